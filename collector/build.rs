@@ -12,7 +12,11 @@ fn run(what: &str, command: &mut Command) {
         Ok(output) if output.status.success() => {}
         Ok(output) => {
             eprintln!("error: {what} failed ({}): {command:?}", output.status);
-            eprintln!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+            eprintln!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
             exit(1);
         }
         Err(error) => {
@@ -33,35 +37,77 @@ fn main() {
     let exports = runtime.join("exports.map");
     let schema = here.join("../annotations-schema/src");
     let heap_exports = runtime.join("exports-heap.map");
-    for path in [runtime.join("src"), exports.clone(), heap_exports.clone(), schema.join("abi.rs"), schema.join("addrmap.rs")] {
+    for path in [
+        runtime.join("src"),
+        exports.clone(),
+        heap_exports.clone(),
+        schema.join("abi.rs"),
+        schema.join("addrmap.rs"),
+    ] {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     println!("cargo:rerun-if-env-changed=CC");
 
     let archive = out.join("libmgz_runtime.a");
     let mut rustc = Command::new(variable("RUSTC"));
-    rustc.args(["--crate-name", "mgz_runtime", "--crate-type", "staticlib", "--edition", "2024", "--cfg", "mgz_cdylib"]);
-    for option in ["opt-level=3", "panic=abort", "relocation-model=pic", "overflow-checks=off", "codegen-units=1"] {
+    rustc.args([
+        "--crate-name",
+        "mgz_runtime",
+        "--crate-type",
+        "staticlib",
+        "--edition",
+        "2024",
+        "--cfg",
+        "mgz_cdylib",
+    ]);
+    for option in [
+        "opt-level=3",
+        "panic=abort",
+        "relocation-model=pic",
+        "overflow-checks=off",
+        "codegen-units=1",
+    ] {
         rustc.args(["-C", option]);
     }
     rustc.args(["--target", &variable("TARGET"), "--cap-lints", "warn"]);
-    rustc.arg("-o").arg(&archive).arg(runtime.join("src/lib.rs"));
+    rustc
+        .arg("-o")
+        .arg(&archive)
+        .arg(runtime.join("src/lib.rs"));
     run("compiling the runtime", &mut rustc);
 
     link(&archive, &exports, &out.join("libmgz_runtime.so"), "both");
     // The same with the allocator's functions, for `--heap`.
     // Its symbols get other names for `--heap-hook`, which the older kind of table can be made anew for.
-    link(&archive, &heap_exports, &out.join("libmgz_runtime_heap.so"), "sysv");
+    link(
+        &archive,
+        &heap_exports,
+        &out.join("libmgz_runtime_heap.so"),
+        "sysv",
+    );
 }
 
 fn link(archive: &Path, exports: &Path, output: &Path, hash: &str) {
     let mut cc = Command::new(std::env::var_os("CC").unwrap_or_else(|| "cc".into()));
     cc.args(["-shared", "-nostartfiles", "-nostdlib"]);
-    for option in ["-z,initfirst", "-z,now", "-z,relro", "-z,noexecstack", "-soname,libmgz_runtime.so", "--gc-sections", "--strip-debug", "--build-id"] {
+    for option in [
+        "-z,initfirst",
+        "-z,now",
+        "-z,relro",
+        "-z,noexecstack",
+        "-soname,libmgz_runtime.so",
+        "--gc-sections",
+        "--strip-debug",
+        "--build-id",
+    ] {
         cc.arg(format!("-Wl,{option}"));
     }
     cc.arg(format!("-Wl,--hash-style={hash}"));
     cc.arg(format!("-Wl,--version-script={}", exports.display()));
-    cc.arg("-Wl,--whole-archive").arg(archive).arg("-Wl,--no-whole-archive").arg("-o").arg(output);
+    cc.arg("-Wl,--whole-archive")
+        .arg(archive)
+        .arg("-Wl,--no-whole-archive")
+        .arg("-o")
+        .arg(output);
     run("linking the runtime", &mut cc);
 }

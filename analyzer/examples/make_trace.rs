@@ -20,7 +20,10 @@ fn main() {
     let window = if mode == "full" { u64::MAX } else { 1000 };
     if mode == "ring" {
         (manifest.window, manifest.period) = (1000, 1_000_000);
-        (manifest.totals.records_executed, manifest.totals.records_kept) = (rows * 1000, rows);
+        (
+            manifest.totals.records_executed,
+            manifest.totals.records_kept,
+        ) = (rows * 1000, rows);
     } else {
         manifest.totals.loads_executed = Some(rows);
     }
@@ -35,9 +38,18 @@ fn main() {
             "stream" => i / 8 % blocks,
             "random" => random.below(blocks),
             // About Zipf with exponent 1: log-uniform ranks, scattered.
-            _ => (((blocks as f64).powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64) as u64).wrapping_mul(0x9e3779b97f4a7c15) >> 20) % blocks,
+            _ => {
+                (((blocks as f64).powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64) as u64)
+                    .wrapping_mul(0x9e3779b97f4a7c15)
+                    >> 20)
+                    % blocks
+            }
         };
-        let word = if pattern == "stream" { i % 8 } else { random.below(8) };
+        let word = if pattern == "stream" {
+            i % 8
+        } else {
+            random.below(8)
+        };
         let site = (block % 50 * 40 + random.below(4)) as u32 % sites;
         part.push(Row {
             process: 1,
@@ -55,7 +67,12 @@ fn main() {
             implied_const: (i % 3 == 0) as u16,
         });
         if part.len() == part_rows || i + 1 == rows {
-            write_recorded_part(&folder.join(format!("samples/part-{number:05}.parquet")), &part, 1 << 18, Compression::LZ4_RAW);
+            write_recorded_part(
+                &folder.join(format!("samples/part-{number:05}.parquet")),
+                &part,
+                1 << 18,
+                Compression::LZ4_RAW,
+            );
             number += 1;
             part.clear();
         }

@@ -42,7 +42,10 @@ impl Source for Sampled<'_> {
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
         fn pick<T: Copy>(from: &[T], starts: &[usize], window: usize) -> Vec<T> {
-            starts.iter().flat_map(|&s| from[s..s + window].iter().copied()).collect()
+            starts
+                .iter()
+                .flat_map(|&s| from[s..s + window].iter().copied())
+                .collect()
         }
         let columns = || RowColumns {
             address: pick(&self.loads.address, &self.starts, self.window).into(),
@@ -64,24 +67,64 @@ impl Source for Sampled<'_> {
             first_time: start as u64,
             last_time: (start + self.window) as u64,
         };
-        pieces.iter().map(|_| Ok(Chunk { loads: columns(), runs: self.starts.iter().enumerate().map(run).collect(), ..Chunk::default() })).collect()
+        pieces
+            .iter()
+            .map(|_| {
+                Ok(Chunk {
+                    loads: columns(),
+                    runs: self.starts.iter().enumerate().map(run).collect(),
+                    ..Chunk::default()
+                })
+            })
+            .collect()
     }
 }
 
 /// The analysis of one sampling.
-fn sampling(trace: &Trace, loads: &Loads, window: usize, period: usize, seed: u64) -> serde_json::Value {
+fn sampling(
+    trace: &Trace,
+    loads: &Loads,
+    window: usize,
+    period: usize,
+    seed: u64,
+) -> serde_json::Value {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut random = |n: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (state >> 33) % n
     };
-    let starts = (0..loads.address.len() / period).map(|p| p * period + random((period - window + 1) as u64) as usize).collect();
-    let source = Sampled { loads, starts, window };
-    let outcome = analyse(&source, Options { samples: true, incidence: Collect::ForEstimates, ..Options::new(6) }, &|_| ());
+    let starts = (0..loads.address.len() / period)
+        .map(|p| p * period + random((period - window + 1) as u64) as usize)
+        .collect();
+    let source = Sampled {
+        loads,
+        starts,
+        window,
+    };
+    let outcome = analyse(
+        &source,
+        Options {
+            samples: true,
+            incidence: Collect::ForEstimates,
+            ..Options::new(6)
+        },
+        &|_| (),
+    );
     let mut manifest = trace.manifest.clone();
     manifest.mode = "ring".into();
-    manifest.totals.loads_executed = Some(loads.address.len() as u64 + loads.implied.iter().map(|&i| u64::from(i)).sum::<u64>());
-    serde_json::to_value(build(&manifest, &trace.code, &outcome, 64, Estimator::Recapture, Vec::new())).expect("plain data")
+    manifest.totals.loads_executed =
+        Some(loads.address.len() as u64 + loads.implied.iter().map(|&i| u64::from(i)).sum::<u64>());
+    serde_json::to_value(build(
+        &manifest,
+        &trace.code,
+        &outcome,
+        64,
+        Estimator::Recapture,
+        Vec::new(),
+    ))
+    .expect("plain data")
 }
 
 /// F, F_str, F_irr.
@@ -139,7 +182,11 @@ struct Function {
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     let folder = arguments.get(1).expect("usage: truth TRACE [WINDOWS]");
-    let sizes: Vec<u64> = arguments.get(2).map_or(vec![1000], |w| w.split(',').map(|w| w.parse().expect("numbers of loads")).collect());
+    let sizes: Vec<u64> = arguments.get(2).map_or(vec![1000], |w| {
+        w.split(',')
+            .map(|w| w.parse().expect("numbers of loads"))
+            .collect()
+    });
     let trace = Trace::open(std::path::Path::new(folder), true).expect("a trace");
     let source = trace.source(ColumnSet::default());
     let code = &trace.code;
@@ -149,15 +196,24 @@ fn main() {
     let mut sums = vec![[0u64; 3]; 64];
     let mut open = vec![[0u64; 3]; 64];
     let mut functions: HashMap<u32, Function, Mixed> = HashMap::default();
-    let seeds: u64 = arguments.get(4).map_or(0, |s| s.parse().expect("a number of samplings"));
+    let seeds: u64 = arguments
+        .get(4)
+        .map_or(0, |s| s.parse().expect("a number of samplings"));
     let mut loads = Loads::default();
     let mut n = 0u64;
     let mut thread = None;
     for piece in 0..source.pieces() {
-        let chunk = source.read(&[piece]).pop().expect("one piece").unwrap_or_else(|e| panic!("{}", e.0));
+        let chunk = source
+            .read(&[piece])
+            .pop()
+            .expect("one piece")
+            .unwrap_or_else(|e| panic!("{}", e.0));
         let rows = chunk.loads.rows();
         for run in &chunk.runs {
-            assert!(thread.is_none_or(|t| t == (run.process, run.thread)), "windows are those of one thread");
+            assert!(
+                thread.is_none_or(|t| t == (run.process, run.thread)),
+                "windows are those of one thread"
+            );
             thread = Some((run.process, run.thread));
         }
         if seeds > 0 {
@@ -179,11 +235,18 @@ fn main() {
                     }
                 }
             }
-            let entry = functions.entry(code.pieces[group as usize / 4].function).or_default();
+            let entry = functions
+                .entry(code.pieces[group as usize / 4].function)
+                .or_default();
             entry.loads += 1;
             entry.implied += u64::from(rows.implied[i]);
             entry.windows.resize(sizes.len(), [0; 3]);
-            for (kind, before) in entry.counter.step(address, group & 3, n).into_iter().enumerate() {
+            for (kind, before) in entry
+                .counter
+                .step(address, group & 3, n)
+                .into_iter()
+                .enumerate()
+            {
                 let Some(before) = before else { continue };
                 entry.whole[kind] += u64::from(before == 0);
                 for (&size, new) in sizes.iter().zip(&mut entry.windows) {
@@ -221,18 +284,31 @@ fn main() {
             row["function"] = code.functions[number as usize].function.as_str().into();
             row["A"] = f.loads.into();
             row["A_const"] = f.implied.into();
-            row["brief"] = spans.iter().map(|&span| three(f.counter.brief(span), 1.0)).collect();
-            let by_size = sizes.iter().zip(&f.windows).map(|(size, &new)| (size.to_string(), three(new, n as f64 / *size as f64)));
+            row["brief"] = spans
+                .iter()
+                .map(|&span| three(f.counter.brief(span), 1.0))
+                .collect();
+            let by_size = sizes
+                .iter()
+                .zip(&f.windows)
+                .map(|(size, &new)| (size.to_string(), three(new, n as f64 / *size as f64)));
             row["per_window"] = serde_json::Value::Object(by_size.collect());
             row
         })
         .collect();
-    let period: usize = arguments.get(3).map_or(20_000, |p| p.parse().expect("a number of loads"));
-    let samplings: Vec<serde_json::Value> = (1..=seeds).map(|seed| sampling(&trace, &loads, sizes[0] as usize, period, seed)).collect();
+    let period: usize = arguments
+        .get(3)
+        .map_or(20_000, |p| p.parse().expect("a number of loads"));
+    let samplings: Vec<serde_json::Value> = (1..=seeds)
+        .map(|seed| sampling(&trace, &loads, sizes[0] as usize, period, seed))
+        .collect();
     let mut document = three(whole, 1.0);
     document["A"] = n.into();
     document["A_const"] = implied.into();
-    document["brief"] = spans.iter().map(|&span| three(all.brief(span), 1.0)).collect();
+    document["brief"] = spans
+        .iter()
+        .map(|&span| three(all.brief(span), 1.0))
+        .collect();
     document["spans"] = spans.into();
     document["windows"] = windows.into();
     document["functions"] = functions.into();

@@ -3,20 +3,41 @@
 /// Bytes of memory that this process may expect to get: what the system has available, less where a limit of the process or of its
 /// control group is below that.
 pub fn memory() -> usize {
-    let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<usize>().ok();
-    let groups = ["/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"].into_iter().filter_map(number);
+    let number = |path: &str| {
+        std::fs::read_to_string(path)
+            .ok()?
+            .trim()
+            .parse::<usize>()
+            .ok()
+    };
+    let groups = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ]
+    .into_iter()
+    .filter_map(number);
     let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let line = info.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
-    let available = line.and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<usize>().ok()).map(|k| k.saturating_mul(1024));
-    groups.chain(available).chain(limit()).min().unwrap_or(usize::MAX)
+    let available = line
+        .and_then(|l| l.trim().trim_end_matches("kB").trim().parse::<usize>().ok())
+        .map(|k| k.saturating_mul(1024));
+    groups
+        .chain(available)
+        .chain(limit())
+        .min()
+        .unwrap_or(usize::MAX)
 }
 
 /// The limit on the address space (`ulimit -v`).
 fn limit() -> Option<usize> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
     // SAFETY: the call fills the struct that it is given.
     let answer = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) };
-    (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY).then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+    (answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY)
+        .then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
 }
 
 #[cfg(test)]

@@ -28,7 +28,11 @@ const LATE: usize = 1 << 8;
 
 /// Log2 of the bytes of a unit: regions end at `stop` bytes or more, and there are at most 64 blocks in one.
 pub fn unit_shift(block_shift: u32, stop: u64) -> u32 {
-    let page = if stop.is_power_of_two() { stop.ilog2().min(12) } else { 12 };
+    let page = if stop.is_power_of_two() {
+        stop.ilog2().min(12)
+    } else {
+        12
+    };
     page.min(block_shift + 6).max(block_shift)
 }
 
@@ -94,17 +98,30 @@ pub struct BlockTable {
 impl BlockTable {
     /// A worker's part of a table that is in a store.
     pub(crate) fn of(store: Arc<BlockStore>) -> BlockTable {
-        BlockTable { front: Front::default(), partitions: Partitions::new(store), owner_of: Vec::new(), late: Vec::new() }
+        BlockTable {
+            front: Front::default(),
+            partitions: Partitions::new(store),
+            owner_of: Vec::new(),
+            late: Vec::new(),
+        }
     }
 
     /// The number of a group in an address space, and of an object (0: none is told apart).
     #[inline(always)]
     pub fn owner(&mut self, space: u32, group: u32, object: u32) -> u32 {
-        let owner = Owner { space, group, object };
+        let owner = Owner {
+            space,
+            group,
+            object,
+        };
         if object != 0 {
             return self.owner_of_object(owner);
         }
-        match self.owner_of.get(space as usize).and_then(|o| o.get(group as usize)) {
+        match self
+            .owner_of
+            .get(space as usize)
+            .and_then(|o| o.get(group as usize))
+        {
             Some(&owner) if owner != NOBODY => owner,
             _ => self.new_owner(owner),
         }
@@ -113,9 +130,21 @@ impl BlockTable {
     #[inline(never)]
     fn owner_of_object(&mut self, owner: Owner) -> u32 {
         if self.late.is_empty() {
-            self.late = vec![(Owner { space: NOBODY, group: NOBODY, object: 0 }, NOBODY); LATE];
+            self.late = vec![
+                (
+                    Owner {
+                        space: NOBODY,
+                        group: NOBODY,
+                        object: 0
+                    },
+                    NOBODY
+                );
+                LATE
+            ];
         }
-        let place = (owner.object.wrapping_mul(0x9e37_79b1) ^ owner.group.wrapping_mul(0x85eb_ca6b)) >> (32 - LATE.trailing_zeros());
+        let place = (owner.object.wrapping_mul(0x9e37_79b1)
+            ^ owner.group.wrapping_mul(0x85eb_ca6b))
+            >> (32 - LATE.trailing_zeros());
         let late = &mut self.late[place as usize];
         if late.0 != owner {
             *late = (owner, self.partitions.store.owner(owner));
@@ -147,7 +176,14 @@ impl BlockTable {
     /// Counts touches of a unit by an owner together with those that came just before. `left` is told what was counted of a unit that has to make room, or of these if they have to go
     /// another way.
     #[inline(always)]
-    pub(crate) fn join(&mut self, unit: u64, owner: u32, reuse: &GroupReuse, touch: Touch, mut left: impl FnMut(u64, (u64, u64, u64))) {
+    pub(crate) fn join(
+        &mut self,
+        unit: u64,
+        owner: u32,
+        reuse: &GroupReuse,
+        touch: Touch,
+        mut left: impl FnMut(u64, (u64, u64, u64)),
+    ) {
         let Some(key) = slot::pack(unit, owner) else {
             left(unit, (touch.starts, reuse.reuses, reuse.distance));
             return self.partitions.store.add_odd(unit, owner, reuse, touch);
@@ -209,14 +245,32 @@ mod tests {
 
     #[test]
     fn units_are_pages_unless_blocks_or_regions_say_otherwise() {
-        let all = [(6, 4096), (6, 1 << 20), (6, 256), (0, 4096), (3, 1), (14, 4096), (6, 5000)].map(|(block, stop)| unit_shift(block, stop));
+        let all = [
+            (6, 4096),
+            (6, 1 << 20),
+            (6, 256),
+            (0, 4096),
+            (3, 1),
+            (14, 4096),
+            (6, 5000),
+        ]
+        .map(|(block, stop)| unit_shift(block, stop));
         assert_eq!(all, [12, 12, 8, 6, 3, 14, 12]);
     }
 
     type Sums = (u64, u64, u64, u64, u64, u64, u64, u64);
 
     fn sums(reuse: &GroupReuse, touch: &Touch) -> Sums {
-        (touch.blocks, touch.starts, touch.implied, reuse.reuses, reuse.firsts, reuse.distance, reuse.distance_max, reuse.interval)
+        (
+            touch.blocks,
+            touch.starts,
+            touch.implied,
+            reuse.reuses,
+            reuse.firsts,
+            reuse.distance,
+            reuse.distance_max,
+            reuse.interval,
+        )
     }
 
     proptest! {

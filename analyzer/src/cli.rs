@@ -112,7 +112,9 @@ pub struct Arguments {
 }
 
 pub(crate) fn block(text: &str) -> Result<u64, String> {
-    let value: u64 = text.parse().map_err(|_| "not a number of bytes".to_string())?;
+    let value: u64 = text
+        .parse()
+        .map_err(|_| "not a number of bytes".to_string())?;
     if !value.is_power_of_two() || value > 1 << 30 {
         return Err("must be a power of two from 1 to 1073741824".into());
     }
@@ -122,7 +124,10 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
 impl Arguments {
     /// Bytes that footprints may take.
     pub fn footprint_bytes(&self) -> usize {
-        self.memory.map_or_else(|| crate::available::memory() / 4, |bytes| usize::try_from(bytes).unwrap_or(usize::MAX))
+        self.memory.map_or_else(
+            || crate::available::memory() / 4,
+            |bytes| usize::try_from(bytes).unwrap_or(usize::MAX),
+        )
     }
 
     /// What is asked of the analysis.
@@ -139,7 +144,13 @@ impl Arguments {
             look: Look {
                 from_ns: nanoseconds(self.from),
                 to_ns: nanoseconds(self.to),
-                node: self.node.as_deref().map(Look::path).transpose().map_err(anyhow::Error::msg)?.unwrap_or_default(),
+                node: self
+                    .node
+                    .as_deref()
+                    .map(Look::path)
+                    .transpose()
+                    .map_err(anyhow::Error::msg)?
+                    .unwrap_or_default(),
             },
         })
     }
@@ -148,7 +159,11 @@ impl Arguments {
 fn size(text: &str) -> Result<u64, String> {
     let fail = || format!("{text:?} is not a size; give bytes, or a number with K, M, G or T");
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let power = match text[digits.len()..].trim_end_matches(['b', 'B', 'i']).to_ascii_uppercase().as_str() {
+    let power = match text[digits.len()..]
+        .trim_end_matches(['b', 'B', 'i'])
+        .to_ascii_uppercase()
+        .as_str()
+    {
         "" => 0,
         "K" => 1,
         "M" => 2,
@@ -161,7 +176,9 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 fn seconds(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| "not a number of seconds".to_string())?;
+    let value: f64 = text
+        .parse()
+        .map_err(|_| "not a number of seconds".to_string())?;
     if !(0.0..1e9).contains(&value) {
         return Err("must be 0 or more".into());
     }

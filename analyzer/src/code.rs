@@ -134,29 +134,55 @@ impl CodeMap {
     /// A function and piece for rows of a module whose site is not known.
     fn unknown(&mut self, module: &str) -> u32 {
         let function = self.functions.len() as u32;
-        self.functions.push(FunctionName { function: "[unknown]".into(), module: module.into() });
-        let line = self.line(LineName { function: "[unknown]".into(), module: module.into(), file: String::new(), line: 0 });
-        self.pieces.push(Piece { function, line, loops: Vec::new(), chain: Vec::new() });
+        self.functions.push(FunctionName {
+            function: "[unknown]".into(),
+            module: module.into(),
+        });
+        let line = self.line(LineName {
+            function: "[unknown]".into(),
+            module: module.into(),
+            file: String::new(),
+            line: 0,
+        });
+        self.pieces.push(Piece {
+            function,
+            line,
+            loops: Vec::new(),
+            chain: Vec::new(),
+        });
         self.pieces.len() as u32 - 1
     }
 
     /// Adds the next module of the manifest. `id` tells equal sidecars apart (empty: never equal).
     pub fn add_module(&mut self, path: &str, id: &str, sidecar: Option<&Sidecar>) {
         if let Some((sites, unknown, first_site)) = self.known.get(id) {
-            self.modules.push(ModuleCode { sites: sites.clone(), unknown: *unknown, first_site: *first_site });
+            self.modules.push(ModuleCode {
+                sites: sites.clone(),
+                unknown: *unknown,
+                first_site: *first_site,
+            });
             return;
         }
-        let original = sidecar.map(|s| s.header.input.path.as_str()).filter(|p| !p.is_empty()).unwrap_or(path);
+        let original = sidecar
+            .map(|s| s.header.input.path.as_str())
+            .filter(|p| !p.is_empty())
+            .unwrap_or(path);
         let module = file_name(original).to_string();
         let unknown = self.unknown(&module);
         let sites = Arc::new(sidecar.map(|s| self.sites(s, &module)).unwrap_or_default());
         let first_site = self.site_pieces.len() as u32;
         self.site_pieces.extend(sites.iter());
-        self.site_classes.extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
+        self.site_classes
+            .extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
         if !id.is_empty() && sidecar.is_some() {
-            self.known.insert(id.to_string(), (sites.clone(), unknown, first_site));
+            self.known
+                .insert(id.to_string(), (sites.clone(), unknown, first_site));
         }
-        self.modules.push(ModuleCode { sites, unknown, first_site });
+        self.modules.push(ModuleCode {
+            sites,
+            unknown,
+            first_site,
+        });
     }
 
     /// Makes functions, lines and pieces of a sidecar; returns the piece of each site.
@@ -169,7 +195,9 @@ impl CodeMap {
                 && name.is_none()
                 && site.location != NONE
             {
-                let outermost = chain(sidecar, site.location).last().map_or(NONE, |l| l.function);
+                let outermost = chain(sidecar, site.location)
+                    .last()
+                    .map_or(NONE, |l| l.function);
                 if !sidecar.string(outermost).is_empty() {
                     *name = Some(outermost);
                 }
@@ -182,10 +210,14 @@ impl CodeMap {
                 None if !symbol.is_empty() => symbol.to_string(),
                 None => format!("[{:#x}]", function.start),
             };
-            self.functions.push(FunctionName { function: text, module: module.into() });
+            self.functions.push(FunctionName {
+                function: text,
+                module: module.into(),
+            });
         }
         let first_loop = self.loops.len() as u32;
-        self.loops.extend((0..sidecar.loops.len()).map(|at| loop_name(sidecar, at, first)));
+        self.loops
+            .extend((0..sidecar.loops.len()).map(|at| loop_name(sidecar, at, first)));
         let mut pieces: HashMap<(u32, u32, u32), u32> = HashMap::new();
         let mut out = Vec::with_capacity(sidecar.sites.len());
         for site in &sidecar.sites {
@@ -193,8 +225,11 @@ impl CodeMap {
             let piece = match pieces.get(&key) {
                 Some(&piece) => piece,
                 None => {
-                    let loops = nest(sidecar, site.in_loop).map(|l| first_loop + l).collect();
-                    let piece = self.piece(sidecar, module, first + site.function, site.location, loops);
+                    let loops = nest(sidecar, site.in_loop)
+                        .map(|l| first_loop + l)
+                        .collect();
+                    let piece =
+                        self.piece(sidecar, module, first + site.function, site.location, loops);
                     pieces.insert(key, piece);
                     piece
                 }
@@ -204,7 +239,14 @@ impl CodeMap {
         out
     }
 
-    fn piece(&mut self, sidecar: &Sidecar, module: &str, function: u32, location: u32, loops: Vec<u32>) -> u32 {
+    fn piece(
+        &mut self,
+        sidecar: &Sidecar,
+        module: &str,
+        function: u32,
+        location: u32,
+        loops: Vec<u32>,
+    ) -> u32 {
         let frames = chain(sidecar, location);
         let inner = frames.first();
         let mut name = inner.map_or("", |l| sidecar.string(l.function)).to_string();
@@ -217,14 +259,31 @@ impl CodeMap {
             file: inner.map_or("", |l| sidecar.string(l.file)).into(),
             line: inner.map_or(0, |l| l.line),
         });
-        self.pieces.push(Piece { function, line, loops, chain: callers(sidecar, &frames) });
+        self.pieces.push(Piece {
+            function,
+            line,
+            loops,
+            chain: callers(sidecar, &frames),
+        });
         self.pieces.len() as u32 - 1
     }
 
     /// A map of names alone: of a partial result. Sites are the pieces themselves.
-    pub fn from_parts(functions: Vec<FunctionName>, lines: Vec<LineName>, loops: Vec<LoopName>, pieces: Vec<Piece>) -> CodeMap {
+    pub fn from_parts(
+        functions: Vec<FunctionName>,
+        lines: Vec<LineName>,
+        loops: Vec<LoopName>,
+        pieces: Vec<Piece>,
+    ) -> CodeMap {
         let site_pieces = (0..pieces.len() as u32).collect();
-        CodeMap { functions, lines, loops, pieces, site_pieces, ..CodeMap::default() }
+        CodeMap {
+            functions,
+            lines,
+            loops,
+            pieces,
+            site_pieces,
+            ..CodeMap::default()
+        }
     }
 
     /// Adds the code of another map of names; returns the number of each of its pieces in this one. Functions of one name in a module
@@ -239,7 +298,8 @@ impl CodeMap {
             };
             list.iter().map(number).collect()
         }
-        let mut functions: HashMap<(FunctionName, u32), u32> = numbered(&self.functions).into_iter().zip(0..).collect();
+        let mut functions: HashMap<(FunctionName, u32), u32> =
+            numbered(&self.functions).into_iter().zip(0..).collect();
         let mut lines: HashMap<LineName, u32> = self.lines.iter().cloned().zip(0..).collect();
         let mut loops: HashMap<LoopName, u32> = self.loops.iter().cloned().zip(0..).collect();
         let mut pieces: HashMap<Piece, u32> = self.pieces.iter().cloned().zip(0..).collect();
@@ -266,7 +326,10 @@ impl CodeMap {
             .loops
             .iter()
             .map(|name| {
-                let name = LoopName { function: function_of[name.function as usize], ..name.clone() };
+                let name = LoopName {
+                    function: function_of[name.function as usize],
+                    ..name.clone()
+                };
                 *loops.entry(name.clone()).or_insert_with(|| {
                     self.loops.push(name);
                     self.loops.len() as u32 - 1
@@ -340,7 +403,10 @@ impl CodeMap {
 
     /// The group that a load instruction counts in.
     pub fn site_group(&self, site: u32) -> Option<u32> {
-        let (piece, class) = (self.site_pieces.get(site as usize)?, self.site_classes.get(site as usize)?);
+        let (piece, class) = (
+            self.site_pieces.get(site as usize)?,
+            self.site_classes.get(site as usize)?,
+        );
         // As in rows: what is no class counts as Irregular.
         Some(piece * 4 + u32::from(*class).min(2))
     }
@@ -356,7 +422,13 @@ impl CodeMap {
 
 /// The loops that a load is in, from the inside out. The sidecar's reader has checked that this ends.
 fn nest(sidecar: &Sidecar, in_loop: u32) -> impl Iterator<Item = u32> {
-    std::iter::successors(in_loop.checked_sub(1), |&at| sidecar.loops.get(at as usize).map(|l| l.parent).filter(|&p| p != NONE))
+    std::iter::successors(in_loop.checked_sub(1), |&at| {
+        sidecar
+            .loops
+            .get(at as usize)
+            .map(|l| l.parent)
+            .filter(|&p| p != NONE)
+    })
 }
 
 fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
@@ -374,8 +446,22 @@ fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
 }
 
 /// Where code was inlined.
-fn callers(sidecar: &Sidecar, frames: &[&mgz_annotations_schema::sidecar::Location]) -> Vec<String> {
-    frames.iter().skip(1).map(|l| format!("{} at {}:{}", sidecar.string(l.function), file_name(sidecar.string(l.file)), l.line)).collect()
+fn callers(
+    sidecar: &Sidecar,
+    frames: &[&mgz_annotations_schema::sidecar::Location],
+) -> Vec<String> {
+    frames
+        .iter()
+        .skip(1)
+        .map(|l| {
+            format!(
+                "{} at {}:{}",
+                sidecar.string(l.function),
+                file_name(sidecar.string(l.file)),
+                l.line
+            )
+        })
+        .collect()
 }
 
 /// Frames of a location from the inside out. The sidecar's reader has checked that chains end.

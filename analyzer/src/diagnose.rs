@@ -13,7 +13,11 @@ const MOST: usize = 12;
 /// Share of all loads from which a line is worth a word, percent.
 const WORTH: f64 = 3.0;
 /// Cache capacities of common machines: first level, second level, last level.
-pub const CACHES: [(&str, u64); 3] = [("L1", 32 << 10), ("L2", 1 << 20), ("last-level cache", 32 << 20)];
+pub const CACHES: [(&str, u64); 3] = [
+    ("L1", 32 << 10),
+    ("L2", 1 << 20),
+    ("last-level cache", 32 << 20),
+];
 
 /// A finding.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -39,22 +43,46 @@ pub struct Diagnosis {
 /// All findings, the most important first.
 pub fn diagnose(analysis: &Analysis) -> Vec<Diagnosis> {
     let mut found = Vec::new();
-    for line in analysis.lines.iter().filter(|l| l.loads.share.unwrap_or(0.0) >= WORTH && !l.loads.hats.undersampled) {
-        found.extend([stride(line), irregular(line), streaming(line), sparse_pages(line)].into_iter().flatten().map(|d| named(d, line, analysis)));
+    for line in analysis
+        .lines
+        .iter()
+        .filter(|l| l.loads.share.unwrap_or(0.0) >= WORTH && !l.loads.hats.undersampled)
+    {
+        found.extend(
+            [
+                stride(line),
+                irregular(line),
+                streaming(line),
+                sparse_pages(line),
+            ]
+            .into_iter()
+            .flatten()
+            .map(|d| named(d, line, analysis)),
+        );
     }
     found.extend(interleave(analysis));
     found.extend(capacity(analysis));
-    found.sort_by(|a, b| b.score.total_cmp(&a.score).then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line))));
+    found.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line)))
+    });
     found.truncate(MOST);
     found
 }
 
 fn named(diagnosis: Diagnosis, line: &LineRow, analysis: &Analysis) -> Diagnosis {
     let loads = |o: &&ObjectRow| {
-        let part = o.lines.iter().find(|l| l.line == Some(line.line) && l.file == line.file && l.function == line.function);
+        let part = o.lines.iter().find(|l| {
+            l.line == Some(line.line) && l.file == line.file && l.function == line.function
+        });
         part.map_or(0, |p| p.accesses)
     };
-    let object = analysis.objects.iter().max_by_key(loads).filter(|o| loads(o) > 0 && o.kind != "unknown");
+    let object = analysis
+        .objects
+        .iter()
+        .max_by_key(loads)
+        .filter(|o| loads(o) > 0 && o.kind != "unknown");
     Diagnosis {
         function: line.function.clone(),
         file: line.file.clone(),
@@ -65,7 +93,16 @@ fn named(diagnosis: Diagnosis, line: &LineRow, analysis: &Analysis) -> Diagnosis
 }
 
 fn made(kind: &'static str, score: f64, finding: String, advice: &str) -> Option<Diagnosis> {
-    Some(Diagnosis { kind, score, function: String::new(), file: String::new(), line: 0, object: String::new(), finding, advice: advice.into() })
+    Some(Diagnosis {
+        kind,
+        score,
+        function: String::new(),
+        file: String::new(),
+        line: 0,
+        object: String::new(),
+        finding,
+        advice: advice.into(),
+    })
 }
 
 fn share(line: &LineRow) -> f64 {
@@ -76,7 +113,11 @@ fn share(line: &LineRow) -> f64 {
 fn stride(line: &LineRow) -> Option<Diagnosis> {
     let used = line.loads.metrics.line_bytes?;
     let top = line.loads.strides.first()?;
-    let step = if top.from == top.to { top.from.unsigned_abs() } else { top.from.unsigned_abs().min(top.to.unsigned_abs()) };
+    let step = if top.from == top.to {
+        top.from.unsigned_abs()
+    } else {
+        top.from.unsigned_abs().min(top.to.unsigned_abs())
+    };
     if used > 32.0 || top.pct < 50.0 || step < 32 || line.loads.metrics.lines64 < 64 {
         return None;
     }
@@ -87,7 +128,11 @@ fn stride(line: &LineRow) -> Option<Diagnosis> {
             "{:.0} % of the steps are {}{} bytes, so that each 64-byte line that is fetched serves {used:.0} bytes (over {} lines)",
             top.pct,
             if top.from < 0 { "−" } else { "" },
-            if top.from == top.to { step.to_string() } else { format!("at least {step}") },
+            if top.from == top.to {
+                step.to_string()
+            } else {
+                format!("at least {step}")
+            },
             count(line.loads.metrics.lines64)
         ),
         "exchange the loops so that the inner one walks along memory, or store the elements that are used together next to each other (structure of arrays, or a transposed copy)",
@@ -97,12 +142,22 @@ fn stride(line: &LineRow) -> Option<Diagnosis> {
 /// Data-dependent addresses over much memory, without a pattern.
 fn irregular(line: &LineRow) -> Option<Diagnosis> {
     let m = &line.loads.metrics;
-    let top = line.loads.strides.first().map_or(0.0, |s| if s.from.unsigned_abs() <= 64 { s.pct } else { s.pct.min(20.0) });
+    let top = line.loads.strides.first().map_or(0.0, |s| {
+        if s.from.unsigned_abs() <= 64 {
+            s.pct
+        } else {
+            s.pct.min(20.0)
+        }
+    });
     let lines = line.loads.hats.lines64.unwrap_or(m.lines64 as f64);
     let irregular = m.growth_irregular_pct.unwrap_or(0.0);
     let distance = m.distance_mean.unwrap_or(0.0);
     let first = m.first_touches as f64 / (m.first_touches + m.reuses).max(1) as f64;
-    if irregular < 80.0 || top > 60.0 || lines * 64.0 < CACHES[0].1 as f64 * 2.0 || (distance < 16.0 && first < 0.3) {
+    if irregular < 80.0
+        || top > 60.0
+        || lines * 64.0 < CACHES[0].1 as f64 * 2.0
+        || (distance < 16.0 && first < 0.3)
+    {
         return None;
     }
     let used = m.line_bytes.unwrap_or(64.0);
@@ -126,14 +181,27 @@ fn streaming(line: &LineRow) -> Option<Diagnosis> {
     let once = m.survivals as f64 / m.footprint.max(1) as f64;
     let lines = line.loads.hats.lines64.unwrap_or(m.lines64 as f64);
     // Of the whole run: seldom seen twice may be a matter of sampling, so that the estimate must say it too.
-    let per_address = line.loads.hats.accesses.unwrap_or(0.0) / line.loads.hats.footprint.unwrap_or(1.0).max(1.0);
-    if once < 0.9 || per_address > 1.5 || lines * 64.0 < CACHES[1].1 as f64 || line.loads.strides.first().is_none_or(|s| s.from.unsigned_abs() > 64) {
+    let per_address =
+        line.loads.hats.accesses.unwrap_or(0.0) / line.loads.hats.footprint.unwrap_or(1.0).max(1.0);
+    if once < 0.9
+        || per_address > 1.5
+        || lines * 64.0 < CACHES[1].1 as f64
+        || line
+            .loads
+            .strides
+            .first()
+            .is_none_or(|s| s.from.unsigned_abs() > 64)
+    {
         return None;
     }
     made(
         "streaming",
         share(line) * 0.3,
-        format!("{:.0} % of its addresses are loaded once, over about {}; no cache will serve them again", once * 100.0, bytes((lines * 64.0) as u64)),
+        format!(
+            "{:.0} % of its addresses are loaded once, over about {}; no cache will serve them again",
+            once * 100.0,
+            bytes((lines * 64.0) as u64)
+        ),
         "merge this loop with the one that makes or uses the same data, process it in blocks that fit a cache, or make the elements smaller",
     )
 }
@@ -150,15 +218,25 @@ fn sparse_pages(line: &LineRow) -> Option<Diagnosis> {
     made(
         "sparse_pages",
         share(line) * 0.5,
-        format!("{} pages of 4 KiB are touched for {per_page:.0} bytes each: more pages than a TLB holds, for little data", count(m.pages)),
+        format!(
+            "{} pages of 4 KiB are touched for {per_page:.0} bytes each: more pages than a TLB holds, for little data",
+            count(m.pages)
+        ),
         "allocate what is used together from one arena, or use huge pages",
     )
 }
 
 /// Lines of memory that two of a function's code lines or more load: counted once too often in the sum of its lines.
 fn shared(analysis: &Analysis, of: &LineRow) -> u64 {
-    let whole = analysis.functions.iter().find(|f| (&f.function, &f.module) == (&of.function, &of.module)).map(|f| f.loads.metrics.lines64);
-    let lines = analysis.lines.iter().filter(|l| (&l.function, &l.module) == (&of.function, &of.module));
+    let whole = analysis
+        .functions
+        .iter()
+        .find(|f| (&f.function, &f.module) == (&of.function, &of.module))
+        .map(|f| f.loads.metrics.lines64);
+    let lines = analysis
+        .lines
+        .iter()
+        .filter(|l| (&l.function, &l.module) == (&of.function, &of.module));
     let sum: u64 = lines.map(|l| l.loads.metrics.lines64).sum();
     // Inlined functions have no row of their own.
     whole.map_or(0, |whole| sum.saturating_sub(whole))
@@ -169,17 +247,36 @@ fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
     let lines: Vec<&LineRow> = analysis
         .lines
         .iter()
-        .filter(|l| share(l) >= WORTH && !l.loads.hats.undersampled && l.loads.metrics.line_bytes.is_some_and(|b| b <= 24.0))
-        .filter(|l| l.loads.metrics.growth_irregular_pct.unwrap_or(0.0) >= 80.0 && l.loads.metrics.lines64 >= 512 && l.line > 0)
+        .filter(|l| {
+            share(l) >= WORTH
+                && !l.loads.hats.undersampled
+                && l.loads.metrics.line_bytes.is_some_and(|b| b <= 24.0)
+        })
+        .filter(|l| {
+            l.loads.metrics.growth_irregular_pct.unwrap_or(0.0) >= 80.0
+                && l.loads.metrics.lines64 >= 512
+                && l.line > 0
+        })
         .collect();
     let mut found = Vec::new();
     for (i, a) in lines.iter().enumerate() {
         for b in &lines[i + 1..] {
-            let (x, y) = (a.loads.metrics.accesses as f64, b.loads.metrics.accesses as f64);
-            let (p, q) = (a.loads.metrics.footprint as f64, b.loads.metrics.footprint as f64);
+            let (x, y) = (
+                a.loads.metrics.accesses as f64,
+                b.loads.metrics.accesses as f64,
+            );
+            let (p, q) = (
+                a.loads.metrics.footprint as f64,
+                b.loads.metrics.footprint as f64,
+            );
             // What lies together already shares its lines.
-            let together = || shared(analysis, a) * 2 >= a.loads.metrics.lines64.min(b.loads.metrics.lines64);
-            if (&a.function, &a.file) == (&b.function, &b.file) && (x - y).abs() < 0.02 * x.max(y) && (p - q).abs() < 0.05 * p.max(q) && !together() {
+            let together =
+                || shared(analysis, a) * 2 >= a.loads.metrics.lines64.min(b.loads.metrics.lines64);
+            if (&a.function, &a.file) == (&b.function, &b.file)
+                && (x - y).abs() < 0.02 * x.max(y)
+                && (p - q).abs() < 0.05 * p.max(q)
+                && !together()
+            {
                 let finding = format!(
                     "this line and line {} load equally often ({} and {}) and equally many addresses ({} and {}) irregularly, {:.0} and {:.0} bytes per line: likely arrays with the same index",
                     b.line,
@@ -190,7 +287,12 @@ fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
                     a.loads.metrics.line_bytes.unwrap_or(0.0),
                     b.loads.metrics.line_bytes.unwrap_or(0.0)
                 );
-                let made = made("interleave", (share(a) + share(b)) * 0.45, finding, "interleave the arrays (array of structures), so that one line serves both loads");
+                let made = made(
+                    "interleave",
+                    (share(a) + share(b)) * 0.45,
+                    finding,
+                    "interleave the arrays (array of structures), so that one line serves both loads",
+                );
                 found.extend(made.map(|d| named(d, a, analysis)));
             }
         }

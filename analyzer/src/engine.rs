@@ -83,7 +83,16 @@ pub struct Options {
 impl Options {
     /// What the summary needs.
     pub fn new(block_shift: u32) -> Options {
-        Options { block_shift, zoom: None, windows: true, samples: false, incidence: Collect::Nothing, sites: 0, batch_rows: 1 << 18, footprint_bytes: usize::MAX }
+        Options {
+            block_shift,
+            zoom: None,
+            windows: true,
+            samples: false,
+            incidence: Collect::Nothing,
+            sites: 0,
+            batch_rows: 1 << 18,
+            footprint_bytes: usize::MAX,
+        }
     }
 }
 
@@ -111,13 +120,20 @@ impl Worker {
         while self.buckets.len() <= number as usize {
             // Reuse of parts of one run is all in the first bucket.
             let zoom = self.zoom.filter(|_| self.buckets.is_empty());
-            let zoom = zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
-            let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            let zoom =
+                zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
+            let mut stores = self
+                .stores
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             while stores.len() <= self.buckets.len() {
                 stores.push(Store::new(self.budget.clone()));
             }
             let footprints = Footprints::of(stores[self.buckets.len()].clone());
-            self.buckets.push(Bucket { footprints, reuse: ReuseTotals::new(zoom) });
+            self.buckets.push(Bucket {
+                footprints,
+                reuse: ReuseTotals::new(zoom),
+            });
         }
         &mut self.buckets[number as usize]
     }
@@ -149,7 +165,16 @@ pub struct Aids {
 }
 
 /// As [`analyse`], with aids.
-pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat, weights }: Aids, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+pub fn analyse_with(
+    source: &dyn Source,
+    options: Options,
+    Aids {
+        objects,
+        heat,
+        weights,
+    }: Aids,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Outcome {
     let threads = rayon::current_num_threads().max(1);
     let mut driver = Driver {
         options,
@@ -161,14 +186,21 @@ pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat,
         units: BlockStore::new(),
         workers: Mutex::new(Vec::new()),
         open: None,
-        census: Census { sample_min: u64::MAX, ..Census::default() },
+        census: Census {
+            sample_min: u64::MAX,
+            ..Census::default()
+        },
         spaces: Vec::new(),
         last: None,
         samples: Vec::new(),
     };
     let mut damage = Vec::new();
     let mut next = 0;
-    let mut batch = read_batch(source, &mut next, options.batch_rows.saturating_mul(threads as u64));
+    let mut batch = read_batch(
+        source,
+        &mut next,
+        options.batch_rows.saturating_mul(threads as u64),
+    );
     while !batch.is_empty() {
         let mut chunks = Vec::with_capacity(batch.len());
         let mut gap = false;
@@ -189,16 +221,32 @@ pub fn analyse_with(source: &dyn Source, options: Options, Aids { objects, heat,
         }
         if gap {
             // The hole is at the end of the batch: the next chunk starts anew.
-            chunks.push(Chunk { gap_before: true, ..Chunk::default() });
+            chunks.push(Chunk {
+                gap_before: true,
+                ..Chunk::default()
+            });
         }
-        let (following, ()) = rayon::join(|| read_batch(source, &mut next, options.batch_rows.saturating_mul(threads as u64)), || driver.batch(&chunks, progress));
+        let (following, ()) = rayon::join(
+            || {
+                read_batch(
+                    source,
+                    &mut next,
+                    options.batch_rows.saturating_mul(threads as u64),
+                )
+            },
+            || driver.batch(&chunks, progress),
+        );
         batch = following;
     }
     driver.finish(damage)
 }
 
 /// Reads pieces until there is enough work for all threads.
-fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Chunk, (String, u64)>> {
+fn read_batch(
+    source: &dyn Source,
+    next: &mut usize,
+    most: u64,
+) -> Vec<Result<Chunk, (String, u64)>> {
     let first = *next;
     let mut rows = 0;
     while *next < source.pieces() && rows < most {
@@ -207,7 +255,9 @@ fn read_batch(source: &dyn Source, next: &mut usize, most: u64) -> Vec<Result<Ch
     }
     let numbers: Vec<usize> = (first..*next).collect();
     let chunks = source.read(&numbers).into_iter().zip(first..*next);
-    chunks.map(|(read, piece)| read.map(|chunk| Chunk { piece, ..chunk })).collect()
+    chunks
+        .map(|(read, piece)| read.map(|chunk| Chunk { piece, ..chunk }))
+        .collect()
 }
 
 struct Driver {
@@ -231,7 +281,11 @@ struct Driver {
 
 impl Driver {
     fn worker(&self) -> Worker {
-        let pooled = self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+        let pooled = self
+            .workers
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .pop();
         pooled.unwrap_or_else(|| Worker {
             buckets: Vec::new(),
             budget: self.budget.clone(),
@@ -261,7 +315,10 @@ impl Driver {
     }
 
     fn give_back(&self, worker: Worker) {
-        self.workers.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(worker);
+        self.workers
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(worker);
     }
 
     fn space(&mut self, process: u32) -> u32 {
@@ -282,8 +339,18 @@ impl Driver {
         for (number, chunk) in chunks.iter().enumerate() {
             gap |= chunk.gap_before;
             for run in &chunk.runs {
-                let before = spans.last().map(|s| &s.run).or(self.open.as_ref().map(|o| &o.run));
-                let same = before.is_some_and(|b| b.same_sample(run) || self.parts() && b.same_sample(&Run { bucket: b.bucket, ..run.clone() }));
+                let before = spans
+                    .last()
+                    .map(|s| &s.run)
+                    .or(self.open.as_ref().map(|o| &o.run));
+                let same = before.is_some_and(|b| {
+                    b.same_sample(run)
+                        || self.parts()
+                            && b.same_sample(&Run {
+                                bucket: b.bucket,
+                                ..run.clone()
+                            })
+                });
                 if let Some(before) = before
                     && (before.process, before.thread) == (run.process, run.thread)
                     && run.first_seq <= before.last_seq
@@ -295,7 +362,10 @@ impl Driver {
                 if self.options.samples {
                     SampleInfo::append(&mut self.samples, run, chunk.piece, same && !gap);
                 }
-                if same && !gap && let Some(span) = spans.last_mut() {
+                if same
+                    && !gap
+                    && let Some(span) = spans.last_mut()
+                {
                     span.parts.push(Part::of(number, run));
                     span.rows += run.loads.len();
                     span.run = run.clone();
@@ -330,7 +400,9 @@ impl Driver {
 
     /// The open sample is complete.
     fn close_open(&mut self) {
-        let Some(mut open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
         self.count_sample(open.rows);
         let mut worker = self.worker();
         let home = self.home(&open.run);
@@ -386,7 +458,12 @@ impl Driver {
         });
 
         for (i, span) in spans.iter().enumerate() {
-            let rows = span.rows as u64 + if i == 0 && span.continues { rows_before } else { 0 };
+            let rows = span.rows as u64
+                + if i == 0 && span.continues {
+                    rows_before
+                } else {
+                    0
+                };
             if span.open {
                 rows_before = rows;
             } else {
@@ -394,22 +471,46 @@ impl Driver {
             }
         }
         if let Some(span) = spans.last().filter(|s| s.open)
-            && let (Some(reuse), Some(windows), Some(strides)) = (after.reuse.take(), after.windows.take(), after.strides.take())
+            && let (Some(reuse), Some(windows), Some(strides)) = (
+                after.reuse.take(),
+                after.windows.take(),
+                after.strides.take(),
+            )
         {
-            self.open = Some(Open { run: span.run.clone(), rows: rows_before, reuse, windows, strides });
+            self.open = Some(Open {
+                run: span.run.clone(),
+                rows: rows_before,
+                reuse,
+                windows,
+                strides,
+            });
         }
     }
 
-    fn run(&self, task: Task<'_>, chunks: &[Chunk], before: &Handover, after: &Handover, progress: &(dyn Fn(u64) + Sync)) {
+    fn run(
+        &self,
+        task: Task<'_>,
+        chunks: &[Chunk],
+        before: &Handover,
+        after: &Handover,
+        progress: &(dyn Fn(u64) + Sync),
+    ) {
         let mut worker = self.worker();
-        let (with_windows, with_incidence) = (self.options.windows, self.options.incidence != Collect::Nothing);
+        let (with_windows, with_incidence) = (
+            self.options.windows,
+            self.options.incidence != Collect::Nothing,
+        );
         let rows = |part: &Part| chunks[part.chunk].loads.rows().slice(part.rows.clone());
         let sites = |part: &Part| chunks[part.chunk].loads.sites(part.rows.clone());
         let place = |span: &Span, part: &Part| Place {
             space: span.space,
             process: span.run.process,
             objects: self.objects.clone(),
-            clock: (part.time.0, part.time.1.saturating_sub(part.time.0) as f64 / part.rows.len().saturating_sub(1).max(1) as f64),
+            clock: (
+                part.time.0,
+                part.time.1.saturating_sub(part.time.0) as f64
+                    / part.rows.len().saturating_sub(1).max(1) as f64,
+            ),
             heat: self.heat.clone(),
             column: part.column,
             part: part.bucket,
@@ -423,7 +524,14 @@ impl Driver {
                 for same in spans.chunk_by(|a, b| self.home(&a.run) == self.home(&b.run)) {
                     let bucket = self.home(&same[0].run);
                     worker.bucket(bucket);
-                    let Worker { buckets, windows, strides, incidence, sample, .. } = &mut worker;
+                    let Worker {
+                        buckets,
+                        windows,
+                        strides,
+                        incidence,
+                        sample,
+                        ..
+                    } = &mut worker;
                     let reuse = &mut buckets[bucket as usize].reuse;
                     for span in same {
                         sample.begin(span.run.sample, reuse);
@@ -433,7 +541,11 @@ impl Driver {
                             let rows = rows(part);
                             sample.run(&rows, &place(span, part), reuse);
                             if with_windows {
-                                windows.run_in_blocks(&rows, sample.blocks(rows.len()).filter(|_| span.parts.len() == 1), self.options.block_shift);
+                                windows.run_in_blocks(
+                                    &rows,
+                                    sample.blocks(rows.len()).filter(|_| span.parts.len() == 1),
+                                    self.options.block_shift,
+                                );
                                 strides.run(rows.address, sites(part), self.options.sites);
                             }
                             if with_incidence {
@@ -445,10 +557,15 @@ impl Driver {
                 }
             }
             Task::Reuse(span) => {
-                let continued = if span.continues { before.reuse.take() } else { None };
+                let continued = if span.continues {
+                    before.reuse.take()
+                } else {
+                    None
+                };
                 let reuse = &mut worker.bucket(self.home(&span.run)).reuse;
                 let mut sample = continued.unwrap_or_else(|| {
-                    let mut sample = SampleReuse::new(self.options.block_shift, self.weights.clone());
+                    let mut sample =
+                        SampleReuse::new(self.options.block_shift, self.weights.clone());
                     sample.begin(span.run.sample, reuse);
                     sample
                 });
@@ -462,7 +579,11 @@ impl Driver {
                 }
             }
             Task::Windows(span) => {
-                let continued = if span.continues { before.windows.take().zip(before.strides.take()) } else { None };
+                let continued = if span.continues {
+                    before.windows.take().zip(before.strides.take())
+                } else {
+                    None
+                };
                 let (mut windows, mut strides) = continued.unwrap_or_else(|| {
                     let (mut windows, mut strides) = (WindowEngine::default(), Strides::default());
                     windows.begin(self.weight(span.run.sample));

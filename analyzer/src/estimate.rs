@@ -59,12 +59,21 @@ pub struct Design {
 impl Design {
     /// From the sample ratio.
     pub fn new(rho: f64, samples: u64) -> Design {
-        Design { share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0), samples, kept: 1.0, weights: None, windows: None }
+        Design {
+            share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0),
+            samples,
+            kept: 1.0,
+            weights: None,
+            windows: None,
+        }
     }
 
     /// With weights that are known to within a factor of 1 + `error`.
     pub fn weighted(self, error: Option<f64>) -> Design {
-        Design { weights: error, ..self }
+        Design {
+            weights: error,
+            ..self
+        }
     }
 
     /// With samples that stand for so many windows ([`crate::shares`]), if not all for equally many.
@@ -79,7 +88,10 @@ impl Design {
 
     /// With marks of only a share of the samples.
     pub fn keeping(self, kept: f64) -> Design {
-        Design { kept: kept.clamp(0.0, 1.0), ..self }
+        Design {
+            kept: kept.clamp(0.0, 1.0),
+            ..self
+        }
     }
 
     /// The samples of which marks are kept, as if there were no others.
@@ -87,7 +99,12 @@ impl Design {
         if self.kept >= 1.0 {
             return self;
         }
-        Design { share: (self.share * self.kept).max(f64::MIN_POSITIVE), samples: (self.samples as f64 * self.kept).round().max(1.0) as u64, kept: 1.0, ..self }
+        Design {
+            share: (self.share * self.kept).max(f64::MIN_POSITIVE),
+            samples: (self.samples as f64 * self.kept).round().max(1.0) as u64,
+            kept: 1.0,
+            ..self
+        }
     }
 
     /// Whether everything was seen.
@@ -110,30 +127,54 @@ pub struct Estimate {
 impl Estimate {
     /// Something that is known.
     pub fn exact(value: f64) -> Estimate {
-        Estimate { value, lo: value, hi: value }
+        Estimate {
+            value,
+            lo: value,
+            hi: value,
+        }
     }
 
     /// With everything raised to what is known to be there.
     pub(crate) fn at_least(self, known: f64) -> Estimate {
-        Estimate { value: self.value.max(known), lo: self.lo.max(known), hi: self.hi.max(known) }
+        Estimate {
+            value: self.value.max(known),
+            lo: self.lo.max(known),
+            hi: self.hi.max(known),
+        }
     }
 
     /// With an interval that also holds what is so much less and so much more.
     fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
-        Estimate { value: self.value, lo: self.value - (self.value - self.lo).hypot(less), hi: self.value + (self.hi - self.value).hypot(more) }
+        Estimate {
+            value: self.value,
+            lo: self.value - (self.value - self.lo).hypot(less),
+            hi: self.value + (self.hi - self.value).hypot(more),
+        }
     }
 
     /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
     pub fn vague(&self) -> bool {
-        !matches!(self.hi.partial_cmp(&(2.0 * self.lo)), Some(Ordering::Less | Ordering::Equal))
+        !matches!(
+            self.hi.partial_cmp(&(2.0 * self.lo)),
+            Some(Ordering::Less | Ordering::Equal)
+        )
     }
 }
 
 /// Bounds of the mean of a Poisson variable of which `n` were observed, 95 % (Garwood, by the approximation of Wilson and Hilferty).
 fn poisson_bounds(n: f64) -> (f64, f64) {
-    let low = if n < 0.5 { 0.0 } else { n * (1.0 - 1.0 / (9.0 * n) - Z / (3.0 * n.sqrt())).max(0.0).powi(3) };
+    let low = if n < 0.5 {
+        0.0
+    } else {
+        n * (1.0 - 1.0 / (9.0 * n) - Z / (3.0 * n.sqrt()))
+            .max(0.0)
+            .powi(3)
+    };
     let m = n + 1.0;
-    (low, m * (1.0 - 1.0 / (9.0 * m) + Z / (3.0 * m.sqrt())).powi(3))
+    (
+        low,
+        m * (1.0 - 1.0 / (9.0 * m) + Z / (3.0 * m.sqrt())).powi(3),
+    )
 }
 
 /// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
@@ -147,18 +188,26 @@ fn student(degrees: f64) -> f64 {
 
 /// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate; `of` computes the statistic without one of them (or with all)
 /// from the share of all samples that the others are. `None` with fewer than four replicates in use.
-fn jackknife(samples: &[u64; REPLICATES], share: f64, of: impl Fn(Option<usize>, f64) -> Option<f64>) -> Option<(f64, f64, f64)> {
+fn jackknife(
+    samples: &[u64; REPLICATES],
+    share: f64,
+    of: impl Fn(Option<usize>, f64) -> Option<f64>,
+) -> Option<(f64, f64, f64)> {
     let total: u64 = samples.iter().sum();
     let value = of(None, 1.0)?;
     let used: Vec<usize> = (0..REPLICATES).filter(|&r| samples[r] > 0).collect();
     let rest = used.iter().filter(|&&r| total > samples[r]);
-    let without: Vec<f64> = rest.filter_map(|&r| of(Some(r), (total - samples[r]) as f64 / total as f64)).collect();
+    let without: Vec<f64> = rest
+        .filter_map(|&r| of(Some(r), (total - samples[r]) as f64 / total as f64))
+        .collect();
     let n = without.len() as f64;
     if n < 4.0 || without.len() < used.len() {
         return None;
     }
     let mean = without.iter().sum::<f64>() / n;
-    let variance = (n - 1.0) / n * without.iter().map(|x| (x - mean).powi(2)).sum::<f64>() * (1.0 - share).max(0.0);
+    let variance = (n - 1.0) / n
+        * without.iter().map(|x| (x - mean).powi(2)).sum::<f64>()
+        * (1.0 - share).max(0.0);
     let half = student(n - 1.0) * variance.sqrt();
     Some((value, value - half, value + half))
 }
@@ -193,22 +242,49 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
         return Some(Estimate::exact(observed));
     }
     let ends = Z / 12f64.sqrt() / design.samples.max(1) as f64;
-    let total = |of: &[f64; REPLICATES], without: Option<usize>| of.iter().enumerate().filter(|(r, _)| Some(*r) != without).map(|(_, loads)| loads).sum::<f64>();
+    let total = |of: &[f64; REPLICATES], without: Option<usize>| {
+        of.iter()
+            .enumerate()
+            .filter(|(r, _)| Some(*r) != without)
+            .map(|(_, loads)| loads)
+            .sum::<f64>()
+    };
     if let Some(error) = design.weights {
-        let (value, lo, _) = jackknife(samples, design.share, |without, part| Some(total(&loads.weighted, without) / part))?;
+        let (value, lo, _) = jackknife(samples, design.share, |without, part| {
+            Some(total(&loads.weighted, without) / part)
+        })?;
         // Of what samples were taken, and of what each stands for.
         let factor = 1.0 + ((value - lo) / value).hypot(ends).hypot(error);
-        return (value > 0.0).then(|| Estimate { value, lo: (value / factor).max(observed), hi: value * factor });
+        return (value > 0.0).then(|| Estimate {
+            value,
+            lo: (value / factor).max(observed),
+            hi: value * factor,
+        });
     }
-    let (value, lo, _) = jackknife(samples, design.share, |without, part| Some(total(&loads.plain, without) / part))?;
+    let (value, lo, _) = jackknife(samples, design.share, |without, part| {
+        Some(total(&loads.plain, without) / part)
+    })?;
     let half = (value - lo).hypot(ends * value);
-    (value > 0.0).then(|| Estimate { value: value / design.share, lo: ((value - half) / design.share).max(observed), hi: (value + half) / design.share })
+    (value > 0.0).then(|| Estimate {
+        value: value / design.share,
+        lo: ((value - half) / design.share).max(observed),
+        hi: (value + half) / design.share,
+    })
 }
 
 /// Mean D of a group of code.
-pub fn distance(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
+pub fn distance(
+    sums: &[RepSums; REPLICATES],
+    samples: &[u64; REPLICATES],
+    design: Design,
+) -> Option<Estimate> {
     let mean = |without: Option<usize>| {
-        let rest = || sums.iter().enumerate().filter(move |(r, _)| Some(*r) != without).map(|(_, s)| s);
+        let rest = || {
+            sums.iter()
+                .enumerate()
+                .filter(move |(r, _)| Some(*r) != without)
+                .map(|(_, s)| s)
+        };
         let reuses: u64 = rest().map(|s| s.reuses).sum();
         (reuses > 0).then(|| rest().map(|s| s.distance).sum::<u64>() as f64 / reuses as f64)
     };
@@ -216,7 +292,11 @@ pub fn distance(sums: &[RepSums; REPLICATES], samples: &[u64; REPLICATES], desig
         return mean(None).map(Estimate::exact);
     }
     let (value, lo, hi) = jackknife(samples, design.share, |without, _| mean(without))?;
-    Some(Estimate { value, lo: lo.max(0.0), hi })
+    Some(Estimate {
+        value,
+        lo: lo.max(0.0),
+        hi,
+    })
 }
 
 #[cfg(test)]
@@ -226,16 +306,28 @@ mod tests {
     #[test]
     fn poisson_bounds_are_garwoods() {
         // Tables of exact limits: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 → (81.36, 121.63).
-        for (n, low, high) in [(0.0, 0.0, 3.69), (5.0, 1.62, 11.67), (20.0, 12.22, 30.89), (100.0, 81.36, 121.63)] {
+        for (n, low, high) in [
+            (0.0, 0.0, 3.69),
+            (5.0, 1.62, 11.67),
+            (20.0, 12.22, 30.89),
+            (100.0, 81.36, 121.63),
+        ] {
             let (l, h) = poisson_bounds(n);
-            assert!((l - low).abs() < 0.03 && (h - high).abs() < 0.03, "{n}: {l} to {h}");
+            assert!(
+                (l - low).abs() < 0.03 && (h - high).abs() < 0.03,
+                "{n}: {l} to {h}"
+            );
         }
     }
 
     #[test]
     fn student_quantiles_agree_with_tables() {
         for (degrees, t) in [(3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (31.0, 2.040)] {
-            assert!((student(degrees) - t).abs() < 0.03 * t, "{degrees}: {}", student(degrees));
+            assert!(
+                (student(degrees) - t).abs() < 0.03 * t,
+                "{degrees}: {}",
+                student(degrees)
+            );
         }
     }
 
@@ -244,7 +336,9 @@ mod tests {
     fn jackknife_intervals_cover_the_truth() {
         let mut state = 77u64;
         let mut random = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) as f64 / (1u64 << 31) as f64
         };
         let (mut totals, mut means) = (0, 0);
@@ -255,10 +349,20 @@ mod tests {
             let mut samples = [0u64; REPLICATES];
             for sample in 0..200u32 {
                 let class = crate::totals::replicate(sample);
-                let touches = if random() < 0.5 { 0 } else { (random() * 120.0) as u64 };
+                let touches = if random() < 0.5 {
+                    0
+                } else {
+                    (random() * 120.0) as u64
+                };
                 let reuses = touches / 2;
                 let distance = reuses * ((random() * 20.0) as u64 + touches / 10);
-                sums[class].merge(&RepSums { touches, reuses, distance, samples: 1, weighted: touches * UNIT });
+                sums[class].merge(&RepSums {
+                    touches,
+                    reuses,
+                    distance,
+                    samples: 1,
+                    weighted: touches * UNIT,
+                });
                 samples[class] += 1;
             }
             let design = Design::new(1000.0, 200);
@@ -286,13 +390,26 @@ mod tests {
     #[test]
     fn implied_loads_vary_too() {
         let mut random = 9u64;
-        let (mut one, mut two) = ([RepSums::default(); REPLICATES], [RepSums::default(); REPLICATES]);
+        let (mut one, mut two) = (
+            [RepSums::default(); REPLICATES],
+            [RepSums::default(); REPLICATES],
+        );
         let mut samples = [0; REPLICATES];
         for sample in 0..400 {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let class = crate::totals::replicate(sample);
-            let code = if random >> 63 == 0 { &mut one } else { &mut two };
-            code[class].merge(&RepSums { touches: 1000, samples: 1, ..RepSums::default() });
+            let code = if random >> 63 == 0 {
+                &mut one
+            } else {
+                &mut two
+            };
+            code[class].merge(&RepSums {
+                touches: 1000,
+                samples: 1,
+                ..RepSums::default()
+            });
             samples[class] += 1;
         }
         let mut loads = Loads::default();
@@ -301,8 +418,14 @@ mod tests {
         let total = executed(&loads, &samples, Design::new(20.0, 400)).unwrap();
         // Half of the samples in each: a mean of 2,000 loads, and a twentieth of that is two deviations of the mean of 400.
         let truth = 400.0 * 2000.0 * 20.0;
-        assert!(total.lo < truth && truth < total.hi, "{total:?}, truth {truth}");
-        assert!((0.06..0.16).contains(&((total.hi - total.lo) / total.value)), "{total:?}");
+        assert!(
+            total.lo < truth && truth < total.hi,
+            "{total:?}, truth {truth}"
+        );
+        assert!(
+            (0.06..0.16).contains(&((total.hi - total.lo) / total.value)),
+            "{total:?}"
+        );
     }
 
     /// Samples that stand for different numbers of loads: the estimate is the weighted sum, and its interval covers the error of the weights as well.
@@ -313,17 +436,32 @@ mod tests {
         for (class, sum) in sums.iter_mut().enumerate() {
             // Fast code in odd replicates: each of its loads stands for 300, those of slow code for 100.
             let weight = if class % 2 == 0 { 100 } else { 300 };
-            *sum = RepSums { touches: 1000, reuses: 0, distance: 0, samples: 4, weighted: 1000 * weight * UNIT };
+            *sum = RepSums {
+                touches: 1000,
+                reuses: 0,
+                distance: 0,
+                samples: 4,
+                weighted: 1000 * weight * UNIT,
+            };
         }
         let design = Design::new(200.0, 128).weighted(Some(0.2));
         let observed = 1000 * REPLICATES as u64;
         let mut loads = Loads::default();
         loads.add(&sums, observed);
         let total = executed(&loads, &samples, design).unwrap();
-        assert!((total.value - 200.0 * observed as f64).abs() < 1.0, "{total:?}");
-        assert!(total.lo < 0.84 * total.value && total.hi > 1.19 * total.value, "{total:?}");
+        assert!(
+            (total.value - 200.0 * observed as f64).abs() < 1.0,
+            "{total:?}"
+        );
+        assert!(
+            total.lo < 0.84 * total.value && total.hi > 1.19 * total.value,
+            "{total:?}"
+        );
         // Without weights, all stand for the same.
         let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
-        assert!(plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value, "{plain:?}");
+        assert!(
+            plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value,
+            "{plain:?}"
+        );
     }
 }

@@ -2,17 +2,17 @@
 
 use crate::blocks;
 use crate::diagnose::diagnose;
-use crate::input::{self, weights::Weights};
 use crate::engine::{Aids, Collect, Options, analyse_with};
 use crate::hats::Estimator;
 use crate::incidence::Incidence;
+use crate::input::{self, weights::Weights};
 use crate::input::{ColumnSet, Trace};
 use crate::objects::{Resolver, read, table};
 use crate::partial::{Partial, PartialError};
 use crate::report::{Analysis, Built, build, build_with_code};
-use crate::zoom::time::Look;
-use crate::zoom::sums::Wanted;
 use crate::zoom::basis::Basis;
+use crate::zoom::sums::Wanted;
+use crate::zoom::time::Look;
 use crate::zoom::{heat, location, time};
 use std::sync::Arc;
 
@@ -38,11 +38,20 @@ pub struct Questions {
 }
 
 /// The first pass alone, to be written and merged later.
-pub fn partial(trace: Trace, block: u64, footprint_bytes: usize, progress: &(dyn Fn(u64) + Sync)) -> Partial {
+pub fn partial(
+    trace: Trace,
+    block: u64,
+    footprint_bytes: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Partial {
     let full = trace.manifest.mode == "full";
     let options = Options {
         samples: !full,
-        incidence: if full { Collect::Nothing } else { Collect::ForMerging },
+        incidence: if full {
+            Collect::Nothing
+        } else {
+            Collect::ForMerging
+        },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes,
         ..Options::new(block.trailing_zeros())
@@ -50,11 +59,25 @@ pub fn partial(trace: Trace, block: u64, footprint_bytes: usize, progress: &(dyn
     let source = trace.source(ColumnSet::default());
     let mut warnings = trace.warnings.clone();
     let weights = weights(&trace, &mut warnings);
-    let outcome = analyse_with(&*source, options, Aids { weights, ..Aids::default() }, progress);
+    let outcome = analyse_with(
+        &*source,
+        options,
+        Aids {
+            weights,
+            ..Aids::default()
+        },
+        progress,
+    );
     warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
     warnings.extend(source.notes());
     drop(source);
-    Partial { manifest: trace.manifest, code: trace.code, outcome, block, warnings }
+    Partial {
+        manifest: trace.manifest,
+        code: trace.code,
+        outcome,
+        block,
+        warnings,
+    }
 }
 
 /// What the samples of a trace stand for, if not the same for all.
@@ -73,22 +96,40 @@ pub fn merge_all(paths: &[std::path::PathBuf]) -> Result<Partial, PartialError> 
         let next = Partial::read(path)?;
         match &mut all {
             None => all = Some(next),
-            Some(all) => all.merge(next).map_err(|cause| PartialError { path: path.display().to_string(), cause })?,
+            Some(all) => all.merge(next).map_err(|cause| PartialError {
+                path: path.display().to_string(),
+                cause,
+            })?,
         }
     }
-    all.ok_or_else(|| PartialError { path: "--merge".into(), cause: "no partial results were given".into() })
+    all.ok_or_else(|| PartialError {
+        path: "--merge".into(),
+        cause: "no partial results were given".into(),
+    })
 }
 
 /// The tables of a partial result.
 pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
-    partial.outcome.incidence = Incidence::fold(vec![std::mem::take(&mut partial.outcome.incidence)]);
-    let mut analysis = build(&partial.manifest, &partial.code, &partial.outcome, partial.block, estimator, partial.warnings.clone());
+    partial.outcome.incidence =
+        Incidence::fold(vec![std::mem::take(&mut partial.outcome.incidence)]);
+    let mut analysis = build(
+        &partial.manifest,
+        &partial.code,
+        &partial.outcome,
+        partial.block,
+        estimator,
+        partial.warnings.clone(),
+    );
     analysis.diagnoses = diagnose(&analysis);
     analysis
 }
 
 /// The analysis, and the damage that it met. `progress` is told the rows done.
-pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + Sync)) -> (Analysis, Vec<String>) {
+pub fn examine(
+    trace: &Trace,
+    questions: &Questions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> (Analysis, Vec<String>) {
     let sampled = trace.manifest.mode != "full";
     let by_block = questions.zoom || questions.objects;
     let source = trace.source(ColumnSet { time: by_block });
@@ -104,18 +145,39 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     }
     .map(Arc::new);
     let block_shift = questions.block.trailing_zeros();
-    let wanted = Wanted { block_shift, unit_shift: blocks::unit_shift(block_shift, if questions.zoom { questions.stop } else { location::STOP }), parts: questions.zoom };
+    let wanted = Wanted {
+        block_shift,
+        unit_shift: blocks::unit_shift(
+            block_shift,
+            if questions.zoom {
+                questions.stop
+            } else {
+                location::STOP
+            },
+        ),
+        parts: questions.zoom,
+    };
     let options = Options {
         zoom: by_block.then_some(wanted),
         samples: questions.zoom || sampled,
-        incidence: if sampled { Collect::ForEstimates } else { Collect::Nothing },
+        incidence: if sampled {
+            Collect::ForEstimates
+        } else {
+            Collect::Nothing
+        },
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes: questions.footprint_bytes,
         ..Options::new(questions.block.trailing_zeros())
     };
     let mut warnings = trace.warnings.clone();
-    let aids = Aids { objects: objects.clone(), heat: None, weights: weights(trace, &mut warnings) };
-    let first = questions.zoom.then(|| time::First::new(source, &questions.look));
+    let aids = Aids {
+        objects: objects.clone(),
+        heat: None,
+        weights: weights(trace, &mut warnings),
+    };
+    let first = questions
+        .zoom
+        .then(|| time::First::new(source, &questions.look));
     let mut outcome = match &first {
         Some(first) => analyse_with(&first.rows(source), options, aids.clone(), progress),
         None => analyse_with(source, options, aids.clone(), progress),
@@ -124,7 +186,18 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     outcome.unite();
     if questions.zoom && first.is_none() {
         // Some of the rows could not be read, so that what is left is divided otherwise.
-        outcome = analyse_with(source, Options { zoom: Some(Wanted { parts: false, ..wanted }), ..options }, aids, progress);
+        outcome = analyse_with(
+            source,
+            Options {
+                zoom: Some(Wanted {
+                    parts: false,
+                    ..wanted
+                }),
+                ..options
+            },
+            aids,
+            progress,
+        );
     }
     damage.extend(outcome.damage.iter().cloned());
     warnings.extend(trace.damage.iter().chain(&damage).cloned());
@@ -132,26 +205,75 @@ pub fn examine(trace: &Trace, questions: &Questions, progress: &(dyn Fn(u64) + S
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    let mixed = outcome.buckets[0].reuse.zoom.as_mut().map(|z| z.mixed.finish()).unwrap_or_default();
-    let Built { mut analysis, whole, by_code, places } = build_with_code(&trace.manifest, &trace.code, &outcome, questions.block, questions.estimator, warnings);
+    let mixed = outcome.buckets[0]
+        .reuse
+        .zoom
+        .as_mut()
+        .map(|z| z.mixed.finish())
+        .unwrap_or_default();
+    let Built {
+        mut analysis,
+        whole,
+        by_code,
+        places,
+    } = build_with_code(
+        &trace.manifest,
+        &trace.code,
+        &outcome,
+        questions.block,
+        questions.estimator,
+        warnings,
+    );
     if by_block {
         let basis = Basis::new(&outcome, &trace.code, places);
         let sums = outcome.buckets[0].reuse.zoom.as_deref();
         let entries = || sums.iter().flat_map(|z| z.units.entries());
         if let Some(objects) = &objects {
-            analysis.objects = table(entries(), (&basis, &mixed, &outcome.samples), &outcome.spaces, objects, &trace.code, wanted.unit_shift);
+            analysis.objects = table(
+                entries(),
+                (&basis, &mixed, &outcome.samples),
+                &outcome.spaces,
+                objects,
+                &trace.code,
+                wanted.unit_shift,
+            );
         }
         if questions.zoom {
-            let sizes = location::Sizes { block: block_shift, unit: wanted.unit_shift };
-            let regions = location::zoom(entries, (&basis, &analysis.summary.hats), &outcome.spaces, &trace.code, sizes, (questions.tau, questions.stop), objects.as_deref());
+            let sizes = location::Sizes {
+                block: block_shift,
+                unit: wanted.unit_shift,
+            };
+            let regions = location::zoom(
+                entries,
+                (&basis, &analysis.summary.hats),
+                &outcome.spaces,
+                &trace.code,
+                sizes,
+                (questions.tau, questions.stop),
+                objects.as_deref(),
+            );
             let counted = sums.filter(|_| first.is_some());
-            analysis.heat_map = heat::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(|plan| match counted {
-                Some(sums) => plan.of_units(&sums.heat, &outcome.spaces, wanted.unit_shift).unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
-                None => plan.count(source, options, &outcome.samples),
-            });
+            analysis.heat_map =
+                heat::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(
+                    |plan| match counted {
+                        Some(sums) => plan
+                            .of_units(&sums.heat, &outcome.spaces, wanted.unit_shift)
+                            .unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
+                        None => plan.count(source, options, &outcome.samples),
+                    },
+                );
             analysis.location_zoom = Some(regions);
             let whole = time::Part::of_whole(whole, &outcome.buckets[0]);
-            let tree = time::zoom(source, options, &trace.code, &outcome.samples, &basis, (&whole, &by_code), &questions.look, first.take());
+            let tree = time::zoom(
+                source,
+                options,
+                &trace.code,
+                &outcome.samples,
+                &basis,
+                (&whole, &by_code),
+                &questions.look,
+                first.take(),
+            );
             analysis.time_zoom = Some(tree);
         }
     }

@@ -74,8 +74,12 @@ fn fold_modern(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
 
 #[inline(always)]
 fn fold_any(entries: &[Entry], code: &CodeMap, folded: &mut Folded) {
-    let same_line = |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
-    let mut scratch = Scratch { keyed: Vec::new(), pages: LastPages::new(code) };
+    let same_line =
+        |a: &Entry, b: &Entry| (a.key().space, a.key().line) == (b.key().space, b.key().line);
+    let mut scratch = Scratch {
+        keyed: Vec::new(),
+        pages: LastPages::new(code),
+    };
     for same in entries.chunk_by(same_line) {
         fold_line(same, code, folded, &mut scratch);
     }
@@ -92,7 +96,13 @@ struct LastPages {
 
 impl LastPages {
     fn new(code: &CodeMap) -> LastPages {
-        LastPages { whole: None, stores: None, functions: vec![None; code.functions.len()], lines: vec![None; code.lines.len()], loops: vec![None; code.loops.len()] }
+        LastPages {
+            whole: None,
+            stores: None,
+            functions: vec![None; code.functions.len()],
+            lines: vec![None; code.lines.len()],
+            loops: vec![None; code.loops.len()],
+        }
     }
 }
 
@@ -111,12 +121,19 @@ fn count_page(last: &mut Option<(u32, u64)>, page: (u32, u64), counts: &mut Coun
 /// Folds the entries of one memory line.
 #[inline(always)]
 fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &mut Scratch) {
-    let Some(key) = entries.first().map(Entry::key) else { return };
+    let Some(key) = entries.first().map(Entry::key) else {
+        return;
+    };
     let page = (key.space, key.line / LINES_PER_PAGE);
     let (mut whole, mut stores) = (Merged::default(), Merged::default());
     for entry in entries {
         let class = entry.key().group & 3;
-        if class == crate::code::CLASS_STORE { &mut stores } else { &mut whole }.add(class, entry.maps());
+        if class == crate::code::CLASS_STORE {
+            &mut stores
+        } else {
+            &mut whole
+        }
+        .add(class, entry.maps());
     }
     if !whole.is_empty() {
         whole.count_line(&mut folded.whole);
@@ -128,17 +145,29 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
     }
     let Scratch { keyed, pages } = scratch;
     let by = [
-        (Target::Function, &mut folded.functions, &mut pages.functions),
+        (
+            Target::Function,
+            &mut folded.functions,
+            &mut pages.functions,
+        ),
         (Target::Line, &mut folded.lines, &mut pages.lines),
         (Target::Loop, &mut folded.loops, &mut pages.loops),
     ];
     for (target, counts, pages) in by {
-        let rows = |entry: &Entry| if entry.key().group & 3 == crate::code::CLASS_STORE { &[][..] } else { code.targets(target, entry.key().group) };
+        let rows = |entry: &Entry| {
+            if entry.key().group & 3 == crate::code::CLASS_STORE {
+                &[][..]
+            } else {
+                code.targets(target, entry.key().group)
+            }
+        };
         // Mostly one entry, or all of one row: that has what the whole has.
         if let [row] = rows(&entries[0])
             && entries[1..].iter().all(|e| rows(e) == [*row])
         {
-            if let (Some(counts), Some(last)) = (counts.get_mut(*row as usize), pages.get_mut(*row as usize)) {
+            if let (Some(counts), Some(last)) =
+                (counts.get_mut(*row as usize), pages.get_mut(*row as usize))
+            {
                 whole.count_line(counts);
                 count_page(last, page, counts);
             }
@@ -146,7 +175,11 @@ fn fold_line(entries: &[Entry], code: &CodeMap, folded: &mut Folded, scratch: &m
         }
         keyed.clear();
         for entry in entries {
-            keyed.extend(rows(entry).iter().map(|&row| (row, entry.key().group & 3, *entry.maps())));
+            keyed.extend(
+                rows(entry)
+                    .iter()
+                    .map(|&row| (row, entry.key().group & 3, *entry.maps())),
+            );
         }
         if !keyed.is_sorted_by_key(|k| k.0) {
             keyed.sort_unstable_by_key(|k| k.0);
@@ -170,24 +203,43 @@ mod tests {
     use super::*;
     use crate::code::{FunctionName, LineName, LoopName, Piece};
     use crate::footprint::{Budget, FootprintSet, Footprints, Store};
-    use std::sync::Arc;
     use crate::rows::Rows;
     use proptest::prelude::*;
     use std::collections::{HashMap, HashSet};
+    use std::sync::Arc;
 
     /// Six pieces, three lines, two functions: pieces 2k and 2k+1 are line k; lines 0 and 1 are function 0. Line 1 is in loop 1, which is in loop 0, as is
     /// piece 0.
     fn code() -> CodeMap {
         let mut code = CodeMap::default();
-        code.functions = (0..2).map(|i| FunctionName { function: format!("f{i}"), module: "m".into() }).collect();
-        code.lines = (0..3).map(|i| LineName { function: "f".into(), module: "m".into(), file: "x.c".into(), line: i }).collect();
+        code.functions = (0..2)
+            .map(|i| FunctionName {
+                function: format!("f{i}"),
+                module: "m".into(),
+            })
+            .collect();
+        code.lines = (0..3)
+            .map(|i| LineName {
+                function: "f".into(),
+                module: "m".into(),
+                file: "x.c".into(),
+                line: i,
+            })
+            .collect();
         let loops = |i: u32| match i {
             0 => vec![0],
             2 | 3 => vec![1, 0],
             _ => Vec::new(),
         };
         code.loops = vec![LoopName::default(); 2];
-        code.pieces = (0..6).map(|i| Piece { function: i / 4, line: i / 2, loops: loops(i), chain: Vec::new() }).collect();
+        code.pieces = (0..6)
+            .map(|i| Piece {
+                function: i / 4,
+                line: i / 2,
+                loops: loops(i),
+                chain: Vec::new(),
+            })
+            .collect();
         code
     }
 
@@ -196,31 +248,52 @@ mod tests {
 
     fn by_definition<'a>(accesses: impl Iterator<Item = &'a Access> + Clone) -> Counts {
         let starts = |class: Option<u32>| {
-            let chosen = accesses.clone().filter(|a| class.is_none_or(|c| a.2 & 3 == c));
+            let chosen = accesses
+                .clone()
+                .filter(|a| class.is_none_or(|c| a.2 & 3 == c));
             chosen.map(|a| (a.3, a.0)).collect::<HashSet<_>>().len() as u64
         };
         let mut times: HashMap<(u32, u64), u64> = HashMap::new();
         let mut bytes = HashSet::new();
         for a in accesses.clone() {
             *times.entry((a.3, a.0)).or_default() += 1;
-            bytes.extend((0..u64::from(a.1.max(1))).filter_map(|k| a.0.checked_add(k)).map(|b| (a.3, b)));
+            bytes.extend(
+                (0..u64::from(a.1.max(1)))
+                    .filter_map(|k| a.0.checked_add(k))
+                    .map(|b| (a.3, b)),
+            );
         }
         Counts {
             footprint: starts(None),
             strided: starts(Some(1)),
             irregular: starts(Some(2)),
             captures: times.values().filter(|&&n| n > 1).count() as u64,
-            lines64: bytes.iter().map(|b| (b.0, b.1 / 64)).collect::<HashSet<_>>().len() as u64,
-            pages: bytes.iter().map(|b| (b.0, b.1 / 4096)).collect::<HashSet<_>>().len() as u64,
+            lines64: bytes
+                .iter()
+                .map(|b| (b.0, b.1 / 64))
+                .collect::<HashSet<_>>()
+                .len() as u64,
+            pages: bytes
+                .iter()
+                .map(|b| (b.0, b.1 / 4096))
+                .collect::<HashSet<_>>()
+                .len() as u64,
             bytes: bytes.len() as u64,
             ..Counts::default()
         }
     }
 
     fn measured(accesses: &[Access], tables: usize, budget: &Arc<Budget>) -> Folded {
-        let mut all: Vec<Footprints> = (0..tables).map(|_| Footprints::new(budget.clone())).collect();
+        let mut all: Vec<Footprints> = (0..tables)
+            .map(|_| Footprints::new(budget.clone()))
+            .collect();
         for (i, a) in accesses.iter().enumerate() {
-            let rows = Rows { address: &[a.0], size: &[a.1], group: &[a.2], implied: &[0] };
+            let rows = Rows {
+                address: &[a.0],
+                size: &[a.1],
+                group: &[a.2],
+                implied: &[0],
+            };
             all[i % tables].add(&rows, a.3);
         }
         let (set, _) = FootprintSet::new(all);
@@ -247,18 +320,35 @@ mod tests {
             for some in mine {
                 let column = |of: fn(&Access) -> u32| some.iter().map(of).collect::<Vec<u32>>();
                 let address: Vec<u64> = some.iter().map(|a| a.0).collect();
-                table.add(&Rows { address: &address, size: &column(|a| a.1), group: &column(|a| a.2), implied: &vec![0; some.len()] }, some[0].3);
+                table.add(
+                    &Rows {
+                        address: &address,
+                        size: &column(|a| a.1),
+                        group: &column(|a| a.2),
+                        implied: &vec![0; some.len()],
+                    },
+                    some[0].3,
+                );
             }
             table
         };
         let tables = std::thread::scope(|scope| {
-            let threads: Vec<_> = dealt.iter().map(|mine| scope.spawn(|| work(mine))).collect();
+            let threads: Vec<_> = dealt
+                .iter()
+                .map(|mine| scope.spawn(|| work(mine)))
+                .collect();
             threads.into_iter().map(|t| t.join().unwrap()).collect()
         });
         let (set, counts) = FootprintSet::new(tables);
-        assert_eq!(counts.iter().map(|c| c.rows).sum::<u64>(), accesses.len() as u64);
+        assert_eq!(
+            counts.iter().map(|c| c.rows).sum::<u64>(),
+            accesses.len() as u64
+        );
         let entries = set.entries();
-        assert!(entries.is_sorted_by(|a, b| a.key() < b.key()), "each key once");
+        assert!(
+            entries.is_sorted_by(|a, b| a.key() < b.key()),
+            "each key once"
+        );
         set.fold(&code())
     }
 
@@ -270,16 +360,32 @@ mod tests {
         let load = |a: &&Access| a.2 & 3 != 3;
         assert_eq!(folded.whole, by_definition(accesses.iter().filter(load)));
         let stores = by_definition(accesses.iter().filter(|a| !load(a)));
-        assert_eq!(folded.stores, Counts { strided: 0, irregular: 0, ..stores });
+        assert_eq!(
+            folded.stores,
+            Counts {
+                strided: 0,
+                irregular: 0,
+                ..stores
+            }
+        );
         for f in 0..2 {
-            assert_eq!(folded.functions[f as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 16 == f)));
+            assert_eq!(
+                folded.functions[f as usize],
+                by_definition(accesses.iter().filter(load).filter(|a| a.2 / 16 == f))
+            );
         }
         for (l, pieces) in [(0, &[0u32, 2, 3][..]), (1, &[2, 3])] {
-            let inside = accesses.iter().filter(load).filter(|a| pieces.contains(&(a.2 / 4)));
+            let inside = accesses
+                .iter()
+                .filter(load)
+                .filter(|a| pieces.contains(&(a.2 / 4)));
             assert_eq!(folded.loops[l], by_definition(inside));
         }
         for l in 0..3 {
-            assert_eq!(folded.lines[l as usize], by_definition(accesses.iter().filter(load).filter(|a| a.2 / 8 == l)));
+            assert_eq!(
+                folded.lines[l as usize],
+                by_definition(accesses.iter().filter(load).filter(|a| a.2 / 8 == l))
+            );
         }
     }
 
@@ -301,13 +407,24 @@ mod tests {
         let mut state = 9u64;
         let accesses: Vec<Access> = (0..1_200_000u64)
             .map(|i| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                ((state >> 33) % 80_000_000 + (i & 7), 8, (state >> 12) as u32 % 24, 0)
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                (
+                    (state >> 33) % 80_000_000 + (i & 7),
+                    8,
+                    (state >> 12) as u32 % 24,
+                    0,
+                )
             })
             .collect();
         let budget = Arc::new(Budget::new(1 << 20));
         assert!(measured(&accesses, 1, &budget) == measured(&accesses, 1, &Arc::default()));
-        assert!(budget.spilled() > 10 << 20 && !budget.failed(), "{}", budget.spilled());
+        assert!(
+            budget.spilled() > 10 << 20 && !budget.failed(),
+            "{}",
+            budget.spilled()
+        );
     }
 
     /// Workers that share a table, of which one or the other writes it to a file while the others go on: nothing is lost, nothing counts twice.
@@ -315,13 +432,19 @@ mod tests {
     fn workers_share_a_table() {
         let mut state = 21u64;
         let mut below = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         // Many enough for each of 128 partitions to have 2,048 records, however the workers come: less is not merged, and counts for nothing in the budget.
         let accesses: Vec<Access> = (0..300_000u64)
             .map(|i| {
-                let size = if below(9) == 0 { below(200) as u32 } else { 1 << below(5) };
+                let size = if below(9) == 0 {
+                    below(200) as u32
+                } else {
+                    1 << below(5)
+                };
                 let address = match below(200) {
                     0 => u64::MAX - below(300),
                     1..40 => 0x7fff_0000 + below(5_000),
@@ -330,7 +453,13 @@ mod tests {
                 (address, size, below(24) as u32, (i / 50 % 3) as u32)
             })
             .collect();
-        for (count, workers, bytes, spilled) in [(40_000, 5, usize::MAX, 0), (300_000, 5, 1 << 17, 1 << 18), (300_000, 4, 0, 1 << 18), (1_500, 4, 0, 0), (0, 4, 0, 0)] {
+        for (count, workers, bytes, spilled) in [
+            (40_000, 5, usize::MAX, 0),
+            (300_000, 5, 1 << 17, 1 << 18),
+            (300_000, 4, 0, 1 << 18),
+            (1_500, 4, 0, 0),
+            (0, 4, 0, 0),
+        ] {
             let budget = Arc::new(Budget::new(bytes));
             let accesses = &accesses[..count];
             let folded = shared(accesses, workers, &budget);
@@ -339,7 +468,11 @@ mod tests {
             if count <= 40_000 {
                 agrees(&folded, accesses);
             }
-            assert!(budget.spilled() >= spilled && !budget.failed(), "{count} rows: {}", budget.spilled());
+            assert!(
+                budget.spilled() >= spilled && !budget.failed(),
+                "{count} rows: {}",
+                budget.spilled()
+            );
         }
     }
 
@@ -348,7 +481,9 @@ mod tests {
         let mut state = 3u64;
         let accesses: Vec<Access> = (0..60_000)
             .map(|_| {
-                state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                state = state
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 ((state >> 33) % 4_000_000, 8, (state >> 12) as u32 % 24, 0)
             })
             .collect();

@@ -117,7 +117,9 @@ struct Place {
 /// The owner's upper bits come last: there stands what else a [`record`] has, whose owner is small, so that the key of a record is a part of it.
 #[inline(always)]
 fn pack(line: u64, owner: u32) -> u64 {
-    line << OWNER_BITS | u64::from(owner << record::OWNER_AT & OWNER_MASK) | u64::from(owner >> record::OWNER_BITS)
+    line << OWNER_BITS
+        | u64::from(owner << record::OWNER_AT & OWNER_MASK)
+        | u64::from(owner >> record::OWNER_BITS)
 }
 
 /// The owner in a key.
@@ -145,7 +147,11 @@ pub struct GroupCount {
 /// What is known after an access to one line: first byte (below 64), number of bytes (at least one), whether it started there.
 #[inline(always)]
 fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
-    Maps { seen: u64::from(starts) << offset, twice: 0, bytes: (u64::MAX >> (64 - bytes)) << offset }
+    Maps {
+        seen: u64::from(starts) << offset,
+        twice: 0,
+        bytes: (u64::MAX >> (64 - bytes)) << offset,
+    }
 }
 
 /// Adds counts by group.
@@ -189,7 +195,16 @@ impl Footprints {
 
     /// A worker's part of a table that is in a store.
     pub(crate) fn of(store: Arc<Store>) -> Footprints {
-        Footprints { front: Front::default(), repeats: Repeats::default(), partitions: Partitions::new(store), odd: HashMap::new(), owner_of: Vec::new(), counts: Vec::new(), tally: Vec::new(), tallied: 0 }
+        Footprints {
+            front: Front::default(),
+            repeats: Repeats::default(),
+            partitions: Partitions::new(store),
+            odd: HashMap::new(),
+            owner_of: Vec::new(),
+            counts: Vec::new(),
+            tally: Vec::new(),
+            tallied: 0,
+        }
     }
 
     /// Adds rows of one address space.
@@ -201,7 +216,11 @@ impl Footprints {
         let mut owner_of = std::mem::take(&mut self.owner_of[space]);
         for from in (0..rows.len()).step_by(TOGETHER) {
             rows.expect(from + TOGETHER..from + 2 * TOGETHER);
-            self.add_some(&rows.slice(from..(from + TOGETHER).min(rows.len())), &mut owner_of, space as u32);
+            self.add_some(
+                &rows.slice(from..(from + TOGETHER).min(rows.len())),
+                &mut owner_of,
+                space as u32,
+            );
             self.tallied += TOGETHER;
             if self.tallied > TALLIED {
                 self.sum_up();
@@ -214,7 +233,12 @@ impl Footprints {
     #[inline(always)]
     fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
         let len = rows.len().min(TOGETHER);
-        let (address, size, group, implied) = (&rows.address[..len], &rows.size[..len], &rows.group[..len], &rows.implied[..len]);
+        let (address, size, group, implied) = (
+            &rows.address[..len],
+            &rows.size[..len],
+            &rows.group[..len],
+            &rows.implied[..len],
+        );
         let (mut owners, mut records) = ([0; TOGETHER], [0; TOGETHER]);
         let most = group.iter().fold(0, |most, &group| most.max(group)) as usize;
         if most >= owner_of.len() || most >= self.tally.len() {
@@ -222,14 +246,19 @@ impl Footprints {
         }
         let (known, tally) = (&owner_of[..], &mut self.tally[..]);
         let mut any_owner = 0;
-        for (at, (owner, (&group, &implied))) in owners.iter_mut().zip(group.iter().zip(implied)).enumerate() {
+        for (at, (owner, (&group, &implied))) in
+            owners.iter_mut().zip(group.iter().zip(implied)).enumerate()
+        {
             *owner = known[group as usize];
             any_owner |= *owner;
             tally[group as usize][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
         }
         if any_owner >> OWNER_BITS != 0 {
             self.new_owners(owner_of, group, space);
-            owners.iter_mut().zip(group).for_each(|(owner, &group)| *owner = owner_of[group as usize]);
+            owners
+                .iter_mut()
+                .zip(group)
+                .for_each(|(owner, &group)| *owner = owner_of[group as usize]);
         }
         if record::pack_all(address, size, &owners, &mut records) == 0 {
             if self.front.pays(len) {
@@ -237,7 +266,8 @@ impl Footprints {
                 self.front.drain(&mut self.partitions);
             } else if !self.partitions.is_little() && self.repeats.pays(len) {
                 let mut left = [0; TOGETHER];
-                self.partitions.push_all(self.repeats.sift(&records[..len], &mut left));
+                self.partitions
+                    .push_all(self.repeats.sift(&records[..len], &mut left));
             } else {
                 self.partitions.push_all(&records[..len]);
             }
@@ -260,7 +290,10 @@ impl Footprints {
         let inside = (64 - offset).min(bytes);
         let (line, maps) = (at / 64, touch(offset, inside, true));
         if fits(line, owner) {
-            self.partitions.push_entry(Place { key: pack(line, owner), maps });
+            self.partitions.push_entry(Place {
+                key: pack(line, owner),
+                maps,
+            });
         } else {
             self.touch_odd(line, owner, maps);
         }
@@ -286,7 +319,8 @@ impl Footprints {
     fn make_room(&mut self, owner_of: &mut Vec<u32>, most: usize) {
         let room = |len: usize| len.max(most + 1);
         owner_of.resize(room(owner_of.len()), NOBODY);
-        self.counts.resize(room(self.counts.len()), GroupCount::default());
+        self.counts
+            .resize(room(self.counts.len()), GroupCount::default());
         self.tally.resize(room(self.tally.len()), [0; TALLIES]);
     }
 
@@ -314,11 +348,18 @@ impl Footprints {
         self.owner_of[at] = owner_of;
         let end = address.saturating_add(u64::from(size.max(1)) - 1);
         for line in address / 64..=end / 64 {
-            let from = if line == address / 64 { address % 64 } else { 0 };
+            let from = if line == address / 64 {
+                address % 64
+            } else {
+                0
+            };
             let to = if line == end / 64 { end % 64 } else { 63 };
             let maps = touch(from as u32, (to - from + 1) as u32, false);
             if fits(line, owner) {
-                self.partitions.push_entry(Place { key: pack(line, owner), maps });
+                self.partitions.push_entry(Place {
+                    key: pack(line, owner),
+                    maps,
+                });
             } else {
                 self.touch_odd(line, owner, maps);
             }
@@ -333,7 +374,10 @@ impl Footprints {
             let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
             let maps = touch(0, inside as u32, false);
             if fits(line, owner) {
-                self.partitions.push_entry(Place { key: pack(line, owner), maps });
+                self.partitions.push_entry(Place {
+                    key: pack(line, owner),
+                    maps,
+                });
             } else {
                 self.touch_odd(line, owner, maps);
             }
@@ -343,7 +387,10 @@ impl Footprints {
     #[cold]
     fn touch_odd(&mut self, line: u64, owner: u32, maps: Maps) {
         let (group, space) = self.partitions.store.owned(owner);
-        self.odd.entry(Key { space, line, group }).or_default().merge(&maps);
+        self.odd
+            .entry(Key { space, line, group })
+            .or_default()
+            .merge(&maps);
     }
 
     /// All entries are in partitions, and counts are up to date.

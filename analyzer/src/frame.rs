@@ -3,8 +3,13 @@
 //! Nothing here is large or fast; so no data frame library, which would take longer to build than all else together.
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, ArrayRef, Float64Array, RecordBatch, RecordBatchOptions, StringArray, UInt64Array};
+use arrow_array::types::{
+    Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
+    UInt32Type, UInt64Type,
+};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, RecordBatch, RecordBatchOptions, StringArray, UInt64Array,
+};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
@@ -44,7 +49,11 @@ impl Cells {
         match self {
             Cells::Whole(v) => out.extend(v[row].iter().map(u64::to_string)),
             // The shortest digits that give the number back, as in JSON.
-            Cells::Number(v) => out.extend(v[row].iter().map(|&n| serde_json::Value::from(n).to_string())),
+            Cells::Number(v) => out.extend(
+                v[row]
+                    .iter()
+                    .map(|&n| serde_json::Value::from(n).to_string()),
+            ),
             Cells::Text(v) => v[row].iter().for_each(|text| quoted(text, out)),
         }
     }
@@ -72,7 +81,11 @@ impl Frame {
     pub(crate) fn new(columns: Vec<(String, Cells)>) -> Result<Frame, String> {
         for (number, (name, cells)) in columns.iter().enumerate() {
             if cells.len() != columns[0].1.len() {
-                return Err(format!("column {name:?} has {} fields, not {}", cells.len(), columns[0].1.len()));
+                return Err(format!(
+                    "column {name:?} has {} fields, not {}",
+                    cells.len(),
+                    columns[0].1.len()
+                ));
             }
             if columns[..number].iter().any(|(other, _)| other == name) {
                 return Err(format!("two columns are called {name:?}"));
@@ -110,27 +123,48 @@ impl Frame {
 
     /// Writes it as Parquet.
     pub(crate) fn write_parquet(&self, to: File) -> Result<(), String> {
-        let arrays: Vec<ArrayRef> = self.columns.iter().map(|(_, cells)| cells.array()).collect();
-        let fields = self.columns.iter().zip(&arrays).map(|((name, _), array)| Field::new(name, array.data_type().clone(), true));
+        let arrays: Vec<ArrayRef> = self
+            .columns
+            .iter()
+            .map(|(_, cells)| cells.array())
+            .collect();
+        let fields = self
+            .columns
+            .iter()
+            .zip(&arrays)
+            .map(|((name, _), array)| Field::new(name, array.data_type().clone(), true));
         let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
         let write = || {
             let codec = Compression::ZSTD(ZstdLevel::try_new(3)?);
-            let mut writer = ArrowWriter::try_new(to, schema.clone(), Some(WriterProperties::builder().set_compression(codec).build()))?;
+            let mut writer = ArrowWriter::try_new(
+                to,
+                schema.clone(),
+                Some(WriterProperties::builder().set_compression(codec).build()),
+            )?;
             let rows = RecordBatchOptions::new().with_row_count(Some(self.height()));
             writer.write(&RecordBatch::try_new_with_options(schema, arrays, &rows)?)?;
             writer.close()
         };
-        write().map(drop).map_err(|e: parquet::errors::ParquetError| e.to_string())
+        write()
+            .map(drop)
+            .map_err(|e: parquet::errors::ParquetError| e.to_string())
     }
 
     /// Reads a Parquet file; columns of kinds that no table of a trace has are left out.
     pub(crate) fn read_parquet(from: File) -> Result<Frame, String> {
         let reader = ParquetRecordBatchReaderBuilder::try_new(from).map_err(|e| e.to_string())?;
-        let mut columns: Vec<(String, Cells)> = reader.schema().fields().iter().filter_map(|f| Some((f.name().clone(), empty(f.data_type())?))).collect();
+        let mut columns: Vec<(String, Cells)> = reader
+            .schema()
+            .fields()
+            .iter()
+            .filter_map(|f| Some((f.name().clone(), empty(f.data_type())?)))
+            .collect();
         for batch in reader.build().map_err(|e| e.to_string())? {
             let batch = batch.map_err(|e| e.to_string())?;
             for (name, cells) in &mut columns {
-                let array = batch.column_by_name(name).ok_or_else(|| format!("column {name:?} is missing in a part"))?;
+                let array = batch
+                    .column_by_name(name)
+                    .ok_or_else(|| format!("column {name:?} is missing in a part"))?;
                 append(array, cells);
             }
         }
@@ -138,7 +172,11 @@ impl Frame {
     }
 
     fn column(&self, name: &str) -> Result<&Cells, String> {
-        self.columns.iter().find(|(n, _)| n == name).map(|(_, cells)| cells).ok_or_else(|| format!("column {name:?} is missing"))
+        self.columns
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, cells)| cells)
+            .ok_or_else(|| format!("column {name:?} is missing"))
     }
 
     /// Whether there is a column of this name.
@@ -156,7 +194,11 @@ impl Frame {
 
     /// A column of whole numbers of which none is empty.
     pub(crate) fn numbers(&self, name: &str) -> Result<Vec<u64>, String> {
-        let values = self.whole(name)?.iter().copied().collect::<Option<Vec<u64>>>();
+        let values = self
+            .whole(name)?
+            .iter()
+            .copied()
+            .collect::<Option<Vec<u64>>>();
         values.ok_or_else(|| format!("column {name:?} has empty or negative fields"))
     }
 
@@ -180,8 +222,12 @@ impl Frame {
 /// What values of this type are collected in.
 fn empty(kind: &DataType) -> Option<Cells> {
     Some(match kind {
-        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Cells::Whole(Vec::new()),
-        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Cells::Whole(Vec::new()),
+        DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => {
+            Cells::Whole(Vec::new())
+        }
+        DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => {
+            Cells::Whole(Vec::new())
+        }
         DataType::Float32 | DataType::Float64 => Cells::Number(Vec::new()),
         DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => Cells::Text(Vec::new()),
         _ => return None,
@@ -191,7 +237,12 @@ fn empty(kind: &DataType) -> Option<Cells> {
 fn append(array: &ArrayRef, cells: &mut Cells) {
     macro_rules! numbers {
         ($type:ident, $to:ident, |$v:ident| $convert:expr) => {
-            $to.extend(array.as_primitive::<$type>().iter().map(|v| v.and_then(|$v| $convert)))
+            $to.extend(
+                array
+                    .as_primitive::<$type>()
+                    .iter()
+                    .map(|v| v.and_then(|$v| $convert)),
+            )
         };
     }
     match (array.data_type(), cells) {
@@ -205,9 +256,21 @@ fn append(array: &ArrayRef, cells: &mut Cells) {
         (DataType::Int64, Cells::Whole(to)) => numbers!(Int64Type, to, |v| v.try_into().ok()),
         (DataType::Float32, Cells::Number(to)) => numbers!(Float32Type, to, |v| Some(v.into())),
         (DataType::Float64, Cells::Number(to)) => numbers!(Float64Type, to, |v| Some(v)),
-        (DataType::Utf8, Cells::Text(to)) => to.extend(array.as_string::<i32>().iter().map(|v| v.map(str::to_owned))),
-        (DataType::LargeUtf8, Cells::Text(to)) => to.extend(array.as_string::<i64>().iter().map(|v| v.map(str::to_owned))),
-        (DataType::Utf8View, Cells::Text(to)) => to.extend(array.as_string_view().iter().map(|v| v.map(str::to_owned))),
+        (DataType::Utf8, Cells::Text(to)) => to.extend(
+            array
+                .as_string::<i32>()
+                .iter()
+                .map(|v| v.map(str::to_owned)),
+        ),
+        (DataType::LargeUtf8, Cells::Text(to)) => to.extend(
+            array
+                .as_string::<i64>()
+                .iter()
+                .map(|v| v.map(str::to_owned)),
+        ),
+        (DataType::Utf8View, Cells::Text(to)) => {
+            to.extend(array.as_string_view().iter().map(|v| v.map(str::to_owned)))
+        }
         // All parts of a file have its schema.
         (_, cells) => unreachable!("{cells:?} of {}", array.data_type()),
     }
@@ -219,9 +282,22 @@ mod tests {
 
     fn mixed() -> Frame {
         Frame::new(vec![
-            ("n".into(), Cells::Whole(vec![Some(0), None, Some(u64::MAX)])),
-            ("x, y".into(), Cells::Number(vec![Some(1.0), Some(1e-9), None])),
-            ("name".into(), Cells::Text(vec![Some("std::map<int, int>".into()), Some(String::new()), None])),
+            (
+                "n".into(),
+                Cells::Whole(vec![Some(0), None, Some(u64::MAX)]),
+            ),
+            (
+                "x, y".into(),
+                Cells::Number(vec![Some(1.0), Some(1e-9), None]),
+            ),
+            (
+                "name".into(),
+                Cells::Text(vec![
+                    Some("std::map<int, int>".into()),
+                    Some(String::new()),
+                    None,
+                ]),
+            ),
         ])
         .unwrap()
     }
@@ -232,7 +308,10 @@ mod tests {
         let path = dir.path().join("t.csv");
         mixed().write_csv(File::create(&path).unwrap()).unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        assert_eq!(text, "n,\"x, y\",name\n0,1.0,\"std::map<int, int>\"\n,1e-9,\"\"\n18446744073709551615,,\n");
+        assert_eq!(
+            text,
+            "n,\"x, y\",name\n0,1.0,\"std::map<int, int>\"\n,1e-9,\"\"\n18446744073709551615,,\n"
+        );
         let mut line = String::new();
         quoted("say \"no\"\n", &mut line);
         assert_eq!(line, "\"say \"\"no\"\"\n\"");
@@ -242,9 +321,16 @@ mod tests {
     fn parquet_comes_back_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.parquet");
-        for frame in [mixed(), Frame::default(), Frame::new(vec![("n".into(), Cells::Whole(vec![]))]).unwrap()] {
+        for frame in [
+            mixed(),
+            Frame::default(),
+            Frame::new(vec![("n".into(), Cells::Whole(vec![]))]).unwrap(),
+        ] {
             frame.write_parquet(File::create(&path).unwrap()).unwrap();
-            assert_eq!(Frame::read_parquet(File::open(&path).unwrap()).unwrap(), frame);
+            assert_eq!(
+                Frame::read_parquet(File::open(&path).unwrap()).unwrap(),
+                frame
+            );
         }
         std::fs::write(&path, "PAR1 nothing").unwrap();
         assert!(Frame::read_parquet(File::open(&path).unwrap()).is_err());
@@ -255,14 +341,30 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.parquet");
         let arrays: [(&str, ArrayRef); 5] = [
-            ("small", Arc::new(arrow_array::UInt16Array::from(vec![7, 8]))),
-            ("signed", Arc::new(arrow_array::Int64Array::from(vec![7, -8]))),
-            ("float", Arc::new(arrow_array::Float32Array::from(vec![0.5, 2.0]))),
-            ("view", Arc::new(arrow_array::StringViewArray::from(vec!["a", "b"]))),
-            ("flag", Arc::new(arrow_array::BooleanArray::from(vec![true, false]))),
+            (
+                "small",
+                Arc::new(arrow_array::UInt16Array::from(vec![7, 8])),
+            ),
+            (
+                "signed",
+                Arc::new(arrow_array::Int64Array::from(vec![7, -8])),
+            ),
+            (
+                "float",
+                Arc::new(arrow_array::Float32Array::from(vec![0.5, 2.0])),
+            ),
+            (
+                "view",
+                Arc::new(arrow_array::StringViewArray::from(vec!["a", "b"])),
+            ),
+            (
+                "flag",
+                Arc::new(arrow_array::BooleanArray::from(vec![true, false])),
+            ),
         ];
         let batch = RecordBatch::try_from_iter(arrays).unwrap();
-        let mut writer = ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
+        let mut writer =
+            ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), None).unwrap();
         writer.write(&batch).unwrap();
         writer.close().unwrap();
         let frame = Frame::read_parquet(File::open(&path).unwrap()).unwrap();
@@ -270,9 +372,17 @@ mod tests {
         assert_eq!(frame.whole("signed").unwrap(), [Some(7), None]);
         assert!(frame.numbers("signed").unwrap_err().contains("negative"));
         assert_eq!(frame.floats("float").unwrap(), [Some(0.5), Some(2.0)]);
-        assert_eq!(frame.texts("view").unwrap(), [Some("a".to_string()), Some("b".into())]);
-        assert!(!frame.has("flag") && frame.has("view"), "no table has booleans");
-        assert!(frame.texts("small").is_err() && frame.numbers("none").unwrap_err().contains("missing"));
+        assert_eq!(
+            frame.texts("view").unwrap(),
+            [Some("a".to_string()), Some("b".into())]
+        );
+        assert!(
+            !frame.has("flag") && frame.has("view"),
+            "no table has booleans"
+        );
+        assert!(
+            frame.texts("small").is_err() && frame.numbers("none").unwrap_err().contains("missing")
+        );
     }
 
     #[test]

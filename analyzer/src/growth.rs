@@ -15,7 +15,10 @@ const PAGE: u32 = 12;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the fields are the symbols of docs/mgz-analyze.md")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
 pub struct GrowthRow {
     /// Window size in loads that have a row when they are recorded.
     #[serde(rename = "W")]
@@ -79,10 +82,20 @@ pub struct InterSample {
 fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
     let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
     let mut order = Order::default();
-    for sample in outcome.samples.iter().filter(|s| s.loads > 0 && wanted(s.sample)) {
+    for sample in outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0 && wanted(s.sample))
+    {
         let number = threads.len() as u32;
-        let thread = *threads.entry((sample.process, sample.thread)).or_insert(number);
-        order.add(sample.sample, thread, shares.map(|(shares, part)| shares.loads(sample.sample) / part));
+        let thread = *threads
+            .entry((sample.process, sample.thread))
+            .or_insert(number);
+        order.add(
+            sample.sample,
+            thread,
+            shares.map(|(shares, part)| shares.loads(sample.sample) / part),
+        );
     }
     order
 }
@@ -93,12 +106,20 @@ pub fn kept(outcome: &Outcome) -> f64 {
         return 1.0;
     }
     let with_loads = || outcome.samples.iter().filter(|s| s.loads > 0);
-    with_loads().filter(|s| outcome.incidence.has(s.sample)).count() as f64 / with_loads().count().max(1) as f64
+    with_loads()
+        .filter(|s| outcome.incidence.has(s.sample))
+        .count() as f64
+        / with_loads().count().max(1) as f64
 }
 
 /// The samples of which it is known what they have seen.
 pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
-    outcome.samples.iter().filter(|s| s.loads > 0).map(|s| s.sample).filter(|&s| outcome.incidence.has(s))
+    outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0)
+        .map(|s| s.sample)
+        .filter(|&s| outcome.incidence.has(s))
 }
 
 /// What samples have seen of the whole trace.
@@ -118,13 +139,30 @@ pub struct Seen {
 impl Seen {
     /// From the marks. `shares`: what samples stand for, where that is not the same for all.
     pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> Seen {
-        let ([all, strided, irregular], [lines, pages]) = rayon::join(|| Blocks::addresses(&outcome.incidence, shares), || Blocks::lines_and_pages(&outcome.incidence, shares));
-        Seen { all, strided, irregular, lines, pages }
+        let ([all, strided, irregular], [lines, pages]) = rayon::join(
+            || Blocks::addresses(&outcome.incidence, shares),
+            || Blocks::lines_and_pages(&outcome.incidence, shares),
+        );
+        Seen {
+            all,
+            strided,
+            irregular,
+            lines,
+            pages,
+        }
     }
 
     /// Divides all lists, each by itself: what asks for them first is one after the other.
     pub(crate) fn divide(&self, design: Design) {
-        [&self.all, &self.lines, &self.strided, &self.irregular, &self.pages].into_par_iter().for_each(|blocks| blocks.listed.divide(design));
+        [
+            &self.all,
+            &self.lines,
+            &self.strided,
+            &self.irregular,
+            &self.pages,
+        ]
+        .into_par_iter()
+        .for_each(|blocks| blocks.listed.divide(design));
     }
 }
 
@@ -144,7 +182,8 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
     // By thread, of the samples of which it is known what they saw: their numbers among all, and what they saw.
     let order = order(outcome, None, |sample| outcome.incidence.has(sample));
     let mut numbers: Vec<Vec<u32>> = Vec::new();
-    for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s))) {
+    for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s)))
+    {
         numbers.resize(numbers.len().max(thread as usize + 1), Vec::new());
         let numbers = &mut numbers[thread as usize];
         numbers.extend(Some(number).filter(|_| numbers.len() == at as usize));
@@ -156,54 +195,103 @@ pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
         seen.clear();
         seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
         sort(&mut seen);
-        seen.iter().for_each(|&(thread, at)| sightings[thread as usize][at as usize] += 1);
+        seen.iter()
+            .for_each(|&(thread, at)| sightings[thread as usize][at as usize] += 1);
         // Data that is always in use comes again in the next sample: that is not meant.
-        for pair in seen.windows(2).filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= 2) {
+        for pair in seen
+            .windows(2)
+            .filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= 2)
+        {
             let numbers = &numbers[pair[0].0 as usize];
-            *lags.entry(numbers[pair[1].1 as usize] - numbers[pair[0].1 as usize]).or_default() += 1;
+            *lags
+                .entry(numbers[pair[1].1 as usize] - numbers[pair[0].1 as usize])
+                .or_default() += 1;
         }
     }
-    let (&lag, &count) = lags.iter().max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
+    let (&lag, &count) = lags
+        .iter()
+        .max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
     // What had a partner that far away.
     let of_thread = |(numbers, sightings): (&Vec<u32>, &Vec<u64>)| {
         let has_partner = |number: u32| numbers.binary_search(&(number + lag)).is_ok();
-        numbers.iter().zip(sightings).filter(|(number, _)| has_partner(**number)).map(|(_, &n)| n).sum::<u64>()
+        numbers
+            .iter()
+            .zip(sightings)
+            .filter(|(number, _)| has_partner(**number))
+            .map(|(_, &n)| n)
+            .sum::<u64>()
     };
     let chances = numbers.iter().zip(&sightings).map(of_thread).sum::<u64>();
-    (samples >= 16 && f64::from(samples) >= 2.5 * f64::from(lag) && count as f64 > 0.6 * chances as f64).then_some(lag)
+    (samples >= 16
+        && f64::from(samples) >= 2.5 * f64::from(lag)
+        && count as f64 > 0.6 * chances as f64)
+        .then_some(lag)
 }
 
 /// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
 pub fn hidden(outcome: &Outcome, seen: &Seen, rho: f64) -> f64 {
     let counts = seen.all.by_sample();
-    let of = |s: &SampleInfo| counts.get(&s.sample).map_or(0.0, |&n| f64::from(n) * outcome.incidence.scale() / s.loads as f64);
-    let densest = outcome.samples.iter().filter(|s| s.loads > 0).map(of).fold(0.0, f64::max).min(1.0);
-    densest * (rho - 1.0).max(0.0) * outcome.census.loads as f64 / outcome.census.samples.max(1) as f64
+    let of = |s: &SampleInfo| {
+        counts.get(&s.sample).map_or(0.0, |&n| {
+            f64::from(n) * outcome.incidence.scale() / s.loads as f64
+        })
+    };
+    let densest = outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0)
+        .map(of)
+        .fold(0.0, f64::max)
+        .min(1.0);
+    densest * (rho - 1.0).max(0.0) * outcome.census.loads as f64
+        / outcome.census.samples.max(1) as f64
 }
 
 /// Share of the run's samples that have so many loads, or of the loads that these stand for.
 fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
-    let of = |least: u64| outcome.samples.iter().filter(|s| s.loads >= least.max(1)).map(|s| shares.map_or(1.0, |shares| shares.loads(s.sample))).sum::<f64>();
+    let of = |least: u64| {
+        outcome
+            .samples
+            .iter()
+            .filter(|s| s.loads >= least.max(1))
+            .map(|s| shares.map_or(1.0, |shares| shares.loads(s.sample)))
+            .sum::<f64>()
+    };
     of(loads) / of(0).max(f64::MIN_POSITIVE)
 }
 
 /// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
-pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(&Shares, f64)>) -> (Vec<GrowthRow>, Option<InterSample>) {
+pub fn tables(
+    outcome: &Outcome,
+    rho: Option<f64>,
+    seen: &Seen,
+    shares: Option<(&Shares, f64)>,
+) -> (Vec<GrowthRow>, Option<InterSample>) {
     let census = &outcome.census;
     let (shares, error) = shares.unzip();
-    let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0) else { return (Vec::new(), None) };
+    let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0)
+    else {
+        return (Vec::new(), None);
+    };
     // Windows are made of the samples of which it is known what they saw.
     let kept = kept(outcome);
     let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
-    let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| outcome.incidence.has(sample));
-    let design = Design::new(rho, census.samples).weighted(error).keeping(kept).standing_for(shares.map(|s| s.windows(self::marked(outcome))));
+    let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
+        outcome.incidence.has(sample)
+    });
+    let design = Design::new(rho, census.samples)
+        .weighted(error)
+        .keeping(kept)
+        .standing_for(shares.map(|s| s.windows(self::marked(outcome))));
     // What samples stand for, and their size as a mean over the run, as the footprints are.
     let mean_rows = census.loads as f64 / census.samples as f64;
     let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
     let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
     let scale = outcome.incidence.scale();
     // Samples have equally many records, and some code has more loads in these than other: the few that are longer than the others are of such code.
-    let most = (MIN_LEVEL..=MAX_LEVEL).rev().find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
+    let most = (MIN_LEVEL..=MAX_LEVEL)
+        .rev()
+        .find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
     let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
         (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
             .map(|level| (level, outcome.windows.sums_of_run(level)))
@@ -216,23 +304,46 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(
         let counts = blocks.by_sample();
         let loads = |s: &SampleInfo| shares.map_or(1.0, |shares| shares.loads(s.sample));
         let of = |s: &SampleInfo| f64::from(counts.get(&s.sample).copied().unwrap_or(0));
-        let all = || outcome.samples.iter().filter(|s| s.loads > 0 && outcome.incidence.has(s.sample));
-        all().map(|s| loads(s) * of(s)).sum::<f64>() * scale / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
+        let all = || {
+            outcome
+                .samples
+                .iter()
+                .filter(|s| s.loads > 0 && outcome.incidence.has(s.sample))
+        };
+        all().map(|s| loads(s) * of(s)).sum::<f64>() * scale
+            / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
     };
     let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| {
         let mut inside = inside.to_vec();
         if inside.last().is_some_and(|i| i.0 < size) {
             inside.push((size, whole(blocks)));
         }
-        curve(&inside, blocks, &marked, (size, period / kept), shift, design, scale)
+        curve(
+            &inside,
+            blocks,
+            &marked,
+            (size, period / kept),
+            shift,
+            design,
+            scale,
+        )
     };
     let pages = &seen.pages;
     let (all, (strided, irregular)) = rayon::join(
         || make(&inside(|s| s.footprint), &seen.all, 0),
-        || rayon::join(|| make(&inside(|s| s.strided), &seen.strided, 0), || make(&inside(|s| s.irregular), &seen.irregular, 0)),
+        || {
+            rayon::join(
+                || make(&inside(|s| s.strided), &seen.strided, 0),
+                || make(&inside(|s| s.irregular), &seen.irregular, 0),
+            )
+        },
     );
     let pages_per_sample = pages.sightings(shares) * scale / design.windows();
-    let page_curve = make(&[(1.0, 1.0), (size, pages_per_sample.max(1.0))], pages, PAGE);
+    let page_curve = make(
+        &[(1.0, 1.0), (size, pages_per_sample.max(1.0))],
+        pages,
+        PAGE,
+    );
     let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
     let rows = (MIN_LEVEL..63)
         .map(|level| (1u64 << level) as f64)
@@ -261,13 +372,26 @@ pub fn tables(outcome: &Outcome, rho: Option<f64>, seen: &Seen, shares: Option<(
             })
         })
         .collect();
-    let inter = inter_sample(pages, &order, period, &page_curve, pages_per_sample / mean_rows);
+    let inter = inter_sample(
+        pages,
+        &order,
+        period,
+        &page_curve,
+        pages_per_sample / mean_rows,
+    );
     (rows, Some(inter))
 }
 
 /// Reuse of pages between samples: from one sighting to the next in the same thread.
-fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growth: f64) -> InterSample {
-    let (mut reuses, mut first_touches, mut interval_sum, mut distance_sum) = (0u64, 0u64, 0.0, 0.0);
+fn inter_sample(
+    pages: &Blocks,
+    order: &Order,
+    period: f64,
+    curve: &Curve,
+    growth: f64,
+) -> InterSample {
+    let (mut reuses, mut first_touches, mut interval_sum, mut distance_sum) =
+        (0u64, 0u64, 0.0, 0.0);
     let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
     let mut sightings: Vec<(u32, u32)> = Vec::new();
     // By number of samples in between.
@@ -281,11 +405,27 @@ fn inter_sample(pages: &Blocks, order: &Order, period: f64, curve: &Curve, growt
             for pair in of_thread.windows(2) {
                 let lag = pair[1].1 - pair[0].1;
                 // From the middle of what the one stands for to that of the other.
-                let middle = |sample: u32| (order.loads(of_thread[0].0, 0, sample) + order.loads(of_thread[0].0, 0, sample + 1)) / 2.0;
-                let interval = if order.is_weighed() { middle(pair[1].1) - middle(pair[0].1) } else { f64::from(lag) * period };
+                let middle = |sample: u32| {
+                    (order.loads(of_thread[0].0, 0, sample)
+                        + order.loads(of_thread[0].0, 0, sample + 1))
+                        / 2.0
+                };
+                let interval = if order.is_weighed() {
+                    middle(pair[1].1) - middle(pair[0].1)
+                } else {
+                    f64::from(lag) * period
+                };
                 // Without the page itself.
-                let at = || curve.at(interval.min(curve.end())).map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0));
-                let distance = if order.is_weighed() { at() } else { *known.entry(lag).or_insert_with(at) };
+                let at = || {
+                    curve
+                        .at(interval.min(curve.end()))
+                        .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
+                };
+                let distance = if order.is_weighed() {
+                    at()
+                } else {
+                    *known.entry(lag).or_insert_with(at)
+                };
                 reuses += 1;
                 interval_sum += interval;
                 distance_sum += distance;

@@ -2,10 +2,12 @@
 
 use crate::code::{CodeMap, Target};
 use crate::engine::{BucketOutcome, Outcome};
-use crate::estimate::{Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed};
+use crate::estimate::{
+    Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed,
+};
 use crate::growth::Seen;
-use crate::shares::Shares;
 use crate::metrics::Counts;
+use crate::shares::Shares;
 use crate::totals::{REPLICATES, RepSums};
 use serde::Serialize;
 
@@ -34,7 +36,10 @@ impl Estimator {
 
 /// Estimates for the whole run, with 95 % intervals. `None` where nothing can be said.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the fields are the symbols of docs/mgz-analyze.md")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
 pub struct Hats {
     /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
     pub samples_seen: Option<u64>,
@@ -122,10 +127,18 @@ enum List {
 
 impl Seers<'_> {
     /// The estimate of a row.
-    fn footprint(&self, row: u32, list: List, (design, scale): (Design, f64), observed: u64) -> Estimate {
+    fn footprint(
+        &self,
+        row: u32,
+        list: List,
+        (design, scale): (Design, f64),
+        observed: u64,
+    ) -> Estimate {
         match self {
             Seers::Whole(seen) => whole(seen, list).listed.footprint(design, scale, observed),
-            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| of(k, list).footprint(design, scale, observed)),
+            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| {
+                of(k, list).footprint(design, scale, observed)
+            }),
         }
     }
 
@@ -134,7 +147,11 @@ impl Seers<'_> {
         match self {
             Seers::Whole(seen) => {
                 let of = |blocks: &Blocks| blocks.sightings(shares);
-                Sightings { all: of(&seen.all), strided: of(&seen.strided), irregular: of(&seen.irregular) }
+                Sightings {
+                    all: of(&seen.all),
+                    strided: of(&seen.strided),
+                    irregular: of(&seen.irregular),
+                }
             }
             Seers::Rows(rows) => rows.of(row).map(|k| k.sightings).unwrap_or_default(),
         }
@@ -160,32 +177,67 @@ fn of(kinds: &Kinds, list: List) -> &Listed {
 }
 
 fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
-    if group & 3 == crate::code::CLASS_STORE { &[] } else { code.targets(target, group) }
+    if group & 3 == crate::code::CLASS_STORE {
+        &[]
+    } else {
+        code.targets(target, group)
+    }
 }
 
 /// Makes the estimates of the whole, of functions, of lines and of loops. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
-pub fn makers<'a>(outcome: &'a Outcome, code: &CodeMap, places: Places, seen: Option<&'a Seen>, shares: Option<&'a Shares>) -> [Maker<'a>; 4] {
+pub fn makers<'a>(
+    outcome: &'a Outcome,
+    code: &CodeMap,
+    places: Places,
+    seen: Option<&'a Seen>,
+    shares: Option<&'a Shares>,
+) -> [Maker<'a>; 4] {
     const ALL: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
-    let wanted = places.design.filter(|d| !d.complete() && places.estimator == Estimator::Recapture);
+    let wanted = places
+        .design
+        .filter(|d| !d.complete() && places.estimator == Estimator::Recapture);
     // Of the whole there are lists already.
     let grouped = if seen.is_some() { &ALL[1..] } else { &ALL };
     let of = |design| {
-        let targets: Vec<_> = grouped.iter().map(|&target| move |group| targets_of(code, target, group)).collect();
+        let targets: Vec<_> = grouped
+            .iter()
+            .map(|&target| move |group| targets_of(code, target, group))
+            .collect();
         Grouped::several(&outcome.incidence, shares, design, &targets)
     };
     let sums_of = |target| sums(&outcome.buckets[0], code, target);
     let (rows, ((whole, functions), (lines, loops))) = rayon::join(
         || wanted.map_or_else(Vec::new, of),
-        || rayon::join(|| rayon::join(|| sums_of(ALL[0]), || sums_of(ALL[1])), || rayon::join(|| sums_of(ALL[2]), || sums_of(ALL[3]))),
+        || {
+            rayon::join(
+                || rayon::join(|| sums_of(ALL[0]), || sums_of(ALL[1])),
+                || rayon::join(|| sums_of(ALL[2]), || sums_of(ALL[3])),
+            )
+        },
     );
-    let mut blocks = seen.filter(|_| wanted.is_some()).map(Seers::Whole).into_iter().chain(rows.into_iter().map(Seers::Rows));
+    let mut blocks = seen
+        .filter(|_| wanted.is_some())
+        .map(Seers::Whole)
+        .into_iter()
+        .chain(rows.into_iter().map(Seers::Rows));
     [whole, functions, lines, loops].map(|sums| {
         let blocks = blocks.next();
         let hidden = match (&blocks, places.design) {
-            (Some(Seers::Whole(seen)), Some(design)) => crate::growth::hidden(outcome, seen, 1.0 / design.share),
+            (Some(Seers::Whole(seen)), Some(design)) => {
+                crate::growth::hidden(outcome, seen, 1.0 / design.share)
+            }
             _ => 0.0,
         };
-        Maker { hidden, outcome: &outcome.buckets[0], scale: outcome.incidence.scale(), design: places.design, resonant: places.resonant, sums, blocks, shares }
+        Maker {
+            hidden,
+            outcome: &outcome.buckets[0],
+            scale: outcome.incidence.scale(),
+            design: places.design,
+            resonant: places.resonant,
+            sums,
+            blocks,
+            shares,
+        }
     })
 }
 
@@ -193,11 +245,16 @@ pub fn makers<'a>(outcome: &'a Outcome, code: &CodeMap, places: Places, seen: Op
 fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
     let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
     for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
-        let Some(replicates) = replicates else { continue };
+        let Some(replicates) = replicates else {
+            continue;
+        };
         let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
         for &row in targets_of(code, target, group as u32) {
             let (of_row, loads_of_row) = &mut sums[row as usize];
-            of_row.iter_mut().zip(replicates.iter()).for_each(|(a, b)| a.merge(b));
+            of_row
+                .iter_mut()
+                .zip(replicates.iter())
+                .for_each(|(a, b)| a.merge(b));
             loads_of_row.add(replicates, loads);
         }
     }
@@ -212,24 +269,46 @@ impl Maker<'_> {
 
     /// Estimates of one row with these counts. `seen`: samples in which it has loads.
     pub fn make(&self, target: u32, counts: &Counts, seen: u64) -> Hats {
-        let Some(design) = self.design else { return Hats { samples_seen: Some(seen), undersampled: true, ..Hats::default() } };
+        let Some(design) = self.design else {
+            return Hats {
+                samples_seen: Some(seen),
+                undersampled: true,
+                ..Hats::default()
+            };
+        };
         let (sums, loads) = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
         let all = executed(loads, samples, design);
         // How fast code runs is no matter of how many samples have seen the row.
         let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
-        let lists = |list: List, observed: u64| self.blocks.as_ref().map(|b| b.footprint(target, list, (design, self.scale), observed));
-        let sightings = self.blocks.as_ref().map(|b| b.sightings(target, self.shares));
-        let hats = footprint_hats(lists, sightings, counts, (design, self.scale), (self.resonant, self.hidden));
+        let lists = |list: List, observed: u64| {
+            self.blocks
+                .as_ref()
+                .map(|b| b.footprint(target, list, (design, self.scale), observed))
+        };
+        let sightings = self
+            .blocks
+            .as_ref()
+            .map(|b| b.sightings(target, self.shares));
+        let hats = footprint_hats(
+            lists,
+            sightings,
+            counts,
+            (design, self.scale),
+            (self.resonant, self.hidden),
+        );
         Hats {
             samples_seen: Some(seen),
-            accesses: all.map(|e| e.value).or(Some((counts.accesses + counts.implied) as f64 / design.share)),
+            accesses: all.map(|e| e.value).or(Some(
+                (counts.accesses + counts.implied) as f64 / design.share,
+            )),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),
             distance_lo: mean.map(|e| e.lo),
             distance_hi: mean.map(|e| e.hi),
-            undersampled: !design.complete() && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && hats.undersampled)),
+            undersampled: !design.complete()
+                && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && hats.undersampled)),
             ..hats
         }
     }
@@ -262,10 +341,19 @@ fn footprint_hats(
     let found = [
         (estimate(List::All, counts.footprint), counts.footprint),
         (estimate(List::Strided, counts.strided), counts.strided),
-        (estimate(List::Irregular, counts.irregular), counts.irregular),
+        (
+            estimate(List::Irregular, counts.irregular),
+            counts.irregular,
+        ),
         (estimate(List::Lines, counts.lines64), counts.lines64),
     ];
-    let [f, s, i, l] = found.map(|(estimate, observed)| (estimate.map_or(memgaze(observed), |e| e.value), estimate.map(|e| e.lo), estimate.map(|e| e.hi)));
+    let [f, s, i, l] = found.map(|(estimate, observed)| {
+        (
+            estimate.map_or(memgaze(observed), |e| e.value),
+            estimate.map(|e| e.lo),
+            estimate.map(|e| e.hi),
+        )
+    });
     let per_sample = |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows());
     Hats {
         per_sample: per_sample(|s| s.all),
@@ -302,16 +390,41 @@ pub struct Places {
 
 impl Places {
     /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated.
-    pub fn make(&self, seen: Option<&Kinds>, scale: f64, counts: &Counts, accesses: Option<f64>) -> Hats {
-        let Some(design) = self.design else { return Hats { undersampled: true, ..Hats::default() } };
+    pub fn make(
+        &self,
+        seen: Option<&Kinds>,
+        scale: f64,
+        counts: &Counts,
+        accesses: Option<f64>,
+    ) -> Hats {
+        let Some(design) = self.design else {
+            return Hats {
+                undersampled: true,
+                ..Hats::default()
+            };
+        };
         let wanted = self.estimator == Estimator::Recapture && !design.complete();
         let none = Kinds::default();
         let kinds = seen.unwrap_or(&none);
-        let estimate = |list: List, observed: u64| wanted.then(|| of(kinds, list).footprint(design, scale, observed));
-        let hats = footprint_hats(estimate, wanted.then_some(kinds.sightings), counts, (design, scale), (self.resonant, 0.0));
-        let samples_seen = (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
+        let estimate = |list: List, observed: u64| {
+            wanted.then(|| of(kinds, list).footprint(design, scale, observed))
+        };
+        let hats = footprint_hats(
+            estimate,
+            wanted.then_some(kinds.sightings),
+            counts,
+            (design, scale),
+            (self.resonant, 0.0),
+        );
+        let samples_seen =
+            (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
-        Hats { samples_seen, accesses, undersampled, ..hats }
+        Hats {
+            samples_seen,
+            accesses,
+            undersampled,
+            ..hats
+        }
     }
 }
 
@@ -322,16 +435,23 @@ pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u6
         seen[0] = outcome.census.samples;
         return seen;
     }
-    if outcome.incidence.level() == 0 && outcome.incidence.thinned() == 0 && outcome.incidence.spaces().iter().any(|s| !s.is_empty()) {
+    if outcome.incidence.level() == 0
+        && outcome.incidence.thinned() == 0
+        && outcome.incidence.spaces().iter().any(|s| !s.is_empty())
+    {
         let mut pairs = Pairs::new(seen.len(), outcome.incidence.samples_end() as usize);
         for mark in outcome.incidence.spaces().iter().flatten() {
-            targets_of(code, target, mark.group).iter().for_each(|&row| pairs.add(row, mark.sample));
+            targets_of(code, target, mark.group)
+                .iter()
+                .for_each(|&row| pairs.add(row, mark.sample));
         }
         pairs.count(&mut seen);
         return seen;
     }
     for (group, replicates) in outcome.buckets[0].reuse.replicates.iter().enumerate() {
-        let Some(replicates) = replicates else { continue };
+        let Some(replicates) = replicates else {
+            continue;
+        };
         for &row in targets_of(code, target, group as u32) {
             let samples = replicates.iter().map(|r| r.samples).sum::<u64>();
             let entry = &mut seen[row as usize];
@@ -352,8 +472,15 @@ impl Pairs {
     fn new(rows: usize, columns: usize) -> Pairs {
         const MOST: usize = 1 << 28;
         let words = columns.div_ceil(64);
-        let bits = rows.checked_mul(words * 64).filter(|&n| n <= MOST).map_or(Vec::new(), |n| vec![0; n / 64]);
-        Pairs { columns: words * 64, bits, list: Vec::new() }
+        let bits = rows
+            .checked_mul(words * 64)
+            .filter(|&n| n <= MOST)
+            .map_or(Vec::new(), |n| vec![0; n / 64]);
+        Pairs {
+            columns: words * 64,
+            bits,
+            list: Vec::new(),
+        }
     }
 
     fn add(&mut self, row: u32, column: u32) {
@@ -365,7 +492,10 @@ impl Pairs {
     }
 
     fn count(mut self, into: &mut [u64]) {
-        for (row, words) in into.iter_mut().zip(self.bits.chunks_exact((self.columns / 64).max(1))) {
+        for (row, words) in into
+            .iter_mut()
+            .zip(self.bits.chunks_exact((self.columns / 64).max(1)))
+        {
             *row = words.iter().map(|w| u64::from(w.count_ones())).sum();
         }
         self.list.sort_unstable();
@@ -388,6 +518,13 @@ mod tests {
             seen
         };
         assert_eq!(count(Pairs::new(4, 700)), [1, 1, 3, 0]);
-        assert_eq!(count(Pairs { columns: 704, bits: Vec::new(), list: Vec::new() }), [1, 1, 3, 0]);
+        assert_eq!(
+            count(Pairs {
+                columns: 704,
+                bits: Vec::new(),
+                list: Vec::new()
+            }),
+            [1, 1, 3, 0]
+        );
     }
 }

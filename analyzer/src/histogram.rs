@@ -148,7 +148,12 @@ impl Histogram {
     /// Bins that are not empty.
     pub fn bins(&self) -> Vec<Bin> {
         let used = self.counts.iter().enumerate().filter(|(_, c)| **c > 0);
-        used.map(|(at, &count)| Bin { from: range(at).0, to: range(at).1, count }).collect()
+        used.map(|(at, &count)| Bin {
+            from: range(at).0,
+            to: range(at).1,
+            count,
+        })
+        .collect()
     }
 }
 
@@ -164,7 +169,10 @@ mod tests {
             let (from, to) = range(at);
             assert_eq!(from, next, "bin {at}");
             assert_eq!((bin(from), bin(to)), (at, at));
-            assert!(from < EXACT || (to - from + 1) * 8 <= from, "bin {at} is too wide");
+            assert!(
+                from < EXACT || (to - from + 1) * 8 <= from,
+                "bin {at} is too wide"
+            );
             next = to.wrapping_add(1);
         }
         assert_eq!(next, 0, "the last bin ends with the greatest value");

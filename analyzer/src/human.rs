@@ -20,7 +20,11 @@ pub fn number(x: Option<f64>) -> String {
 
 /// Bytes with a binary prefix.
 pub fn bytes(n: u64) -> String {
-    scaled(n as f64, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"])
+    scaled(
+        n as f64,
+        1024.0,
+        &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"],
+    )
 }
 
 /// A percentage.
@@ -42,7 +46,13 @@ fn scaled(x: f64, step: f64, units: &[&str]) -> String {
     if unit == 0 {
         return format!("{x:.0}{}", units[0]);
     }
-    let digits = if x < 9.995 { 2 } else if x < 99.95 { 1 } else { 0 };
+    let digits = if x < 9.995 {
+        2
+    } else if x < 99.95 {
+        1
+    } else {
+        0
+    };
     format!("{x:.digits$}{}", units[unit])
 }
 

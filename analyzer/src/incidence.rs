@@ -97,7 +97,11 @@ impl Incidence {
 
     /// Adds rows of one sample.
     pub fn add(&mut self, rows: &Rows<'_>, space: u32, sample: u32) {
-        const NOTHING: Mark = Mark { address: u64::MAX, group: u32::MAX, sample: u32::MAX };
+        const NOTHING: Mark = Mark {
+            address: u64::MAX,
+            group: u32::MAX,
+            sample: u32::MAX,
+        };
         if self.front.is_empty() {
             self.front = vec![(NOTHING, u32::MAX); FRONT];
         }
@@ -111,13 +115,22 @@ impl Incidence {
         let marks = &mut self.spaces[space as usize];
         // Where there are many there will mostly be as many as there may be: a list that grew to that would leave its former selves behind.
         if marks.len() + rows.len() > marks.capacity().max(GROWING) {
-            marks.reserve_exact((self.room.min(LIMIT + LIMIT / 4) + rows.len()).saturating_sub(marks.len()).max(marks.len()));
+            marks.reserve_exact(
+                (self.room.min(LIMIT + LIMIT / 4) + rows.len())
+                    .saturating_sub(marks.len())
+                    .max(marks.len()),
+            );
         }
         let before = marks.len();
         let needed = rank_needed(sample, self.both);
-        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT>(), rows.len()) else { return };
+        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT>(), rows.len()) else {
+            return;
+        };
         let (mut list, mut new) = ([0u16; TOGETHER], [NOTHING; TOGETHER]);
-        for (address, group) in rows.address[..len].chunks(TOGETHER).zip(rows.group[..len].chunks(TOGETHER)) {
+        for (address, group) in rows.address[..len]
+            .chunks(TOGETHER)
+            .zip(rows.group[..len].chunks(TOGETHER))
+        {
             // Nobody can foresee what is kept, nor what is new: there is no branch on either. What is not on a list is written where the next one that is will be.
             let (mut listed, mut added) = (0, 0);
             for (at, &address) in address.iter().enumerate() {
@@ -125,8 +138,15 @@ impl Incidence {
                 listed += usize::from(page_has(address, needed));
             }
             for &at in &list[..listed.min(TOGETHER)] {
-                let mark = Mark { address: address[at as usize], group: group[at as usize], sample };
-                let front = &mut front[(spread(mark.address ^ u64::from(mark.group) << 48) >> (64 - FRONT.trailing_zeros())) as usize % FRONT];
+                let mark = Mark {
+                    address: address[at as usize],
+                    group: group[at as usize],
+                    sample,
+                };
+                let front = &mut front[(spread(mark.address ^ u64::from(mark.group) << 48)
+                    >> (64 - FRONT.trailing_zeros()))
+                    as usize
+                    % FRONT];
                 new[added % TOGETHER] = mark;
                 added += usize::from(differ(front, &(mark, space)));
                 *front = (mark, space);
@@ -152,12 +172,17 @@ impl Incidence {
             self.last = None;
             self.raise_exactly();
         }
-        self.room = self.used.saturating_add(self.limit / 2).max(self.limit.saturating_add(self.limit / 4));
+        self.room = self
+            .used
+            .saturating_add(self.limit / 2)
+            .max(self.limit.saturating_add(self.limit / 4));
     }
 
     /// Whether there are too many marks for certain.
     fn has_too_many(&self) -> bool {
-        self.used > self.limit && self.both < MOST && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
+        self.used > self.limit
+            && self.both < MOST
+            && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
     }
 
     /// One level up.
@@ -219,7 +244,13 @@ impl Incidence {
     }
 
     fn find_end(&mut self) {
-        self.end = self.spaces.iter().flatten().map(|m| m.sample.saturating_add(1)).max().unwrap_or(0);
+        self.end = self
+            .spaces
+            .iter()
+            .flatten()
+            .map(|m| m.sample.saturating_add(1))
+            .max()
+            .unwrap_or(0);
     }
 
     /// What several have collected, as if it had been one that has met all. Unsorted.
@@ -246,7 +277,10 @@ impl Incidence {
         }
         for (space, marks) in (0..).zip(&all.spaces) {
             let of_sample = marks.chunk_by(|a, b| a.sample == b.sample);
-            all.doubtful += of_sample.filter(|s| shared.contains(&(space, s[0].sample))).map(<[Mark]>::len).sum::<usize>();
+            all.doubtful += of_sample
+                .filter(|s| shared.contains(&(space, s[0].sample)))
+                .map(<[Mark]>::len)
+                .sum::<usize>();
         }
         all.thin();
         while all.has_too_many() {
@@ -307,8 +341,20 @@ impl Incidence {
 
     /// The marks of the samples that `keep` has.
     pub fn of_samples(&self, keep: &[bool]) -> Incidence {
-        let kept = |marks: &Vec<Mark>| marks.iter().filter(|m| keep.get(m.sample as usize).copied().unwrap_or(false)).copied().collect();
-        let mut some = Incidence { spaces: self.spaces.iter().map(kept).collect(), both: self.both, level: self.level, thinned: self.thinned, ..Incidence::new(self.limit) };
+        let kept = |marks: &Vec<Mark>| {
+            marks
+                .iter()
+                .filter(|m| keep.get(m.sample as usize).copied().unwrap_or(false))
+                .copied()
+                .collect()
+        };
+        let mut some = Incidence {
+            spaces: self.spaces.iter().map(kept).collect(),
+            both: self.both,
+            level: self.level,
+            thinned: self.thinned,
+            ..Incidence::new(self.limit)
+        };
         some.count();
         some.find_end();
         some
@@ -326,7 +372,11 @@ impl Incidence {
 
     /// What was gathered before, and its level.
     pub fn from_parts(spaces: Vec<Vec<Mark>>, gathered: u32) -> Incidence {
-        let mut all = Incidence { spaces, both: gathered.min(MOST), ..Incidence::default() };
+        let mut all = Incidence {
+            spaces,
+            both: gathered.min(MOST),
+            ..Incidence::default()
+        };
         all.sort();
         all.find_end();
         all
@@ -335,15 +385,26 @@ impl Incidence {
 
 /// Sorts marks as single numbers, which is several times as fast, if the bits in which they differ fit into one. Whether they did.
 fn sort_packed(marks: &mut [Mark]) -> bool {
-    let Some(least) = marks.iter().map(|m| m.address).min() else { return true };
-    let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| (a | (m.address - least), g | m.group, s | m.sample));
+    let Some(least) = marks.iter().map(|m| m.address).min() else {
+        return true;
+    };
+    let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| {
+        (a | (m.address - least), g | m.group, s | m.sample)
+    });
     let bits = |any: u64| 64 - any.leading_zeros();
     let (of_group, of_sample) = (bits(group.into()), bits(sample.into()));
     if bits(address) + of_group + of_sample > 64 {
         return false;
     }
     let low = of_group + of_sample;
-    let mut packed: Vec<u64> = marks.iter().map(|m| ((m.address - least).checked_shl(low).unwrap_or(0)) | u64::from(m.sample) << of_group | u64::from(m.group)).collect();
+    let mut packed: Vec<u64> = marks
+        .iter()
+        .map(|m| {
+            ((m.address - least).checked_shl(low).unwrap_or(0))
+                | u64::from(m.sample) << of_group
+                | u64::from(m.group)
+        })
+        .collect();
     crate::radix::sort(&mut packed, |&p| p);
     for (mark, p) in marks.iter_mut().zip(packed) {
         *mark = Mark {
@@ -362,7 +423,16 @@ mod tests {
     fn fed(limit: usize, accesses: &[(u64, u32, u32)]) -> Incidence {
         let mut incidence = Incidence::new(limit);
         for &(address, group, sample) in accesses {
-            incidence.add(&Rows { address: &[address], size: &[8], group: &[group], implied: &[0] }, 0, sample);
+            incidence.add(
+                &Rows {
+                    address: &[address],
+                    size: &[8],
+                    group: &[group],
+                    implied: &[0],
+                },
+                0,
+                sample,
+            );
         }
         incidence
     }
@@ -372,23 +442,47 @@ mod tests {
         let mut random = 1u64;
         let accesses: Vec<(u64, u32, u32)> = (0..20_000u32)
             .map(|i| {
-                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                ((random >> 40) % 3000 * 8, (random >> 33) as u32 % 3, i / 1000)
+                random = random
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                (
+                    (random >> 40) % 3000 * 8,
+                    (random >> 33) as u32 % 3,
+                    i / 1000,
+                )
             })
             .collect();
-        let mut expected: Vec<Mark> = accesses.iter().map(|&(address, group, sample)| Mark { address, group, sample }).collect();
+        let mut expected: Vec<Mark> = accesses
+            .iter()
+            .map(|&(address, group, sample)| Mark {
+                address,
+                group,
+                sample,
+            })
+            .collect();
         expected.sort();
         expected.dedup();
         let whole = Incidence::fold(vec![fed(usize::MAX, &accesses)]);
         assert_eq!(whole.spaces(), std::slice::from_ref(&expected));
         let (a, b) = accesses.split_at(7777);
-        assert_eq!(Incidence::fold(vec![fed(usize::MAX, a), fed(usize::MAX, b)]).spaces(), [expected]);
+        assert_eq!(
+            Incidence::fold(vec![fed(usize::MAX, a), fed(usize::MAX, b)]).spaces(),
+            [expected]
+        );
     }
 
     #[test]
     fn of_few_pages_all_are_kept_and_samples_are_dropped() {
         // Eight pages, again and again: half of them would tell the footprint of a sample to no better than a third.
-        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64).map(|i| (i * 512 % (8 << 12), 1 + (i % 64 / 8 == 0) as u32, (i / 1000) as u32)).collect();
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64)
+            .map(|i| {
+                (
+                    i * 512 % (8 << 12),
+                    1 + (i % 64 / 8 == 0) as u32,
+                    (i / 1000) as u32,
+                )
+            })
+            .collect();
         let thin = Incidence::fold(vec![fed(20_000, &accesses)]);
         assert!(thin.level() == 0 && thin.thinned() > 0);
         let marks = &thin.spaces()[0];
@@ -396,20 +490,43 @@ mod tests {
         samples.sort_unstable();
         samples.dedup();
         assert_eq!(marks.len(), 64 * samples.len(), "samples are kept whole");
-        assert!(samples.iter().all(|&s| thin.has(s)) && (0..400).filter(|&s| thin.has(s)).count() == samples.len());
-        assert!(samples.len() > 20 && marks.len() <= 20_000, "{}", samples.len());
+        assert!(
+            samples.iter().all(|&s| thin.has(s))
+                && (0..400).filter(|&s| thin.has(s)).count() == samples.len()
+        );
+        assert!(
+            samples.len() > 20 && marks.len() <= 20_000,
+            "{}",
+            samples.len()
+        );
     }
 
     /// Marks that are dealt to some workers at random, in portions of a sample or less.
-    fn dealt(accesses: &[(u64, u32, u32)], workers: usize, portion: usize, random: &mut impl FnMut(u64) -> u64) -> Vec<Incidence> {
+    fn dealt(
+        accesses: &[(u64, u32, u32)],
+        workers: usize,
+        portion: usize,
+        random: &mut impl FnMut(u64) -> u64,
+    ) -> Vec<Incidence> {
         let mut all: Vec<Incidence> = (0..workers).map(|_| Incidence::new(3000)).collect();
-        let mut portions: Vec<&[(u64, u32, u32)]> = accesses.chunk_by(|a, b| a.2 == b.2).flat_map(|sample| sample.chunks(portion)).collect();
+        let mut portions: Vec<&[(u64, u32, u32)]> = accesses
+            .chunk_by(|a, b| a.2 == b.2)
+            .flat_map(|sample| sample.chunks(portion))
+            .collect();
         // Batches come one after the other.
         for batch in portions.chunks_mut(40) {
-            (1..batch.len()).rev().for_each(|at| batch.swap(at, random(at as u64 + 1) as usize));
+            (1..batch.len())
+                .rev()
+                .for_each(|at| batch.swap(at, random(at as u64 + 1) as usize));
             for some in batch.iter() {
-                let (address, group): (Vec<u64>, Vec<u32>) = some.iter().map(|a| (a.0, a.1)).unzip();
-                let rows = Rows { address: &address, size: &vec![8; some.len()], group: &group, implied: &vec![0; some.len()] };
+                let (address, group): (Vec<u64>, Vec<u32>) =
+                    some.iter().map(|a| (a.0, a.1)).unzip();
+                let rows = Rows {
+                    address: &address,
+                    size: &vec![8; some.len()],
+                    group: &group,
+                    implied: &vec![0; some.len()],
+                };
                 all[random(workers as u64) as usize].add(&rows, 0, some[0].2);
             }
         }
@@ -421,31 +538,63 @@ mod tests {
     fn what_is_kept_does_not_depend_on_who_met_it() {
         let mut state = 11u64;
         let mut random = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
-        let cases: [(u64, fn(u64, u64) -> u64); 5] =
-            [(200, |i, _| i * 8), (200, |_, r| r % (1 << 24)), (200, |_, r| r % (1 << 13)), (5_000, |i, r| (i % 3 << 14) + r % 512), (60_000, |i, r| i / 8 * 8 + r % 64)];
+        let cases: [(u64, fn(u64, u64) -> u64); 5] = [
+            (200, |i, _| i * 8),
+            (200, |_, r| r % (1 << 24)),
+            (200, |_, r| r % (1 << 13)),
+            (5_000, |i, r| (i % 3 << 14) + r % 512),
+            (60_000, |i, r| i / 8 * 8 + r % 64),
+        ];
         let (mut by_pages, mut by_samples) = (0, 0);
         for (case, (sample, address)) in cases.into_iter().enumerate() {
-            let accesses: Vec<(u64, u32, u32)> = (0..120_000u64).map(|i| (address(i, random(1 << 30)), random(2) as u32, (i / sample) as u32)).collect();
+            let accesses: Vec<(u64, u32, u32)> = (0..120_000u64)
+                .map(|i| {
+                    (
+                        address(i, random(1 << 30)),
+                        random(2) as u32,
+                        (i / sample) as u32,
+                    )
+                })
+                .collect();
             let whole = Incidence::fold(vec![fed(3000, &accesses)]);
             assert!(whole.level() + whole.thinned() > 0, "case {case}");
             by_pages += u32::from(whole.level() > 0);
             by_samples += u32::from(whole.thinned() > 0);
             let gathered = Incidence::gather(vec![fed(3000, &accesses)]);
             for turn in 0..12 {
-                let mut parts = dealt(&accesses, 1 + turn % 4, [1 << 20, 150][turn / 6], &mut random);
+                let mut parts = dealt(
+                    &accesses,
+                    1 + turn % 4,
+                    [1 << 20, 150][turn / 6],
+                    &mut random,
+                );
                 let levels = |i: &Incidence| (i.both, i.level(), i.thinned(), i.samples_end());
-                let same = |a: &Incidence, b: &Incidence| a.spaces() == b.spaces() && levels(a) == levels(b);
+                let same = |a: &Incidence, b: &Incidence| {
+                    a.spaces() == b.spaces() && levels(a) == levels(b)
+                };
                 let folded = Incidence::fold(parts.clone());
-                assert!(same(&folded, &whole), "case {case}, turn {turn}: {:?}, not {:?}", levels(&folded), levels(&whole));
+                assert!(
+                    same(&folded, &whole),
+                    "case {case}, turn {turn}: {:?}, not {:?}",
+                    levels(&folded),
+                    levels(&whole)
+                );
                 // Two by two, as partial results are.
                 while let (Some(a), Some(b)) = (parts.pop(), parts.pop()) {
                     parts.insert(0, Incidence::gather(vec![Incidence::gather(vec![b]), a]));
                 }
                 let all = parts.pop().map(|p| Incidence::gather(vec![p]));
-                assert!(all.is_none_or(|all| same(&all, &gathered) && same(&Incidence::fold(vec![all]), &whole)), "case {case}, turn {turn}");
+                assert!(
+                    all.is_none_or(
+                        |all| same(&all, &gathered) && same(&Incidence::fold(vec![all]), &whole)
+                    ),
+                    "case {case}, turn {turn}"
+                );
             }
         }
         assert!(by_pages > 0 && by_samples > 0, "{by_pages}, {by_samples}");
@@ -453,13 +602,23 @@ mod tests {
 
     #[test]
     fn few_pages_are_kept_whole_when_there_are_too_many_marks() {
-        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64).map(|i| (i * 512, 1, (i / 1000) as u32)).collect();
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64)
+            .map(|i| (i * 512, 1, (i / 1000) as u32))
+            .collect();
         let thin = Incidence::fold(vec![fed(100_000, &accesses)]);
         assert!(thin.level() > 0 && thin.thinned() == 0);
         let marks = &thin.spaces()[0];
-        assert!(marks.len() <= 100_000 && marks.len() > 20_000, "{}", marks.len());
+        assert!(
+            marks.len() <= 100_000 && marks.len() > 20_000,
+            "{}",
+            marks.len()
+        );
         // Eight addresses a page: all or none.
-        assert!(marks.chunk_by(|a, b| a.address >> 12 == b.address >> 12).all(|page| page.len() == 8));
+        assert!(
+            marks
+                .chunk_by(|a, b| a.address >> 12 == b.address >> 12)
+                .all(|page| page.len() == 8)
+        );
         let estimate = marks.len() as f64 * thin.scale();
         assert!((estimate / 400_000.0 - 1.0).abs() < 0.15, "{estimate}");
     }

@@ -105,13 +105,19 @@ pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: us
     if waiting.is_empty() {
         return Vec::new();
     }
-    std::mem::replace(waiting, free.pop().unwrap_or_else(|| Vec::with_capacity(most)))
+    std::mem::replace(
+        waiting,
+        free.pop().unwrap_or_else(|| Vec::with_capacity(most)),
+    )
 }
 
 /// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
 #[inline(always)]
 pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
-    chunk.into_iter().flat_map(|c| c.iter().step_by((64 / size_of::<T>()).max(1))).for_each(|item| crate::prefetch(item));
+    chunk
+        .into_iter()
+        .flat_map(|c| c.iter().step_by((64 / size_of::<T>()).max(1)))
+        .for_each(|item| crate::prefetch(item));
 }
 
 /// Tells that a chunk will be written to, so many items behind its last one.

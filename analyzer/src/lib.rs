@@ -48,5 +48,5 @@ mod trial;
 pub mod windows;
 pub mod zoom;
 
-pub use mgz_models::{names, reuse};
 pub(crate) use mgz_models::memory::{large_vec, prefetch, prefetch_at};
+pub use mgz_models::{names, reuse};

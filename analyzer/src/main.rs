@@ -76,10 +76,18 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         return mgz_analyzer::commands::run(command);
     }
     if matches!(arguments.format, Format::Csv | Format::Parquet) && arguments.output.is_none() {
-        Arguments::command().error(clap::error::ErrorKind::MissingRequiredArgument, "--format csv and parquet need a folder: -o DIR").exit();
+        Arguments::command()
+            .error(
+                clap::error::ErrorKind::MissingRequiredArgument,
+                "--format csv and parquet need a folder: -o DIR",
+            )
+            .exit();
     }
     if arguments.threads > 0 {
-        rayon::ThreadPoolBuilder::new().num_threads(arguments.threads).build_global().context("cannot start threads")?;
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(arguments.threads)
+            .build_global()
+            .context("cannot start threads")?;
     }
     if !arguments.merge.is_empty() {
         let merged = merge_all(&arguments.merge)?;
@@ -92,24 +100,41 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
                 show(&analysis, arguments)?;
             }
         }
-        return Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(1) });
+        return Ok(if whole {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(1)
+        });
     }
     let folder = arguments.trace.as_deref().context("no trace given")?;
     let trace = Trace::open(folder, !arguments.no_annotations)?;
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
         let bar = progress_bar(rows_of(&trace));
-        let found = partial(trace, arguments.block, arguments.footprint_bytes(), &|rows| bar.inc(rows));
+        let found = partial(
+            trace,
+            arguments.block,
+            arguments.footprint_bytes(),
+            &|rows| bar.inc(rows),
+        );
         bar.finish_and_clear();
         warn(&found.warnings);
         found.write(file)?;
-        return Ok(if damaged || !found.outcome.damage.is_empty() { ExitCode::from(1) } else { ExitCode::SUCCESS });
+        return Ok(if damaged || !found.outcome.damage.is_empty() {
+            ExitCode::from(1)
+        } else {
+            ExitCode::SUCCESS
+        });
     }
     let (analysis, damage) = answer(&trace, arguments)?;
     warn(&analysis.warnings);
     show(&analysis, arguments)?;
     // What could be read has been shown; the status tells that it is not everything.
-    Ok(if trace.damage.is_empty() && damage.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(1) })
+    Ok(if trace.damage.is_empty() && damage.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    })
 }
 
 fn warn(warnings: &[String]) {
@@ -136,21 +161,40 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
     match arguments.format {
         Format::Table => {
-            let width = if std::io::stdout().is_terminal() { comfy_table::Table::new().width() } else { None };
-            print(render(analysis, Style { width, rows: arguments.rows }).as_bytes())?;
+            let width = if std::io::stdout().is_terminal() {
+                comfy_table::Table::new().width()
+            } else {
+                None
+            };
+            print(
+                render(
+                    analysis,
+                    Style {
+                        width,
+                        rows: arguments.rows,
+                    },
+                )
+                .as_bytes(),
+            )?;
         }
         Format::Json => {
             let mut bytes = serde_json::to_vec_pretty(analysis)?;
             bytes.push(b'\n');
             if let Some(folder) = &arguments.output {
-                std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+                std::fs::create_dir_all(folder)
+                    .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
                 let file = folder.join("analysis.json");
-                std::fs::write(&file, &bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+                std::fs::write(&file, &bytes)
+                    .with_context(|| format!("{}: cannot write", file.display()))?;
             }
             print(&bytes)?;
         }
         Format::Csv | Format::Parquet => {
-            let format = if arguments.format == Format::Csv { FileFormat::Csv } else { FileFormat::Parquet };
+            let format = if arguments.format == Format::Csv {
+                FileFormat::Csv
+            } else {
+                FileFormat::Parquet
+            };
             let folder = arguments.output.as_deref().context("no folder given")?;
             for file in write(analysis, folder, format)? {
                 print(format!("{}\n", file.display()).as_bytes())?;
@@ -168,5 +212,8 @@ fn print(bytes: &[u8]) -> anyhow::Result<ExitCode> {
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>()).any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    error
+        .chain()
+        .filter_map(|e| e.downcast_ref::<std::io::Error>())
+        .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
 }

@@ -109,7 +109,10 @@ impl Counts {
 
 /// The metrics of a set of rows, as they stand in JSON. `None` where a quotient has no denominator.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[allow(missing_docs, reason = "the fields are the symbols of docs/mgz-analyze.md")]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
 pub struct Metrics {
     #[serde(rename = "A")]
     pub accesses: u64,
@@ -166,7 +169,10 @@ pub struct Metrics {
 impl Metrics {
     /// The metrics of a part of memory: stores are not counted there.
     pub fn without_stores(self) -> Metrics {
-        Metrics { stores: None, ..self }
+        Metrics {
+            stores: None,
+            ..self
+        }
     }
 
     /// The metrics with percentiles of D.
@@ -229,15 +235,29 @@ impl LogHistogram {
     /// The histogram with these counts; bins that are missing are empty.
     pub fn from_counts(counts: &[u64]) -> LogHistogram {
         let mut histogram = LogHistogram::default();
-        histogram.bins.iter_mut().zip(counts).for_each(|(bin, &count)| *bin = count);
+        histogram
+            .bins
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(bin, &count)| *bin = count);
         histogram
     }
 
     /// The bins up to the last one that is not empty.
     pub fn bins(&self) -> Vec<Bin> {
-        let used = self.bins.iter().rposition(|&n| n != 0).map_or(0, |last| last + 1);
+        let used = self
+            .bins
+            .iter()
+            .rposition(|&n| n != 0)
+            .map_or(0, |last| last + 1);
         let from = |k: usize| if k == 0 { 0 } else { 1u64 << (k - 1) };
         let to = |k: usize| if k == 64 { u64::MAX } else { (1u64 << k) - 1 };
-        (0..used).map(|k| Bin { from: from(k), to: to(k), count: self.bins[k] }).collect()
+        (0..used)
+            .map(|k| Bin {
+                from: from(k),
+                to: to(k),
+                count: self.bins[k],
+            })
+            .collect()
     }
 }

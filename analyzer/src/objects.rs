@@ -11,8 +11,8 @@ mod read;
 mod table;
 
 pub use read::{OBJECTS_FILE, read};
-pub use table::{ObjectRow, table};
 pub(crate) use table::{NOBODY, object_of};
+pub use table::{ObjectRow, table};
 
 use crate::mix::Mixed;
 use std::cmp::Ordering;
@@ -83,7 +83,10 @@ struct Class {
 impl Class {
     fn lives(&self, range: usize) -> &[Life] {
         let from = self.ranges[range].2 as usize;
-        let to = self.ranges.get(range + 1).map_or(self.lives.len(), |r| r.2 as usize);
+        let to = self
+            .ranges
+            .get(range + 1)
+            .map_or(self.lives.len(), |r| r.2 as usize);
         &self.lives[from..to]
     }
 }
@@ -102,7 +105,11 @@ struct Answer {
 impl Answer {
     #[inline(always)]
     fn holds(&self, process: u32, address: u64, time: u64) -> bool {
-        self.process == process && self.start <= address && address < self.end && self.from <= time && time < self.to
+        self.process == process
+            && self.start <= address
+            && address < self.end
+            && self.from <= time
+            && time < self.to
     }
 
     /// This answer where nothing is alive: it holds on this side of the middle between what ended last and what begins first.
@@ -154,10 +161,20 @@ pub struct Resolver {
 impl Resolver {
     /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
     pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
-        let container = |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
+        let container =
+            |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
         let containers = objects.iter().map(container).collect();
-        let mut resolver = Resolver { instances: vec![0; objects.len()], bytes: vec![0; objects.len()], containers, objects, ..Resolver::default() };
-        let mut order: Vec<&Instance> = instances.iter().filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len()).collect();
+        let mut resolver = Resolver {
+            instances: vec![0; objects.len()],
+            bytes: vec![0; objects.len()],
+            containers,
+            objects,
+            ..Resolver::default()
+        };
+        let mut order: Vec<&Instance> = instances
+            .iter()
+            .filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len())
+            .collect();
         order.sort_by_key(|i| (i.process, class(i.bytes), i.start, i.bytes, i.begin_ns));
         for instance in order {
             let object = instance.object as usize;
@@ -171,13 +188,24 @@ impl Resolver {
             let class = &mut classes[number];
             let end = instance.start.saturating_add(instance.bytes);
             let mut until = instance.end_ns;
-            if class.ranges.last().is_none_or(|r| (r.0, r.1) != (instance.start, end)) {
-                class.ranges.push((instance.start, end, class.lives.len() as u32));
+            if class
+                .ranges
+                .last()
+                .is_none_or(|r| (r.0, r.1) != (instance.start, end))
+            {
+                class
+                    .ranges
+                    .push((instance.start, end, class.lives.len() as u32));
             } else {
                 until = until.max(class.lives.last().map_or(0, |l| l.until));
             }
             class.longest = class.longest.max(instance.bytes);
-            class.lives.push(Life { begin: instance.begin_ns, end: instance.end_ns, until, object: instance.object });
+            class.lives.push(Life {
+                begin: instance.begin_ns,
+                end: instance.end_ns,
+                until,
+                object: instance.object,
+            });
         }
         resolver.find_mixed(instances);
         resolver
@@ -215,7 +243,9 @@ impl Resolver {
     /// Whether rows on the page of `address` have to be resolved one by one.
     #[inline]
     pub fn mixed(&self, process: u32, address: u64) -> bool {
-        self.mixed.get(&process).is_some_and(|pages| pages.contains(&(address >> PAGE)))
+        self.mixed
+            .get(&process)
+            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
     }
 
     /// The pages of a process whose rows have to be resolved one by one.
@@ -253,8 +283,17 @@ impl Resolver {
 
     /// The object, and around where and when it is the same one because the same ranges hold the address and none of their lives begins or ends.
     fn answer(&self, process: u32, address: u64, time: u64) -> Answer {
-        let mut answer = Answer { process, start: 0, end: u64::MAX, from: 0, to: u64::MAX, object: UNKNOWN };
-        let Some(classes) = self.by_process.get(&process) else { return answer };
+        let mut answer = Answer {
+            process,
+            start: 0,
+            end: u64::MAX,
+            from: 0,
+            to: u64::MAX,
+            object: UNKNOWN,
+        };
+        let Some(classes) = self.by_process.get(&process) else {
+            return answer;
+        };
         let mut nearest: Option<(u64, u32)> = None;
         // Latest end before, and earliest beginning after, of what is near in time.
         let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
@@ -299,7 +338,10 @@ impl Resolver {
                     let block = nearest.filter(|_| self.containers[life.object as usize]);
                     return match block {
                         Some((_, object)) => answer.nearest(object, time, past, future),
-                        None => Answer { object: life.object, ..answer },
+                        None => Answer {
+                            object: life.object,
+                            ..answer
+                        },
                     };
                 }
                 if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
@@ -326,8 +368,16 @@ impl Resolver {
     pub fn overlapping(&self, process: u32, start: u64, end: u64) -> Vec<(u32, u64)> {
         let mut found: HashMap<u32, u64> = HashMap::new();
         for class in self.by_process.get(&process).into_iter().flatten() {
-            let from = class.ranges.partition_point(|r| r.0 < start.saturating_sub(class.longest));
-            for (at, &(first, last, _)) in class.ranges.iter().enumerate().skip(from).take_while(|(_, r)| r.0 < end) {
+            let from = class
+                .ranges
+                .partition_point(|r| r.0 < start.saturating_sub(class.longest));
+            for (at, &(first, last, _)) in class
+                .ranges
+                .iter()
+                .enumerate()
+                .skip(from)
+                .take_while(|(_, r)| r.0 < end)
+            {
                 if last > start {
                     for life in class.lives(at) {
                         *found.entry(life.object).or_default() += last.min(end) - first.max(start);
@@ -351,23 +401,46 @@ mod tests {
     use proptest::prelude::*;
 
     fn object(name: &str) -> Object {
-        Object { kind: "heap".into(), name: name.into(), ..Object::default() }
+        Object {
+            kind: "heap".into(),
+            name: name.into(),
+            ..Object::default()
+        }
     }
 
     fn instance(start: u64, bytes: u64, begin_ns: u64, end_ns: u64, object: u32) -> Instance {
-        Instance { process: 1, start, bytes, begin_ns, end_ns, object, times: 1 }
+        Instance {
+            process: 1,
+            start,
+            bytes,
+            begin_ns,
+            end_ns,
+            object,
+            times: 1,
+        }
     }
 
     #[test]
     fn an_address_that_was_freed_and_used_again_is_told_apart_by_time() {
         let resolver = Resolver::new(
             vec![object(""), object("first"), object("second")],
-            &[instance(0x1000, 0x2000, 10, 20, 1), instance(0x1800, 0x100, 30, u64::MAX, 2)],
+            &[
+                instance(0x1000, 0x2000, 10, 20, 1),
+                instance(0x1800, 0x100, 30, u64::MAX, 2),
+            ],
         );
         assert_eq!(resolver.find(1, 0x1850, 15), 1);
         assert_eq!(resolver.find(1, 0x1850, 31), 2);
-        assert_eq!(resolver.find(1, 0x2850, 31), 1, "the last one that lived there");
-        assert_eq!(resolver.find(1, 0x1850, 22), 1, "nearer to its end than to the other's beginning");
+        assert_eq!(
+            resolver.find(1, 0x2850, 31),
+            1,
+            "the last one that lived there"
+        );
+        assert_eq!(
+            resolver.find(1, 0x1850, 22),
+            1,
+            "nearer to its end than to the other's beginning"
+        );
         assert_eq!(resolver.find(1, 0x1850, 29), 2);
         assert_eq!(resolver.find(1, 0x0fff, 15), UNKNOWN);
         assert_eq!(resolver.find(1, 0x3000, 15), UNKNOWN);
@@ -378,40 +451,105 @@ mod tests {
 
     #[test]
     fn the_memory_of_the_allocator_is_not_what_a_block_was_a_moment_ago() {
-        let heap = Object { kind: "heap".into(), name: "[heap]".into(), ..Object::default() };
-        let resolver = Resolver::new(vec![object(""), heap, object("block")], &[instance(0x1000, 0x10000, 0, u64::MAX, 1), instance(0x2000, 0x100, 50, 60, 2)]);
-        assert_eq!([40, 55, 70].map(|time| resolver.find(1, 0x2010, time)), [2, 2, 2]);
+        let heap = Object {
+            kind: "heap".into(),
+            name: "[heap]".into(),
+            ..Object::default()
+        };
+        let resolver = Resolver::new(
+            vec![object(""), heap, object("block")],
+            &[
+                instance(0x1000, 0x10000, 0, u64::MAX, 1),
+                instance(0x2000, 0x100, 50, 60, 2),
+            ],
+        );
+        assert_eq!(
+            [40, 55, 70].map(|time| resolver.find(1, 0x2010, time)),
+            [2, 2, 2]
+        );
         assert_eq!(resolver.find(1, 0x3000, 55), 1);
     }
 
     #[test]
     fn a_short_life_inside_a_long_one_of_the_same_range_does_not_hide_it() {
-        let resolver = Resolver::new(vec![object(""), object("long"), object("short")], &[instance(0x1000, 64, 0, 100, 1), instance(0x1000, 64, 10, 20, 2)]);
-        assert_eq!([5, 15, 50].map(|time| resolver.find(1, 0x1010, time)), [1, 2, 1]);
+        let resolver = Resolver::new(
+            vec![object(""), object("long"), object("short")],
+            &[
+                instance(0x1000, 64, 0, 100, 1),
+                instance(0x1000, 64, 10, 20, 2),
+            ],
+        );
+        assert_eq!(
+            [5, 15, 50].map(|time| resolver.find(1, 0x1010, time)),
+            [1, 2, 1]
+        );
     }
 
     #[test]
     fn what_holds_in_the_middle_of_a_gap_holds_nowhere_else() {
-        let resolver = Resolver::new(vec![Object::default(), object("a"), object("b")], &[instance(0x1000, 24, 0, 10, 1), instance(0x1000, 16, 14, 20, 2)]);
+        let resolver = Resolver::new(
+            vec![Object::default(), object("a"), object("b")],
+            &[
+                instance(0x1000, 24, 0, 10, 1),
+                instance(0x1000, 16, 14, 20, 2),
+            ],
+        );
         let mut recent = Recent::default();
-        assert_eq!([12, 13, 11, 12, 13].map(|time| resolver.find_recent(&mut recent, 1, 0x1008, time)), [1, 2, 1, 1, 2]);
+        assert_eq!(
+            [12, 13, 11, 12, 13].map(|time| resolver.find_recent(&mut recent, 1, 0x1008, time)),
+            [1, 2, 1, 1, 2]
+        );
     }
 
     /// What `find` is meant to say, from all instances: ranges that hold the address, smaller classes first and in these later starts first, are asked
     /// for a life at the time; those that have none tell how near in time they had one.
-    fn by_definition(resolver: &Resolver, instances: &[Instance], process: u32, address: u64, time: u64) -> u32 {
-        let mut holding: Vec<&Instance> = instances.iter().filter(|i| i.process == process && i.start <= address && address - i.start < i.bytes).collect();
-        holding.sort_by_key(|i| (class(i.bytes), std::cmp::Reverse((i.start, i.bytes)), i.begin_ns));
+    fn by_definition(
+        resolver: &Resolver,
+        instances: &[Instance],
+        process: u32,
+        address: u64,
+        time: u64,
+    ) -> u32 {
+        let mut holding: Vec<&Instance> = instances
+            .iter()
+            .filter(|i| i.process == process && i.start <= address && address - i.start < i.bytes)
+            .collect();
+        holding.sort_by_key(|i| {
+            (
+                class(i.bytes),
+                std::cmp::Reverse((i.start, i.bytes)),
+                i.begin_ns,
+            )
+        });
         let mut near: Vec<(u64, u32)> = Vec::new();
         for lives in holding.chunk_by(|a, b| (a.start, a.bytes) == (b.start, b.bytes)) {
-            if let Some(alive) = lives.iter().rfind(|i| i.begin_ns <= time && time < i.end_ns) {
+            if let Some(alive) = lives
+                .iter()
+                .rfind(|i| i.begin_ns <= time && time < i.end_ns)
+            {
                 let container = resolver.containers[alive.object as usize];
-                return near.into_iter().min_by_key(|n| n.0).filter(|_| container).map_or(alive.object, |n| n.1);
+                return near
+                    .into_iter()
+                    .min_by_key(|n| n.0)
+                    .filter(|_| container)
+                    .map_or(alive.object, |n| n.1);
             }
-            near.extend(lives.iter().rfind(|i| i.begin_ns <= time).map(|i| (time - i.end_ns, i.object)));
-            near.extend(lives.iter().find(|i| i.begin_ns > time).map(|i| (i.begin_ns - time, i.object)));
+            near.extend(
+                lives
+                    .iter()
+                    .rfind(|i| i.begin_ns <= time)
+                    .map(|i| (time - i.end_ns, i.object)),
+            );
+            near.extend(
+                lives
+                    .iter()
+                    .find(|i| i.begin_ns > time)
+                    .map(|i| (i.begin_ns - time, i.object)),
+            );
         }
-        near.into_iter().min_by_key(|n| n.0).map_or(UNKNOWN, |n| n.1)
+        near.into_iter()
+            .min_by_key(|n| n.0)
+            .map_or(UNKNOWN, |n| n.1)
     }
 
     proptest! {

@@ -48,7 +48,9 @@ impl Place {
 
 /// Folds of different pages together.
 fn together(mut all: Vec<Place>, other: Vec<Place>) -> Vec<Place> {
-    all.iter_mut().zip(&other).for_each(|(a, b)| a.counts.add_all(&b.counts));
+    all.iter_mut()
+        .zip(&other)
+        .for_each(|(a, b)| a.counts.add_all(&b.counts));
     all
 }
 
@@ -58,7 +60,11 @@ fn same_line(a: &Entry, b: &Entry) -> bool {
 
 /// Footprints of loads by place; only the footprint fields of the counts are set.
 pub(crate) fn footprints(set: &FootprintSet, places: &impl Places) -> Vec<Counts> {
-    let all = set.fold_with(|| vec![Place::default(); places.len()], |all, entries| fold(entries, places, all), together);
+    let all = set.fold_with(
+        || vec![Place::default(); places.len()],
+        |all, entries| fold(entries, places, all),
+        together,
+    );
     all.into_iter().map(|p| p.counts).collect()
 }
 
@@ -86,19 +92,31 @@ fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
     for same in entries.chunk_by(same_line) {
         let (space, line) = (same[0].key().space, same[0].key().line);
         let mut merged = Merged::default();
-        same.iter().map(|e| (e.key().group & 3, e)).filter(|(class, _)| *class != CLASS_STORE).for_each(|(class, e)| merged.add(class, e.maps()));
+        same.iter()
+            .map(|e| (e.key().group & 3, e))
+            .filter(|(class, _)| *class != CLASS_STORE)
+            .for_each(|(class, e)| merged.add(class, e.maps()));
         // Units that are smaller than a line: one after the other.
-        let units = if shift >= LINE { 1 } else { 1u64 << (LINE - shift) };
+        let units = if shift >= LINE {
+            1
+        } else {
+            1u64 << (LINE - shift)
+        };
         for k in 0..units {
             let (unit, mask) = match shift.checked_sub(LINE) {
                 Some(up) => (line >> up, u64::MAX),
-                None => (line << (LINE - shift) | k, (u64::MAX >> (64 - (1u64 << shift))) << (k << shift)),
+                None => (
+                    line << (LINE - shift) | k,
+                    (u64::MAX >> (64 - (1u64 << shift))) << (k << shift),
+                ),
             };
             if (last.0, last.1) != (space, unit) || space == u32::MAX {
                 last = (space, unit, places.of(space, unit));
             }
             let part = merged.inside(mask);
-            last.2.iter().for_each(|&place| all[place as usize].add(space, line, &part));
+            last.2
+                .iter()
+                .for_each(|&place| all[place as usize].add(space, line, &part));
         }
     }
 }
@@ -106,10 +124,13 @@ fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
 /// Footprints of entries whose groups are four times a place, and a class.
 pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Counts> {
     let add = |all: &mut Vec<Place>, entries: &[Entry]| {
-        for same in entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4) {
+        for same in
+            entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4)
+        {
             let key = same[0].key();
             let mut merged = Merged::default();
-            same.iter().for_each(|e| merged.add(e.key().group & 3, e.maps()));
+            same.iter()
+                .for_each(|e| merged.add(e.key().group & 3, e.maps()));
             if let Some(place) = all.get_mut(key.group as usize / 4) {
                 place.add(key.space, key.line, &merged);
             }
@@ -130,7 +151,11 @@ pub(crate) struct WholePages<'a> {
 
 impl<'a> WholePages<'a> {
     pub(crate) fn new(resolver: &'a Resolver, spaces: &'a [u32]) -> WholePages<'a> {
-        WholePages { resolver, spaces, numbers: (0..resolver.objects.len() as u32).collect() }
+        WholePages {
+            resolver,
+            spaces,
+            numbers: (0..resolver.objects.len() as u32).collect(),
+        }
     }
 
     /// The process of an address space.
@@ -140,7 +165,9 @@ impl<'a> WholePages<'a> {
 
     /// The places of an object: itself.
     pub(crate) fn number(&self, object: u32) -> &[u32] {
-        self.numbers.get(object as usize).map_or(&[], std::slice::from_ref)
+        self.numbers
+            .get(object as usize)
+            .map_or(&[], std::slice::from_ref)
     }
 }
 
@@ -164,8 +191,14 @@ impl Places for WholePages<'_> {
 }
 
 /// Footprints of objects: `whole` has all that was loaded, `mixed` what was on pages that several share.
-pub(crate) fn of_objects(whole: &FootprintSet, mixed: &FootprintSet, objects: &WholePages<'_>) -> Vec<Counts> {
+pub(crate) fn of_objects(
+    whole: &FootprintSet,
+    mixed: &FootprintSet,
+    objects: &WholePages<'_>,
+) -> Vec<Counts> {
     let mut all = footprints(whole, objects);
-    all.iter_mut().zip(footprints_of_groups(mixed, objects.len())).for_each(|(a, b)| a.add_all(&b));
+    all.iter_mut()
+        .zip(footprints_of_groups(mixed, objects.len()))
+        .for_each(|(a, b)| a.add_all(&b));
     all
 }

@@ -19,14 +19,19 @@ pub(crate) fn sort<T: Copy + Default>(items: &mut Vec<T>, key: impl Fn(&T) -> u6
         let mut ends = [0u32; 1 << DIGIT];
         items.iter().for_each(|item| ends[digit(item)] += 1);
         let mut before = 0;
-        ends.iter_mut().for_each(|e| before += std::mem::replace(e, before));
+        ends.iter_mut()
+            .for_each(|e| before += std::mem::replace(e, before));
         for item in items.iter() {
             let at = &mut ends[digit(item)];
             to[*at as usize] = *item;
             *at += 1;
         }
         std::mem::swap(items, &mut to);
-        differ = if low + DIGIT < 64 { differ >> (low + DIGIT) << (low + DIGIT) } else { 0 };
+        differ = if low + DIGIT < 64 {
+            differ >> (low + DIGIT) << (low + DIGIT)
+        } else {
+            0
+        };
     }
 }
 

@@ -90,9 +90,13 @@ const BY_CODE: [Target; 3] = [Target::Function, Target::Line, Target::Loop];
 fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 3] {
     let mut by = BY_CODE.map(|target| vec![Vec::new(); code.rows(target)]);
     for &(site, bin, count) in &outcome.strides {
-        let Some(&piece) = code.site_pieces().get(site as usize) else { continue };
+        let Some(&piece) = code.site_pieces().get(site as usize) else {
+            continue;
+        };
         for (target, rows) in BY_CODE.into_iter().zip(&mut by) {
-            code.targets(target, piece * 4).iter().for_each(|&row| rows[row as usize].push((bin, count)));
+            code.targets(target, piece * 4)
+                .iter()
+                .for_each(|&row| rows[row as usize].push((bin, count)));
         }
     }
     by
@@ -102,7 +106,14 @@ fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 3] {
 const STRIDES: usize = 4;
 
 /// Makes the result.
-pub fn build(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, warnings: Vec<String>) -> Analysis {
+pub fn build(
+    manifest: &Manifest,
+    code: &CodeMap,
+    outcome: &Outcome,
+    block: u64,
+    estimator: Estimator,
+    warnings: Vec<String>,
+) -> Analysis {
     build_with_code(manifest, code, outcome, block, estimator, warnings).analysis
 }
 
@@ -119,13 +130,23 @@ pub struct Built {
 }
 
 /// As [`build`].
-pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, block: u64, estimator: Estimator, mut warnings: Vec<String>) -> Built {
+pub fn build_with_code(
+    manifest: &Manifest,
+    code: &CodeMap,
+    outcome: &Outcome,
+    block: u64,
+    estimator: Estimator,
+    mut warnings: Vec<String>,
+) -> Built {
     let bucket = &outcome.buckets[0];
     let mut rows = Counts::default();
     (0..code.pieces.len() * 4).for_each(|group| rows.add_rows(&group_counts(bucket, group)));
     let (rho, rho_source) = sample_ratio(manifest, &rows, rows.stores);
     let shares = Shares::new(outcome);
-    let see = || rho.filter(|&r| r > 1.0 + 1e-9).map(|_| Seen::new(outcome, shares.as_ref()));
+    let see = || {
+        rho.filter(|&r| r > 1.0 + 1e-9)
+            .map(|_| Seen::new(outcome, shares.as_ref()))
+    };
     let (folded, seen) = rayon::join(|| bucket.footprint.fold(code), see);
     let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
     let mut distances = BY_CODE.map(|target| vec![Histogram::default(); code.rows(target)]);
@@ -134,14 +155,20 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         let mut of_piece = Counts::default();
         for class in 0..4 {
             of_piece.add_rows(&group_counts(bucket, piece * 4 + class));
-            let Some(group) = bucket.reuse.distances.get(piece * 4 + class) else { continue };
+            let Some(group) = bucket.reuse.distances.get(piece * 4 + class) else {
+                continue;
+            };
             for (target, rows) in BY_CODE.into_iter().zip(&mut distances) {
-                code.targets(target, piece as u32 * 4).iter().for_each(|&row| rows[row as usize].merge(group));
+                code.targets(target, piece as u32 * 4)
+                    .iter()
+                    .for_each(|&row| rows[row as usize].merge(group));
             }
         }
         whole.add_rows(&of_piece);
         for (target, rows) in BY_CODE.into_iter().zip(&mut counts) {
-            code.targets(target, piece as u32 * 4).iter().for_each(|&row| rows[row as usize].add_rows(&of_piece));
+            code.targets(target, piece as u32 * 4)
+                .iter()
+                .for_each(|&row| rows[row as usize].add_rows(&of_piece));
         }
         if of_piece.accesses + of_piece.stores > 0 && !names.chain.is_empty() {
             chains[names.line as usize].push((of_piece.accesses + of_piece.implied, piece));
@@ -150,16 +177,49 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
     let [functions, lines, loops] = counts;
     let strides = strides(outcome, code);
     let top = |counts: &[(u32, u64)]| crate::strides::top(counts.iter().copied(), STRIDES);
-    let weights = manifest.totals.loads_executed_error.filter(|_| manifest.totals.loads_executed_estimate.is_some());
-    let design = rho.map(|rho| Design::new(rho, outcome.census.samples).weighted(weights).keeping(crate::growth::kept(outcome)));
-    let design = design.map(|d| d.standing_for(shares.as_ref().map(|s| s.windows(crate::growth::marked(outcome)))));
-    let places = Places { design, estimator, resonant: false };
-    let divide = || seen.as_ref().zip(design).map(|(seen, design)| seen.divide(design));
-    let resonance = || seen.as_ref().and_then(|s| crate::growth::resonance(outcome, s));
-    let seen_by_code = || BY_CODE.into_par_iter().map(|target| samples_seen(outcome, code, target)).collect::<Vec<_>>();
+    let weights = manifest
+        .totals
+        .loads_executed_error
+        .filter(|_| manifest.totals.loads_executed_estimate.is_some());
+    let design = rho.map(|rho| {
+        Design::new(rho, outcome.census.samples)
+            .weighted(weights)
+            .keeping(crate::growth::kept(outcome))
+    });
+    let design = design.map(|d| {
+        d.standing_for(
+            shares
+                .as_ref()
+                .map(|s| s.windows(crate::growth::marked(outcome))),
+        )
+    });
+    let places = Places {
+        design,
+        estimator,
+        resonant: false,
+    };
+    let divide = || {
+        seen.as_ref()
+            .zip(design)
+            .map(|(seen, design)| seen.divide(design))
+    };
+    let resonance = || {
+        seen.as_ref()
+            .and_then(|s| crate::growth::resonance(outcome, s))
+    };
+    let seen_by_code = || {
+        BY_CODE
+            .into_par_iter()
+            .map(|target| samples_seen(outcome, code, target))
+            .collect::<Vec<_>>()
+    };
     let ((resonance, seen_by_code), (_, makers)) = rayon::join(
         || rayon::join(resonance, seen_by_code),
-        || rayon::join(divide, || makers(outcome, code, places, seen.as_ref(), shares.as_ref())),
+        || {
+            rayon::join(divide, || {
+                makers(outcome, code, places, seen.as_ref(), shares.as_ref())
+            })
+        },
     );
     if let Some(lag) = resonance {
         warnings.push(format!(
@@ -167,29 +227,43 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
             if manifest.period.is_multiple_of(17_389) { 19_181 } else { 17_389 }
         ));
     }
-    let places = Places { resonant: resonance.is_some(), ..places };
-    let [of_whole, of_functions, of_lines, of_loops] = makers.map(|maker| maker.in_step(places.resonant));
+    let places = Places {
+        resonant: resonance.is_some(),
+        ..places
+    };
+    let [of_whole, of_functions, of_lines, of_loops] =
+        makers.map(|maker| maker.in_step(places.resonant));
     let [seen_functions, seen_lines, seen_loops] = [0, 1, 2].map(|kind: usize| &seen_by_code[kind]);
     let all = whole.accesses + whole.implied;
-    let tables = || seen.as_ref().map_or_else(Default::default, |s| crate::growth::tables(outcome, rho, s, shares.as_ref().zip(weights)));
-    let ((growth, inter_sample), hats) = rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
+    let tables = || {
+        seen.as_ref().map_or_else(Default::default, |s| {
+            crate::growth::tables(outcome, rho, s, shares.as_ref().zip(weights))
+        })
+    };
+    let ((growth, inter_sample), hats) =
+        rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
     let of_all = hats.accesses.filter(|&a| weights.is_some() && a > 0.0);
     // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.
     let share = |c: &Counts, hats: &Hats| match (of_all, hats.accesses) {
         (Some(all), Some(part)) => Some(part * 100.0 / all),
         _ => (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64),
     };
-    let loads = |counts: &Counts, hats: Hats, distances: &Histogram, strides: &[(u32, u64)]| Loads {
-        share: share(counts, &hats),
-        metrics: counts.metrics().with_distances(distances),
-        hats,
-        distances: distances.coarse().bins(),
-        strides: top(strides),
-    };
+    let loads =
+        |counts: &Counts, hats: Hats, distances: &Histogram, strides: &[(u32, u64)]| Loads {
+            share: share(counts, &hats),
+            metrics: counts.metrics().with_distances(distances),
+            hats,
+            distances: distances.coarse().bins(),
+            strides: top(strides),
+        };
     let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
-    let by_heat = |a: &Counts, b: &Counts| (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores));
+    let by_heat = |a: &Counts, b: &Counts| {
+        (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores))
+    };
 
-    let mut order: Vec<usize> = (0..functions.len()).filter(|&i| used(&functions[i])).collect();
+    let mut order: Vec<usize> = (0..functions.len())
+        .filter(|&i| used(&functions[i]))
+        .collect();
     order.sort_by(|&a, &b| by_heat(&functions[a], &functions[b]).then_with(|| a.cmp(&b)));
     let mut function_rows: Vec<FunctionRow> = order
         .par_iter()
@@ -218,14 +292,20 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
                 module: name.module.clone(),
                 file: name.file.clone(),
                 line: name.line,
-                inlined_into: chains[i].iter().map(|&(_, piece)| code.pieces[piece].chain.join(" < ")).collect(),
+                inlined_into: chains[i]
+                    .iter()
+                    .map(|&(_, piece)| code.pieces[piece].chain.join(" < "))
+                    .collect(),
                 loads: loads(&lines[i], hats, &distances[1][i], &strides[1][i]),
             }
         })
         .collect();
 
     let mut order: Vec<usize> = (0..loops.len()).filter(|&i| used(&loops[i])).collect();
-    order.sort_by(|&a, &b| by_heat(&loops[a], &loops[b]).then_with(|| (code.loops[a].depth, a).cmp(&(code.loops[b].depth, b))));
+    order.sort_by(|&a, &b| {
+        by_heat(&loops[a], &loops[b])
+            .then_with(|| (code.loops[a].depth, a).cmp(&(code.loops[b].depth, b)))
+    });
     let mut loop_rows: Vec<LoopRow> = order
         .par_iter()
         .map(|&i| {
@@ -247,14 +327,22 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         .collect();
 
     if of_all.is_some() {
-        let greatest_first = |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
+        let greatest_first =
+            |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
         function_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
         line_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
         loop_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
     }
 
     summary::doubts(outcome, &mut warnings);
-    let summary = summary::summary(manifest, outcome, (&whole, &folded.stores), hats, (rho, rho_source), (block, estimator));
+    let summary = summary::summary(
+        manifest,
+        outcome,
+        (&whole, &folded.stores),
+        hats,
+        (rho, rho_source),
+        (block, estimator),
+    );
     let analysis = Analysis {
         format: FORMAT,
         version: VERSION,
@@ -272,5 +360,10 @@ pub fn build_with_code(manifest: &Manifest, code: &CodeMap, outcome: &Outcome, b
         location_zoom: None,
         warnings,
     };
-    Built { analysis, whole, by_code: ByCode { functions, loops }, places }
+    Built {
+        analysis,
+        whole,
+        by_code: ByCode { functions, loops },
+        places,
+    }
 }

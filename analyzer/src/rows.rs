@@ -18,7 +18,11 @@ pub struct Rows<'a> {
 impl<'a> Rows<'a> {
     /// Number of rows.
     pub fn len(&self) -> usize {
-        self.address.len().min(self.size.len()).min(self.group.len()).min(self.implied.len())
+        self.address
+            .len()
+            .min(self.size.len())
+            .min(self.group.len())
+            .min(self.implied.len())
     }
 
     /// Whether there are none.
@@ -29,7 +33,12 @@ impl<'a> Rows<'a> {
     /// Tells that these rows will be read, as far as they are there.
     #[inline(always)]
     pub(crate) fn expect(&self, range: std::ops::Range<usize>) {
-        let Rows { address, size, group, implied } = self.slice(range);
+        let Rows {
+            address,
+            size,
+            group,
+            implied,
+        } = self.slice(range);
         expect(address);
         expect(size);
         expect(group);
@@ -52,7 +61,10 @@ impl<'a> Rows<'a> {
 /// Tells that values will be read: where several columns are read by turns, the processor sees late that they are read in order.
 #[inline(always)]
 fn expect<T>(values: &[T]) {
-    values.iter().step_by(64 / size_of::<T>()).for_each(crate::prefetch);
+    values
+        .iter()
+        .step_by(64 / size_of::<T>())
+        .for_each(crate::prefetch);
 }
 
 /// Owned columns of rows.
@@ -78,7 +90,12 @@ impl RowColumns {
 
     /// The rows.
     pub fn rows(&self) -> Rows<'_> {
-        Rows { address: &self.address, size: &self.size, group: &self.group, implied: &self.implied }
+        Rows {
+            address: &self.address,
+            size: &self.size,
+            group: &self.group,
+            implied: &self.implied,
+        }
     }
 }
 
@@ -112,7 +129,8 @@ pub struct Run {
 impl Run {
     /// Whether `next` goes on with the same sample.
     pub fn same_sample(&self, next: &Run) -> bool {
-        (self.process, self.thread, self.sample, self.bucket) == (next.process, next.thread, next.sample, next.bucket)
+        (self.process, self.thread, self.sample, self.bucket)
+            == (next.process, next.thread, next.sample, next.bucket)
     }
 }
 

@@ -36,12 +36,19 @@ impl Shares {
         let weights = outcome.weights.as_deref()?;
         let mut shares = Shares::default();
         for sample in &outcome.samples {
-            let (weight, rows) = (weights.of(sample.sample) as f64 / UNIT as f64, sample.loads as f64);
+            let (weight, rows) = (
+                weights.of(sample.sample) as f64 / UNIT as f64,
+                sample.loads as f64,
+            );
             let entry = shares.by_sample.entry(sample.sample).or_default();
             *entry = (weight, entry.1 + rows);
             shares.all += weight * rows;
             shares.rows += rows;
-            shares.marked += if outcome.incidence.has(sample.sample) { weight * rows } else { 0.0 };
+            shares.marked += if outcome.incidence.has(sample.sample) {
+                weight * rows
+            } else {
+                0.0
+            };
         }
         (shares.marked > 0.0).then_some(shares)
     }
@@ -54,7 +61,9 @@ impl Shares {
 
     /// The same as a multiple of the mean over all recorded loads, in units of 1/[`EVEN`].
     pub fn relative(&self, sample: u32) -> u32 {
-        (self.weight(sample) * self.rows / self.all * f64::from(EVEN)).round().max(1.0) as u32
+        (self.weight(sample) * self.rows / self.all * f64::from(EVEN))
+            .round()
+            .max(1.0) as u32
     }
 
     /// Loads of the run (those that have a row when they are recorded) that a sample stands for.
@@ -75,12 +84,20 @@ impl Shares {
     /// Windows of the mean size of some samples that these stand for.
     pub fn windows(&self, samples: impl Iterator<Item = u32>) -> f64 {
         let of = |sample| self.by_sample.get(&sample).copied().unwrap_or_default();
-        let (count, rows, loads) = samples.map(of).fold((0.0, 0.0, 0.0), |(count, rows, loads), (w, n)| (count + 1.0, rows + n, loads + w * n));
+        let (count, rows, loads) = samples
+            .map(of)
+            .fold((0.0, 0.0, 0.0), |(count, rows, loads), (w, n)| {
+                (count + 1.0, rows + n, loads + w * n)
+            });
         loads * count / f64::max(rows, 1.0)
     }
 
     /// Rows of a sample, as a mean over the loads of the run.
     pub fn mean_rows(&self, samples: &[SampleInfo]) -> f64 {
-        samples.iter().map(|s| self.loads(s.sample) * s.loads as f64).sum::<f64>() / self.all
+        samples
+            .iter()
+            .map(|s| self.loads(s.sample) * s.loads as f64)
+            .sum::<f64>()
+            / self.all
     }
 }

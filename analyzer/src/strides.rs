@@ -26,7 +26,11 @@ fn bin(difference: i64) -> u32 {
     let octave = (difference.unsigned_abs() | 1).ilog2();
     let far = FAR + octave * 2 + u32::from(difference < 0);
     // Nobody can foresee which it is where both come.
-    select_unpredictable((-EXACT..=EXACT).contains(&difference), difference.wrapping_add(EXACT) as u32, far)
+    select_unpredictable(
+        (-EXACT..=EXACT).contains(&difference),
+        difference.wrapping_add(EXACT) as u32,
+        far,
+    )
 }
 
 /// Smallest and greatest difference of a bin.
@@ -38,9 +42,17 @@ fn range(bin: u32) -> (i64, i64) {
     let rest = bin - FAR;
     let octave = (rest / 2).min(63);
     let from = (1u64 << octave).max(EXACT as u64 + 1);
-    let to = if octave >= 63 { u64::MAX } else { (2u64 << octave) - 1 };
+    let to = if octave >= 63 {
+        u64::MAX
+    } else {
+        (2u64 << octave) - 1
+    };
     let clip = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    if rest % 2 == 1 { (-clip(to), -clip(from)) } else { (clip(from), clip(to)) }
+    if rest % 2 == 1 {
+        (-clip(to), -clip(from))
+    } else {
+        (clip(from), clip(to))
+    }
 }
 
 /// Strides in a table.
@@ -108,11 +120,14 @@ impl Found {
     #[inline(always)]
     fn list(&mut self, seen: &Seen, site: &[u32]) {
         let len = site.len().min(TOGETHER);
-        let (mut keys, mut places, mut is_far) = ([0u64; TOGETHER], [0u32; TOGETHER], [false; TOGETHER]);
+        let (mut keys, mut places, mut is_far) =
+            ([0u64; TOGETHER], [0u32; TOGETHER], [false; TOGETHER]);
         for i in 0..len {
             let (site, bin) = (site[i], bin(seen.difference[i]));
             keys[i] = key(site, bin);
-            places[i] = site.wrapping_mul(FAR_BINS as u32).wrapping_add(bin.wrapping_sub(FAR));
+            places[i] = site
+                .wrapping_mul(FAR_BINS as u32)
+                .wrapping_add(bin.wrapping_sub(FAR));
             is_far[i] = (bin >= FAR) & (site < FAR_SITES as u32);
         }
         let (mut of_table, mut of_far) = (0, 0);
@@ -147,7 +162,10 @@ impl Strides {
             self.last.resize(sites as usize, Last::default());
         }
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("bmi1") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
+        if std::arch::is_x86_feature_detected!("bmi1")
+            && std::arch::is_x86_feature_detected!("bmi2")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+        {
             if std::arch::is_x86_feature_detected!("avx512f")
                 && std::arch::is_x86_feature_detected!("avx512bw")
                 && std::arch::is_x86_feature_detected!("avx512cd")
@@ -177,8 +195,16 @@ impl Strides {
 
     #[inline(always)]
     fn run_any(&mut self, address: &[u64], site: &[u32]) {
-        let mut found = Found { keys: [0; TOGETHER], of_table: 0, places: [0; TOGETHER], of_far: 0 };
-        let mut seen = Seen { difference: [0; TOGETHER], known: [false; TOGETHER] };
+        let mut found = Found {
+            keys: [0; TOGETHER],
+            of_table: 0,
+            places: [0; TOGETHER],
+            of_far: 0,
+        };
+        let mut seen = Seen {
+            difference: [0; TOGETHER],
+            known: [false; TOGETHER],
+        };
         for (address, site) in address.chunks(TOGETHER).zip(site.chunks(TOGETHER)) {
             self.look(address, site, &mut seen);
             found.list(&seen, site);
@@ -193,10 +219,15 @@ impl Strides {
     #[inline(always)]
     fn look(&mut self, address: &[u64], site: &[u32], seen: &mut Seen) {
         let sample = self.sample.max(1);
-        let rows = address.iter().zip(site).zip(seen.difference.iter_mut().zip(&mut seen.known));
+        let rows = address
+            .iter()
+            .zip(site)
+            .zip(seen.difference.iter_mut().zip(&mut seen.known));
         for ((&address, &site), (difference, known)) in rows {
             *known = false;
-            let Some(last) = self.last.get_mut(site as usize) else { continue };
+            let Some(last) = self.last.get_mut(site as usize) else {
+                continue;
+            };
             let before = std::mem::replace(last, Last { address, sample });
             *difference = address.wrapping_sub(before.address) as i64;
             *known = before.sample == sample;
@@ -230,7 +261,8 @@ impl Strides {
     fn count(&mut self, keys: &[u64]) {
         self.reserve(keys.len());
         if self.table.len() > LARGE {
-            keys.iter().for_each(|&key| crate::prefetch(&self.table[self.home(key)]));
+            keys.iter()
+                .for_each(|&key| crate::prefetch(&self.table[self.home(key)]));
         }
         for &key in keys {
             let at = self.home(key);
@@ -257,7 +289,9 @@ impl Strides {
         let size = ((self.used + more) * 3).next_power_of_two();
         let old = std::mem::replace(&mut self.table, vec![0; size]);
         self.used = 0;
-        old.into_iter().filter(|&e| e != 0).for_each(|e| self.add(self.home(e >> COUNT_BITS), e >> COUNT_BITS, e & MOST));
+        old.into_iter()
+            .filter(|&e| e != 0)
+            .for_each(|e| self.add(self.home(e >> COUNT_BITS), e >> COUNT_BITS, e & MOST));
     }
 
     #[inline(always)]
@@ -283,10 +317,21 @@ impl Strides {
 
     /// All counts. Keys may come more than once.
     fn all(&self) -> impl Iterator<Item = (u64, u64)> {
-        let table = self.table.iter().filter(|&&e| e != 0).map(|&e| (e >> COUNT_BITS, e & MOST));
-        let of_far = |(at, &count): (usize, &u32)| (key((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32), u64::from(count));
+        let table = self
+            .table
+            .iter()
+            .filter(|&&e| e != 0)
+            .map(|&e| (e >> COUNT_BITS, e & MOST));
+        let of_far = |(at, &count): (usize, &u32)| {
+            (
+                key((at / FAR_BINS) as u32, FAR + (at % FAR_BINS) as u32),
+                u64::from(count),
+            )
+        };
         let far = self.far.iter().enumerate().filter(|c| *c.1 > 0).map(of_far);
-        table.chain(far).chain(self.carried.iter().map(|(&key, &count)| (key, count)))
+        table
+            .chain(far)
+            .chain(self.carried.iter().map(|(&key, &count)| (key, count)))
     }
 
     /// Adds the counts of another one.
@@ -303,7 +348,13 @@ impl Strides {
 
     /// Counts by site and bin: (site, bin, count), sorted.
     pub fn counts(&self) -> Vec<(u32, u32, u64)> {
-        let split = |(key, count): (u64, u64)| (((key - 1) >> BIN_BITS) as u32, ((key - 1) & ((1 << BIN_BITS) - 1)) as u32, count);
+        let split = |(key, count): (u64, u64)| {
+            (
+                ((key - 1) >> BIN_BITS) as u32,
+                ((key - 1) & ((1 << BIN_BITS) - 1)) as u32,
+                count,
+            )
+        };
         let mut all: Vec<(u32, u32, u64)> = self.all().map(split).collect();
         all.sort_unstable();
         all.dedup_by(|next, kept| {
@@ -336,11 +387,19 @@ pub struct ByGroup {
 
 impl ByGroup {
     /// `counts`: site, bin, count. `group_of` gives the group of a site, `loads` that of a group's loads.
-    pub fn new(counts: &[(u32, u32, u64)], group_of: impl Fn(u32) -> Option<u32>, loads: impl Fn(u32) -> u64) -> ByGroup {
+    pub fn new(
+        counts: &[(u32, u32, u64)],
+        group_of: impl Fn(u32) -> Option<u32>,
+        loads: impl Fn(u32) -> u64,
+    ) -> ByGroup {
         let mut groups: HashMap<u32, (u64, Vec<(u32, u64)>)> = HashMap::new();
         for &(site, bin, count) in counts {
             if let Some(group) = group_of(site) {
-                groups.entry(group).or_insert_with(|| (loads(group), Vec::new())).1.push((bin, count));
+                groups
+                    .entry(group)
+                    .or_insert_with(|| (loads(group), Vec::new()))
+                    .1
+                    .push((bin, count));
             }
         }
         ByGroup { groups }
@@ -353,9 +412,13 @@ impl ByGroup {
         // Sums of fractions depend on their order.
         parts.sort_unstable();
         for (group, here) in parts {
-            let Some((loads, counts)) = self.groups.get(&group) else { continue };
+            let Some((loads, counts)) = self.groups.get(&group) else {
+                continue;
+            };
             let share = here as f64 / (*loads).max(1) as f64;
-            counts.iter().for_each(|&(bin, count)| *by_bin.entry(bin).or_default() += count as f64 * share);
+            counts
+                .iter()
+                .for_each(|&(bin, count)| *by_bin.entry(bin).or_default() += count as f64 * share);
         }
         let all: f64 = by_bin.values().sum();
         let mut list: Vec<(u32, f64)> = by_bin.into_iter().filter(|b| b.1 > 0.0).collect();
@@ -364,7 +427,11 @@ impl ByGroup {
         list.into_iter()
             .map(|(bin, count)| {
                 let (from, to) = range(bin);
-                StrideShare { from, to, pct: count * 100.0 / all }
+                StrideShare {
+                    from,
+                    to,
+                    pct: count * 100.0 / all,
+                }
             })
             .collect()
     }
@@ -381,7 +448,12 @@ pub fn top(counts: impl Iterator<Item = (u32, u64)>, most: usize) -> Vec<Stride>
     list.into_iter()
         .map(|(bin, count)| {
             let (from, to) = range(bin);
-            Stride { from, to, count, pct: count as f64 * 100.0 / all.max(1) as f64 }
+            Stride {
+                from,
+                to,
+                count,
+                pct: count as f64 * 100.0 / all.max(1) as f64,
+            }
         })
         .collect()
 }
@@ -393,9 +465,28 @@ mod tests {
 
     #[test]
     fn every_difference_lies_in_its_bin() {
-        for d in [0, 1, -1, 8, -512, 512, 513, -513, 1023, 1024, -1024, 1 << 40, i64::MAX, i64::MIN + 1, i64::MIN] {
+        for d in [
+            0,
+            1,
+            -1,
+            8,
+            -512,
+            512,
+            513,
+            -513,
+            1023,
+            1024,
+            -1024,
+            1 << 40,
+            i64::MAX,
+            i64::MIN + 1,
+            i64::MIN,
+        ] {
             let (from, to) = range(bin(d));
-            assert!(from <= d.max(-i64::MAX) && d.max(-i64::MAX) <= to, "{d} in {from}..={to}");
+            assert!(
+                from <= d.max(-i64::MAX) && d.max(-i64::MAX) <= to,
+                "{d} in {from}..={to}"
+            );
             assert!(bin(d) < 1 << BIN_BITS);
         }
         assert_eq!(range(bin(600)), (513, 1023));
@@ -404,12 +495,36 @@ mod tests {
     #[test]
     fn strides_of_a_place_are_those_of_its_code_by_the_share_of_its_loads() {
         // Group 4 walks by 8 (site 0) and by 64 (site 1), group 9 is site 2, and site 3 is not known.
-        let group_of = |site: u32| [Some(4), Some(4), Some(9), None].get(site as usize).copied().flatten();
-        let strides = ByGroup::new(&[(0, bin(8), 30), (1, bin(64), 10), (2, bin(-8), 100), (3, bin(1), 999)], group_of, |group| u64::from(group) * 10);
-        let share = |stride: i64, pct: f64| StrideShare { from: stride, to: stride, pct };
-        assert_eq!(strides.of([(4, 40), (7, 5)].into_iter(), 4), [share(8, 75.0), share(64, 25.0)]);
+        let group_of = |site: u32| {
+            [Some(4), Some(4), Some(9), None]
+                .get(site as usize)
+                .copied()
+                .flatten()
+        };
+        let strides = ByGroup::new(
+            &[
+                (0, bin(8), 30),
+                (1, bin(64), 10),
+                (2, bin(-8), 100),
+                (3, bin(1), 999),
+            ],
+            group_of,
+            |group| u64::from(group) * 10,
+        );
+        let share = |stride: i64, pct: f64| StrideShare {
+            from: stride,
+            to: stride,
+            pct,
+        };
+        assert_eq!(
+            strides.of([(4, 40), (7, 5)].into_iter(), 4),
+            [share(8, 75.0), share(64, 25.0)]
+        );
         // Half of group 4's loads and a tenth of group 9's: 15, 5 and 10 differences.
-        assert_eq!(strides.of([(9, 9), (4, 20)].into_iter(), 2), [share(8, 50.0), share(-8, 100.0 / 3.0)]);
+        assert_eq!(
+            strides.of([(9, 9), (4, 20)].into_iter(), 2),
+            [share(8, 50.0), share(-8, 100.0 / 3.0)]
+        );
         assert_eq!(strides.of([(7, 5), (4, 0)].into_iter(), 2), []);
     }
 
@@ -423,20 +538,34 @@ mod tests {
         for from in (0..turns).step_by(1000) {
             for site in [0, 1, SITES - 1] {
                 let step = [8, 1 << 20][usize::from(site > 0)];
-                let address: Vec<u64> = (from..turns.min(from + 1000)).map(|turn| turn * step).collect();
+                let address: Vec<u64> = (from..turns.min(from + 1000))
+                    .map(|turn| turn * step)
+                    .collect();
                 strides.run(&address, &vec![site; address.len()], SITES);
             }
         }
         // The array's counters are larger; they are brought near to their end.
         let place = FAR_BINS as u32 + bin(1 << 20) - FAR;
         strides.far[place as usize] = u32::MAX - 2;
-        strides.run(&[0, 1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20], &[1; 6], SITES);
+        strides.run(
+            &[0, 1 << 20, 2 << 20, 3 << 20, 4 << 20, 5 << 20],
+            &[1; 6],
+            SITES,
+        );
         let back = bin(((turns - 1) << 20).wrapping_neg() as i64);
-        let expected = [(0, bin(8), turns - 1), (1, bin(1 << 20), u64::from(u32::MAX) + 3), (1, back, 1), (SITES - 1, bin(1 << 20), turns - 1)];
+        let expected = [
+            (0, bin(8), turns - 1),
+            (1, bin(1 << 20), u64::from(u32::MAX) + 3),
+            (1, back, 1),
+            (SITES - 1, bin(1 << 20), turns - 1),
+        ];
         assert_eq!(strides.counts(), expected);
         let mut twice = strides.clone();
         twice.merge(strides);
-        assert_eq!(twice.counts(), expected.map(|(site, bin, count)| (site, bin, count * 2)));
+        assert_eq!(
+            twice.counts(),
+            expected.map(|(site, bin, count)| (site, bin, count * 2))
+        );
     }
 
     proptest! {

@@ -29,29 +29,51 @@ fn table(style: Style, head: &[&str], left: usize) -> Table {
     } else {
         table.set_content_arrangement(ContentArrangement::Disabled);
     }
-    table.set_header(head.iter().enumerate().map(|(i, h)| align(Cell::new(h), i < left)));
+    table.set_header(
+        head.iter()
+            .enumerate()
+            .map(|(i, h)| align(Cell::new(h), i < left)),
+    );
     table
 }
 
 fn align(cell: Cell, left: bool) -> Cell {
-    cell.set_alignment(if left { CellAlignment::Left } else { CellAlignment::Right })
+    cell.set_alignment(if left {
+        CellAlignment::Left
+    } else {
+        CellAlignment::Right
+    })
 }
 
 fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
-    cells.into_iter().enumerate().map(|(i, c)| align(Cell::new(c), i < left)).collect()
+    cells
+        .into_iter()
+        .enumerate()
+        .map(|(i, c)| align(Cell::new(c), i < left))
+        .collect()
 }
 
-const METRIC_HEAD: [&str; 14] = ["A%", "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF", "ΔF_str%", "ΔF_irr%", "D", "D p90", "D max"];
+const METRIC_HEAD: [&str; 14] = [
+    "A%", "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF", "ΔF_str%", "ΔF_irr%", "D",
+    "D p90", "D max",
+];
 
 /// How far an estimate may be off: `12%`, or `?` where too few samples have seen the row to act on it.
 fn error_bar(hats: &Hats) -> String {
-    match (hats.undersampled, hats.footprint, hats.footprint_lo, hats.footprint_hi) {
+    match (
+        hats.undersampled,
+        hats.footprint,
+        hats.footprint_lo,
+        hats.footprint_hi,
+    ) {
         (true, ..) => "?".into(),
-        (_, Some(value), Some(lo), Some(hi)) if value > 0.0 => match (hi - lo) / 2.0 / value * 100.0 {
-            0.0 => "0".into(),
-            half if half < 1.0 => "<1%".into(),
-            half => format!("{half:.0}%"),
-        },
+        (_, Some(value), Some(lo), Some(hi)) if value > 0.0 => {
+            match (hi - lo) / 2.0 / value * 100.0 {
+                0.0 => "0".into(),
+                half if half < 1.0 => "<1%".into(),
+                half => format!("{half:.0}%"),
+            }
+        }
         _ => "–".into(),
     }
 }
@@ -81,7 +103,10 @@ fn tail(text: &str, most: usize) -> String {
     if length <= most {
         return text.into();
     }
-    format!("…{}", text.chars().skip(length + 1 - most).collect::<String>())
+    format!(
+        "…{}",
+        text.chars().skip(length + 1 - most).collect::<String>()
+    )
 }
 
 fn head(text: &str, most: usize) -> String {
@@ -103,7 +128,12 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     loops(analysis, style, &mut out);
     windows(analysis, style, &mut out);
     distances(analysis, style, &mut out);
-    parts::growth(&analysis.growth, analysis.inter_sample.as_ref(), style, &mut out);
+    parts::growth(
+        &analysis.growth,
+        analysis.inter_sample.as_ref(),
+        style,
+        &mut out,
+    );
     parts::objects(&analysis.objects, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, style, &mut out);
@@ -120,13 +150,41 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
 
 /// Text of a region's or node's hottest code: `name 62 %, other 30 %`.
 fn code_text<'a>(parts: impl Iterator<Item = (&'a str, Option<f64>)>, most: usize) -> String {
-    parts.take(most).map(|(name, share)| format!("{} {}%", head(name, 28), percent(share))).collect::<Vec<_>>().join(", ")
+    parts
+        .take(most)
+        .map(|(name, share)| format!("{} {}%", head(name, 28), percent(share)))
+        .collect::<Vec<_>>()
+        .join(", ")
 }
 
 fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
-    let path = if zoom.path.is_empty() { "the run is too short to divide".into() } else { zoom.path.join(" → ") };
-    heading(out, &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"));
-    let mut t = table(style, &["interval", "", "samples", "A%", "A", "F", "ΔF", "ΔF_str%", "D", "D max", "functions", "loops"], 2);
+    let path = if zoom.path.is_empty() {
+        "the run is too short to divide".into()
+    } else {
+        zoom.path.join(" → ")
+    };
+    heading(
+        out,
+        &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"),
+    );
+    let mut t = table(
+        style,
+        &[
+            "interval",
+            "",
+            "samples",
+            "A%",
+            "A",
+            "F",
+            "ΔF",
+            "ΔF_str%",
+            "D",
+            "D max",
+            "functions",
+            "loops",
+        ],
+        2,
+    );
     let mut at = &zoom.root;
     time_row(&mut t, at);
     // The path's nodes are each followed by all of their children.
@@ -153,7 +211,11 @@ fn time_row(t: &mut Table, node: &Node) {
         _ => "sample".into(),
     };
     let m = &node.metrics;
-    let name = format!("{} {}", if node.on_path { "▶" } else { " " }, if node.id.is_empty() { "all" } else { &node.id });
+    let name = format!(
+        "{} {}",
+        if node.on_path { "▶" } else { " " },
+        if node.id.is_empty() { "all" } else { &node.id }
+    );
     let mut cells = row(
         vec![
             name,
@@ -169,31 +231,94 @@ fn time_row(t: &mut Table, node: &Node) {
         ],
         2,
     );
-    cells.push(Cell::new(code_text(node.functions.iter().map(|f| (f.function.as_str(), f.share)), 3)));
-    let places: Vec<String> = node.loops.iter().map(|l| if l.line == 0 { format!("[{}]", l.address) } else { format!("{}:{}", tail(&l.file, 20), l.line) }).collect();
-    cells.push(Cell::new(code_text(places.iter().map(String::as_str).zip(node.loops.iter().map(|l| l.share)), 2)));
+    cells.push(Cell::new(code_text(
+        node.functions
+            .iter()
+            .map(|f| (f.function.as_str(), f.share)),
+        3,
+    )));
+    let places: Vec<String> = node
+        .loops
+        .iter()
+        .map(|l| {
+            if l.line == 0 {
+                format!("[{}]", l.address)
+            } else {
+                format!("{}:{}", tail(&l.file, 20), l.line)
+            }
+        })
+        .collect();
+    cells.push(Cell::new(code_text(
+        places
+            .iter()
+            .map(String::as_str)
+            .zip(node.loops.iter().map(|l| l.share)),
+        2,
+    )));
     t.add_row(cells);
 }
 
 fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
     heading(
         out,
-        &format!("Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)", number(Some(zoom.tau_pct))),
+        &format!(
+            "Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)",
+            number(Some(zoom.tau_pct))
+        ),
     );
-    let mut t = table(style, &["region", "addresses", "size", "A%", "A", "F", "F_hat", "±", "B/line", "ΔF", "ΔF_irr%", "blocks", "A/block", "D", "D max", "objects", "functions", "lines"], 2);
+    let mut t = table(
+        style,
+        &[
+            "region",
+            "addresses",
+            "size",
+            "A%",
+            "A",
+            "F",
+            "F_hat",
+            "±",
+            "B/line",
+            "ΔF",
+            "ΔF_irr%",
+            "blocks",
+            "A/block",
+            "D",
+            "D max",
+            "objects",
+            "functions",
+            "lines",
+        ],
+        2,
+    );
     region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
     push(out, &t);
 }
 
 fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize) {
-    let mark = if worst == Some(region.id.as_str()) { "▶" } else { " " };
-    let name = if region.id.is_empty() { "all" } else { &region.id };
+    let mark = if worst == Some(region.id.as_str()) {
+        "▶"
+    } else {
+        " "
+    };
+    let name = if region.id.is_empty() {
+        "all"
+    } else {
+        &region.id
+    };
     let m = &region.metrics;
     let mut cells = row(
         vec![
             format!("{mark} {}{name}", "  ".repeat(depth)),
-            if region.id.is_empty() { String::new() } else { format!("{}–{}", region.start, region.end) },
-            if region.id.is_empty() { String::new() } else { bytes(region.bytes) },
+            if region.id.is_empty() {
+                String::new()
+            } else {
+                format!("{}–{}", region.start, region.end)
+            },
+            if region.id.is_empty() {
+                String::new()
+            } else {
+                bytes(region.bytes)
+            },
             percent(region.share),
             count(m.accesses),
             count(m.footprint),
@@ -209,10 +334,31 @@ fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize
         ],
         2,
     );
-    cells.push(Cell::new(code_text(region.objects.iter().map(|o| (o.object.as_str(), o.share)), 1)));
-    cells.push(Cell::new(code_text(region.functions.iter().map(|f| (f.function.as_str(), f.share)), 2)));
-    let place = |l: &CodePart| l.line.filter(|&n| n > 0).map(|n| format!("{}:{n}", tail(&l.file, 20)));
-    cells.push(Cell::new(region.lines.iter().filter_map(place).take(2).collect::<Vec<_>>().join(", ")));
+    cells.push(Cell::new(code_text(
+        region.objects.iter().map(|o| (o.object.as_str(), o.share)),
+        1,
+    )));
+    cells.push(Cell::new(code_text(
+        region
+            .functions
+            .iter()
+            .map(|f| (f.function.as_str(), f.share)),
+        2,
+    )));
+    let place = |l: &CodePart| {
+        l.line
+            .filter(|&n| n > 0)
+            .map(|n| format!("{}:{n}", tail(&l.file, 20)))
+    };
+    cells.push(Cell::new(
+        region
+            .lines
+            .iter()
+            .filter_map(place)
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(", "),
+    ));
     t.add_row(cells);
     for child in &region.children {
         region_rows(t, child, worst, depth + 1);
@@ -234,7 +380,11 @@ fn push(out: &mut String, table: &Table) {
 fn interval(lo: Option<f64>, hi: Option<f64>) -> String {
     match (lo, hi) {
         (Some(lo), Some(hi)) if lo == hi => ", exact".into(),
-        (Some(lo), Some(hi)) => format!(", 95 % interval {} to {}", number(Some(lo)), number(Some(hi))),
+        (Some(lo), Some(hi)) => format!(
+            ", 95 % interval {} to {}",
+            number(Some(lo)),
+            number(Some(hi))
+        ),
         _ => ", without interval".into(),
     }
 }
@@ -248,13 +398,61 @@ fn summary(analysis: &Analysis, out: &mut String) {
     let sampling = match (t.period, t.window) {
         (0, _) => String::new(),
         // Windows of so many bytes hold any number of records.
-        (period, 0) => format!(", a window every {} {}", count(period), if t.unit == "cpu-clock" { "ns of CPU time" } else { &t.unit }),
-        (period, window) if t.mode == "burst" => format!(", a window of {} records every {} loads", count(window), count(period)),
-        (period, window) => format!(", window {} of every {} records", count(window), count(period)),
+        (period, 0) => format!(
+            ", a window every {} {}",
+            count(period),
+            if t.unit == "cpu-clock" {
+                "ns of CPU time"
+            } else {
+                &t.unit
+            }
+        ),
+        (period, window) if t.mode == "burst" => format!(
+            ", a window of {} records every {} loads",
+            count(window),
+            count(period)
+        ),
+        (period, window) => format!(
+            ", window {} of every {} records",
+            count(window),
+            count(period)
+        ),
     };
-    line("recording", format!("{} backend, mode {}{sampling}, {}; program: {}", t.backend, t.mode, t.state, if t.program_status.is_empty() { "?" } else { &t.program_status }));
-    line("samples", format!("{} of {} to {} loads, {} thread(s), {} process(es)", count(s.samples), count(s.sample_min), count(s.sample_max), s.threads, s.processes));
-    line("loads  A", format!("{} recorded + {} implied Constant ({} %), κ {}", count(m.accesses), count(m.implied), percent(m.implied_pct), number(m.kappa)));
+    line(
+        "recording",
+        format!(
+            "{} backend, mode {}{sampling}, {}; program: {}",
+            t.backend,
+            t.mode,
+            t.state,
+            if t.program_status.is_empty() {
+                "?"
+            } else {
+                &t.program_status
+            }
+        ),
+    );
+    line(
+        "samples",
+        format!(
+            "{} of {} to {} loads, {} thread(s), {} process(es)",
+            count(s.samples),
+            count(s.sample_min),
+            count(s.sample_max),
+            s.threads,
+            s.processes
+        ),
+    );
+    line(
+        "loads  A",
+        format!(
+            "{} recorded + {} implied Constant ({} %), κ {}",
+            count(m.accesses),
+            count(m.implied),
+            percent(m.implied_pct),
+            number(m.kappa)
+        ),
+    );
     line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
         (Some(n), _, _) => format!("{} loads, ρ {}", count(n), number(s.rho)),
         (None, Some(n), _) => {
@@ -264,10 +462,40 @@ fn summary(analysis: &Analysis, out: &mut String) {
         (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
     });
-    let vague = if s.hats.undersampled { "; undersampled: too vague to act on" } else { "" };
-    line("footprint  F", format!("{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{}){vague}", count(m.footprint), bytes(m.bytes), count(m.lines64), number(s.hats.footprint), s.estimator, interval(s.hats.footprint_lo, s.hats.footprint_hi)));
-    line("growth  ΔF", format!("{} new addresses per load; {} % Strided, {} % Irregular", number(m.growth), percent(m.growth_strided_pct), percent(m.growth_irregular_pct)));
-    line("C and S", format!("{} addresses with reuse, {} without", count(m.captures), count(m.survivals)));
+    let vague = if s.hats.undersampled {
+        "; undersampled: too vague to act on"
+    } else {
+        ""
+    };
+    line(
+        "footprint  F",
+        format!(
+            "{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{}){vague}",
+            count(m.footprint),
+            bytes(m.bytes),
+            count(m.lines64),
+            number(s.hats.footprint),
+            s.estimator,
+            interval(s.hats.footprint_lo, s.hats.footprint_hi)
+        ),
+    );
+    line(
+        "growth  ΔF",
+        format!(
+            "{} new addresses per load; {} % Strided, {} % Irregular",
+            number(m.growth),
+            percent(m.growth_strided_pct),
+            percent(m.growth_irregular_pct)
+        ),
+    );
+    line(
+        "C and S",
+        format!(
+            "{} addresses with reuse, {} without",
+            count(m.captures),
+            count(m.survivals)
+        ),
+    );
     line(
         "distance  D",
         format!(
@@ -281,19 +509,47 @@ fn summary(analysis: &Analysis, out: &mut String) {
         ),
     );
     if let Some(stores) = &s.store_footprint {
-        line("stores", format!("{} recorded, F {} addresses, {}", count(stores.rows), count(stores.footprint), bytes(stores.bytes)));
+        line(
+            "stores",
+            format!(
+                "{} recorded, F {} addresses, {}",
+                count(stores.rows),
+                count(stores.footprint),
+                bytes(stores.bytes)
+            ),
+        );
     }
     if !t.dropped.is_empty() {
-        line("dropped", t.dropped.iter().map(|(k, v)| format!("{k} {}", count(*v))).collect::<Vec<_>>().join(", "));
+        line(
+            "dropped",
+            t.dropped
+                .iter()
+                .map(|(k, v)| format!("{k} {}", count(*v)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
     }
     if !t.truncated_windows.is_empty() {
-        line("short windows", t.truncated_windows.iter().map(|(k, v)| format!("{k} {}", count(*v))).collect::<Vec<_>>().join(", "));
+        line(
+            "short windows",
+            t.truncated_windows
+                .iter()
+                .map(|(k, v)| format!("{k} {}", count(*v)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
     }
 }
 
 fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let all = analysis.functions.len();
-    heading(out, &format!("Functions ({} of {all}, most loads first)", all.min(style.rows)));
+    heading(
+        out,
+        &format!(
+            "Functions ({} of {all}, most loads first)",
+            all.min(style.rows)
+        ),
+    );
     let mut names = vec!["function", "module"];
     names.extend(METRIC_HEAD);
     let mut t = table(style, &names, 2);
@@ -311,12 +567,19 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         return;
     }
     let all = analysis.lines.len();
-    heading(out, &format!("Lines ({} of {all}, most loads first)", all.min(style.rows)));
+    heading(
+        out,
+        &format!("Lines ({} of {all}, most loads first)", all.min(style.rows)),
+    );
     let mut names = vec!["line", "function", "inlined into"];
     names.extend(METRIC_HEAD);
     let mut t = table(style, &names, 3);
     for l in analysis.lines.iter().take(style.rows) {
-        let place = if l.line == 0 { format!("[{}]", l.module) } else { format!("{}:{}", tail(&l.file, 28), l.line) };
+        let place = if l.line == 0 {
+            format!("[{}]", l.module)
+        } else {
+            format!("{}:{}", tail(&l.file, 28), l.line)
+        };
         let into = match l.inlined_into.as_slice() {
             [] => String::new(),
             [one] => head(one, 40),
@@ -334,12 +597,22 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
     if all == 0 {
         return;
     }
-    heading(out, &format!("Loops ({} of {all}, most loads first; each with the loops inside it; depth 1: outermost)", all.min(style.rows)));
+    heading(
+        out,
+        &format!(
+            "Loops ({} of {all}, most loads first; each with the loops inside it; depth 1: outermost)",
+            all.min(style.rows)
+        ),
+    );
     let mut names = vec!["loop", "function", "depth"];
     names.extend(METRIC_HEAD);
     let mut t = table(style, &names, 2);
     for l in analysis.loops.iter().take(style.rows) {
-        let place = if l.line == 0 { format!("[{}]", l.address) } else { format!("{}:{}", tail(&l.file, 28), l.line) };
+        let place = if l.line == 0 {
+            format!("[{}]", l.address)
+        } else {
+            format!("{}:{}", tail(&l.file, 28), l.line)
+        };
         let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
         cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
         t.add_row(row(cells, 2));
@@ -352,9 +625,22 @@ fn windows(analysis: &Analysis, style: Style, out: &mut String) {
         heading(out, "Window sizes: no sample has 16 loads.");
         return;
     }
-    heading(out, "Window sizes (means per window of W loads, inside samples)");
-    let mut t = table(style, &["W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D", "ΔF"], 0);
-    let most = analysis.windows.iter().filter_map(|w| w.growth).fold(0.0, f64::max);
+    heading(
+        out,
+        "Window sizes (means per window of W loads, inside samples)",
+    );
+    let mut t = table(
+        style,
+        &[
+            "W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D", "ΔF",
+        ],
+        0,
+    );
+    let most = analysis
+        .windows
+        .iter()
+        .filter_map(|w| w.growth)
+        .fold(0.0, f64::max);
     for w in &analysis.windows {
         let mut cells = row(
             vec![
@@ -384,14 +670,32 @@ fn distances(analysis: &Analysis, style: Style, out: &mut String) {
     if total == 0 {
         return;
     }
-    heading(out, &format!("Reuse distance D (blocks of {}, inside samples)", bytes(analysis.summary.block)));
+    heading(
+        out,
+        &format!(
+            "Reuse distance D (blocks of {}, inside samples)",
+            bytes(analysis.summary.block)
+        ),
+    );
     let mut t = table(style, &["D", "reuses", "%", "cumulative %", ""], 0);
     let mut sum = 0;
     for bin in bins {
         sum += bin.count;
         let share = bin.count as f64 * 100.0 / total as f64;
-        let range = if bin.from == bin.to { bin.from.to_string() } else { format!("{}–{}", bin.from, bin.to) };
-        let mut cells = row(vec![range, count(bin.count), percent(Some(share)), percent(Some(sum as f64 * 100.0 / total as f64))], 0);
+        let range = if bin.from == bin.to {
+            bin.from.to_string()
+        } else {
+            format!("{}–{}", bin.from, bin.to)
+        };
+        let mut cells = row(
+            vec![
+                range,
+                count(bin.count),
+                percent(Some(share)),
+                percent(Some(sum as f64 * 100.0 / total as f64)),
+            ],
+            0,
+        );
         cells.push(Cell::new("█".repeat((share / 2.5).round() as usize)));
         t.add_row(cells);
     }

@@ -140,10 +140,15 @@ impl ReuseTotals {
         for (mine, theirs) in self.replicates.iter_mut().zip(&other.replicates) {
             if let Some(theirs) = theirs {
                 let mine = mine.get_or_insert_default();
-                mine.iter_mut().zip(theirs.iter()).for_each(|(a, b)| a.merge(b));
+                mine.iter_mut()
+                    .zip(theirs.iter())
+                    .for_each(|(a, b)| a.merge(b));
             }
         }
-        self.samples.iter_mut().zip(other.samples).for_each(|(a, b)| *a += b);
+        self.samples
+            .iter_mut()
+            .zip(other.samples)
+            .for_each(|(a, b)| *a += b);
         for (mine, theirs) in self.distances.iter_mut().zip(&other.distances) {
             mine.merge(theirs);
         }
@@ -232,7 +237,12 @@ struct Waiting {
 impl Waiting {
     #[inline(always)]
     fn add(&mut self, tag: u32, first: bool, distance: u64, interval: u64) {
-        self.reuses[self.reused % LATE] = Late { tag, bin: Histogram::bin(distance) as u32, distance, interval };
+        self.reuses[self.reused % LATE] = Late {
+            tag,
+            bin: Histogram::bin(distance) as u32,
+            distance,
+            interval,
+        };
         self.firsts[self.first % LATE] = tag;
         self.reused += usize::from(!first);
         self.first += usize::from(first);
@@ -247,13 +257,32 @@ impl Waiting {
     /// Tells the groups. First everything is fetched that will be changed.
     #[inline(always)]
     fn settle(&mut self, groups: &mut Groups, intervals: &mut LogHistogram) {
-        let Groups { scratch, distances, touched } = groups;
+        let Groups {
+            scratch,
+            distances,
+            touched,
+        } = groups;
         let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(LATE)];
         let firsts = &self.firsts[..std::mem::take(&mut self.first).min(LATE)];
-        reuses.iter().map(|r| r.tag).chain(firsts.iter().copied()).for_each(|tag| crate::prefetch(&scratch[tag as usize]));
-        reuses.iter().for_each(|r| distances[r.tag as usize].prefetch(r.bin as usize));
-        touched.touch(scratch, firsts.iter().copied().chain(reuses.iter().map(|r| r.tag)));
-        for &Late { tag, bin, distance, interval } in reuses {
+        reuses
+            .iter()
+            .map(|r| r.tag)
+            .chain(firsts.iter().copied())
+            .for_each(|tag| crate::prefetch(&scratch[tag as usize]));
+        reuses
+            .iter()
+            .for_each(|r| distances[r.tag as usize].prefetch(r.bin as usize));
+        touched.touch(
+            scratch,
+            firsts.iter().copied().chain(reuses.iter().map(|r| r.tag)),
+        );
+        for &Late {
+            tag,
+            bin,
+            distance,
+            interval,
+        } in reuses
+        {
             scratch[tag as usize].reuse(distance, interval);
             distances[tag as usize].add_to_bin(bin as usize);
             intervals.add(interval);
@@ -310,7 +339,12 @@ impl SampleReuse {
             levels: Levels::new(REUSE_LEVELS),
             intervals: LogHistogram::default(),
             groups: Groups::default(),
-            waiting: Waiting { reuses: [Late::default(); LATE], reused: 0, firsts: [0; LATE], first: 0 },
+            waiting: Waiting {
+                reuses: [Late::default(); LATE],
+                reused: 0,
+                firsts: [0; LATE],
+                first: 0,
+            },
             blocks: Vec::new(),
             open: Vec::new(),
             sample: 0,
@@ -333,9 +367,15 @@ impl SampleReuse {
 
     /// Feeds the next rows of the sample.
     pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &Place, totals: &mut ReuseTotals) {
-        self.groups.reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
+        self.groups
+            .reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
         let groups = &mut self.groups;
-        let (levels, intervals, waiting, blocks) = (&mut self.levels, &mut self.intervals, &mut self.waiting, &mut self.blocks);
+        let (levels, intervals, waiting, blocks) = (
+            &mut self.levels,
+            &mut self.intervals,
+            &mut self.waiting,
+            &mut self.blocks,
+        );
         blocks.clear();
         let before = self.rows;
         match (&mut totals.zoom, &place.heat) {
@@ -344,13 +384,55 @@ impl SampleReuse {
                     self.part = (place.part, before);
                 }
                 let extra = zoom.sink(rows, place, groups.scratch.len(), before, self.part.1);
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra });
+                self.engine.run(
+                    rows.address,
+                    rows.size,
+                    rows.group,
+                    &mut Sink {
+                        groups,
+                        levels,
+                        intervals,
+                        waiting,
+                        blocks,
+                        extra,
+                    },
+                );
             }
             (None, Some(heat)) => {
-                let extra = HeatSink { regions: heat.of(place.process), heat, sums: &mut totals.heat, column: place.column, started: None };
-                self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra });
+                let extra = HeatSink {
+                    regions: heat.of(place.process),
+                    heat,
+                    sums: &mut totals.heat,
+                    column: place.column,
+                    started: None,
+                };
+                self.engine.run(
+                    rows.address,
+                    rows.size,
+                    rows.group,
+                    &mut Sink {
+                        groups,
+                        levels,
+                        intervals,
+                        waiting,
+                        blocks,
+                        extra,
+                    },
+                );
             }
-            (None, None) => self.engine.run(rows.address, rows.size, rows.group, &mut Sink { groups, levels, intervals, waiting, blocks, extra: () }),
+            (None, None) => self.engine.run(
+                rows.address,
+                rows.size,
+                rows.group,
+                &mut Sink {
+                    groups,
+                    levels,
+                    intervals,
+                    waiting,
+                    blocks,
+                    extra: (),
+                },
+            ),
         }
         self.waiting.settle(&mut self.groups, &mut self.intervals);
         self.rows += rows.len() as u64;
@@ -367,7 +449,9 @@ impl SampleReuse {
             return;
         }
         self.started = false;
-        let Groups { scratch, touched, .. } = &mut self.groups;
+        let Groups {
+            scratch, touched, ..
+        } = &mut self.groups;
         totals.reserve(scratch.len());
         let class = replicate(self.sample);
         totals.samples[class] += 1;
@@ -379,7 +463,12 @@ impl SampleReuse {
             {
                 crate::prefetch(&replicates[class]);
             }
-            let Scratch { touches, reuses, distance, all } = &mut scratch[group as usize];
+            let Scratch {
+                touches,
+                reuses,
+                distance,
+                all,
+            } = &mut scratch[group as usize];
             if all.reuses + all.firsts == 0 {
                 self.open.push(group);
             }
@@ -388,7 +477,13 @@ impl SampleReuse {
             all.firsts += touches - reuses;
             all.distance += distance;
             let weighted = touches.saturating_mul(weight);
-            totals.replicates[group as usize].get_or_insert_default()[class].merge(&RepSums { touches, reuses, distance, samples: 1, weighted });
+            totals.replicates[group as usize].get_or_insert_default()[class].merge(&RepSums {
+                touches,
+                reuses,
+                distance,
+                samples: 1,
+                weighted,
+            });
         }
     }
 
@@ -450,11 +545,19 @@ impl Extra for HeatSink<'_> {
         let starts = u64::from(self.started != Some(row));
         self.started = Some(row);
         // Few regions, by address: counting them takes no branch that could be mispredicted.
-        let behind = self.regions.iter().map(|r| usize::from(r.0 <= block)).sum::<usize>();
+        let behind = self
+            .regions
+            .iter()
+            .map(|r| usize::from(r.0 <= block))
+            .sum::<usize>();
         if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| self.regions.get(at))
             && block <= last
         {
-            self.sums.add((region * self.heat.columns() + self.column) as usize, starts, touch);
+            self.sums.add(
+                (region * self.heat.columns() + self.column) as usize,
+                starts,
+                touch,
+            );
         }
     }
 }
@@ -464,26 +567,49 @@ const COPIES: usize = 4;
 
 /// Counts many touches.
 #[inline(always)]
-fn count_narrow(groups: &mut Groups, levels: &mut Levels<2>, intervals: &mut LogHistogram, touches: &Narrow<'_>) {
-    let Narrow { row, tag, last, distance, mut again, .. } = *touches;
-    let Groups { scratch, distances, touched } = groups;
+fn count_narrow(
+    groups: &mut Groups,
+    levels: &mut Levels<2>,
+    intervals: &mut LogHistogram,
+    touches: &Narrow<'_>,
+) {
+    let Narrow {
+        row,
+        tag,
+        last,
+        distance,
+        mut again,
+        ..
+    } = *touches;
+    let Groups {
+        scratch,
+        distances,
+        touched,
+    } = groups;
     touched.touch(scratch, tag.iter().copied());
     let mut by_interval = [[0u32; 16]; COPIES];
     let mut from = 0;
     while from < tag.len() {
         let begin = row + from as u64;
         let rows = Levels::<2>::together(begin, tag.len() - from);
-        let (these, behind) = again.split_at(again.partition_point(|&i| usize::from(i) < from + rows));
+        let (these, behind) =
+            again.split_at(again.partition_point(|&i| usize::from(i) < from + rows));
         // By level, number and sum of D in one.
         let mut sums = [[0u64; 16]; COPIES];
         for (at, &i) in these.iter().enumerate() {
             let i = i as usize;
-            let (row, tag, last, distance) = (row as u32 + i as u32, tag[i] as usize, u32::from(last[i]), distance[i]);
+            let (row, tag, last, distance) = (
+                row as u32 + i as u32,
+                tag[i] as usize,
+                u32::from(last[i]),
+                distance[i],
+            );
             let interval = row - last;
             scratch[tag].reuse(distance.into(), interval.into());
             distances[tag].add_to_bin(Histogram::bin(distance.into()));
             by_interval[at % COPIES][(32 - interval.leading_zeros()) as usize % 16] += 1;
-            sums[at % COPIES][crate::windows::level(row.into(), last.into()) % 16] += 1 << 32 | u64::from(distance);
+            sums[at % COPIES][crate::windows::level(row.into(), last.into()) % 16] +=
+                1 << 32 | u64::from(distance);
         }
         levels.add_together(begin, rows, |level| {
             let sum = sums.iter().map(|s| s[level % 16]).sum::<u64>();
@@ -493,7 +619,13 @@ fn count_narrow(groups: &mut Groups, levels: &mut Levels<2>, intervals: &mut Log
     }
     for bits in 0..16 {
         // The smallest value of so many bits.
-        intervals.add_many(1 << bits >> 1, by_interval.iter().map(|counts| u64::from(counts[bits])).sum());
+        intervals.add_many(
+            1 << bits >> 1,
+            by_interval
+                .iter()
+                .map(|counts| u64::from(counts[bits]))
+                .sum(),
+        );
     }
 }
 
@@ -520,7 +652,13 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
     fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
         let again = u64::from(!first);
         let (distance, interval) = if first { (0, 0) } else { (distance, interval) };
-        let one = GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval };
+        let one = GroupReuse {
+            reuses: again,
+            firsts: 1 - again,
+            distance,
+            distance_max: distance,
+            interval,
+        };
         self.waiting.add(tag, first, distance, interval);
         if self.waiting.is_full() {
             self.waiting.settle(self.groups, self.intervals);
@@ -537,13 +675,35 @@ impl<E: Extra> ReuseSink for Sink<'_, E> {
 
     #[inline(always)]
     fn narrow(&mut self, touches: &Narrow<'_>) {
-        self.blocks.extend(touches.block.iter().map(|&block| block as u16));
+        self.blocks
+            .extend(touches.block.iter().map(|&block| block as u16));
         count_narrow(self.groups, self.levels, self.intervals, touches);
-        let Narrow { row, address, shift, tag, last, distance, .. } = *touches;
-        for (row, ((&address, &tag), (&last, &distance))) in (row..).zip(address.iter().zip(tag).zip(last.iter().zip(distance))) {
+        let Narrow {
+            row,
+            address,
+            shift,
+            tag,
+            last,
+            distance,
+            ..
+        } = *touches;
+        for (row, ((&address, &tag), (&last, &distance))) in
+            (row..).zip(address.iter().zip(tag).zip(last.iter().zip(distance)))
+        {
             let again = u64::from(last != NEVER);
             let (distance, interval) = (u64::from(distance), again * row.wrapping_sub(last.into()));
-            self.extra.touch(row, address >> shift, tag, &GroupReuse { reuses: again, firsts: 1 - again, distance, distance_max: distance, interval });
+            self.extra.touch(
+                row,
+                address >> shift,
+                tag,
+                &GroupReuse {
+                    reuses: again,
+                    firsts: 1 - again,
+                    distance,
+                    distance_max: distance,
+                    interval,
+                },
+            );
         }
     }
 }

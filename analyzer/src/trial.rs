@@ -16,7 +16,11 @@ pub(crate) struct Trial {
 impl Trial {
     /// Whether the step is to be taken for the next items, so many. `fails` says of how many items, and how often [`Trial::count`] was told of some, whether it does not pay.
     #[inline(always)]
-    pub(crate) fn goes_on(&mut self, items: usize, fails: impl FnOnce(usize, usize) -> bool) -> bool {
+    pub(crate) fn goes_on(
+        &mut self,
+        items: usize,
+        fails: impl FnOnce(usize, usize) -> bool,
+    ) -> bool {
         if self.passing > 0 {
             self.passing = self.passing.saturating_sub(items);
             return false;

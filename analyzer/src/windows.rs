@@ -42,7 +42,10 @@ pub struct Levels<const N: usize> {
 impl<const N: usize> Levels<N> {
     /// Levels `MIN_LEVEL..=top`.
     pub fn new(top: usize) -> Levels<N> {
-        Levels { open: vec![[0; N]; top + 2], totals: vec![[0; N]; top + 1] }
+        Levels {
+            open: vec![[0; N]; top + 2],
+            totals: vec![[0; N]; top + 1],
+        }
     }
 
     /// Adds to a counter from `level` on; levels above the top are ignored.
@@ -57,7 +60,9 @@ impl<const N: usize> Levels<N> {
     #[inline(always)]
     pub fn add_all(&mut self, level: usize, values: [u64; N]) {
         if let Some(open) = self.open.get_mut(level) {
-            open.iter_mut().zip(values).for_each(|(counter, value)| *counter = counter.wrapping_add(value));
+            open.iter_mut()
+                .zip(values)
+                .for_each(|(counter, value)| *counter = counter.wrapping_add(value));
         }
     }
 
@@ -72,22 +77,40 @@ impl<const N: usize> Levels<N> {
     /// Of at most so many accesses from `index` on: how many [`Levels::add_together`] takes. They are a window, or part of the smallest one.
     #[inline(always)]
     pub(crate) fn together(index: u64, most: usize) -> usize {
-        let rows = 1 << (most | 1).ilog2().min((index | 1 << MOST_TOGETHER).trailing_zeros());
-        if rows >= SMALLEST { rows } else { most.min(SMALLEST - index as usize % SMALLEST) }
+        let rows = 1
+            << (most | 1)
+                .ilog2()
+                .min((index | 1 << MOST_TOGETHER).trailing_zeros());
+        if rows >= SMALLEST {
+            rows
+        } else {
+            most.min(SMALLEST - index as usize % SMALLEST)
+        }
     }
 
     /// Counts accesses that [belong together](Levels::together): `sums` gives what is added from a level on. Levels are below 16.
     #[inline(always)]
-    pub(crate) fn add_together(&mut self, index: u64, rows: usize, sums: impl Fn(usize) -> [u64; N]) {
+    pub(crate) fn add_together(
+        &mut self,
+        index: u64,
+        rows: usize,
+        sums: impl Fn(usize) -> [u64; N],
+    ) {
         let end = index + rows as u64;
         let mut inside = [0; N];
         let mut next = MIN_LEVEL;
         if rows >= SMALLEST && rows.is_power_of_two() && index.is_multiple_of(rows as u64) {
             next = rows.ilog2() as usize + 1;
             for level in MIN_LEVEL..next {
-                inside.iter_mut().zip(sums(level)).for_each(|(all, value)| *all += value);
+                inside
+                    .iter_mut()
+                    .zip(sums(level))
+                    .for_each(|(all, value)| *all += value);
                 let windows = &mut self.totals[level];
-                windows.iter_mut().zip(inside).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+                windows
+                    .iter_mut()
+                    .zip(inside)
+                    .for_each(|(sum, value)| *sum = sum.wrapping_add(value));
             }
         }
         self.add_all(next, inside);
@@ -120,7 +143,10 @@ impl<const N: usize> Levels<N> {
 
     /// Finished windows that were stored before.
     pub fn from_totals(totals: Vec<[u64; N]>) -> Levels<N> {
-        Levels { open: vec![[0; N]; totals.len() + 1], totals }
+        Levels {
+            open: vec![[0; N]; totals.len() + 1],
+            totals,
+        }
     }
 
     /// Counters of the finished windows of a level.
@@ -166,7 +192,16 @@ const OPEN_AGAIN: usize = 8;
 /// Not beside the one before: the compiler would add to both at once, and a load of both has to wait until a store of one is in the cache.
 const OPEN_SECOND: usize = 11;
 /// Where the stored counters are among the open ones.
-const STORED: [usize; 8] = [WINDOWS, IMPLIED, OPEN_ROWS + 1, OPEN_ROWS + 2, OPEN_AGAIN, OPEN_CLASS + 1, OPEN_CLASS + 2, OPEN_SECOND];
+const STORED: [usize; 8] = [
+    WINDOWS,
+    IMPLIED,
+    OPEN_ROWS + 1,
+    OPEN_ROWS + 2,
+    OPEN_AGAIN,
+    OPEN_CLASS + 1,
+    OPEN_CLASS + 2,
+    OPEN_SECOND,
+];
 
 /// Sums over the whole windows of one size.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -197,7 +232,10 @@ struct Seen {
 }
 
 /// An address without accesses.
-const UNSEEN: Seen = Seen { last: [NEVER; 3], level: 0 };
+const UNSEEN: Seen = Seen {
+    last: [NEVER; 3],
+    level: 0,
+};
 /// Instead of a number in an epoch: differs from all of them above the top level.
 const NEVER: u32 = 1 << 20;
 /// Bits of a place in [`Inside`] that hold a number; the others tell whether it is of this sample.
@@ -230,11 +268,25 @@ impl Inside {
 
     /// The numbers of addresses, of which the first is access `from`.
     #[inline(always)]
-    fn number(&mut self, address: &[u64], block: &[u16], shift: u32, from: usize, numbers: &mut [u32; TOGETHER]) {
+    fn number(
+        &mut self,
+        address: &[u64],
+        block: &[u16],
+        shift: u32,
+        from: usize,
+        numbers: &mut [u32; TOGETHER],
+    ) {
         let (places, sample) = (&mut self.places[..], self.sample);
-        for (row, ((&address, &block), number)) in (from..).zip(address.iter().zip(block).zip(numbers)) {
-            let place = &mut places[usize::from(block) << shift | address as usize & ((1 << shift) - 1)];
-            *number = select_unpredictable(*place >> INSIDE_BITS == sample, *place & ((1 << INSIDE_BITS) - 1), row as u32);
+        for (row, ((&address, &block), number)) in
+            (from..).zip(address.iter().zip(block).zip(numbers))
+        {
+            let place =
+                &mut places[usize::from(block) << shift | address as usize & ((1 << shift) - 1)];
+            *number = select_unpredictable(
+                *place >> INSIDE_BITS == sample,
+                *place & ((1 << INSIDE_BITS) - 1),
+                row as u32,
+            );
             *place = sample << INSIDE_BITS | *number;
         }
     }
@@ -291,7 +343,12 @@ impl Listed {
     #[inline(always)]
     fn upto(&self, most: u8) -> [u64; 4] {
         let of_class = |class: u8| count(|i| (self.of_class[i] <= most) & (self.class[i] == class));
-        [count(|i| self.reuse[i] <= most), count(|i| (self.reuse[i] <= most) & (self.before[i] > most)), of_class(1), of_class(2)]
+        [
+            count(|i| self.reuse[i] <= most),
+            count(|i| (self.reuse[i] <= most) & (self.before[i] > most)),
+            of_class(1),
+            of_class(2),
+        ]
     }
 }
 
@@ -299,12 +356,18 @@ impl Listed {
 #[inline(always)]
 fn access(open: &mut Open, seen: &mut Seen, class: usize, now: u32) {
     let level = |before: u32| level_of(now, before) as usize;
-    let (reuse, of_class, before) = (level(seen.last[0]), level(seen.last[class]), seen.level as usize & 31);
+    let (reuse, of_class, before) = (
+        level(seen.last[0]),
+        level(seen.last[class]),
+        seen.level as usize & 31,
+    );
     let nearer = u64::from(reuse < before);
     seen.last[0] = now;
     seen.last[class] = now;
     seen.level = reuse as u32;
-    let mut add = |level: usize, counter: usize, value: u64| open[level][counter] = open[level][counter].wrapping_add(value);
+    let mut add = |level: usize, counter: usize, value: u64| {
+        open[level][counter] = open[level][counter].wrapping_add(value)
+    };
     add(reuse, OPEN_AGAIN, 1);
     add(reuse, OPEN_SECOND, nearer);
     add(before, OPEN_SECOND, nearer.wrapping_neg());
@@ -358,7 +421,14 @@ impl WindowEngine {
 
     /// The same, where blocks of `1 << shift` bytes may have numbers: those that the accesses begin in, below the number of accesses. Then these must be all of the sample.
     pub(crate) fn run_in_blocks(&mut self, rows: &Rows<'_>, blocks: Option<&[u16]>, shift: u32) {
-        let blocks = blocks.filter(|b| b.len() == rows.len() && b.len() <= MOST_INSIDE && shift <= MOST_SHIFT && self.index == 0).map(|b| (b, shift));
+        let blocks = blocks
+            .filter(|b| {
+                b.len() == rows.len()
+                    && b.len() <= MOST_INSIDE
+                    && shift <= MOST_SHIFT
+                    && self.index == 0
+            })
+            .map(|b| (b, shift));
         if blocks.is_some() {
             self.inside.begin(rows.len() << shift);
             self.seen.resize(rows.len(), UNSEEN);
@@ -384,7 +454,11 @@ impl WindowEngine {
     #[inline(always)]
     fn run_any(&mut self, rows: &Rows<'_>, blocks: Option<(&[u16], u32)>) {
         let len = rows.len();
-        let (address, group, implied) = (&rows.address[..len], &rows.group[..len], &rows.implied[..len]);
+        let (address, group, implied) = (
+            &rows.address[..len],
+            &rows.group[..len],
+            &rows.implied[..len],
+        );
         let mut numbers = [0u32; TOGETHER];
         let mut from = 0;
         while from < len {
@@ -395,16 +469,28 @@ impl WindowEngine {
             }
             let to = len.min(from + TOGETHER.min(left));
             match blocks {
-                Some((blocks, shift)) => self.inside.number(&address[from..to], &blocks[from..to], shift, from, &mut numbers),
+                Some((blocks, shift)) => self.inside.number(
+                    &address[from..to],
+                    &blocks[from..to],
+                    shift,
+                    from,
+                    &mut numbers,
+                ),
                 None => self.number(&address[from..to], &mut numbers),
             }
             if self.seen.len() > FAR {
-                numbers[..to - from].iter().for_each(|&number| prefetch(&self.seen[number as usize]));
+                numbers[..to - from]
+                    .iter()
+                    .for_each(|&number| prefetch(&self.seen[number as usize]));
             }
             let mut at = from;
             while at < to {
                 if (self.index as usize).is_multiple_of(BLOCK)
-                    && let (Some(numbers), Some(group), Some(implied)) = (numbers[at - from..to - from].first_chunk(), group[at..to].first_chunk(), implied[at..to].first_chunk())
+                    && let (Some(numbers), Some(group), Some(implied)) = (
+                        numbers[at - from..to - from].first_chunk(),
+                        group[at..to].first_chunk(),
+                        implied[at..to].first_chunk(),
+                    )
                 {
                     self.block(numbers, group, implied);
                     at += BLOCK;
@@ -414,9 +500,22 @@ impl WindowEngine {
                 let end = to.min(at + SMALLEST - self.index as usize % SMALLEST);
                 self.add_up(&group[at..end], &implied[at..end]);
                 // By themselves: the compiler would read where they are anew for each row, since rows write to memory.
-                let (open, seen, index) = (&mut *self.open, &mut self.seen[..], self.index as usize % epoch);
-                for (row, (&number, &group)) in numbers[at - from..end - from].iter().zip(&group[at..end]).enumerate() {
-                    access(open, &mut seen[number as usize], PLACE[group as usize & 3], (index + row) as u32);
+                let (open, seen, index) = (
+                    &mut *self.open,
+                    &mut self.seen[..],
+                    self.index as usize % epoch,
+                );
+                for (row, (&number, &group)) in numbers[at - from..end - from]
+                    .iter()
+                    .zip(&group[at..end])
+                    .enumerate()
+                {
+                    access(
+                        open,
+                        &mut seen[number as usize],
+                        PLACE[group as usize & 3],
+                        (index + row) as u32,
+                    );
                 }
                 self.index += (end - at) as u64;
                 if (self.index as usize).is_multiple_of(SMALLEST) {
@@ -432,25 +531,52 @@ impl WindowEngine {
     #[inline(always)]
     fn block(&mut self, numbers: &[u32; BLOCK], group: &[u32; BLOCK], implied: &[u16; BLOCK]) {
         let begin = self.index as usize % (1 << MAX_LEVEL);
-        let mut listed = Listed { reuse: [0; BLOCK], before: [0; BLOCK], of_class: [0; BLOCK], class: [0; BLOCK] };
+        let mut listed = Listed {
+            reuse: [0; BLOCK],
+            before: [0; BLOCK],
+            of_class: [0; BLOCK],
+            class: [0; BLOCK],
+        };
         let seen = &mut self.seen[..];
         for i in 0..BLOCK {
-            let (seen, class, now) = (&mut seen[numbers[i] as usize], PLACE[group[i] as usize & 3], (begin + i) as u32);
+            let (seen, class, now) = (
+                &mut seen[numbers[i] as usize],
+                PLACE[group[i] as usize & 3],
+                (begin + i) as u32,
+            );
             listed.before[i] = seen.level as u8;
             let [reuse, of_class] = [0, class].map(|at| level_of(now, seen.last[at]));
             (seen.last[0], seen.last[class], seen.level) = (now, now, reuse);
-            (listed.reuse[i], listed.of_class[i], listed.class[i]) = (reuse as u8, of_class as u8, class as u8);
+            (listed.reuse[i], listed.of_class[i], listed.class[i]) =
+                (reuse as u8, of_class as u8, class as u8);
         }
         let of_class = |class: u32| group.iter().map(|g| u64::from(g & 3 == class)).sum::<u64>();
-        let rows = [of_class(1), of_class(2), implied.iter().map(|&i| u64::from(i)).sum()];
+        let rows = [
+            of_class(1),
+            of_class(2),
+            implied.iter().map(|&i| u64::from(i)).sum(),
+        ];
         let counters = |[again, second, strided, irregular]: [u64; 4]| {
             let mut counts = [0; 16];
-            [counts[OPEN_AGAIN], counts[OPEN_SECOND], counts[OPEN_CLASS + 1], counts[OPEN_CLASS + 2]] = [again, second, strided, irregular];
-            [counts[OPEN_ROWS + 1], counts[OPEN_ROWS + 2], counts[IMPLIED]] = rows;
+            [
+                counts[OPEN_AGAIN],
+                counts[OPEN_SECOND],
+                counts[OPEN_CLASS + 1],
+                counts[OPEN_CLASS + 2],
+            ] = [again, second, strided, irregular];
+            [
+                counts[OPEN_ROWS + 1],
+                counts[OPEN_ROWS + 2],
+                counts[IMPLIED],
+            ] = rows;
             counts
         };
         for level in MIN_LEVEL..=BLOCK_LEVEL {
-            self.finish(level, &counters(listed.upto(level as u8)), (BLOCK >> level) as u64);
+            self.finish(
+                level,
+                &counters(listed.upto(level as u8)),
+                (BLOCK >> level) as u64,
+            );
         }
         // Larger windows take what is theirs; none reaches farther back than the epoch.
         let mut known = [0; 4];
@@ -465,7 +591,10 @@ impl WindowEngine {
             known = upto;
         }
         let open = &mut self.open[BLOCK_LEVEL + 1];
-        for (counter, rows) in [OPEN_ROWS + 1, OPEN_ROWS + 2, IMPLIED].into_iter().zip(rows) {
+        for (counter, rows) in [OPEN_ROWS + 1, OPEN_ROWS + 2, IMPLIED]
+            .into_iter()
+            .zip(rows)
+        {
             open[counter] = open[counter].wrapping_add(rows);
         }
         self.index += BLOCK as u64;
@@ -489,7 +618,10 @@ impl WindowEngine {
         let whole = (self.index.trailing_zeros() as usize).min(MAX_LEVEL);
         for level in from..=whole {
             let open = std::mem::take(&mut self.open[level]);
-            self.open[level + 1].iter_mut().zip(open).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+            self.open[level + 1]
+                .iter_mut()
+                .zip(open)
+                .for_each(|(sum, value)| *sum = sum.wrapping_add(value));
             self.finish(level, &open, 1);
         }
     }
@@ -497,12 +629,19 @@ impl WindowEngine {
     /// Counts windows of a level that have ended.
     #[inline(always)]
     fn finish(&mut self, level: usize, counts: &[u64; 16], windows: u64) {
-        self.totals[level].iter_mut().zip(counts).for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
+        self.totals[level]
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(sum, value)| *sum = sum.wrapping_add(*value));
         self.totals[level][WINDOWS] += windows;
         if let Some(weight) = self.weight {
             // Counts may be below zero here and there: products wrap as sums do.
-            self.weighted[level].iter_mut().zip(counts).for_each(|(sum, value)| *sum = sum.wrapping_add(value.wrapping_mul(weight)));
-            self.weighted[level][WINDOWS] = self.weighted[level][WINDOWS].wrapping_add(weight.wrapping_mul(windows));
+            self.weighted[level]
+                .iter_mut()
+                .zip(counts)
+                .for_each(|(sum, value)| *sum = sum.wrapping_add(value.wrapping_mul(weight)));
+            self.weighted[level][WINDOWS] =
+                self.weighted[level][WINDOWS].wrapping_add(weight.wrapping_mul(windows));
         }
     }
 
@@ -537,16 +676,26 @@ impl WindowEngine {
 
     /// The counts by level, and the weighted ones (none if no sample has had a weight).
     pub fn levels(&self) -> [Levels<8>; 2] {
-        [&self.totals, &self.weighted].map(|totals| Levels::from_totals(totals.iter().map(|t| STORED.map(|at| t[at])).collect()))
+        [&self.totals, &self.weighted].map(|totals| {
+            Levels::from_totals(totals.iter().map(|t| STORED.map(|at| t[at])).collect())
+        })
     }
 
     /// Counts that were stored before.
     pub fn from_levels([totals, weighted]: &[Levels<8>; 2]) -> WindowEngine {
         let mut engine = WindowEngine::new();
-        engine.weighted.resize(weighted.totals().len().min(MAX_LEVEL + 1), [0; 16]);
-        for (into, from) in [(&mut engine.totals, totals), (&mut engine.weighted, weighted)] {
+        engine
+            .weighted
+            .resize(weighted.totals().len().min(MAX_LEVEL + 1), [0; 16]);
+        for (into, from) in [
+            (&mut engine.totals, totals),
+            (&mut engine.weighted, weighted),
+        ] {
             for (mine, stored) in into.iter_mut().zip(from.totals()) {
-                STORED.iter().zip(stored).for_each(|(&at, &value)| mine[at] = value);
+                STORED
+                    .iter()
+                    .zip(stored)
+                    .for_each(|(&at, &value)| mine[at] = value);
             }
         }
         engine
@@ -560,7 +709,11 @@ impl WindowEngine {
     /// Sums over the windows of the run that these stand for, in proportion: quotients of them are means over the run.
     pub fn sums_of_run(&self, level: usize) -> WindowSums {
         let weighted = WindowEngine::sums_of(&self.weighted, level);
-        if weighted.windows > 0 { weighted } else { self.sums(level) }
+        if weighted.windows > 0 {
+            weighted
+        } else {
+            self.sums(level)
+        }
     }
 
     fn sums_of(totals: &[[u64; 16]], level: usize) -> WindowSums {
@@ -584,10 +737,16 @@ impl WindowEngine {
 
     /// Adds the sums of another engine.
     pub fn merge(&mut self, other: &WindowEngine) {
-        self.weighted.resize(self.weighted.len().max(other.weighted.len()), [0; 16]);
-        for (into, from) in [(&mut self.totals, &other.totals), (&mut self.weighted, &other.weighted)] {
+        self.weighted
+            .resize(self.weighted.len().max(other.weighted.len()), [0; 16]);
+        for (into, from) in [
+            (&mut self.totals, &other.totals),
+            (&mut self.weighted, &other.weighted),
+        ] {
             for (mine, theirs) in into.iter_mut().zip(from) {
-                mine.iter_mut().zip(theirs).for_each(|(a, b)| *a = a.wrapping_add(*b));
+                mine.iter_mut()
+                    .zip(theirs)
+                    .for_each(|(a, b)| *a = a.wrapping_add(*b));
             }
         }
     }
@@ -599,13 +758,19 @@ mod tests {
     use proptest::prelude::*;
 
     fn by_definition(samples: &[Vec<(u64, u32, u16)>], level: usize) -> WindowSums {
-        weighted_by_definition(&samples.iter().map(|s| (&s[..], 1)).collect::<Vec<_>>(), level)
+        weighted_by_definition(
+            &samples.iter().map(|s| (&s[..], 1)).collect::<Vec<_>>(),
+            level,
+        )
     }
 
     /// Each window as many times as the weight of its sample says.
     fn weighted_by_definition(samples: &[(&[(u64, u32, u16)], u64)], level: usize) -> WindowSums {
         let mut sums = WindowSums::default();
-        for (window, weight) in samples.iter().flat_map(|(s, weight)| s.chunks_exact(1 << level).map(move |w| (w, weight))) {
+        for (window, weight) in samples
+            .iter()
+            .flat_map(|(s, weight)| s.chunks_exact(1 << level).map(move |w| (w, weight)))
+        {
             let mut seen: HashMap<u64, u64> = HashMap::new();
             let mut classes: HashMap<(u64, u32), u64> = HashMap::new();
             for &(address, class, implied) in window {
@@ -630,7 +795,12 @@ mod tests {
                 let address: Vec<u64> = rows.iter().map(|r| r.0).collect();
                 let group: Vec<u32> = rows.iter().map(|r| 40 + r.1).collect();
                 let implied: Vec<u16> = rows.iter().map(|r| r.2).collect();
-                engine.run(&Rows { address: &address, size: &vec![8; rows.len()], group: &group, implied: &implied });
+                engine.run(&Rows {
+                    address: &address,
+                    size: &vec![8; rows.len()],
+                    group: &group,
+                    implied: &implied,
+                });
             }
         }
     }
@@ -733,20 +903,35 @@ mod tests {
     fn long_samples_agree_across_the_largest_window() {
         let mut state = 7u64;
         let mut row = || {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            ((state >> 33) % 50_000 * 8, (state >> 20) as u32 % 3, (state >> 10) as u16 % 2)
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (
+                (state >> 33) % 50_000 * 8,
+                (state >> 20) as u32 % 3,
+                (state >> 10) as u16 % 2,
+            )
         };
-        let samples: Vec<Vec<(u64, u32, u16)>> = vec![(0..150_000).map(|_| row()).collect(), (0..70_000).map(|_| row()).collect()];
+        let samples: Vec<Vec<(u64, u32, u16)>> = vec![
+            (0..150_000).map(|_| row()).collect(),
+            (0..70_000).map(|_| row()).collect(),
+        ];
         let mut engine = WindowEngine::new();
         measured(&mut engine, &samples, 9999);
         for level in [4, 9, 15, 16] {
-            assert_eq!(engine.sums(level), by_definition(&samples, level), "level {level}");
+            assert_eq!(
+                engine.sums(level),
+                by_definition(&samples, level),
+                "level {level}"
+            );
         }
     }
 
     #[test]
     fn engines_merge_to_the_sums_of_all_samples() {
-        let samples: Vec<Vec<(u64, u32, u16)>> = (0..300).map(|s| (0..40).map(|i| (i * s % 17, 1, 1)).collect()).collect();
+        let samples: Vec<Vec<(u64, u32, u16)>> = (0..300)
+            .map(|s| (0..40).map(|i| (i * s % 17, 1, 1)).collect())
+            .collect();
         let (mut a, mut b) = (WindowEngine::new(), WindowEngine::new());
         measured(&mut a, &samples[..100], 64);
         measured(&mut b, &samples[100..], 64);

@@ -14,12 +14,19 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn json(arguments: &[&str]) -> Value {
     let output = analyze(&[arguments, &["--format", "json"]].concat());
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -28,7 +35,19 @@ fn text(path: &Path) -> &str {
 }
 
 fn row(process: u32, seq: u64, sample: u32, site: u32, address: u64) -> Row {
-    Row { process, thread: process, seq, sample, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+    Row {
+        process,
+        thread: process,
+        seq,
+        sample,
+        time_ns: seq * 10,
+        site,
+        address,
+        size: 8,
+        class: 1 + (site % 2) as u8,
+        ip: 0x1000,
+        ..Row::default()
+    }
 }
 
 /// A ring trace of one process; samples of 300 rows.
@@ -37,14 +56,29 @@ fn of_process(folder: &Path, process: u32, random: &mut Random) -> Vec<Row> {
     let rows: Vec<Row> = (0..3000u64)
         .map(|i| {
             let site = (random.below(8) * u64::from(process)) as u32 % 32;
-            let mut row = row(process, i, (i / 300) as u32, site, 0x5000 + random.below(3000) * 8);
+            let mut row = row(
+                process,
+                i,
+                (i / 300) as u32,
+                site,
+                0x5000 + random.below(3000) * 8,
+            );
             row.implied_const = random.below(3) as u16;
             row
         })
         .collect();
     let mut manifest = manifest("ring", &sidecar);
-    (manifest.totals.records_executed, manifest.totals.records_kept) = (60_000, 3000);
-    write_trace(folder, &manifest, &sidecar, std::slice::from_ref(&rows), 1000);
+    (
+        manifest.totals.records_executed,
+        manifest.totals.records_kept,
+    ) = (60_000, 3000);
+    write_trace(
+        folder,
+        &manifest,
+        &sidecar,
+        std::slice::from_ref(&rows),
+        1000,
+    );
     rows
 }
 
@@ -56,28 +90,94 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
     let mut all = Vec::new();
     for (number, name) in ["a", "b", "c"].iter().enumerate() {
         let rows = of_process(&at(name), number as u32 + 1, &mut random);
-        all.extend(rows.iter().map(|r| Row { sample: r.sample + number as u32 * 10, ..*r }));
-        assert!(analyze(&[text(&at(name)), "--partial", text(&at(&format!("{name}.part")))]).status.success());
+        all.extend(rows.iter().map(|r| Row {
+            sample: r.sample + number as u32 * 10,
+            ..*r
+        }));
+        assert!(
+            analyze(&[
+                text(&at(name)),
+                "--partial",
+                text(&at(&format!("{name}.part")))
+            ])
+            .status
+            .success()
+        );
     }
     let (a, b, c) = (at("a.part"), at("b.part"), at("c.part"));
     let merged = json(&["--merge", text(&a), text(&b), text(&c)]);
-    for (first, second) in [(["a.part", "b.part"], "c.part"), (["b.part", "c.part"], "a.part")] {
+    for (first, second) in [
+        (["a.part", "b.part"], "c.part"),
+        (["b.part", "c.part"], "a.part"),
+    ] {
         let both = at("both.part");
-        assert!(analyze(&["--merge", text(&at(first[0])), text(&at(first[1])), "--partial", text(&both)]).status.success());
-        let (x, y) = if second == "c.part" { (both, at(second)) } else { (at(second), both) };
-        assert_eq!(json(&["--merge", text(&x), text(&y)]), merged, "{first:?} first");
+        assert!(
+            analyze(&[
+                "--merge",
+                text(&at(first[0])),
+                text(&at(first[1])),
+                "--partial",
+                text(&both)
+            ])
+            .status
+            .success()
+        );
+        let (x, y) = if second == "c.part" {
+            (both, at(second))
+        } else {
+            (at(second), both)
+        };
+        assert_eq!(
+            json(&["--merge", text(&x), text(&y)]),
+            merged,
+            "{first:?} first"
+        );
     }
     // The same rows in one trace.
     let sidecar = sidecar(32);
     let mut manifest = manifest("ring", &sidecar);
-    (manifest.totals.records_executed, manifest.totals.records_kept) = (180_000, 9000);
+    (
+        manifest.totals.records_executed,
+        manifest.totals.records_kept,
+    ) = (180_000, 9000);
     write_trace(&at("whole"), &manifest, &sidecar, &[all], 1000);
     let whole = json(&[text(&at("whole"))]);
-    let keys = ["A", "A_const", "F", "F_64", "F_4k", "F_bytes", "F_str", "F_irr", "C", "S", "D_mean", "D_max", "D_p90", "interval_mean", "reuses", "first_touches", "F_hat", "samples_seen"];
-    let exact = |row: &Value| keys.iter().map(|k| row[k].clone()).chain([row["function"].clone(), row["line"].clone()]).collect::<Vec<Value>>();
+    let keys = [
+        "A",
+        "A_const",
+        "F",
+        "F_64",
+        "F_4k",
+        "F_bytes",
+        "F_str",
+        "F_irr",
+        "C",
+        "S",
+        "D_mean",
+        "D_max",
+        "D_p90",
+        "interval_mean",
+        "reuses",
+        "first_touches",
+        "F_hat",
+        "samples_seen",
+    ];
+    let exact = |row: &Value| {
+        keys.iter()
+            .map(|k| row[k].clone())
+            .chain([row["function"].clone(), row["line"].clone()])
+            .collect::<Vec<Value>>()
+    };
     assert_eq!(exact(&merged["summary"]), exact(&whole["summary"]));
     for table in ["functions", "lines"] {
-        let rows = |of: &Value| of[table].as_array().unwrap().iter().map(exact).collect::<Vec<_>>();
+        let rows = |of: &Value| {
+            of[table]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(exact)
+                .collect::<Vec<_>>()
+        };
         assert_eq!(rows(&merged), rows(&whole), "{table}");
     }
     assert_eq!(merged["windows"], whole["windows"]);
@@ -91,10 +191,18 @@ fn changed_partial_results_make_nothing_panic() {
     use mgz_analyzer::examine::{merge_all, tables_of};
     use mgz_analyzer::hats::Estimator;
     let folder = tempfile::tempdir().unwrap();
-    let (trace, part, changed) = (folder.path().join("a"), folder.path().join("a.part"), folder.path().join("b.part"));
+    let (trace, part, changed) = (
+        folder.path().join("a"),
+        folder.path().join("a.part"),
+        folder.path().join("b.part"),
+    );
     let mut random = Random(3);
     of_process(&trace, 1, &mut random);
-    assert!(analyze(&[text(&trace), "--partial", text(&part)]).status.success());
+    assert!(
+        analyze(&[text(&trace), "--partial", text(&part)])
+            .status
+            .success()
+    );
     let whole = std::fs::read(&part).unwrap();
     let plain = zstd::decode_all(&whole[8..]).unwrap();
     let header = 8 + u64::from_le_bytes(plain[..8].try_into().unwrap()) as usize;
@@ -103,7 +211,11 @@ fn changed_partial_results_make_nothing_panic() {
         let mut bytes = plain.clone();
         for _ in 0..=random.below(4) {
             // Lengths and numbers rather than names.
-            let at = if round % 8 == 0 { random.below(bytes.len() as u64) } else { header as u64 + random.below((bytes.len() - header) as u64) } as usize;
+            let at = if round % 8 == 0 {
+                random.below(bytes.len() as u64)
+            } else {
+                header as u64 + random.below((bytes.len() - header) as u64)
+            } as usize;
             match random.below(4) {
                 0 => bytes[at] ^= 1 << random.below(8),
                 1 => bytes[at] = 0xff,
@@ -132,7 +244,10 @@ fn changed_partial_results_make_nothing_panic() {
             }
         }
     }
-    assert!(refused > 20 && shown > 20, "{refused} refused, {shown} shown: the changes test too little");
+    assert!(
+        refused > 20 && shown > 20,
+        "{refused} refused, {shown} shown: the changes test too little"
+    );
 }
 
 #[test]
@@ -141,13 +256,22 @@ fn damaged_partial_results_and_different_ones_are_errors() {
     let at = |name: &str| folder.path().join(name);
     of_process(&at("a"), 1, &mut Random(3));
     let part = at("a.part");
-    assert!(analyze(&[text(&at("a")), "--partial", text(&part)]).status.success());
+    assert!(
+        analyze(&[text(&at("a")), "--partial", text(&part)])
+            .status
+            .success()
+    );
     let good = std::fs::read(&part).unwrap();
     for cut in [0, 5, 8, 20, good.len() / 2, good.len() - 1] {
         std::fs::write(&part, &good[..cut]).unwrap();
         let output = analyze(&["--merge", text(&part)]);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.code() == Some(1) && error.contains("a.part") && !error.contains("panicked"), "{cut}: {error}");
+        assert!(
+            output.status.code() == Some(1)
+                && error.contains("a.part")
+                && !error.contains("panicked"),
+            "{cut}: {error}"
+        );
     }
     for at in (8..good.len()).step_by((good.len() / 40).max(1)) {
         let mut bytes = good.clone();
@@ -155,20 +279,40 @@ fn damaged_partial_results_and_different_ones_are_errors() {
         std::fs::write(&part, &bytes).unwrap();
         let output = analyze(&["--merge", text(&part)]);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {error}");
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"),
+            "byte {at}: {error}"
+        );
     }
     std::fs::write(&part, &good).unwrap();
-    assert!(analyze(&[text(&at("a")), "--block", "4096", "--partial", text(&at("b.part"))]).status.success());
+    assert!(
+        analyze(&[
+            text(&at("a")),
+            "--block",
+            "4096",
+            "--partial",
+            text(&at("b.part"))
+        ])
+        .status
+        .success()
+    );
     let output = analyze(&["--merge", text(&part), text(&at("b.part"))]);
-    assert!(output.status.code() == Some(1) && String::from_utf8_lossy(&output.stderr).contains("--block"));
+    assert!(
+        output.status.code() == Some(1)
+            && String::from_utf8_lossy(&output.stderr).contains("--block")
+    );
 }
 
 /// Rows of `objects.parquet`: start, bytes, begin, end, number, kind, name.
 type Life = (u64, u64, u64, u64, u32, &'static str, &'static str);
 
 fn write_objects(folder: &Path, lives: &[Life]) {
-    let u64s = |of: fn(&Life) -> u64| Arc::new(UInt64Array::from_iter_values(lives.iter().map(of))) as ArrayRef;
-    let texts = |of: fn(&Life) -> &str| Arc::new(StringArray::from_iter_values(lives.iter().map(of))) as ArrayRef;
+    let u64s = |of: fn(&Life) -> u64| {
+        Arc::new(UInt64Array::from_iter_values(lives.iter().map(of))) as ArrayRef
+    };
+    let texts = |of: fn(&Life) -> &str| {
+        Arc::new(StringArray::from_iter_values(lives.iter().map(of))) as ArrayRef
+    };
     // The columns of docs/trace-format.md.
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("process", Arc::new(UInt32Array::from(vec![7; lives.len()]))),
@@ -183,9 +327,21 @@ fn write_objects(folder: &Path, lives: &[Life]) {
         ("begin_ns", u64s(|l| l.2)),
         ("end_ns", u64s(|l| l.3)),
     ];
-    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(OBJECTS)).unwrap(), schema.clone(), None).unwrap();
-    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    let schema = Arc::new(Schema::new(
+        columns
+            .iter()
+            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
+            .collect::<Vec<_>>(),
+    ));
+    let mut writer = ArrowWriter::try_new(
+        std::fs::File::create(folder.join(OBJECTS)).unwrap(),
+        schema.clone(),
+        None,
+    )
+    .unwrap();
+    writer
+        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
+        .unwrap();
     writer.close().unwrap();
 }
 
@@ -202,7 +358,13 @@ fn objects_are_told_apart_by_address_and_by_time() {
         rows.push(row(7, i, 0, 1, 0x7000_0010 + i % 3 * 64));
     }
     rows.push(row(7, 400, 0, 9, 0x9999_0000));
-    write_trace(folder.path(), &manifest("full", &sidecar), &sidecar, &[rows], 1000);
+    write_trace(
+        folder.path(),
+        &manifest("full", &sidecar),
+        &sidecar,
+        &[rows],
+        1000,
+    );
     write_objects(
         folder.path(),
         &[
@@ -216,20 +378,53 @@ fn objects_are_told_apart_by_address_and_by_time() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|o| (o["object"].as_str().unwrap(), o["kind"].as_str().unwrap(), o["A"].as_u64().unwrap(), o["blocks"].as_u64().unwrap()))
+        .map(|o| {
+            (
+                o["object"].as_str().unwrap(),
+                o["kind"].as_str().unwrap(),
+                o["A"].as_u64().unwrap(),
+                o["blocks"].as_u64().unwrap(),
+            )
+        })
         .collect();
-    assert_eq!(found, [("first", "heap", 150, 3), ("second", "heap", 150, 3), ("table", "global", 100, 10), ("[no known object]", "unknown", 1, 1)]);
+    assert_eq!(
+        found,
+        [
+            ("first", "heap", 150, 3),
+            ("second", "heap", 150, 3),
+            ("table", "global", 100, 10),
+            ("[no known object]", "unknown", 1, 1)
+        ]
+    );
     // Three blocks in turn: two others between reuses.
     assert_eq!(result["objects"][0]["D_mean"], 2.0);
     let zoomed = json(&[text(folder.path()), "--zoom"]);
     assert_eq!(zoomed["objects"], result["objects"]);
-    assert!(zoomed["location_zoom"]["root"]["objects"][0]["object"].as_str().is_some());
-    assert_eq!(zoomed["heat_map"]["rows"].as_array().unwrap().iter().flat_map(|r| r["A"].as_array().unwrap()).map(|a| a.as_u64().unwrap()).sum::<u64>(), 400);
+    assert!(
+        zoomed["location_zoom"]["root"]["objects"][0]["object"]
+            .as_str()
+            .is_some()
+    );
+    assert_eq!(
+        zoomed["heat_map"]["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .flat_map(|r| r["A"].as_array().unwrap())
+            .map(|a| a.as_u64().unwrap())
+            .sum::<u64>(),
+        400
+    );
     // Damage is told, the rest analysed.
     std::fs::write(folder.path().join(OBJECTS), b"PAR1 nonsense").unwrap();
     let output = analyze(&[text(folder.path()), "--objects"]);
     let error = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.code() == Some(1) && error.contains("objects.parquet") && !error.contains("panicked"), "{error}");
+    assert!(
+        output.status.code() == Some(1)
+            && error.contains("objects.parquet")
+            && !error.contains("panicked"),
+        "{error}"
+    );
     assert!(String::from_utf8_lossy(&output.stdout).contains("401 recorded"));
 }
 
@@ -237,17 +432,49 @@ fn objects_are_told_apart_by_address_and_by_time() {
 fn a_part_of_the_run_and_a_node_can_be_looked_at() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
-    let rows: Vec<Row> = (0..64u64 * 100).map(|i| Row { time_ns: 5_000 + i * 1_000_000, ..row(7, i, (i / 100) as u32, (i / 3200) as u32 * 9, 0x1000 + i * 8) }).collect();
-    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 500);
+    let rows: Vec<Row> = (0..64u64 * 100)
+        .map(|i| Row {
+            time_ns: 5_000 + i * 1_000_000,
+            ..row(
+                7,
+                i,
+                (i / 100) as u32,
+                (i / 3200) as u32 * 9,
+                0x1000 + i * 8,
+            )
+        })
+        .collect();
+    write_trace(
+        folder.path(),
+        &manifest("ring", &sidecar),
+        &sidecar,
+        &[rows],
+        500,
+    );
     let whole = json(&[text(folder.path()), "--zoom", "--node", "2.1"]);
-    let path: Vec<&str> = whole["time_zoom"]["path"].as_array().unwrap().iter().map(|p| p.as_str().unwrap()).collect();
+    let path: Vec<&str> = whole["time_zoom"]["path"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|p| p.as_str().unwrap())
+        .collect();
     assert_eq!(path[..2], ["2", "2.1"]);
     // Samples 32 to 63, the second half, lie from 3.2 s on.
     let half = json(&[text(folder.path()), "--zoom", "--from", "3.2"]);
     let root = &half["time_zoom"]["root"];
-    assert_eq!((&root["samples"], &root["A"]), (&Value::from(32), &Value::from(3200)));
+    assert_eq!(
+        (&root["samples"], &root["A"]),
+        (&Value::from(32), &Value::from(3200))
+    );
     assert_eq!(root["functions"].as_array().unwrap().len(), 1);
-    let part = json(&[text(folder.path()), "--zoom", "--from", "3.2", "--to", "3.25"]);
+    let part = json(&[
+        text(folder.path()),
+        "--zoom",
+        "--from",
+        "3.2",
+        "--to",
+        "3.25",
+    ]);
     assert_eq!(part["time_zoom"]["root"]["samples"], 1);
     for bad in [&["--node", "9"][..], &["--from", "-1"], &["--to", "x"]] {
         let output = analyze(&[&[text(folder.path()), "--zoom"], bad].concat());
@@ -261,16 +488,39 @@ fn samples_in_step_with_a_loop_are_told() {
         let folder = tempfile::tempdir().unwrap();
         let sidecar = sidecar(16);
         // A loop over 200,000 addresses.
-        let rows: Vec<Row> = (0..100u64).flat_map(|s| (0..200).map(move |i| row(7, s * 200 + i, s as u32, 0, 0x10_0000 + (s * period + i) % 200_000 * 8))).collect();
+        let rows: Vec<Row> = (0..100u64)
+            .flat_map(|s| {
+                (0..200).map(move |i| {
+                    row(
+                        7,
+                        s * 200 + i,
+                        s as u32,
+                        0,
+                        0x10_0000 + (s * period + i) % 200_000 * 8,
+                    )
+                })
+            })
+            .collect();
         let mut manifest = manifest("ring", &sidecar);
         (manifest.period, manifest.window) = (period, 200);
-        (manifest.totals.records_executed, manifest.totals.records_kept) = (100 * period, 20_000);
+        (
+            manifest.totals.records_executed,
+            manifest.totals.records_kept,
+        ) = (100 * period, 20_000);
         write_trace(folder.path(), &manifest, &sidecar, &[rows], 1 << 20);
         let result = json(&[text(folder.path())]);
-        assert_eq!(result["warnings"].to_string().contains("in step"), in_step, "period {period}: {}", result["warnings"]);
+        assert_eq!(
+            result["warnings"].to_string().contains("in step"),
+            in_step,
+            "period {period}: {}",
+            result["warnings"]
+        );
         let f = &result["functions"][0];
         assert!(f["F_hi"].as_f64().unwrap() >= 200_000.0, "{f}");
-        assert_eq!(f["undersampled"], true, "100 windows of 200 do not tell much of 200,000 addresses: {f}");
+        assert_eq!(
+            f["undersampled"], true,
+            "100 windows of 200 do not tell much of 200,000 addresses: {f}"
+        );
         assert_eq!(f["strides"][0]["from"], 8);
         assert!(result["growth"].as_array().unwrap().len() > 10);
     }
@@ -279,8 +529,15 @@ fn samples_in_step_with_a_loop_are_told() {
 /// D of each access of a sample by definition: the distinct blocks between it and the last access to its block; none for a first touch.
 fn distances(blocks: &[u64]) -> Vec<Option<u64>> {
     let before = |i: usize| blocks[..i].iter().rposition(|b| *b == blocks[i]);
-    let between = |from: usize, to: usize| blocks[from + 1..to].iter().collect::<std::collections::HashSet<_>>().len() as u64;
-    (0..blocks.len()).map(|i| before(i).map(|from| between(from, i))).collect()
+    let between = |from: usize, to: usize| {
+        blocks[from + 1..to]
+            .iter()
+            .collect::<std::collections::HashSet<_>>()
+            .len() as u64
+    };
+    (0..blocks.len())
+        .map(|i| before(i).map(|from| between(from, i)))
+        .collect()
 }
 
 /// In millionths: numbers that are read from JSON may be off in the last place.
@@ -302,26 +559,66 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
         let mut sidecar = sidecar(16);
         // Sites 0 to 3 are in a loop, which is in another one with sites 0 to 7.
         sidecar.loops = vec![
-            Loop { function: 0, parent: 1, location: NONE, header: 0x1004, latch: 0x1008 },
-            Loop { function: 0, parent: NONE, location: NONE, header: 0x1000, latch: 0x1020 },
+            Loop {
+                function: 0,
+                parent: 1,
+                location: NONE,
+                header: 0x1004,
+                latch: 0x1008,
+            },
+            Loop {
+                function: 0,
+                parent: NONE,
+                location: NONE,
+                header: 0x1000,
+                latch: 0x1020,
+            },
         ];
-        sidecar.sites.iter_mut().take(8).zip(0..).for_each(|(site, i)| site.in_loop = if i < 4 { 1 } else { 2 });
+        sidecar
+            .sites
+            .iter_mut()
+            .take(8)
+            .zip(0..)
+            .for_each(|(site, i)| site.in_loop = if i < 4 { 1 } else { 2 });
         let mut random = Random(lengths.len() as u64);
         let mut rows = Vec::new();
         for (thread, &length) in lengths.iter().enumerate() {
             for i in 0..length * 5 / 4 {
                 // Two arrays, far apart; every fifth row is a store.
-                let address = if random.below(3) == 0 { 0x10_0000 } else { 0x9000_0000 } + random.below(50) * 64 + random.below(8) * 8;
+                let address = if random.below(3) == 0 {
+                    0x10_0000
+                } else {
+                    0x9000_0000
+                } + random.below(50) * 64
+                    + random.below(8) * 8;
                 let store = i % 5 == 4;
-                rows.push(Row { thread: 10 + thread as u32, store, ..row(7, i, thread as u32, random.below(16) as u32, address) });
+                rows.push(Row {
+                    thread: 10 + thread as u32,
+                    store,
+                    ..row(7, i, thread as u32, random.below(16) as u32, address)
+                });
             }
         }
-        write_trace(folder.path(), &manifest("full", &sidecar), &sidecar, std::slice::from_ref(&rows), 400);
+        write_trace(
+            folder.path(),
+            &manifest("full", &sidecar),
+            &sidecar,
+            std::slice::from_ref(&rows),
+            400,
+        );
         let result = json(&[text(folder.path()), "--zoom", "--tau", "1"]);
-        let samples: Vec<Vec<&Row>> = (0..lengths.len()).map(|s| rows.iter().filter(|r| r.sample == s as u32 && !r.store).collect()).collect();
+        let samples: Vec<Vec<&Row>> = (0..lengths.len())
+            .map(|s| {
+                rows.iter()
+                    .filter(|r| r.sample == s as u32 && !r.store)
+                    .collect()
+            })
+            .collect();
         let children = result["time_zoom"]["root"]["children"].as_array().unwrap();
         let loads: Vec<&[&Row]> = match &samples[..] {
-            [one] => (0..8).map(|k| &one[k * one.len() / 8..(k + 1) * one.len() / 8]).collect(),
+            [one] => (0..8)
+                .map(|k| &one[k * one.len() / 8..(k + 1) * one.len() / 8])
+                .collect(),
             several => several.iter().map(Vec::as_slice).collect(),
         };
         assert_eq!(children.len(), loads.len());
@@ -329,18 +626,56 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
             let blocks: Vec<u64> = loads.iter().map(|r| r.address / 64).collect();
             let all = distances(&blocks);
             let of = |key: &str| child[key].as_u64().unwrap();
-            let distinct = |class: Option<u8>| loads.iter().filter(|r| class.is_none_or(|c| c == r.class)).map(|r| r.address).collect::<std::collections::HashSet<_>>().len() as u64;
-            assert_eq!([of("A"), of("F"), of("F_str"), of("F_irr")], [loads.len() as u64, distinct(None), distinct(Some(1)), distinct(Some(2))]);
-            assert_eq!([of("reuses"), of("first_touches")], [all.iter().flatten().count() as u64, all.iter().filter(|d| d.is_none()).count() as u64]);
-            assert_eq!(millionths(child["D_mean"].as_f64()), mean(all.iter().flatten().copied()));
+            let distinct = |class: Option<u8>| {
+                loads
+                    .iter()
+                    .filter(|r| class.is_none_or(|c| c == r.class))
+                    .map(|r| r.address)
+                    .collect::<std::collections::HashSet<_>>()
+                    .len() as u64
+            };
+            assert_eq!(
+                [of("A"), of("F"), of("F_str"), of("F_irr")],
+                [
+                    loads.len() as u64,
+                    distinct(None),
+                    distinct(Some(1)),
+                    distinct(Some(2))
+                ]
+            );
+            assert_eq!(
+                [of("reuses"), of("first_touches")],
+                [
+                    all.iter().flatten().count() as u64,
+                    all.iter().filter(|d| d.is_none()).count() as u64
+                ]
+            );
+            assert_eq!(
+                millionths(child["D_mean"].as_f64()),
+                mean(all.iter().flatten().copied())
+            );
             assert_eq!(child["D_max"].as_u64(), all.iter().flatten().copied().max());
             if child["on_path"] == true {
                 let listed = child["loops"].as_array().unwrap().iter();
-                let mut loops: Vec<(&str, [u64; 3])> = listed.map(|l| (l["address"].as_str().unwrap(), ["depth", "A", "F"].map(|k| l[k].as_u64().unwrap()))).collect();
+                let mut loops: Vec<(&str, [u64; 3])> = listed
+                    .map(|l| {
+                        (
+                            l["address"].as_str().unwrap(),
+                            ["depth", "A", "F"].map(|k| l[k].as_u64().unwrap()),
+                        )
+                    })
+                    .collect();
                 loops.sort();
                 let inside = |depth: u64, sites: u32| {
                     let those = || loads.iter().filter(move |r| r.site < sites);
-                    [depth, those().count() as u64, those().map(|r| r.address).collect::<std::collections::HashSet<_>>().len() as u64]
+                    [
+                        depth,
+                        those().count() as u64,
+                        those()
+                            .map(|r| r.address)
+                            .collect::<std::collections::HashSet<_>>()
+                            .len() as u64,
+                    ]
                 };
                 assert_eq!(loops, [("0x1000", inside(1, 8)), ("0x1004", inside(2, 4))]);
             }
@@ -359,8 +694,21 @@ fn parts_of_samples_and_cells_of_the_heat_map_agree_with_their_definitions() {
                     }
                 }
             }
-            let found: Vec<(u64, Option<u64>)> = (0..48).map(|c| (heat["A"][c].as_u64().unwrap(), millionths(heat["D_mean"][c].as_f64()))).collect();
-            assert_eq!(found, cells.into_iter().map(|(n, d)| (n, mean(d.into_iter()))).collect::<Vec<_>>());
+            let found: Vec<(u64, Option<u64>)> = (0..48)
+                .map(|c| {
+                    (
+                        heat["A"][c].as_u64().unwrap(),
+                        millionths(heat["D_mean"][c].as_f64()),
+                    )
+                })
+                .collect();
+            assert_eq!(
+                found,
+                cells
+                    .into_iter()
+                    .map(|(n, d)| (n, mean(d.into_iter())))
+                    .collect::<Vec<_>>()
+            );
         }
         // A look at all of the run is the whole run.
         let looked = json(&[text(folder.path()), "--zoom", "--tau", "1", "--from", "0"]);
@@ -374,9 +722,30 @@ fn zooms_of_a_damaged_trace_count_what_can_be_read() {
     let folder = tempfile::tempdir().unwrap();
     let sidecar = sidecar(16);
     let mut random = Random(5);
-    let rows: Vec<Row> = (0..6400u64).map(|i| row(7, i, (i / 100) as u32, random.below(16) as u32, 0x10_0000 + random.below(4000) * 8)).collect();
-    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 500);
-    let part = std::fs::read_dir(folder.path().join("samples")).unwrap().next().unwrap().unwrap().path();
+    let rows: Vec<Row> = (0..6400u64)
+        .map(|i| {
+            row(
+                7,
+                i,
+                (i / 100) as u32,
+                random.below(16) as u32,
+                0x10_0000 + random.below(4000) * 8,
+            )
+        })
+        .collect();
+    write_trace(
+        folder.path(),
+        &manifest("ring", &sidecar),
+        &sidecar,
+        &[rows],
+        500,
+    );
+    let part = std::fs::read_dir(folder.path().join("samples"))
+        .unwrap()
+        .next()
+        .unwrap()
+        .unwrap()
+        .path();
     let good = std::fs::read(&part).unwrap();
     let mut told = 0;
     for at in 1..30 {
@@ -385,12 +754,28 @@ fn zooms_of_a_damaged_trace_count_what_can_be_read() {
         bytes[from..from + 40].fill(0x5a);
         std::fs::write(&part, bytes).unwrap();
         let output = analyze(&[text(folder.path()), "--zoom", "--format", "json"]);
-        assert!(!String::from_utf8_lossy(&output.stderr).contains("panicked"), "{}", String::from_utf8_lossy(&output.stderr));
-        let Ok(result) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
-        let sum = |of: &Value, key: &str| of.as_array().unwrap().iter().map(|c| c[key].as_u64().unwrap()).sum::<u64>();
+        assert!(
+            !String::from_utf8_lossy(&output.stderr).contains("panicked"),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let Ok(result) = serde_json::from_slice::<Value>(&output.stdout) else {
+            continue;
+        };
+        let sum = |of: &Value, key: &str| {
+            of.as_array()
+                .unwrap()
+                .iter()
+                .map(|c| c[key].as_u64().unwrap())
+                .sum::<u64>()
+        };
         let all = result["summary"]["A"].as_u64().unwrap();
         told += u64::from(all < 6400);
-        assert_eq!(sum(&result["time_zoom"]["root"]["children"], "A"), all, "at {at}");
+        assert_eq!(
+            sum(&result["time_zoom"]["root"]["children"], "A"),
+            all,
+            "at {at}"
+        );
         assert_eq!(result["location_zoom"]["root"]["A"], all);
     }
     assert!(told > 5, "the damage is never met");

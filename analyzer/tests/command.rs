@@ -2,20 +2,29 @@
 
 mod common;
 
-use common::{Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace};
+use common::{
+    Row, manifest, sidecar, write_part, write_plain_part, write_recorded_part, write_trace,
+};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
 fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 fn json(folder: &Path, more: &[&str]) -> Value {
     let mut arguments = vec![folder.to_str().unwrap(), "--format", "json"];
     arguments.extend(more);
     let output = analyze(&arguments);
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -23,11 +32,15 @@ fn json(folder: &Path, more: &[&str]) -> Value {
 fn difference(path: &str, a: &Value, b: &Value) -> Option<String> {
     match (a, b) {
         (Value::Object(x), Value::Object(y)) if x.len() == y.len() => {
-            x.iter().find_map(|(k, v)| difference(&format!("{path}.{k}"), v, y.get(k).unwrap_or(&Value::Null)))
+            x.iter().find_map(|(k, v)| {
+                difference(&format!("{path}.{k}"), v, y.get(k).unwrap_or(&Value::Null))
+            })
         }
-        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => {
-            x.iter().zip(y).enumerate().find_map(|(i, (v, w))| difference(&format!("{path}[{i}]"), v, w))
-        }
+        (Value::Array(x), Value::Array(y)) if x.len() == y.len() => x
+            .iter()
+            .zip(y)
+            .enumerate()
+            .find_map(|(i, (v, w))| difference(&format!("{path}[{i}]"), v, w)),
         _ => (a != b).then(|| format!("{path}: {:.200} and {:.200}", a.to_string(), b.to_string())),
     }
 }
@@ -41,7 +54,19 @@ fn leaves(region: &Value) -> Vec<Value> {
 }
 
 fn row(seq: u64, sample: u32, site: u32, address: u64) -> Row {
-    Row { process: 7, thread: 8, seq, sample, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+    Row {
+        process: 7,
+        thread: 8,
+        seq,
+        sample,
+        time_ns: seq * 10,
+        site,
+        address,
+        size: 8,
+        class: 1 + (site % 2) as u8,
+        ip: 0x1000,
+        ..Row::default()
+    }
 }
 
 /// Two samples: a b a c in the first, a a in the second; blocks of 64 bytes. Sites 0 and 1 are Strided and
@@ -78,20 +103,58 @@ fn plain_columns_of_every_codec_say_the_same_as_dictionaries() {
         .map(|i| {
             let site = random.below(17) as u32;
             let address = 0x7f00_0000_0000 + random.below(1 << 22) * 3;
-            let more = Row { store: i % 7 == 0, implied_const: random.below(900) as u16, size: 1 << random.below(7), ..row(i, (i / 900) as u32, site, address) };
-            if i % 1000 == 0 { Row { address: u64::MAX - i, site: u32::MAX - 1, class: 200, module: 40_000, ..more } } else { more }
+            let more = Row {
+                store: i % 7 == 0,
+                implied_const: random.below(900) as u16,
+                size: 1 << random.below(7),
+                ..row(i, (i / 900) as u32, site, address)
+            };
+            if i % 1000 == 0 {
+                Row {
+                    address: u64::MAX - i,
+                    site: u32::MAX - 1,
+                    class: 200,
+                    module: 40_000,
+                    ..more
+                }
+            } else {
+                more
+            }
         })
         .collect();
     let sidecar = sidecar(16);
     let mut manifest = manifest("ring", &sidecar);
-    (manifest.totals.records_executed, manifest.totals.records_kept) = (4_000_000, 40_000);
+    (
+        manifest.totals.records_executed,
+        manifest.totals.records_kept,
+    ) = (4_000_000, 40_000);
     let folder = tempfile::tempdir().unwrap();
-    write_trace(folder.path(), &manifest, &sidecar, std::slice::from_ref(&rows), 7000);
+    write_trace(
+        folder.path(),
+        &manifest,
+        &sidecar,
+        std::slice::from_ref(&rows),
+        7000,
+    );
     let expected = json(folder.path(), &[]);
-    assert!(expected["summary"]["doubtful"]["unknown_module"].as_u64().unwrap() > 30);
-    for compression in [Compression::UNCOMPRESSED, Compression::LZ4_RAW, Compression::ZSTD(ZstdLevel::try_new(1).unwrap())] {
+    assert!(
+        expected["summary"]["doubtful"]["unknown_module"]
+            .as_u64()
+            .unwrap()
+            > 30
+    );
+    for compression in [
+        Compression::UNCOMPRESSED,
+        Compression::LZ4_RAW,
+        Compression::ZSTD(ZstdLevel::try_new(1).unwrap()),
+    ] {
         for write in [write_plain_part, write_recorded_part] {
-            write(&folder.path().join("samples/part-00000.parquet"), &rows, 7000, compression);
+            write(
+                &folder.path().join("samples/part-00000.parquet"),
+                &rows,
+                7000,
+                compression,
+            );
             let found = json(folder.path(), &[]);
             assert_eq!(difference("", &expected, &found), None, "{compression:?}");
         }
@@ -132,7 +195,11 @@ fn a_small_trace_by_hand() {
         ("F_memgaze_hat", 300.0),
         ("samples", 2.0),
     ] {
-        assert!((number(s, key) - expected).abs() < 1e-9, "{key}: {} instead of {expected}", s[key]);
+        assert!(
+            (number(s, key) - expected).abs() < 1e-9,
+            "{key}: {} instead of {expected}",
+            s[key]
+        );
     }
     let functions = result["functions"].as_array().unwrap();
     assert_eq!(functions.len(), 2);
@@ -142,7 +209,14 @@ fn a_small_trace_by_hand() {
     assert_eq!(functions[0]["F"], 2);
     assert_eq!(functions[0]["C"], 1);
     assert_eq!(functions[1]["function"], "helper");
-    assert_eq!((&functions[1]["A"], &functions[1]["A_const"], &functions[1]["F"]), (&Value::from(1), &Value::from(1), &Value::from(1)));
+    assert_eq!(
+        (
+            &functions[1]["A"],
+            &functions[1]["A_const"],
+            &functions[1]["F"]
+        ),
+        (&Value::from(1), &Value::from(1), &Value::from(1))
+    );
     assert_eq!(functions[1]["D_mean"], Value::Null);
     // Sites 1 and 9 are inlined from the same line of app.h.
     let lines = result["lines"].as_array().unwrap();
@@ -150,7 +224,10 @@ fn a_small_trace_by_hand() {
     assert_eq!(inner["function"], "inner");
     assert_eq!(inner["A"], 3);
     assert_eq!(inner["F"], 3);
-    assert_eq!(inner["inlined_into"], serde_json::json!(["main at app.c:10", "helper at app.c:14"]));
+    assert_eq!(
+        inner["inlined_into"],
+        serde_json::json!(["main at app.c:10", "helper at app.c:14"])
+    );
 }
 
 #[test]
@@ -161,7 +238,12 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
     let mut rows = Vec::new();
     for thread in 1..4u32 {
         for i in 0..5000u64 {
-            let mut r = row(i, thread * 100 + (i / 300) as u32, random.below(64) as u32, 0x5000 + random.below(2000) * 4);
+            let mut r = row(
+                i,
+                thread * 100 + (i / 300) as u32,
+                random.below(64) as u32,
+                0x5000 + random.below(2000) * 4,
+            );
             r.thread = thread;
             r.implied_const = random.below(3) as u16;
             r.store = random.below(10) == 0;
@@ -171,7 +253,10 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
     let mut expected: Option<Value> = None;
     for (parts, group) in [(1, 1 << 20), (1, 17), (9, 333), (1, 5000)] {
         let trace = folder.path().join(format!("{parts}-{group}"));
-        let parts: Vec<Vec<Row>> = rows.chunks(rows.len().div_ceil(parts)).map(<[Row]>::to_vec).collect();
+        let parts: Vec<Vec<Row>> = rows
+            .chunks(rows.len().div_ceil(parts))
+            .map(<[Row]>::to_vec)
+            .collect();
         write_trace(&trace, &manifest("ring", &sidecar), &sidecar, &parts, group);
         for threads in ["1", "3"] {
             let result = json(&trace, &["--zoom", "--threads", threads]);
@@ -182,7 +267,10 @@ fn parts_row_groups_and_threads_do_not_change_the_result() {
                 None => expected = Some(result),
                 Some(first) => {
                     if let Some(difference) = difference("", first, &result) {
-                        panic!("{} parts, row groups of {group}, {threads} threads: {difference}", parts.len());
+                        panic!(
+                            "{} parts, row groups of {group}, {threads} threads: {difference}",
+                            parts.len()
+                        );
                     }
                 }
             }
@@ -204,29 +292,63 @@ fn zoom_finds_the_phase_and_the_object_with_poor_locality() {
         for i in 0..200u64 {
             // Sample 40 to 47: random in 256 KiB by helper; else the same 4 KiB by main.
             let bad = (40..48).contains(&sample);
-            let address = if bad { 0x7000_0000 + random.below(1 << 15) * 8 } else { 0x1000_0000 + (i * 8) % 4096 };
-            rows.push(row(u64::from(sample) * 200 + i, sample, if bad { 9 } else { 0 }, address));
+            let address = if bad {
+                0x7000_0000 + random.below(1 << 15) * 8
+            } else {
+                0x1000_0000 + (i * 8) % 4096
+            };
+            rows.push(row(
+                u64::from(sample) * 200 + i,
+                sample,
+                if bad { 9 } else { 0 },
+                address,
+            ));
         }
     }
-    write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &[rows], 777);
+    write_trace(
+        folder.path(),
+        &manifest("ring", &sidecar),
+        &sidecar,
+        &[rows],
+        777,
+    );
     let result = json(folder.path(), &["--zoom", "--tau", "5"]);
     let time = &result["time_zoom"];
     assert_eq!(time["path"][0], "5");
     let bad = &time["root"]["children"][5];
-    assert_eq!((&bad["samples"], &bad["A"], &bad["on_path"]), (&Value::from(8), &Value::from(1600), &Value::from(true)));
+    assert_eq!(
+        (&bad["samples"], &bad["A"], &bad["on_path"]),
+        (&Value::from(8), &Value::from(1600), &Value::from(true))
+    );
     assert_eq!(bad["functions"][0]["function"], "helper");
     assert!(bad["dF"].as_f64().unwrap() > 0.9);
     assert_eq!(time["root"]["children"].as_array().unwrap().len(), 8);
     let location = &result["location_zoom"];
     let leaves = leaves(&location["root"]);
     let hot = &leaves[0];
-    assert_eq!((&hot["start"], &hot["end"], &hot["A"]), (&Value::from("0x10000000"), &Value::from("0x10000fff"), &Value::from(56 * 200)));
+    assert_eq!(
+        (&hot["start"], &hot["end"], &hot["A"]),
+        (
+            &Value::from("0x10000000"),
+            &Value::from("0x10000fff"),
+            &Value::from(56 * 200)
+        )
+    );
     assert_eq!(hot["functions"][0]["function"], "main");
     assert_eq!(leaves.len(), 2, "{leaves:?}");
-    assert_eq!((&leaves[1]["start"], &leaves[1]["end"]), (&Value::from("0x70000000"), &Value::from("0x7003ffff")));
+    assert_eq!(
+        (&leaves[1]["start"], &leaves[1]["end"]),
+        (&Value::from("0x70000000"), &Value::from("0x7003ffff"))
+    );
     assert_eq!(leaves[1]["id"], location["worst"]);
-    let text = String::from_utf8(analyze(&[folder.path().to_str().unwrap(), "--zoom", "--tau", "5"]).stdout).unwrap();
-    assert!(text.contains("Time zoom") && text.contains("Location zoom") && text.contains("0x10000000"), "{text}");
+    let text = String::from_utf8(
+        analyze(&[folder.path().to_str().unwrap(), "--zoom", "--tau", "5"]).stdout,
+    )
+    .unwrap();
+    assert!(
+        text.contains("Time zoom") && text.contains("Location zoom") && text.contains("0x10000000"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -236,15 +358,41 @@ fn csv_and_parquet_have_one_file_per_table() {
     small_trace(&trace);
     let out = folder.path().join("out");
     for format in ["csv", "parquet"] {
-        let output = analyze(&[trace.to_str().unwrap(), "--zoom", "--format", format, "-o", out.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        for name in ["summary", "functions", "lines", "windows", "distances", "intervals", "time_zoom", "location_zoom"] {
-            assert!(out.join(format!("{name}.{format}")).exists(), "{name}.{format}");
+        let output = analyze(&[
+            trace.to_str().unwrap(),
+            "--zoom",
+            "--format",
+            format,
+            "-o",
+            out.to_str().unwrap(),
+        ]);
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        for name in [
+            "summary",
+            "functions",
+            "lines",
+            "windows",
+            "distances",
+            "intervals",
+            "time_zoom",
+            "location_zoom",
+        ] {
+            assert!(
+                out.join(format!("{name}.{format}")).exists(),
+                "{name}.{format}"
+            );
         }
     }
     let functions = std::fs::read_to_string(out.join("functions.csv")).unwrap();
     let mut lines = functions.lines();
-    assert!(lines.next().unwrap().starts_with("A,A_const,"), "{functions}");
+    assert!(
+        lines.next().unwrap().starts_with("A,A_const,"),
+        "{functions}"
+    );
     assert_eq!(lines.count(), 2);
     assert!(functions.contains("main"));
     let output = analyze(&[trace.to_str().unwrap(), "--format", "csv"]);
@@ -256,7 +404,11 @@ fn help_completions_and_manual_page() {
     let help = String::from_utf8(analyze(&["--help"]).stdout).unwrap();
     assert!(help.contains("Examples:") && help.contains("--zoom"));
     assert!(!analyze(&["--completions", "bash"]).stdout.is_empty());
-    assert!(String::from_utf8(analyze(&["--man"]).stdout).unwrap().contains(".TH"));
+    assert!(
+        String::from_utf8(analyze(&["--man"]).stdout)
+            .unwrap()
+            .contains(".TH")
+    );
     assert_eq!(analyze(&[]).status.code(), Some(2));
     assert_eq!(analyze(&["x", "--block", "48"]).status.code(), Some(2));
 }
@@ -269,23 +421,61 @@ fn damaged(damage: impl Fn(&Path)) -> (Option<i32>, String, String) {
     damage(&trace);
     let output = analyze(&[trace.to_str().unwrap()]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    (output.status.code(), text(&output.stderr), text(&output.stdout))
+    (
+        output.status.code(),
+        text(&output.stderr),
+        text(&output.stdout),
+    )
 }
 
 #[test]
 fn bad_input_gives_one_error_with_file_cause_and_remedy() {
     type Damage = fn(&Path);
     let cases: [(Damage, &[&str]); 8] = [
-        (|t| std::fs::remove_dir_all(t).unwrap(), &["not a trace folder", "mgz-record"]),
-        (|t| std::fs::remove_file(t.join("manifest.json")).unwrap(), &["manifest.json", "cannot read", "mgz-record"]),
-        (|t| std::fs::write(t.join("manifest.json"), "{ garbage").unwrap(), &["manifest.json", "not valid JSON", "record again"]),
-        (|t| std::fs::write(t.join("manifest.json"), "[]").unwrap(), &["manifest.json", "format is not"]),
         (
-            |t| std::fs::write(t.join("manifest.json"), r#"{"format":"mgz-trace","version":99,"modules":7}"#).unwrap(),
-            &["manifest.json", "version 99 is not supported", "record again"],
+            |t| std::fs::remove_dir_all(t).unwrap(),
+            &["not a trace folder", "mgz-record"],
         ),
-        (|t| std::fs::write(t.join("manifest.json"), r#"{"format":"mgz-trace","version":1,"modules":7}"#).unwrap(), &["damaged manifest"]),
-        (|t| std::fs::remove_file(t.join("annotations/app.mgza")).unwrap(), &["app.mgza", "--no-annotations"]),
+        (
+            |t| std::fs::remove_file(t.join("manifest.json")).unwrap(),
+            &["manifest.json", "cannot read", "mgz-record"],
+        ),
+        (
+            |t| std::fs::write(t.join("manifest.json"), "{ garbage").unwrap(),
+            &["manifest.json", "not valid JSON", "record again"],
+        ),
+        (
+            |t| std::fs::write(t.join("manifest.json"), "[]").unwrap(),
+            &["manifest.json", "format is not"],
+        ),
+        (
+            |t| {
+                std::fs::write(
+                    t.join("manifest.json"),
+                    r#"{"format":"mgz-trace","version":99,"modules":7}"#,
+                )
+                .unwrap()
+            },
+            &[
+                "manifest.json",
+                "version 99 is not supported",
+                "record again",
+            ],
+        ),
+        (
+            |t| {
+                std::fs::write(
+                    t.join("manifest.json"),
+                    r#"{"format":"mgz-trace","version":1,"modules":7}"#,
+                )
+                .unwrap()
+            },
+            &["damaged manifest"],
+        ),
+        (
+            |t| std::fs::remove_file(t.join("annotations/app.mgza")).unwrap(),
+            &["app.mgza", "--no-annotations"],
+        ),
         (
             |t| {
                 let mut other = sidecar(16);
@@ -310,10 +500,17 @@ fn a_truncated_part_is_skipped_and_the_rest_analysed() {
     let (status, error, out) = damaged(|t| {
         write_part(&t.join("samples/part-00001.parquet"), &small(), 1000);
         let bytes = std::fs::read(t.join("samples/part-00001.parquet")).unwrap();
-        std::fs::write(t.join("samples/part-00001.parquet"), &bytes[..bytes.len() / 2]).unwrap();
+        std::fs::write(
+            t.join("samples/part-00001.parquet"),
+            &bytes[..bytes.len() / 2],
+        )
+        .unwrap();
     });
     assert_eq!(status, Some(1));
-    assert!(error.contains("part-00001.parquet") && error.contains("skipped"), "{error}");
+    assert!(
+        error.contains("part-00001.parquet") && error.contains("skipped"),
+        "{error}"
+    );
     assert!(out.contains("6 recorded"), "{out}");
 }
 
@@ -330,7 +527,11 @@ fn damage_anywhere_in_a_part_never_panics() {
         std::fs::write(&part, &bytes).unwrap();
         let output = analyze(&[folder.path().to_str().unwrap(), "--format", "json"]);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {:?} {error}", output.status);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"),
+            "byte {at}: {:?} {error}",
+            output.status
+        );
     }
 }
 
@@ -339,14 +540,29 @@ fn an_empty_trace_says_so() {
     for parts in [vec![], vec![Vec::new()]] {
         let folder = tempfile::tempdir().unwrap();
         let sidecar = sidecar(4);
-        write_trace(folder.path(), &manifest("ring", &sidecar), &sidecar, &parts, 10);
+        write_trace(
+            folder.path(),
+            &manifest("ring", &sidecar),
+            &sidecar,
+            &parts,
+            10,
+        );
         let output = analyze(&[folder.path().to_str().unwrap(), "--zoom"]);
         assert!(output.status.success());
-        assert!(String::from_utf8_lossy(&output.stderr).contains("no samples"), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("no samples"),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let result = json(folder.path(), &["--zoom"]);
         assert_eq!(result["summary"]["A"], 0);
         assert_eq!(result["summary"]["dF"], Value::Null);
-        assert!(result["warnings"][0].as_str().unwrap().contains("no samples"));
+        assert!(
+            result["warnings"][0]
+                .as_str()
+                .unwrap()
+                .contains("no samples")
+        );
     }
 }
 
@@ -365,11 +581,25 @@ fn unfinished_traces_unknown_sites_and_disorder_are_reported() {
     write_trace(folder.path(), &manifest, &sidecar, &[rows], 100);
     let result = json(folder.path(), &[]);
     let warnings = result["warnings"].to_string();
-    for word in ["still running", "disk is full", "out of order", "[unknown module]", "no sidecar describes", "unknown class"] {
+    for word in [
+        "still running",
+        "disk is full",
+        "out of order",
+        "[unknown module]",
+        "no sidecar describes",
+        "unknown class",
+    ] {
         assert!(warnings.contains(word), "{word:?} is missing in {warnings}");
     }
     let doubtful = &result["summary"]["doubtful"];
-    assert_eq!((&doubtful["unknown_module"], &doubtful["unknown_class"], &doubtful["out_of_order"]), (&Value::from(1), &Value::from(1), &Value::from(1)));
+    assert_eq!(
+        (
+            &doubtful["unknown_module"],
+            &doubtful["unknown_class"],
+            &doubtful["out_of_order"]
+        ),
+        (&Value::from(1), &Value::from(1), &Value::from(1))
+    );
     // Site 9 is beyond the four that this sidecar has.
     assert_eq!(doubtful["unknown_site"], 2);
 }
@@ -382,8 +612,20 @@ fn recording_sidecar(sites: u32) -> mgz_annotations_schema::sidecar::Sidecar {
     for (i, site) in (0..sites).zip(&mut out.sites) {
         (site.region, site.a, site.disp) = (i, 0, 8);
         let implied_const = i % 2;
-        out.regions.push(Region { function: site.function, first_record: i, record_count: 1, first_site: i, site_count: 1, implied_const });
-        out.records.push(Record { region: i, slots: 1, ip: site.ip, ..Record::default() });
+        out.regions.push(Region {
+            function: site.function,
+            first_record: i,
+            record_count: 1,
+            first_site: i,
+            site_count: 1,
+            implied_const,
+        });
+        out.records.push(Record {
+            region: i,
+            slots: 1,
+            ip: site.ip,
+            ..Record::default()
+        });
     }
     out
 }
@@ -395,7 +637,10 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
     use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey};
     let sidecar = recording_sidecar(40);
     let tables = Tables::new([&sidecar]).unwrap();
-    for (kind, segments, slots) in [(SegmentKind::Full, 14, 50_000u64), (SegmentKind::Window, 300, 2000)] {
+    for (kind, segments, slots) in [
+        (SegmentKind::Full, 14, 50_000u64),
+        (SegmentKind::Window, 300, 2000),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         let (spilled, plain) = (folder.path().join("spilled"), folder.path().join("plain"));
         let mut manifest = manifest("full", &sidecar);
@@ -408,15 +653,40 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
         let mut next_sample = 0;
         let mut number = 0;
         for thread in [8, 9] {
-            let mut writer = SpillWriter::create(&spilled.join("spill"), ThreadKey { process: 7, thread }).unwrap();
-            let mut expander = Expander::new(&tables, &[Placement { sidecar: 0, module: 0, bias: 0 }]);
+            let mut writer =
+                SpillWriter::create(&spilled.join("spill"), ThreadKey { process: 7, thread })
+                    .unwrap();
+            let mut expander = Expander::new(
+                &tables,
+                &[Placement {
+                    sidecar: 0,
+                    module: 0,
+                    bias: 0,
+                }],
+            );
             let mut rows = RowBatch::default();
             for segment in 0..segments {
                 let records: Vec<Slot> = (0..slots)
-                    .map(|_| Slot { payload: 0x10_0000 + random.below(1 << 14) * 8, id: 1000 + random.below(40) as u32, aux: 0 })
+                    .map(|_| Slot {
+                        payload: 0x10_0000 + random.below(1 << 14) * 8,
+                        id: 1000 + random.below(40) as u32,
+                        aux: 0,
+                    })
                     .collect();
-                let gap = if kind == SegmentKind::Window { 5000 } else { slots };
-                let header = SegmentHeader { kind, first_slot: segment * gap, begin_ns: segment * 100, end_ns: segment * 100 + 99, cause: 0, slots: slots as u32, ..SegmentHeader::default() };
+                let gap = if kind == SegmentKind::Window {
+                    5000
+                } else {
+                    slots
+                };
+                let header = SegmentHeader {
+                    kind,
+                    first_slot: segment * gap,
+                    begin_ns: segment * 100,
+                    end_ns: segment * 100 + 99,
+                    cause: 0,
+                    slots: slots as u32,
+                    ..SegmentHeader::default()
+                };
                 writer.write(&header, &records).unwrap();
                 expander.segment(&header, &records, &mut next_sample, &mut rows);
             }
@@ -440,7 +710,11 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
                 .collect();
             assert!(all.len() as u64 + 2 >= segments * slots);
             for part in all.chunks(700_000) {
-                write_part(&plain.join(format!("samples/part-{number:05}.parquet")), part, 100_000);
+                write_part(
+                    &plain.join(format!("samples/part-{number:05}.parquet")),
+                    part,
+                    100_000,
+                );
                 number += 1;
             }
         }
@@ -454,14 +728,26 @@ fn spill_files_give_what_the_rows_made_from_them_give() {
         let output = analyze(&[spilled.to_str().unwrap(), "--no-annotations"]);
         assert_eq!(output.status.code(), Some(1));
         // A torn file: what precedes is analysed.
-        let file = std::fs::read_dir(spilled.join("spill")).unwrap().next().unwrap().unwrap().path();
+        let file = std::fs::read_dir(spilled.join("spill"))
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap()
+            .path();
         let bytes = std::fs::read(&file).unwrap();
         std::fs::write(&file, &bytes[..bytes.len() * 2 / 3]).unwrap();
         let output = analyze(&[spilled.to_str().unwrap(), "--format", "json"]);
         assert_eq!(output.status.code(), Some(1));
         let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-        let (all, part) = (expected["summary"]["A"].as_u64().unwrap(), result["summary"]["A"].as_u64().unwrap());
+        let (all, part) = (
+            expected["summary"]["A"].as_u64().unwrap(),
+            result["summary"]["A"].as_u64().unwrap(),
+        );
         assert!(part < all && part > all / 2, "{part} of {all}");
-        assert!(result["warnings"].to_string().contains("ends inside a segment"));
+        assert!(
+            result["warnings"]
+                .to_string()
+                .contains("ends inside a segment")
+        );
     }
 }

@@ -8,16 +8,26 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 fn analyze(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .args(arguments)
+        .output()
+        .unwrap()
 }
 
 /// The JSON of a command that must succeed; `@` stands for the trace.
 fn json(folder: &Path, arguments: &[&str]) -> Value {
     let trace = folder.to_str().unwrap();
-    let mut all: Vec<&str> = arguments.iter().map(|a| if *a == "@" { trace } else { a }).collect();
+    let mut all: Vec<&str> = arguments
+        .iter()
+        .map(|a| if *a == "@" { trace } else { a })
+        .collect();
     all.extend(["--format", "json"]);
     let output = analyze(&all);
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{arguments:?}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -34,36 +44,81 @@ fn rows(addresses: &[u64], thread: u32, start: u64, step: u64) -> Vec<Row> {
     addresses
         .iter()
         .enumerate()
-        .map(|(i, &address)| Row { process: 7, thread, seq: i as u64, time_ns: start + i as u64 * step, site: (i % 10) as u32, address, size: 8, class: 2, ..Row::default() })
+        .map(|(i, &address)| Row {
+            process: 7,
+            thread,
+            seq: i as u64,
+            time_ns: start + i as u64 * step,
+            site: (i % 10) as u32,
+            address,
+            size: 8,
+            class: 2,
+            ..Row::default()
+        })
         .collect()
 }
 
 fn trace_of(folder: &Path, mode: &str, rows: &[Row]) {
     let sidecar = sidecar(10);
-    write_trace(folder, &manifest(mode, &sidecar), &sidecar, &[rows.to_vec()], 1000);
+    write_trace(
+        folder,
+        &manifest(mode, &sidecar),
+        &sidecar,
+        &[rows.to_vec()],
+        1000,
+    );
 }
 
 fn letters(text: &str) -> Vec<u64> {
-    text.bytes().map(|b| 0x10000 + u64::from(b - b'a') * 64).collect()
+    text.bytes()
+        .map(|b| 0x10000 + u64::from(b - b'a') * 64)
+        .collect()
 }
 
 fn summary(document: &Value, key: &str) -> f64 {
-    document["summary"][key].as_f64().unwrap_or_else(|| panic!("{key} in {}", document["summary"]))
+    document["summary"][key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{key} in {}", document["summary"]))
 }
 
 #[test]
 fn reuse_of_barai_figure_1_and_zhong_figure_1() {
     let folder = tempfile::tempdir().unwrap();
-    trace_of(&folder.path().join("b"), "full", &rows(&letters("abacbdda"), 8, 0, 10));
+    trace_of(
+        &folder.path().join("b"),
+        "full",
+        &rows(&letters("abacbdda"), 8, 0, 10),
+    );
     let got = json(&folder.path().join("b"), &["reuse", "@", "--cache", "192"]);
-    assert_eq!((summary(&got, "reuses"), summary(&got, "first_touches"), summary(&got, "D_max")), (4.0, 4.0, 3.0));
+    assert_eq!(
+        (
+            summary(&got, "reuses"),
+            summary(&got, "first_touches"),
+            summary(&got, "D_max")
+        ),
+        (4.0, 4.0, 3.0)
+    );
     // "50% of memory references will cause a compulsory cache miss. If we consider that cache size is 3 then 13% … a capacity cache miss."
-    let ratio = got["miss_ratios"].as_array().unwrap().iter().find(|r| r["blocks"] == 3).unwrap();
+    let ratio = got["miss_ratios"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["blocks"] == 3)
+        .unwrap();
     assert_eq!(ratio["miss_ratio"], 0.625);
     // Zhong's example trace: a b c a a c b, distances ∞ ∞ ∞ 2 0 1 2: a quarter at 0, a quarter at 1, half at 2.
-    trace_of(&folder.path().join("z"), "full", &rows(&letters("abcaacb"), 8, 0, 10));
+    trace_of(
+        &folder.path().join("z"),
+        "full",
+        &rows(&letters("abcaacb"), 8, 0, 10),
+    );
     let got = json(&folder.path().join("z"), &["reuse", "@"]);
-    let shares: Vec<f64> = got["distances"].as_array().unwrap().iter().map(|b| b["share"].as_f64().unwrap()).collect();
+    let shares: Vec<f64> = got["distances"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|b| b["share"].as_f64().unwrap())
+        .collect();
     assert_eq!(shares, [0.25, 0.25, 0.5]);
     assert_eq!(got["reference"].as_array().unwrap().len(), 1000);
 }
@@ -83,11 +138,17 @@ fn nothing_is_made_up_where_nothing_was_seen() {
     }
     assert_eq!(summary(&got, "D_max"), 299.0);
     let functions = got["functions"].as_array().unwrap();
-    assert!(!functions.is_empty() && functions.iter().all(|f| f["D_max"] == 299), "{functions:?}");
+    assert!(
+        !functions.is_empty() && functions.iter().all(|f| f["D_max"] == 299),
+        "{functions:?}"
+    );
     let sampled = json(folder.path(), &["reuse", "@", "--rdx", "--period", "20"]);
     let samples = summary(&sampled, "samples");
     for bin in sampled["intervals"].as_array().unwrap() {
-        assert!(bin["share_hi"].as_f64().unwrap() >= 1.0 - 0.025f64.powf(1.0 / samples) - 1e-12, "{bin}");
+        assert!(
+            bin["share_hi"].as_f64().unwrap() >= 1.0 - 0.025f64.powf(1.0 / samples) - 1e-12,
+            "{bin}"
+        );
     }
 }
 
@@ -95,24 +156,50 @@ fn nothing_is_made_up_where_nothing_was_seen() {
 fn approximate_distances_stay_within_their_bound_of_the_exact_ones() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(3);
-    let addresses: Vec<u64> = (0..60_000).map(|_| { let r = random.below(3000); 0x10000 + r * random.below(3000) / 3000 * 64 }).collect();
+    let addresses: Vec<u64> = (0..60_000)
+        .map(|_| {
+            let r = random.below(3000);
+            0x10000 + r * random.below(3000) / 3000 * 64
+        })
+        .collect();
     trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
     let exact = json(folder.path(), &["reuse", "@"]);
-    for (arguments, least) in [(vec!["reuse", "@", "--relative-error", "0.01"], 0.99), (vec!["reuse", "@", "--relative-error", "0.2"], 0.8)] {
+    for (arguments, least) in [
+        (vec!["reuse", "@", "--relative-error", "0.01"], 0.99),
+        (vec!["reuse", "@", "--relative-error", "0.2"], 0.8),
+    ] {
         let got = json(folder.path(), &arguments);
         assert_eq!(got["summary"]["reuses"], exact["summary"]["reuses"]);
         let ratio = summary(&got, "D_mean") / summary(&exact, "D_mean");
         assert!((least..=1.0).contains(&ratio), "{ratio}");
         assert_eq!(got["intervals"], exact["intervals"]);
     }
-    let got = json(folder.path(), &["reuse", "@", "--absolute-error", "50", "--exact-below", "100"]);
-    assert!(summary(&exact, "D_mean") - summary(&got, "D_mean") <= 50.0 && summary(&got, "tree_nodes") > 0.0);
+    let got = json(
+        folder.path(),
+        &[
+            "reuse",
+            "@",
+            "--absolute-error",
+            "50",
+            "--exact-below",
+            "100",
+        ],
+    );
+    assert!(
+        summary(&exact, "D_mean") - summary(&got, "D_mean") <= 50.0
+            && summary(&got, "tree_nodes") > 0.0
+    );
     // Windows: no distance reaches beyond one.
     let got = json(folder.path(), &["reuse", "@", "--windows", "500"]);
     assert_eq!(summary(&got, "windows"), 120.0);
     assert!(summary(&got, "interval_max") < 500.0);
     // The functions' reuses are the whole's.
-    let sum: u64 = exact["functions"].as_array().unwrap().iter().map(|f| f["reuses"].as_u64().unwrap()).sum();
+    let sum: u64 = exact["functions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|f| f["reuses"].as_u64().unwrap())
+        .sum();
     assert_eq!(Some(sum), exact["summary"]["reuses"].as_u64());
 }
 
@@ -121,83 +208,215 @@ fn spectra_of_cabrera_figure_1() {
     // a b c a a, in one page and in a page each: "if references a, b, and c all reside on the same 4KiB data block … 0 for all references".
     let folder = tempfile::tempdir().unwrap();
     for (name, spread, distances) in [("one", 64u64, [1.0, 1.0]), ("three", 4096, [0.5, 0.5])] {
-        let addresses: Vec<u64> = "abcaa".bytes().map(|b| 0x100_0000 + u64::from(b - b'a') * spread * 4).collect();
+        let addresses: Vec<u64> = "abcaa"
+            .bytes()
+            .map(|b| 0x100_0000 + u64::from(b - b'a') * spread * 4)
+            .collect();
         let path = folder.path().join(name);
         trace_of(&path, "full", &rows(&addresses, 8, 0, 10));
         let got = json(&path, &["spectra", "@", "--granularity", "64,4K"]);
-        let first = |granularity: u64| got["signatures"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == granularity).unwrap()["share"].as_f64().unwrap();
+        let first = |granularity: u64| {
+            got["signatures"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|r| r["where"] == "program" && r["granularity"] == granularity)
+                .unwrap()["share"]
+                .as_f64()
+                .unwrap()
+        };
         // Distances 2 and 0 are both in the bin [0,4).
         assert_eq!((first(64), first(4096)), (1.0, 1.0), "{distances:?}");
-        let pages = got["footprints"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == 4096).unwrap();
+        let pages = got["footprints"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|r| r["where"] == "program" && r["granularity"] == 4096)
+            .unwrap();
         assert_eq!(pages["blocks"], if name == "one" { 1 } else { 3 });
     }
     // Equation 5: three blocks of 2 MiB are 6 MiB.
-    let addresses: Vec<u64> = "abcaa".bytes().map(|b| 0x4000_0000 + u64::from(b - b'a') * (2 << 20)).collect();
+    let addresses: Vec<u64> = "abcaa"
+        .bytes()
+        .map(|b| 0x4000_0000 + u64::from(b - b'a') * (2 << 20))
+        .collect();
     let path = folder.path().join("huge");
     trace_of(&path, "full", &rows(&addresses, 8, 0, 10));
     let got = json(&path, &["spectra", "@"]);
-    let huge = got["footprints"].as_array().unwrap().iter().find(|r| r["where"] == "program" && r["granularity"] == 2 << 20).unwrap();
+    let huge = got["footprints"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|r| r["where"] == "program" && r["granularity"] == 2 << 20)
+        .unwrap();
     assert_eq!(huge["bytes"], 6 << 20);
-    assert_eq!(got["emd"].as_array().unwrap().iter().filter(|r| r["where"] == "program").count(), 2);
+    assert_eq!(
+        got["emd"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|r| r["where"] == "program")
+            .count(),
+        2
+    );
 }
 
 #[test]
 fn cache_model_and_simulation_agree_on_random_accesses_and_shared_levels_see_all_threads() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(9);
-    let addresses: Vec<u64> = (0..40_000).map(|_| 0x10000 + random.below(2000) * 64).collect();
-    trace_of(&folder.path().join("one"), "full", &rows(&addresses, 8, 0, 10));
-    let got = json(&folder.path().join("one"), &["cache", "@", "--level", "16K:8", "--level", "64K:8"]);
+    let addresses: Vec<u64> = (0..40_000)
+        .map(|_| 0x10000 + random.below(2000) * 64)
+        .collect();
+    trace_of(
+        &folder.path().join("one"),
+        "full",
+        &rows(&addresses, 8, 0, 10),
+    );
+    let got = json(
+        &folder.path().join("one"),
+        &["cache", "@", "--level", "16K:8", "--level", "64K:8"],
+    );
     for level in got["levels"].as_array().unwrap() {
-        assert!(level["difference_points"].as_f64().unwrap().abs() < 1.0, "{level}");
+        assert!(
+            level["difference_points"].as_f64().unwrap().abs() < 1.0,
+            "{level}"
+        );
         // All sets followed: what the simulation says.
-        assert_eq!((level["hit_rate_sets"].as_f64(), level["difference_points_sets"].as_f64()), (level["hit_rate_alone"].as_f64(), Some(0.0)), "{level}");
+        assert_eq!(
+            (
+                level["hit_rate_sets"].as_f64(),
+                level["difference_points_sets"].as_f64()
+            ),
+            (level["hit_rate_alone"].as_f64(), Some(0.0)),
+            "{level}"
+        );
     }
     // Other numbers of ways, as many sets: what levels of that shape give.
     for (ways, size) in [(1, "8K:1"), (2, "16K:2"), (32, "256K:32")] {
-        let row = got["ways"].as_array().unwrap().iter().find(|r| r["level"] == 2 && r["ways"] == ways).unwrap();
-        let level = &json(&folder.path().join("one"), &["cache", "@", "--level", size])["levels"][0];
-        assert_eq!((&row["size"], &row["hit_rate_sets"]), (&level["size"], &level["hit_rate_alone"]), "{row}");
+        let row = got["ways"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|r| r["level"] == 2 && r["ways"] == ways)
+            .unwrap();
+        let level =
+            &json(&folder.path().join("one"), &["cache", "@", "--level", size])["levels"][0];
+        assert_eq!(
+            (&row["size"], &row["hit_rate_sets"]),
+            (&level["size"], &level["hit_rate_alone"]),
+            "{row}"
+        );
     }
     // A sample of the sets: an interval that has the truth, or nearly.
-    let few = json(&folder.path().join("one"), &["cache", "@", "--level", "64K:8", "--sets", "32"]);
+    let few = json(
+        &folder.path().join("one"),
+        &["cache", "@", "--level", "64K:8", "--sets", "32"],
+    );
     let key = |k: &str| few["levels"][0][k].as_f64().unwrap();
-    assert!(key("hit_rate_sets_lo") < key("hit_rate_sets") && key("hit_rate_sets") < key("hit_rate_sets_hi"), "{}", few["levels"][0]);
-    assert!((key("hit_rate_sets") - key("hit_rate_alone")).abs() < 0.01, "{}", few["levels"][0]);
+    assert!(
+        key("hit_rate_sets_lo") < key("hit_rate_sets")
+            && key("hit_rate_sets") < key("hit_rate_sets_hi"),
+        "{}",
+        few["levels"][0]
+    );
+    assert!(
+        (key("hit_rate_sets") - key("hit_rate_alone")).abs() < 0.01,
+        "{}",
+        few["levels"][0]
+    );
     // Fully associative, all in: only first touches miss.
-    let got = json(&folder.path().join("one"), &["cache", "@", "--level", "128K:2048"]);
+    let got = json(
+        &folder.path().join("one"),
+        &["cache", "@", "--level", "128K:2048"],
+    );
     assert_eq!(got["levels"][0]["misses"], 2000);
-    assert_eq!(got["levels"][0]["hit_rate_model"], got["levels"][0]["hit_rate_alone"]);
+    assert_eq!(
+        got["levels"][0]["hit_rate_model"],
+        got["levels"][0]["hit_rate_alone"]
+    );
     // Recombined with the weights of the same trace: the same.
     let one = folder.path().join("one");
-    let got = json(&one, &["cache", "@", "--level", "16K:8", "--weights-from", one.to_str().unwrap()]);
-    let (whole, parts) = (got["levels"][0]["hit_rate_model"].as_f64().unwrap(), got["recombined"][0]["hit_rate_model"].as_f64().unwrap());
+    let got = json(
+        &one,
+        &[
+            "cache",
+            "@",
+            "--level",
+            "16K:8",
+            "--weights-from",
+            one.to_str().unwrap(),
+        ],
+    );
+    let (whole, parts) = (
+        got["levels"][0]["hit_rate_model"].as_f64().unwrap(),
+        got["recombined"][0]["hit_rate_model"].as_f64().unwrap(),
+    );
     assert!((whole - parts).abs() < 0.01, "{whole} {parts}");
-    let (whole, parts) = (got["levels"][0]["hit_rate_alone"].as_f64().unwrap(), got["recombined"][0]["hit_rate_sets"].as_f64().unwrap());
+    let (whole, parts) = (
+        got["levels"][0]["hit_rate_alone"].as_f64().unwrap(),
+        got["recombined"][0]["hit_rate_sets"].as_f64().unwrap(),
+    );
     assert!((whole - parts).abs() < 1e-9, "{whole} {parts}");
     // Two threads that read the same array in step: each alone has first touches only, the shared level sees every second access hit.
     let array: Vec<u64> = (0..1000).map(|i| 0x10000 + i * 64).collect();
     let mut both = rows(&array, 8, 0, 10);
     both.extend(rows(&array, 9, 5, 10));
     trace_of(&folder.path().join("two"), "full", &both);
-    let got = json(&folder.path().join("two"), &["cache", "@", "--level", "4K:8", "--level", "32K:8"]);
+    let got = json(
+        &folder.path().join("two"),
+        &["cache", "@", "--level", "4K:8", "--level", "32K:8"],
+    );
     let levels = got["levels"].as_array().unwrap();
-    assert_eq!((levels[0]["hit_rate_hierarchy"].as_f64(), levels[0]["shared"].as_bool()), (Some(0.0), Some(false)));
-    assert_eq!((levels[1]["hit_rate_hierarchy"].as_f64(), levels[1]["shared"].as_bool()), (Some(0.5), Some(true)));
+    assert_eq!(
+        (
+            levels[0]["hit_rate_hierarchy"].as_f64(),
+            levels[0]["shared"].as_bool()
+        ),
+        (Some(0.0), Some(false))
+    );
+    assert_eq!(
+        (
+            levels[1]["hit_rate_hierarchy"].as_f64(),
+            levels[1]["shared"].as_bool()
+        ),
+        (Some(0.5), Some(true))
+    );
     assert_eq!(levels[1]["hit_rate_model"], 0.5);
     // Reuse distance alone and together.
     let two = folder.path().join("two");
     assert_eq!(summary(&json(&two, &["reuse", "@"]), "reuses"), 0.0);
     let got = json(&two, &["reuse", "@", "--together"]);
-    assert_eq!((summary(&got, "reuses"), summary(&got, "D_max"), summary(&got, "A")), (1000.0, 0.0, 2000.0));
+    assert_eq!(
+        (
+            summary(&got, "reuses"),
+            summary(&got, "D_max"),
+            summary(&got, "A")
+        ),
+        (1000.0, 0.0, 2000.0)
+    );
     // One after the other, the shared level has lost the array's start: 1,000 lines do not fit into 512.
-    let got = json(&folder.path().join("two"), &["cache", "@", "--level", "4K:8", "--level", "32K:512", "--turns", "sequential"]);
+    let got = json(
+        &folder.path().join("two"),
+        &[
+            "cache",
+            "@",
+            "--level",
+            "4K:8",
+            "--level",
+            "32K:512",
+            "--turns",
+            "sequential",
+        ],
+    );
     assert_eq!(got["levels"][1]["hit_rate_hierarchy"].as_f64(), Some(0.0));
 }
 
 /// Passes over n elements of 8 bytes, with a hot scalar.
 fn passes(n: u64) -> Vec<Row> {
-    let addresses: Vec<u64> = (0..6 * n).flat_map(|i| [0x10000 + i % n * 8, 0x8000]).collect();
+    let addresses: Vec<u64> = (0..6 * n)
+        .flat_map(|i| [0x10000 + i % n * 8, 0x8000])
+        .collect();
     rows(&addresses, 8, 0, 10)
 }
 
@@ -210,33 +429,112 @@ fn prediction_extrapolates_and_refuses_other_programs() {
     }
     let (a, b, c, model) = (at("a"), at("b"), at("c"), at("model"));
     for from in ["data", "sampling"] {
-        let got = json(folder.path(), &["predict", "--train", &a, "--train", &b, "--save", &model, "--test", &c, "--size-from", from]);
-        assert_eq!(got["accuracy"].as_array().unwrap().last().unwrap()["method"], "combined");
+        let got = json(
+            folder.path(),
+            &[
+                "predict",
+                "--train",
+                &a,
+                "--train",
+                &b,
+                "--save",
+                &model,
+                "--test",
+                &c,
+                "--size-from",
+                from,
+            ],
+        );
+        assert_eq!(
+            got["accuracy"].as_array().unwrap().last().unwrap()["method"],
+            "combined"
+        );
         for row in got["accuracy"].as_array().unwrap() {
-            let (method, accuracy) = (row["method"].as_str().unwrap(), row["accuracy"].as_f64().unwrap());
+            let (method, accuracy) = (
+                row["method"].as_str().unwrap(),
+                row["accuracy"].as_f64().unwrap(),
+            );
             assert!(accuracy > 0.95, "{from} {method}: {row}");
-            assert!(from == "data" || row["coverage"].as_f64().unwrap() > 0.5, "{row}");
+            assert!(
+                from == "data" || row["coverage"].as_f64().unwrap() > 0.5,
+                "{row}"
+            );
         }
     }
-    let got = json(folder.path(), &["predict", "--model", &model, "--size", "50000", "--cache", "64K"]);
-    assert!(got["histograms"].as_array().unwrap().iter().any(|r| r["from"].as_f64() > Some(30_000.0)));
+    let got = json(
+        folder.path(),
+        &[
+            "predict", "--model", &model, "--size", "50000", "--cache", "64K",
+        ],
+    );
+    assert!(
+        got["histograms"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|r| r["from"].as_f64() > Some(30_000.0))
+    );
     // Without --cache: all sizes, down to the first touches.
-    let got = json(folder.path(), &["predict", "--model", &model, "--size", "50000"]);
-    let ratios: Vec<&Value> = got["miss_ratios"].as_array().unwrap().iter().filter(|r| r["method"] == "combined").collect();
-    assert_eq!((&ratios[0]["bytes"], ratios[0]["miss_ratio"].as_f64().unwrap() > 0.9), (&Value::from(8), true));
-    assert!(ratios.len() > 15 && ratios.windows(2).all(|w| w[0]["miss_ratio"].as_f64() >= w[1]["miss_ratio"].as_f64()), "{ratios:?}");
-    let same = json(folder.path(), &["predict", "--train", &a, "--train", &a, "--size", "50"]);
-    assert!(same["warnings"].to_string().contains("same distances"), "{}", same["warnings"]);
+    let got = json(
+        folder.path(),
+        &["predict", "--model", &model, "--size", "50000"],
+    );
+    let ratios: Vec<&Value> = got["miss_ratios"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|r| r["method"] == "combined")
+        .collect();
+    assert_eq!(
+        (
+            &ratios[0]["bytes"],
+            ratios[0]["miss_ratio"].as_f64().unwrap() > 0.9
+        ),
+        (&Value::from(8), true)
+    );
+    assert!(
+        ratios.len() > 15
+            && ratios
+                .windows(2)
+                .all(|w| w[0]["miss_ratio"].as_f64() >= w[1]["miss_ratio"].as_f64()),
+        "{ratios:?}"
+    );
+    let same = json(
+        folder.path(),
+        &["predict", "--train", &a, "--train", &a, "--size", "50"],
+    );
+    assert!(
+        same["warnings"].to_string().contains("same distances"),
+        "{}",
+        same["warnings"]
+    );
     // Another program: another sidecar.
     let mut other = sidecar(10);
     other.id = [3; 16];
-    write_trace(&folder.path().join("other"), &manifest("full", &other), &other, &[passes(1000)], 1000);
-    assert!(refusal(&["predict", "--model", &model, "--test", &at("other")], 1).contains("another program"));
-    assert!(refusal(&["predict", "--train", &a, "--train", &at("other")], 1).contains("another program"));
+    write_trace(
+        &folder.path().join("other"),
+        &manifest("full", &other),
+        &other,
+        &[passes(1000)],
+        1000,
+    );
+    assert!(
+        refusal(&["predict", "--model", &model, "--test", &at("other")], 1)
+            .contains("another program")
+    );
+    assert!(
+        refusal(&["predict", "--train", &a, "--train", &at("other")], 1)
+            .contains("another program")
+    );
     assert!(refusal(&["predict", "--train", &a], 1).contains("at least two"));
     std::fs::write(folder.path().join("junk"), "{}").unwrap();
-    assert!(refusal(&["predict", "--model", &at("junk"), "--size", "5"], 1).contains("not a model"));
-    assert!(refusal(&["predict", "--model", &at("missing"), "--size", "5"], 1).contains("cannot read the model"));
+    assert!(
+        refusal(&["predict", "--model", &at("junk"), "--size", "5"], 1).contains("not a model")
+    );
+    assert!(
+        refusal(&["predict", "--model", &at("missing"), "--size", "5"], 1)
+            .contains("cannot read the model")
+    );
     // Damaged models: an error or a result, never a panic.
     let whole = std::fs::read_to_string(folder.path().join("model")).unwrap();
     let (damaged, mut random) = (at("damaged"), Random(17));
@@ -244,17 +542,28 @@ fn prediction_extrapolates_and_refuses_other_programs() {
         let mut bytes = whole.clone().into_bytes();
         for _ in 0..1 + round % 4 {
             let place = random.below(bytes.len() as u64) as usize;
-            bytes[place] = *b"0123456789-eE.,:[]{}\"".get(random.below(21) as usize).unwrap();
+            bytes[place] = *b"0123456789-eE.,:[]{}\""
+                .get(random.below(21) as usize)
+                .unwrap();
         }
         if round % 5 == 0 {
             bytes.truncate(random.below(bytes.len() as u64) as usize);
         }
         std::fs::write(&damaged, bytes).unwrap();
-        let output = analyze(&["predict", "--model", &damaged, "--size", "1e30", "--cache", "1M"]);
+        let output = analyze(&[
+            "predict", "--model", &damaged, "--size", "1e30", "--cache", "1M",
+        ]);
         let text = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(0 | 1)) && !text.contains("panicked"), "{text}");
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)) && !text.contains("panicked"),
+            "{text}"
+        );
     }
-    trace_of(&folder.path().join("short"), "full", &rows(&letters("aba"), 8, 0, 10));
+    trace_of(
+        &folder.path().join("short"),
+        "full",
+        &rows(&letters("aba"), 8, 0, 10),
+    );
     assert!(refusal(&["predict", "--train", &a, "--train", &at("short")], 1).contains("too short"));
 }
 
@@ -272,11 +581,20 @@ fn affinity_finds_what_is_used_together() {
     trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
     let got = json(folder.path(), &["affinity", "@", "--hot", "3"]);
     let best = &got["pairs"][0];
-    let mut pair = [best["address_x"].as_u64().unwrap(), best["address_y"].as_u64().unwrap()];
+    let mut pair = [
+        best["address_x"].as_u64().unwrap(),
+        best["address_y"].as_u64().unwrap(),
+    ];
     pair.sort_unstable();
-    assert_eq!((pair, best["saved"].as_u64()), ([0x10000, 0x90000], Some(500)));
+    assert_eq!(
+        (pair, best["saved"].as_u64()),
+        ([0x10000, 0x90000], Some(500))
+    );
     assert_eq!(got["pairs"].as_array().unwrap().len(), 1);
-    let (xy, yx) = (best["SA_xy"].as_f64().unwrap(), best["SA_yx"].as_f64().unwrap());
+    let (xy, yx) = (
+        best["SA_xy"].as_f64().unwrap(),
+        best["SA_yx"].as_f64().unwrap(),
+    );
     assert!(xy == 1.0 && yx > 0.99 || yx == 1.0 && xy > 0.99);
     assert_eq!(got["matrix"].as_array().unwrap().len(), 9);
     let got = json(folder.path(), &["affinity", "@", "--regions"]);
@@ -287,21 +605,58 @@ fn affinity_finds_what_is_used_together() {
 fn rdx_estimates_what_exact_measurement_gives() {
     let folder = tempfile::tempdir().unwrap();
     let mut random = Random(11);
-    let addresses: Vec<u64> = (0..200_000u64).map(|i| if i % 2 == 0 { 0x10000 + i / 2 % 5000 * 64 } else { 0x100_0000 + random.below(300) * 64 }).collect();
+    let addresses: Vec<u64> = (0..200_000u64)
+        .map(|i| {
+            if i % 2 == 0 {
+                0x10000 + i / 2 % 5000 * 64
+            } else {
+                0x100_0000 + random.below(300) * 64
+            }
+        })
+        .collect();
     trace_of(folder.path(), "full", &rows(&addresses, 8, 0, 10));
     for watchpoints in ["1", "4"] {
-        let got = json(folder.path(), &["reuse", "@", "--rdx", "--compare", "--period", "50", "--watchpoints", watchpoints]);
+        let got = json(
+            folder.path(),
+            &[
+                "reuse",
+                "@",
+                "--rdx",
+                "--compare",
+                "--period",
+                "50",
+                "--watchpoints",
+                watchpoints,
+            ],
+        );
         assert!(summary(&got, "S_time") > 0.9, "{}", got["summary"]);
         assert!(summary(&got, "S_hat_stack") > 0.85, "{}", got["summary"]);
         for row in got["intervals"].as_array().unwrap() {
-            assert!(row["share_lo"].as_f64() <= row["share_hat"].as_f64() && row["share_hat"].as_f64() <= row["share_hi"].as_f64());
+            assert!(
+                row["share_lo"].as_f64() <= row["share_hat"].as_f64()
+                    && row["share_hat"].as_f64() <= row["share_hi"].as_f64()
+            );
         }
     }
     // The same seed gives the same result.
-    let once = |seed: &str| json(folder.path(), &["reuse", "@", "--rdx", "--period", "500", "--seed", seed]);
+    let once = |seed: &str| {
+        json(
+            folder.path(),
+            &["reuse", "@", "--rdx", "--period", "500", "--seed", seed],
+        )
+    };
     assert_eq!(once("5"), once("5"));
     assert_ne!(once("5"), once("6"));
-    let text = refusal(&["reuse", folder.path().to_str().unwrap(), "--rdx", "--period", "100000000"], 1);
+    let text = refusal(
+        &[
+            "reuse",
+            folder.path().to_str().unwrap(),
+            "--rdx",
+            "--period",
+            "100000000",
+        ],
+        1,
+    );
     assert!(text.contains("smaller"), "{text}");
 }
 
@@ -309,11 +664,25 @@ fn rdx_estimates_what_exact_measurement_gives() {
 fn sampled_traces_are_refused_with_a_remedy() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    trace_of(folder.path(), "ring", &rows(&letters("abcabcabc"), 8, 0, 10));
-    let commands: [&[&str]; 6] = [&["reuse", path], &["reuse", path, "--rdx"], &["spectra", path], &["cache", path, "--level", "32K:8"], &["affinity", path], &["predict", "--train", path, "--train", path]];
+    trace_of(
+        folder.path(),
+        "ring",
+        &rows(&letters("abcabcabc"), 8, 0, 10),
+    );
+    let commands: [&[&str]; 6] = [
+        &["reuse", path],
+        &["reuse", path, "--rdx"],
+        &["spectra", path],
+        &["cache", path, "--level", "32K:8"],
+        &["affinity", path],
+        &["predict", "--train", path, "--train", path],
+    ];
     for command in commands {
         let text = refusal(command, 1);
-        assert!(text.contains("sampled (mode ring)") && text.contains("--mode full"), "{text}");
+        assert!(
+            text.contains("sampled (mode ring)") && text.contains("--mode full"),
+            "{text}"
+        );
     }
     // Inside its windows distances are known.
     let got = json(folder.path(), &["reuse", "@", "--windows"]);
@@ -335,14 +704,38 @@ fn bad_input_gets_one_clear_error() {
     for (command, status, word) in [
         (vec!["cache", full, "--level", "1000:8"], 2, "multiple"),
         (vec!["cache", full, "--level", "32K:0"], 2, "0"),
-        (vec!["cache", full, "--level", "1M:8", "--level", "32K:8"], 1, "first level first"),
-        (vec!["cache", full, "--level", "32K:8", "--shared-from", "3"], 1, "beyond"),
-        (vec!["cache", full, "--level", "32K:8", "--mimic", "4"], 1, "OpenMP"),
-        (vec!["cache", full, "--level", "32K:8", "--mimic", "0"], 2, "--mimic"),
-        (vec!["cache", full, "--level", "32K:8", "--sets", "2"], 2, "--sets"),
+        (
+            vec!["cache", full, "--level", "1M:8", "--level", "32K:8"],
+            1,
+            "first level first",
+        ),
+        (
+            vec!["cache", full, "--level", "32K:8", "--shared-from", "3"],
+            1,
+            "beyond",
+        ),
+        (
+            vec!["cache", full, "--level", "32K:8", "--mimic", "4"],
+            1,
+            "OpenMP",
+        ),
+        (
+            vec!["cache", full, "--level", "32K:8", "--mimic", "0"],
+            2,
+            "--mimic",
+        ),
+        (
+            vec!["cache", full, "--level", "32K:8", "--sets", "2"],
+            2,
+            "--sets",
+        ),
         (vec!["reuse", full, "--block", "48"], 2, "power of two"),
         (vec!["reuse", full, "--relative-error", "1.5"], 2, "below 1"),
-        (vec!["reuse", full, "--bins", "log-linear", "--width", "100"], 1, "power of two"),
+        (
+            vec!["reuse", full, "--bins", "log-linear", "--width", "100"],
+            1,
+            "power of two",
+        ),
         (vec!["reuse", full, "--format", "csv"], 2, "-o DIR"),
         (vec!["reuse", empty], 1, "no accesses"),
         (vec!["spectra", empty], 1, "no accesses"),
@@ -351,7 +744,13 @@ fn bad_input_gets_one_clear_error() {
         (vec!["reuse", "/no/such/trace"], 1, "not a trace folder"),
         // Too short to learn from, or to sample.
         (vec!["predict", "--train", full], 1, "two"),
-        (vec!["predict", "--train", empty, "--train", empty, "--size", "100"], 1, "too short to learn from"),
+        (
+            vec![
+                "predict", "--train", empty, "--train", empty, "--size", "100",
+            ],
+            1,
+            "too short to learn from",
+        ),
         (vec!["reuse", once, "--rdx"], 1, "smaller"),
     ] {
         let text = refusal(&command, status);
@@ -366,16 +765,48 @@ fn all_formats_have_the_same_tables() {
     trace_of(&trace, "full", &passes(500));
     let trace = trace.to_str().unwrap();
     for command in ["reuse", "spectra", "affinity", "cache"] {
-        let more: &[&str] = if command == "cache" { &["--level", "4K:4"] } else { &[] };
+        let more: &[&str] = if command == "cache" {
+            &["--level", "4K:4"]
+        } else {
+            &[]
+        };
         let text = analyze(&[&[command, trace], more].concat());
-        assert!(text.status.success() && text.stdout.len() > 200, "{command}");
+        assert!(
+            text.status.success() && text.stdout.len() > 200,
+            "{command}"
+        );
         let document = json(Path::new(trace), &[&[command, "@"], more].concat());
-        assert_eq!((&document["schema"], &document["command"]), (&Value::from("mgz-models-1"), &Value::from(command)));
+        assert_eq!(
+            (&document["schema"], &document["command"]),
+            (&Value::from("mgz-models-1"), &Value::from(command))
+        );
         for (format, extension) in [("csv", "csv"), ("parquet", "parquet")] {
             let out = folder.path().join(format!("{command}-{format}"));
-            let output = analyze(&[&[command, trace, "--format", format, "-o", out.to_str().unwrap()], more].concat());
-            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-            for (key, rows) in document.as_object().unwrap().iter().filter(|(k, v)| v.is_array() && *k != "warnings") {
+            let output = analyze(
+                &[
+                    &[
+                        command,
+                        trace,
+                        "--format",
+                        format,
+                        "-o",
+                        out.to_str().unwrap(),
+                    ],
+                    more,
+                ]
+                .concat(),
+            );
+            assert!(
+                output.status.success(),
+                "{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            for (key, rows) in document
+                .as_object()
+                .unwrap()
+                .iter()
+                .filter(|(k, v)| v.is_array() && *k != "warnings")
+            {
                 let file = out.join(format!("{key}.{extension}"));
                 assert!(file.is_file(), "{}", file.display());
                 if format == "csv" {
@@ -388,21 +819,37 @@ fn all_formats_have_the_same_tables() {
 }
 
 /// A sample of a watched run: number, where it counts, outcome, stepped loads and stores, ns, counted loads and stores.
-type Sample = (u64, &'static str, &'static str, [u64; 2], u64, Option<[u64; 2]>);
+type Sample = (
+    u64,
+    &'static str,
+    &'static str,
+    [u64; 2],
+    u64,
+    Option<[u64; 2]>,
+);
 
 /// A trace of `mgz-record --mode watch`.
 fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
-    use arrow_array::{ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
+    use arrow_array::{
+        ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
+    };
     use std::sync::Arc;
     let sidecar = sidecar(10);
     let mut manifest = manifest("watch", &sidecar);
     (manifest.data, manifest.cpu_seconds, manifest.modules) = ("watch".into(), 1.0, Vec::new());
     manifest.backend_why = "nothing counts accesses on this machine".into();
-    (manifest.totals.loads_executed, manifest.totals.accesses_executed) = (counted.then_some(1000), counted.then_some(1500));
+    (
+        manifest.totals.loads_executed,
+        manifest.totals.accesses_executed,
+    ) = (counted.then_some(1000), counted.then_some(1500));
     write_trace(folder, &manifest, &sidecar, &[], 10);
-    let numbers = |of: &dyn Fn(&Sample) -> Option<u64>| Arc::new(samples.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
+    let numbers = |of: &dyn Fn(&Sample) -> Option<u64>| {
+        Arc::new(samples.iter().map(of).collect::<UInt64Array>()) as ArrayRef
+    };
     let ids = || Arc::new(UInt32Array::from(vec![7; samples.len()])) as ArrayRef;
-    let texts = |of: &dyn Fn(&Sample) -> &'static str| Arc::new(samples.iter().map(|s| Some(of(s))).collect::<StringArray>()) as ArrayRef;
+    let texts = |of: &dyn Fn(&Sample) -> &'static str| {
+        Arc::new(samples.iter().map(|s| Some(of(s))).collect::<StringArray>()) as ArrayRef
+    };
     let lines = || Arc::new(Int32Array::from(vec![3; samples.len()])) as ArrayRef;
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("process", ids()),
@@ -411,7 +858,10 @@ fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
         ("until", numbers(&|s| Some(s.0))),
         ("outcome", texts(&|s| s.2)),
         ("address", numbers(&|_| Some(0x1000))),
-        ("write", Arc::new(BooleanArray::from(vec![false; samples.len()]))),
+        (
+            "write",
+            Arc::new(BooleanArray::from(vec![false; samples.len()])),
+        ),
         ("counts", texts(&|s| s.1)),
         ("stepped_loads", numbers(&|s| Some(s.3[0]))),
         ("stepped_stores", numbers(&|s| Some(s.3[1]))),
@@ -423,7 +873,10 @@ fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
         ("use_file", texts(&|_| "/src/app.c")),
         ("use_line", lines()),
         ("reuse_module", texts(&|_| "/bin/app")),
-        ("reuse_function", texts(&|s| if s.1 == "loads" { "take" } else { "put" })),
+        (
+            "reuse_function",
+            texts(&|s| if s.1 == "loads" { "take" } else { "put" }),
+        ),
         ("reuse_file", texts(&|_| "/src/app.c")),
         ("reuse_line", lines()),
     ];
@@ -455,15 +908,36 @@ fn a_watched_run_tells_of_loads_or_of_all_accesses() {
     watch_trace(&counted, &watched_samples(true), true);
     let interval = |got: &Value| {
         let rows = got["intervals"].as_array().unwrap().clone();
-        rows.iter().filter(|b| b["share_hat"].as_f64().unwrap() > 0.1).map(|b| (b["from"].as_f64().unwrap(), (100.0 * b["share_hat"].as_f64().unwrap()).round())).collect::<Vec<_>>()
+        rows.iter()
+            .filter(|b| b["share_hat"].as_f64().unwrap() > 0.1)
+            .map(|b| {
+                (
+                    b["from"].as_f64().unwrap(),
+                    (100.0 * b["share_hat"].as_f64().unwrap()).round(),
+                )
+            })
+            .collect::<Vec<_>>()
     };
     let loads = json(&counted, &["reuse", "@", "--rdx"]);
-    assert_eq!((summary(&loads, "samples"), summary(&loads, "A_hat")), (42.0, 1000.0));
-    assert!(loads["warnings"].as_array().unwrap().iter().any(|w| w.as_str().unwrap().contains("1 of 42 samples were given up")), "{}", loads["warnings"]);
+    assert_eq!(
+        (summary(&loads, "samples"), summary(&loads, "A_hat")),
+        (42.0, 1000.0)
+    );
+    assert!(
+        loads["warnings"].as_array().unwrap().iter().any(|w| w
+            .as_str()
+            .unwrap()
+            .contains("1 of 42 samples were given up")),
+        "{}",
+        loads["warnings"]
+    );
     // 40 loads apart.
     assert_eq!(interval(&loads), [(32.0, 98.0)]);
     let all = json(&counted, &["reuse", "@", "--rdx", "--stores"]);
-    assert_eq!((summary(&all, "samples"), summary(&all, "A_hat")), (81.0, 1500.0));
+    assert_eq!(
+        (summary(&all, "samples"), summary(&all, "A_hat")),
+        (81.0, 1500.0)
+    );
     // 7 accesses to the store, 10 from the stepped store.
     assert_eq!(interval(&all), [(4.0, 49.0), (8.0, 49.0)]);
     assert_eq!(all["pairs"][0]["reuse_function"], "put");
@@ -473,8 +947,15 @@ fn a_watched_run_tells_of_loads_or_of_all_accesses() {
     watch_trace(&timed, &watched_samples(false), false);
     let full = |name: &str, stores: bool| {
         let path = folder.path().join(name);
-        let mut list = rows(&(0..100).map(|i| 0x1000 + i * 8).collect::<Vec<_>>(), 8, 0, 10);
-        list.iter_mut().enumerate().for_each(|(i, row)| row.store = stores && i % 4 == 3);
+        let mut list = rows(
+            &(0..100).map(|i| 0x1000 + i * 8).collect::<Vec<_>>(),
+            8,
+            0,
+            10,
+        );
+        list.iter_mut()
+            .enumerate()
+            .for_each(|(i, row)| row.store = stores && i % 4 == 3);
         let sidecar = sidecar(10);
         let mut manifest = manifest("full", &sidecar);
         manifest.totals.loads_executed = Some(4_000_000_000);
@@ -482,10 +963,38 @@ fn a_watched_run_tells_of_loads_or_of_all_accesses() {
         path.to_str().unwrap().to_owned()
     };
     let (without, with) = (full("without", false), full("with", true));
-    let rate = |from: &str, more: &[&str]| summary(&json(&timed, &[&["reuse", "@", "--rdx", "--accesses-from", from], more].concat()), "accesses_per_second_hat") / 1e9;
-    assert_eq!((rate(&without, &[]), rate(&with, &[]), rate(&with, &["--stores"])), (4.0, 3.0, 4.0));
-    let text = refusal(&["reuse", timed.to_str().unwrap(), "--rdx", "--stores", "--accesses-from", &without], 1);
-    assert!(text.contains("has no stores") && text.contains("mgz-instrument --stores"), "{text}");
+    let rate = |from: &str, more: &[&str]| {
+        summary(
+            &json(
+                &timed,
+                &[&["reuse", "@", "--rdx", "--accesses-from", from], more].concat(),
+            ),
+            "accesses_per_second_hat",
+        ) / 1e9
+    };
+    assert_eq!(
+        (
+            rate(&without, &[]),
+            rate(&with, &[]),
+            rate(&with, &["--stores"])
+        ),
+        (4.0, 3.0, 4.0)
+    );
+    let text = refusal(
+        &[
+            "reuse",
+            timed.to_str().unwrap(),
+            "--rdx",
+            "--stores",
+            "--accesses-from",
+            &without,
+        ],
+        1,
+    );
+    assert!(
+        text.contains("has no stores") && text.contains("mgz-instrument --stores"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -502,9 +1011,19 @@ fn damage_anywhere_in_watched_samples_never_panics() {
             bytes.truncate(at);
         }
         std::fs::write(&path, &bytes).unwrap();
-        let output = analyze(&["reuse", folder.path().to_str().unwrap(), "--rdx", "--format", "json"]);
+        let output = analyze(&[
+            "reuse",
+            folder.path().to_str().unwrap(),
+            "--rdx",
+            "--format",
+            "json",
+        ]);
         let error = String::from_utf8_lossy(&output.stderr);
-        assert!(matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"), "byte {at}: {:?} {error}", output.status);
+        assert!(
+            matches!(output.status.code(), Some(0 | 1)) && !error.contains("panicked"),
+            "byte {at}: {:?} {error}",
+            output.status
+        );
         if output.status.code() == Some(1) {
             assert!(error.contains("watch.parquet"), "{error}");
             refused += 1;
@@ -512,5 +1031,7 @@ fn damage_anywhere_in_watched_samples_never_panics() {
     }
     assert!(refused > 20, "{refused}");
     std::fs::remove_file(&path).unwrap();
-    assert!(refusal(&["reuse", folder.path().to_str().unwrap(), "--rdx"], 1).contains("record again"));
+    assert!(
+        refusal(&["reuse", folder.path().to_str().unwrap(), "--rdx"], 1).contains("record again")
+    );
 }

@@ -14,8 +14,17 @@ use std::process::Command;
 use std::sync::Arc;
 
 fn analyze(folder: &Path, arguments: &[&str]) -> Value {
-    let output = Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).arg(folder).args(arguments).args(["--format", "json"]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+        .arg(folder)
+        .args(arguments)
+        .args(["--format", "json"])
+        .output()
+        .unwrap();
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
@@ -34,11 +43,21 @@ const LIVES: [Life; 7] = [
 ];
 
 fn write_objects(folder: &Path) {
-    let u64s = |of: fn(&Life) -> u64| Arc::new(UInt64Array::from_iter_values(LIVES.iter().map(of))) as ArrayRef;
-    let texts = |of: fn(&Life) -> &'static str| Arc::new(StringArray::from_iter_values(LIVES.iter().map(of))) as ArrayRef;
+    let u64s = |of: fn(&Life) -> u64| {
+        Arc::new(UInt64Array::from_iter_values(LIVES.iter().map(of))) as ArrayRef
+    };
+    let texts = |of: fn(&Life) -> &'static str| {
+        Arc::new(StringArray::from_iter_values(LIVES.iter().map(of))) as ArrayRef
+    };
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("process", Arc::new(UInt32Array::from_iter_values(LIVES.iter().map(|l| l.0)))),
-        ("object", u64s(|l| LIVES.iter().position(|o| o.5 == l.5).unwrap() as u64 + 1)),
+        (
+            "process",
+            Arc::new(UInt32Array::from_iter_values(LIVES.iter().map(|l| l.0))),
+        ),
+        (
+            "object",
+            u64s(|l| LIVES.iter().position(|o| o.5 == l.5).unwrap() as u64 + 1),
+        ),
         ("kind", texts(|_| "heap")),
         ("name", texts(|l| l.5)),
         ("type", texts(|_| "")),
@@ -49,14 +68,28 @@ fn write_objects(folder: &Path) {
         ("begin_ns", u64s(|l| l.3)),
         ("end_ns", u64s(|l| l.4)),
     ];
-    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(OBJECTS)).unwrap(), schema.clone(), None).unwrap();
-    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    let schema = Arc::new(Schema::new(
+        columns
+            .iter()
+            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
+            .collect::<Vec<_>>(),
+    ));
+    let mut writer = ArrowWriter::try_new(
+        std::fs::File::create(folder.join(OBJECTS)).unwrap(),
+        schema.clone(),
+        None,
+    )
+    .unwrap();
+    writer
+        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
+        .unwrap();
     writer.close().unwrap();
 }
 
 fn object_at(process: u32, address: u64, time: u64) -> &'static str {
-    let here = |l: &&Life| l.0 == process && (l.1..l.1 + l.2).contains(&address) && (l.3..l.4).contains(&time);
+    let here = |l: &&Life| {
+        l.0 == process && (l.1..l.1 + l.2).contains(&address) && (l.3..l.4).contains(&time)
+    };
     LIVES.iter().find(here).map_or("[no known object]", |l| l.5)
 }
 
@@ -65,7 +98,15 @@ fn rows(random: &mut Random) -> Vec<Row> {
     let mut rows = Vec::new();
     for process in [7u32, 8] {
         for seq in 0..3000u64 {
-            let base = [0x10_0000, 0x20_1000, 0x30_0000, 0x30_0000, 0x30_2f00, 0x20_0f00, 0x7000_0000][random.below(7) as usize];
+            let base = [
+                0x10_0000,
+                0x20_1000,
+                0x30_0000,
+                0x30_0000,
+                0x30_2f00,
+                0x20_0f00,
+                0x7000_0000,
+            ][random.below(7) as usize];
             // Clustered, so that there are hot regions and addresses that come again.
             let spread = [64, 700, 4000][random.below(3) as usize];
             let site = random.below(16) as u32;
@@ -77,7 +118,11 @@ fn rows(random: &mut Random) -> Vec<Row> {
                 time_ns: seq * 10,
                 site,
                 address: base + random.below(spread) * if site.is_multiple_of(2) { 8 } else { 1 },
-                size: if random.below(50) == 0 { 1 + random.below(9000) as u32 } else { [1, 4, 8, 16, 64][random.below(5) as usize] },
+                size: if random.below(50) == 0 {
+                    1 + random.below(9000) as u32
+                } else {
+                    [1, 4, 8, 16, 64][random.below(5) as usize]
+                },
                 class: 1 + (site % 2) as u8,
                 ip: 0x1000,
                 implied_const: random.below(4) as u16,
@@ -112,7 +157,10 @@ impl Place {
         self.samples.insert(r.sample);
         self.by_sample.insert((r.sample, r.process, r.address));
         if let Some(last) = self.last.insert((r.sample, r.site), r.address) {
-            *self.strides.entry(r.address as i64 - last as i64).or_default() += 1;
+            *self
+                .strides
+                .entry(r.address as i64 - last as i64)
+                .or_default() += 1;
         }
     }
 
@@ -120,16 +168,41 @@ impl Place {
     fn columns(&self) -> Vec<(&'static str, Value)> {
         let f = self.times.len() as u64;
         let captures = self.times.values().filter(|&&n| n > 1).count() as u64;
-        let distinct = |shift: u32| self.bytes.iter().map(|b| (b.0, b.1 >> shift)).collect::<BTreeSet<_>>().len() as u64;
+        let distinct = |shift: u32| {
+            self.bytes
+                .iter()
+                .map(|b| (b.0, b.1 >> shift))
+                .collect::<BTreeSet<_>>()
+                .len() as u64
+        };
         let all = self.accesses + self.implied;
-        let ratio = |a: u64, b: u64| if b == 0 { Value::Null } else { json!(a as f64 / b as f64) };
-        let pct = |a: u64, b: u64| if b == 0 { Value::Null } else { json!(a as f64 / b as f64 * 100.0) };
+        let ratio = |a: u64, b: u64| {
+            if b == 0 {
+                Value::Null
+            } else {
+                json!(a as f64 / b as f64)
+            }
+        };
+        let pct = |a: u64, b: u64| {
+            if b == 0 {
+                Value::Null
+            } else {
+                json!(a as f64 / b as f64 * 100.0)
+            }
+        };
         let (strided, irregular) = (self.by_class[1].len() as u64, self.by_class[2].len() as u64);
         vec![
             ("A", json!(self.accesses)),
             ("A_const", json!(self.implied)),
             ("A_const_pct", pct(self.implied, all)),
-            ("kappa", if self.accesses == 0 { Value::Null } else { json!(1.0 + self.implied as f64 / self.accesses as f64) }),
+            (
+                "kappa",
+                if self.accesses == 0 {
+                    Value::Null
+                } else {
+                    json!(1.0 + self.implied as f64 / self.accesses as f64)
+                },
+            ),
             ("F", json!(f)),
             ("F_str", json!(strided)),
             ("F_irr", json!(irregular)),
@@ -149,16 +222,28 @@ impl Place {
 fn check(row: &Value, place: &Place, name: &str) {
     for (key, expected) in place.columns() {
         // Numbers that are read from JSON may be off in the last place.
-        let near = |a: Option<f64>, b: Option<f64>| a.zip(b).is_some_and(|(a, b)| (a - b).abs() <= 1e-12 * b.abs());
-        assert!(row[key] == expected || expected.is_f64() && near(row[key].as_f64(), expected.as_f64()), "{name}: {key} is {}, not {expected}", row[key]);
+        let near = |a: Option<f64>, b: Option<f64>| {
+            a.zip(b)
+                .is_some_and(|(a, b)| (a - b).abs() <= 1e-12 * b.abs())
+        };
+        assert!(
+            row[key] == expected || expected.is_f64() && near(row[key].as_f64(), expected.as_f64()),
+            "{name}: {key} is {}, not {expected}",
+            row[key]
+        );
     }
 }
 
 /// What estimates of a sampled trace are made from.
 fn check_estimates(row: &Value, place: &Place, (rho, samples): (f64, f64), name: &str) {
     let near = |key: &str, expected: f64| {
-        let found = row[key].as_f64().unwrap_or_else(|| panic!("{name}: no {key}"));
-        assert!((found / expected - 1.0).abs() < 1e-9, "{name}: {key} is {found}, not {expected}");
+        let found = row[key]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: no {key}"));
+        assert!(
+            (found / expected - 1.0).abs() < 1e-9,
+            "{name}: {key} is {found}, not {expected}"
+        );
     };
     assert_eq!(row["samples_seen"], json!(place.samples.len()), "{name}");
     near("F_sample", place.by_sample.len() as f64 / samples);
@@ -166,16 +251,27 @@ fn check_estimates(row: &Value, place: &Place, (rho, samples): (f64, f64), name:
     let of = |key: &str| row[key].as_f64().unwrap();
     for kind in ["F", "F_str", "F_irr", "F_64"] {
         let [hat, lo, hi] = ["_hat", "_lo", "_hi"].map(|end| of(&format!("{kind}{end}")));
-        assert!(lo <= hat && hat <= hi && lo >= of(kind) && hat <= rho * of(kind) * 1.0001, "{name}: {kind} {} {lo} {hat} {hi}", of(kind));
+        assert!(
+            lo <= hat && hat <= hi && lo >= of(kind) && hat <= rho * of(kind) * 1.0001,
+            "{name}: {kind} {} {lo} {hat} {hi}",
+            of(kind)
+        );
     }
-    assert_eq!(row["undersampled"], json!(place.samples.len() < 10 || of("F_hi") > 2.0 * of("F_lo")), "{name}");
+    assert_eq!(
+        row["undersampled"],
+        json!(place.samples.len() < 10 || of("F_hi") > 2.0 * of("F_lo")),
+        "{name}"
+    );
 }
 
 fn write(folder: &Path, mode: &str, rows: &[Row]) {
     let sidecar = sidecar(16);
     let mut manifest = manifest(mode, &sidecar);
     if mode == "ring" {
-        (manifest.totals.records_executed, manifest.totals.records_kept) = (rows.len() as u64 * 20, rows.len() as u64);
+        (
+            manifest.totals.records_executed,
+            manifest.totals.records_kept,
+        ) = (rows.len() as u64 * 20, rows.len() as u64);
     }
     write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], 1000);
     write_objects(folder);
@@ -186,17 +282,29 @@ fn rows_of_objects_agree_with_their_definition() {
     let rows = rows(&mut Random(11));
     let mut places: BTreeMap<&str, Place> = BTreeMap::new();
     for r in &rows {
-        places.entry(object_at(r.process, r.address, r.time_ns)).or_default().start(r);
+        places
+            .entry(object_at(r.process, r.address, r.time_ns))
+            .or_default()
+            .start(r);
         // Of each page, what is touched belongs to the object at the first of these bytes.
         let end = r.address + u64::from(r.size);
         let mut from = r.address;
         while from < end {
             let to = (((from >> 12) + 1) << 12).min(end);
-            places.entry(object_at(r.process, from, r.time_ns)).or_default().bytes.extend((from..to).map(|b| (r.process, b)));
+            places
+                .entry(object_at(r.process, from, r.time_ns))
+                .or_default()
+                .bytes
+                .extend((from..to).map(|b| (r.process, b)));
             from = to;
         }
     }
-    for (mode, block) in [("full", "64"), ("ring", "64"), ("full", "16384"), ("ring", "8")] {
+    for (mode, block) in [
+        ("full", "64"),
+        ("ring", "64"),
+        ("full", "16384"),
+        ("ring", "8"),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), mode, &rows);
         for option in ["--objects", "--zoom"] {
@@ -205,11 +313,26 @@ fn rows_of_objects_agree_with_their_definition() {
             assert_eq!(found.len(), places.len(), "{mode}");
             for row in found {
                 let name = row["object"].as_str().unwrap();
-                check(row, &places[name], &format!("{mode} {option} --block {block}, object {name:?}"));
+                check(
+                    row,
+                    &places[name],
+                    &format!("{mode} {option} --block {block}, object {name:?}"),
+                );
                 if mode == "ring" {
-                    check_estimates(row, &places[name], (20.0, 20.0), &format!("object {name:?}"));
+                    check_estimates(
+                        row,
+                        &places[name],
+                        (20.0, 20.0),
+                        &format!("object {name:?}"),
+                    );
                 } else {
-                    assert!(row["F_hat"] == row["F"].as_f64().unwrap() && row["undersampled"] == false && row["samples_seen"].is_null() && row["F_sample"].is_null(), "{row}");
+                    assert!(
+                        row["F_hat"] == row["F"].as_f64().unwrap()
+                            && row["undersampled"] == false
+                            && row["samples_seen"].is_null()
+                            && row["F_sample"].is_null(),
+                        "{row}"
+                    );
                 }
                 assert!(row.get("stores").is_none());
             }
@@ -219,14 +342,23 @@ fn rows_of_objects_agree_with_their_definition() {
 
 fn regions<'a>(region: &'a Value, all: &mut Vec<&'a Value>) {
     all.push(region);
-    region["children"].as_array().unwrap().iter().for_each(|child| regions(child, all));
+    region["children"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .for_each(|child| regions(child, all));
 }
 
 #[test]
 fn rows_of_regions_agree_with_their_definition() {
     let rows = rows(&mut Random(12));
     // Regions down to pages, to parts of pages, and to parts of lines.
-    for (mode, arguments) in [("full", &["--tau", "4"][..]), ("ring", &["--tau", "4"]), ("ring", &["--tau", "2", "--stop", "256"]), ("full", &["--tau", "1", "--stop", "16", "--block", "16"])] {
+    for (mode, arguments) in [
+        ("full", &["--tau", "4"][..]),
+        ("ring", &["--tau", "4"]),
+        ("ring", &["--tau", "2", "--stop", "256"]),
+        ("full", &["--tau", "1", "--stop", "16", "--block", "16"]),
+    ] {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), mode, &rows);
         let result = analyze(folder.path(), &[&["--zoom"], arguments].concat());
@@ -234,15 +366,24 @@ fn rows_of_regions_agree_with_their_definition() {
         regions(&result["location_zoom"]["root"], &mut all);
         assert!(all.len() > 6, "{} regions", all.len());
         for region in all {
-            let address = |key: &str| u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
+            let address = |key: &str| {
+                u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16)
+                    .unwrap()
+            };
             let (start, end) = (address("start"), address("end"));
             let mut place = Place::default();
-            for r in rows.iter().filter(|r| region["process"].as_u64().is_none_or(|p| p == u64::from(r.process))) {
+            for r in rows.iter().filter(|r| {
+                region["process"]
+                    .as_u64()
+                    .is_none_or(|p| p == u64::from(r.process))
+            }) {
                 if (start..=end).contains(&r.address) {
                     place.start(r);
                 }
                 let last = r.address + u64::from(r.size) - 1;
-                place.bytes.extend((r.address.max(start)..=last.min(end)).map(|b| (r.process, b)));
+                place
+                    .bytes
+                    .extend((r.address.max(start)..=last.min(end)).map(|b| (r.process, b)));
             }
             let name = format!("{mode} {arguments:?}, region {}", region["id"]);
             check(region, &place, &name);
@@ -262,25 +403,54 @@ fn weight(sample: u32) -> f64 {
 fn write_burst(folder: &Path, rows: &[Row]) {
     let sidecar = sidecar(16);
     let mut manifest = manifest("burst", &sidecar);
-    let executed = rows.iter().map(|r| weight(r.sample) * f64::from(1 + r.implied_const)).sum();
-    (manifest.totals.loads_executed_estimate, manifest.totals.loads_executed_error) = (Some(executed), Some(0.5));
+    let executed = rows
+        .iter()
+        .map(|r| weight(r.sample) * f64::from(1 + r.implied_const))
+        .sum();
+    (
+        manifest.totals.loads_executed_estimate,
+        manifest.totals.loads_executed_error,
+    ) = (Some(executed), Some(0.5));
     write_trace(folder, &manifest, &sidecar, &[rows.to_vec()], 1000);
     write_objects(folder);
     let samples: BTreeSet<u32> = rows.iter().map(|r| r.sample).collect();
     let columns: Vec<(&str, ArrayRef)> = vec![
-        ("sample", Arc::new(UInt32Array::from_iter_values(samples.iter().copied()))),
-        ("stands_for", Arc::new(Float64Array::from_iter_values(samples.iter().map(|&s| weight(s))))),
+        (
+            "sample",
+            Arc::new(UInt32Array::from_iter_values(samples.iter().copied())),
+        ),
+        (
+            "stands_for",
+            Arc::new(Float64Array::from_iter_values(
+                samples.iter().map(|&s| weight(s)),
+            )),
+        ),
     ];
-    let schema = Arc::new(Schema::new(columns.iter().map(|(name, c)| Field::new(*name, c.data_type().clone(), false)).collect::<Vec<_>>()));
-    let mut writer = ArrowWriter::try_new(std::fs::File::create(folder.join(WINDOWS)).unwrap(), schema.clone(), None).unwrap();
-    writer.write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap()).unwrap();
+    let schema = Arc::new(Schema::new(
+        columns
+            .iter()
+            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
+            .collect::<Vec<_>>(),
+    ));
+    let mut writer = ArrowWriter::try_new(
+        std::fs::File::create(folder.join(WINDOWS)).unwrap(),
+        schema.clone(),
+        None,
+    )
+    .unwrap();
+    writer
+        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
+        .unwrap();
     writer.close().unwrap();
 }
 
 /// Means per window of the run: of code, objects, regions, intervals, and by window size, where samples stand for different numbers of loads and differ in length.
 #[test]
 fn means_per_window_count_samples_for_what_they_stand_for() {
-    let rows: Vec<Row> = rows(&mut Random(16)).into_iter().filter(|r| r.process == 7 && r.seq % 300 < [300, 120, 200][r.sample as usize % 3]).collect();
+    let rows: Vec<Row> = rows(&mut Random(16))
+        .into_iter()
+        .filter(|r| r.process == 7 && r.seq % 300 < [300, 120, 200][r.sample as usize % 3])
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     write_burst(folder.path(), &rows);
     let result = analyze(folder.path(), &["--zoom", "--tau", "4"]);
@@ -288,78 +458,185 @@ fn means_per_window_count_samples_for_what_they_stand_for() {
     let means = |of: &dyn Fn(&Row) -> bool, of_run: &dyn Fn(u32) -> bool| -> [f64; 3] {
         let mut sums = [0.0; 3];
         let (mut windows, mut loads) = (0.0, 0.0);
-        for sample in rows.chunk_by(|a, b| a.sample == b.sample).filter(|s| of_run(s[0].sample)) {
+        for sample in rows
+            .chunk_by(|a, b| a.sample == b.sample)
+            .filter(|s| of_run(s[0].sample))
+        {
             let weight = weight(sample[0].sample);
             for (kind, sum) in sums.iter_mut().enumerate() {
-                let seen: BTreeSet<u64> = sample.iter().filter(|r| of(r) && (kind == 0 || usize::from(r.class) == kind)).map(|r| r.address).collect();
+                let seen: BTreeSet<u64> = sample
+                    .iter()
+                    .filter(|r| of(r) && (kind == 0 || usize::from(r.class) == kind))
+                    .map(|r| r.address)
+                    .collect();
                 *sum += weight * seen.len() as f64;
             }
             windows += 1.0;
             loads += sample.len() as f64;
         }
-        let executed: f64 = rows.iter().filter(|r| of_run(r.sample)).map(|r| weight(r.sample)).sum();
+        let executed: f64 = rows
+            .iter()
+            .filter(|r| of_run(r.sample))
+            .map(|r| weight(r.sample))
+            .sum();
         sums.map(|sum| sum / executed * loads / windows)
     };
     let check = |row: &Value, expected: [f64; 3], name: &str| {
-        for (key, expected) in ["F_sample", "F_str_sample", "F_irr_sample"].into_iter().zip(expected) {
-            let found = row[key].as_f64().unwrap_or_else(|| panic!("{name}: no {key}"));
-            assert!((found - expected).abs() <= 1e-9 * expected, "{name}: {key} is {found}, not {expected}");
+        for (key, expected) in ["F_sample", "F_str_sample", "F_irr_sample"]
+            .into_iter()
+            .zip(expected)
+        {
+            let found = row[key]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{name}: no {key}"));
+            assert!(
+                (found - expected).abs() <= 1e-9 * expected,
+                "{name}: {key} is {found}, not {expected}"
+            );
         }
     };
     let always = |_| true;
     check(&result["summary"], means(&|_| true, &always), "summary");
     for (name, sites) in [("main", 0..8), ("helper", 8..16)] {
-        let row = result["functions"].as_array().unwrap().iter().find(|f| f["function"] == name).unwrap();
+        let row = result["functions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|f| f["function"] == name)
+            .unwrap();
         check(row, means(&|r| sites.contains(&r.site), &always), name);
     }
     for row in result["objects"].as_array().unwrap() {
         let name = row["object"].as_str().unwrap();
         // Of pages that several objects have in turn it is the one in the middle of the sample.
         if !["first", "second"].contains(&name) {
-            check(row, means(&|r| object_at(r.process, r.address, r.time_ns) == name, &always), name);
+            check(
+                row,
+                means(
+                    &|r| object_at(r.process, r.address, r.time_ns) == name,
+                    &always,
+                ),
+                name,
+            );
         }
     }
     let mut all = Vec::new();
     regions(&result["location_zoom"]["root"], &mut all);
     for region in all.iter().filter(|r| r["id"] != "") {
-        let address = |key: &str| u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16).unwrap();
-        check(region, means(&|r| (address("start")..=address("end")).contains(&r.address), &always), &format!("region {}", region["id"]));
+        let address = |key: &str| {
+            u64::from_str_radix(region[key].as_str().unwrap().trim_start_matches("0x"), 16).unwrap()
+        };
+        check(
+            region,
+            means(
+                &|r| (address("start")..=address("end")).contains(&r.address),
+                &always,
+            ),
+            &format!("region {}", region["id"]),
+        );
     }
     let mut intervals = 0;
-    for node in result["time_zoom"]["root"]["children"].as_array().unwrap().iter().filter(|n| n["samples"].as_u64() > Some(1)) {
-        let (from, to) = (node["from_ns"].as_u64().unwrap(), node["to_ns"].as_u64().unwrap());
-        let inside: BTreeSet<u32> = rows.iter().filter(|r| (from..=to).contains(&r.time_ns)).map(|r| r.sample).collect();
-        check(node, means(&|_| true, &|sample| inside.contains(&sample)), &format!("node {}", node["id"]));
+    for node in result["time_zoom"]["root"]["children"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|n| n["samples"].as_u64() > Some(1))
+    {
+        let (from, to) = (
+            node["from_ns"].as_u64().unwrap(),
+            node["to_ns"].as_u64().unwrap(),
+        );
+        let inside: BTreeSet<u32> = rows
+            .iter()
+            .filter(|r| (from..=to).contains(&r.time_ns))
+            .map(|r| r.sample)
+            .collect();
+        check(
+            node,
+            means(&|_| true, &|sample| inside.contains(&sample)),
+            &format!("node {}", node["id"]),
+        );
         intervals += 1;
     }
     assert!(all.len() > 4 && intervals > 0);
     for row in result["windows"].as_array().unwrap() {
         let size = row["W"].as_u64().unwrap() as usize;
         let (mut footprint, mut loads, mut windows) = (0.0, 0.0, 0.0);
-        for window in rows.chunk_by(|a, b| a.sample == b.sample).flat_map(|s| s.chunks_exact(size)) {
+        for window in rows
+            .chunk_by(|a, b| a.sample == b.sample)
+            .flat_map(|s| s.chunks_exact(size))
+        {
             let weight = weight(window[0].sample);
             windows += weight;
-            footprint += weight * window.iter().map(|r| r.address).collect::<BTreeSet<_>>().len() as f64;
-            loads += weight * window.iter().map(|r| 1.0 + f64::from(r.implied_const)).sum::<f64>();
+            footprint += weight
+                * window
+                    .iter()
+                    .map(|r| r.address)
+                    .collect::<BTreeSet<_>>()
+                    .len() as f64;
+            loads += weight
+                * window
+                    .iter()
+                    .map(|r| 1.0 + f64::from(r.implied_const))
+                    .sum::<f64>();
         }
         for (key, expected) in [("F", footprint / windows), ("dF", footprint / loads)] {
             let found = row[key].as_f64().unwrap();
-            assert!((found / expected - 1.0).abs() < 1e-9, "W {size}: {key} is {found}, not {expected}");
+            assert!(
+                (found / expected - 1.0).abs() < 1e-9,
+                "W {size}: {key} is {found}, not {expected}"
+            );
         }
-        let growth = result["growth"].as_array().unwrap().iter().find(|g| g["W"] == row["W"]).unwrap();
-        assert!(growth["measured"] == false || growth["F_hat"] == row["F"], "{growth}");
+        let growth = result["growth"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|g| g["W"] == row["W"])
+            .unwrap();
+        assert!(
+            growth["measured"] == false || growth["F_hat"] == row["F"],
+            "{growth}"
+        );
     }
     // Partial results know what samples stand for. Merged with itself, the run is the same twice.
     let part = folder.path().join("part");
     let part = part.to_str().unwrap();
-    assert!(Command::new(env!("CARGO_BIN_EXE_mgz-analyze")).arg(folder.path()).args(["--partial", part]).status().unwrap().success());
+    assert!(
+        Command::new(env!("CARGO_BIN_EXE_mgz-analyze"))
+            .arg(folder.path())
+            .args(["--partial", part])
+            .status()
+            .unwrap()
+            .success()
+    );
     for parts in [&[part][..], &[part, part]] {
         let merged = analyze(Path::new("--merge"), parts);
         for key in ["F_sample", "F_str_sample", "F_irr_sample"] {
-            let (found, expected) = (merged["summary"][key].as_f64().unwrap(), result["summary"][key].as_f64().unwrap());
-            assert!((found / expected - 1.0).abs() < 1e-9, "{key} of {} parts is {found}, not {expected}", parts.len());
+            let (found, expected) = (
+                merged["summary"][key].as_f64().unwrap(),
+                result["summary"][key].as_f64().unwrap(),
+            );
+            assert!(
+                (found / expected - 1.0).abs() < 1e-9,
+                "{key} of {} parts is {found}, not {expected}",
+                parts.len()
+            );
         }
-        let footprints = |of: &Value| of["windows"].as_array().unwrap().iter().map(|w| [w["W"].clone(), w["F"].clone(), w["dF"].clone(), w["S"].clone()]).collect::<Vec<_>>();
+        let footprints = |of: &Value| {
+            of["windows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|w| {
+                    [
+                        w["W"].clone(),
+                        w["F"].clone(),
+                        w["dF"].clone(),
+                        w["S"].clone(),
+                    ]
+                })
+                .collect::<Vec<_>>()
+        };
         assert_eq!(footprints(&merged), footprints(&result));
     }
 }
@@ -373,18 +650,49 @@ fn sizes_of_a_few_long_samples_are_not_measured() {
         .flat_map(|s| sample(s, if s % 8 == 0 { 600 } else { 300 }))
         .map(|(sample, i)| {
             // The long ones walk, the others use some words again and again.
-            let address = if sample % 8 == 0 { 0x40_0000 + (u64::from(sample) * 600 + i) * 8 } else { 0x10_0000 + random.below(64) * 8 };
-            Row { process: 7, thread: 7, seq: u64::from(sample) * 10_000 + i, sample, time_ns: u64::from(sample) * 10_000 + i, site: 0, address, size: 8, class: 1, ip: 0x1000, ..Row::default() }
+            let address = if sample % 8 == 0 {
+                0x40_0000 + (u64::from(sample) * 600 + i) * 8
+            } else {
+                0x10_0000 + random.below(64) * 8
+            };
+            Row {
+                process: 7,
+                thread: 7,
+                seq: u64::from(sample) * 10_000 + i,
+                sample,
+                time_ns: u64::from(sample) * 10_000 + i,
+                site: 0,
+                address,
+                size: 8,
+                class: 1,
+                ip: 0x1000,
+                ..Row::default()
+            }
         })
         .collect();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ring", &rows);
     let result = analyze(folder.path(), &[]);
-    let at = |size: u64| result["growth"].as_array().unwrap().iter().find(|g| g["W"] == size).unwrap().clone();
+    let at = |size: u64| {
+        result["growth"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|g| g["W"] == size)
+            .unwrap()
+            .clone()
+    };
     let (known, found) = (at(256), at(512));
-    assert!(known["measured"] == true && found["measured"] == false, "{known} {found}");
+    assert!(
+        known["measured"] == true && found["measured"] == false,
+        "{known} {found}"
+    );
     // All of the long ones' windows are of 512 addresses; an eighth of the samples are long.
-    assert!(found["F_hat"].as_f64().unwrap() < 2.0 * known["F_hat"].as_f64().unwrap() && known["F_hat"].as_f64().unwrap() < 128.0, "{known} {found}");
+    assert!(
+        found["F_hat"].as_f64().unwrap() < 2.0 * known["F_hat"].as_f64().unwrap()
+            && known["F_hat"].as_f64().unwrap() < 128.0,
+        "{known} {found}"
+    );
 }
 
 /// A loop over 512 words, in samples of 1,000 loads: windows of 1,024 loads have as many, though 512 is the last size that samples have whole windows of. The start of the run, which
@@ -395,21 +703,44 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
         .map(|i| {
             let sample = (i / 1000) as u32;
             let seq = u64::from(sample) * 10_000 + i % 1000;
-            Row { process: 7, thread: 7, seq, sample, time_ns: seq, site: 0, address: 0x10_0000 + (seq * 7 % 512) * 8, size: 8, class: 1, ip: 0x1000, ..Row::default() }
+            Row {
+                process: 7,
+                thread: 7,
+                seq,
+                sample,
+                time_ns: seq,
+                site: 0,
+                address: 0x10_0000 + (seq * 7 % 512) * 8,
+                size: 8,
+                class: 1,
+                ip: 0x1000,
+                ..Row::default()
+            }
         })
         .collect();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ring", &rows);
     let result = analyze(folder.path(), &[]);
-    for row in result["growth"].as_array().unwrap().iter().filter(|g| g["W"].as_u64().unwrap() >= 512) {
+    for row in result["growth"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|g| g["W"].as_u64().unwrap() >= 512)
+    {
         let found = row["F_hat"].as_f64().unwrap();
         assert!((510.0..515.0).contains(&found), "{row}");
     }
     let (summary, function) = (&result["summary"], &result["functions"][0]);
     let hidden = 0.512 * (summary["rho"].as_f64().unwrap() - 1.0) * 1000.0;
     let upper = |row: &serde_json::Value| row["F_hi"].as_f64().unwrap();
-    assert!((summary["F_hat"].as_f64().unwrap() - 512.0).abs() < 1.0 && upper(function) < 540.0, "{summary} {function}");
-    assert!(hidden > 100.0 && (upper(summary) - upper(function) - hidden).abs() < 1.0, "{summary} {hidden}");
+    assert!(
+        (summary["F_hat"].as_f64().unwrap() - 512.0).abs() < 1.0 && upper(function) < 540.0,
+        "{summary} {function}"
+    );
+    assert!(
+        hidden > 100.0 && (upper(summary) - upper(function) - hidden).abs() < 1.0,
+        "{summary} {hidden}"
+    );
 }
 
 /// Where a load instruction stays in one object and region, strides are counts.
@@ -419,8 +750,21 @@ fn strides_of_places_are_those_of_their_code() {
     let rows: Vec<Row> = (0..3000u64)
         .map(|seq| {
             let site = random.below(4) as u32;
-            let address = if site < 2 { 0x10_0000 } else { 0x20_0000 } + random.below(3) * [8, 24, 64, 120][site as usize];
-            Row { process: 7, thread: 7, seq, sample: (seq / 300) as u32, time_ns: seq * 10, site, address, size: 8, class: 1 + (site % 2) as u8, ip: 0x1000, ..Row::default() }
+            let address = if site < 2 { 0x10_0000 } else { 0x20_0000 }
+                + random.below(3) * [8, 24, 64, 120][site as usize];
+            Row {
+                process: 7,
+                thread: 7,
+                seq,
+                sample: (seq / 300) as u32,
+                time_ns: seq * 10,
+                site,
+                address,
+                size: 8,
+                class: 1 + (site % 2) as u8,
+                ip: 0x1000,
+                ..Row::default()
+            }
         })
         .collect();
     let folder = tempfile::tempdir().unwrap();
@@ -428,18 +772,38 @@ fn strides_of_places_are_those_of_their_code() {
     let result = analyze(folder.path(), &["--zoom"]);
     for (name, sites) in [("whole", 0..2), ("part", 2..4)] {
         let mut place = Place::default();
-        rows.iter().filter(|r| sites.contains(&r.site)).for_each(|r| place.start(r));
+        rows.iter()
+            .filter(|r| sites.contains(&r.site))
+            .for_each(|r| place.start(r));
         let mut expected: Vec<(i64, u64)> = place.strides.into_iter().collect();
         expected.sort_by_key(|&(stride, count)| (std::cmp::Reverse(count), stride));
         let all: u64 = expected.iter().map(|e| e.1).sum();
         expected.truncate(4);
-        let row = result["objects"].as_array().unwrap().iter().find(|o| o["object"] == name).unwrap();
+        let row = result["objects"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|o| o["object"] == name)
+            .unwrap();
         let mut zoomed = Vec::new();
         regions(&result["location_zoom"]["root"], &mut zoomed);
-        let region = zoomed.iter().find(|r| r["id"] != "" && r["A"] == row["A"] && r["children"].as_array().unwrap().is_empty()).unwrap();
+        let region = zoomed
+            .iter()
+            .find(|r| {
+                r["id"] != "" && r["A"] == row["A"] && r["children"].as_array().unwrap().is_empty()
+            })
+            .unwrap();
         for row in [row, region] {
-            let found: Vec<(i64, f64)> = row["strides_hat"].as_array().unwrap().iter().map(|s| (s["from"].as_i64().unwrap(), s["pct"].as_f64().unwrap())).collect();
-            let right = found.len() == 4 && found.iter().zip(&expected).all(|(f, e)| f.0 == e.0 && (f.1 - e.1 as f64 * 100.0 / all as f64).abs() < 1e-9);
+            let found: Vec<(i64, f64)> = row["strides_hat"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|s| (s["from"].as_i64().unwrap(), s["pct"].as_f64().unwrap()))
+                .collect();
+            let right = found.len() == 4
+                && found.iter().zip(&expected).all(|(f, e)| {
+                    f.0 == e.0 && (f.1 - e.1 as f64 * 100.0 / all as f64).abs() < 1e-9
+                });
             assert!(right, "{name}: {found:?}, expected {expected:?} of {all}");
         }
     }
@@ -452,7 +816,13 @@ fn distances(rows: &[&Row]) -> Vec<u64> {
     for (i, r) in rows.iter().enumerate() {
         for block in blocks(r) {
             if let Some(last) = rows[..i].iter().rposition(|e| blocks(e).contains(&block)) {
-                found.push(rows[last + 1..i].iter().flat_map(|e| blocks(e)).collect::<BTreeSet<u64>>().len() as u64);
+                found.push(
+                    rows[last + 1..i]
+                        .iter()
+                        .flat_map(|e| blocks(e))
+                        .collect::<BTreeSet<u64>>()
+                        .len() as u64,
+                );
             }
         }
     }
@@ -462,32 +832,61 @@ fn distances(rows: &[&Row]) -> Vec<u64> {
 #[test]
 fn intervals_have_histograms_of_their_distances() {
     let mut random = Random(14);
-    let rows: Vec<Row> = rows(&mut random).into_iter().filter(|r| r.process == 7 && r.seq < 2400 && r.size <= 64).collect();
+    let rows: Vec<Row> = rows(&mut random)
+        .into_iter()
+        .filter(|r| r.process == 7 && r.seq < 2400 && r.size <= 64)
+        .collect();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ring", &rows);
     let result = analyze(folder.path(), &["--zoom"]);
     let mut node = &result["time_zoom"]["root"];
     let histogram = |list: Vec<u64>| {
         let mut bins: BTreeMap<u64, u64> = BTreeMap::new();
-        list.into_iter().for_each(|d| *bins.entry(if d == 0 { 0 } else { 1 << d.ilog2() }).or_default() += 1);
+        list.into_iter().for_each(|d| {
+            *bins
+                .entry(if d == 0 { 0 } else { 1 << d.ilog2() })
+                .or_default() += 1
+        });
         bins
     };
     let found = |node: &Value| -> BTreeMap<u64, u64> {
-        node["D_hist"].as_array().unwrap().iter().map(|b| (b["from"].as_u64().unwrap(), b["count"].as_u64().unwrap())).filter(|b| b.1 > 0).collect()
+        node["D_hist"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|b| (b["from"].as_u64().unwrap(), b["count"].as_u64().unwrap()))
+            .filter(|b| b.1 > 0)
+            .collect()
     };
-    let of_sample = |sample: u32| rows.iter().filter(|r| r.sample == sample).collect::<Vec<_>>();
-    assert_eq!(found(node), histogram((0..8).flat_map(|s| distances(&of_sample(s))).collect()));
+    let of_sample = |sample: u32| {
+        rows.iter()
+            .filter(|r| r.sample == sample)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        found(node),
+        histogram((0..8).flat_map(|s| distances(&of_sample(s))).collect())
+    );
     let mut levels = 0;
     while let Some(children) = node["children"].as_array().filter(|c| !c.is_empty()) {
         for child in children {
             let sample = of_sample(child["sample"].as_u64().unwrap() as u32);
             let part = match child["first_load"].as_u64() {
-                Some(first) => &sample[first as usize..(first + child["A"].as_u64().unwrap()) as usize],
+                Some(first) => {
+                    &sample[first as usize..(first + child["A"].as_u64().unwrap()) as usize]
+                }
                 None => &sample[..],
             };
             let expected = distances(part);
-            assert_eq!(found(child), histogram(expected.clone()), "node {}", child["id"]);
-            assert!(!child["D_p50"].is_null() && child["A_hat"].is_null() && child["F_hat"].is_null());
+            assert_eq!(
+                found(child),
+                histogram(expected.clone()),
+                "node {}",
+                child["id"]
+            );
+            assert!(
+                !child["D_p50"].is_null() && child["A_hat"].is_null() && child["F_hat"].is_null()
+            );
         }
         levels += 1;
         node = children.iter().find(|c| c["on_path"] == true).unwrap();

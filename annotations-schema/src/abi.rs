@@ -116,7 +116,11 @@ impl RingSlot {
     /// The first record's payload.
     #[inline(always)]
     pub const fn first(&self) -> u64 {
-        if self.is_pair() { extended(self.payload) } else { self.payload }
+        if self.is_pair() {
+            extended(self.payload)
+        } else {
+            self.payload
+        }
     }
 
     /// The first record's payload, if two share the slot, whether or not the second and the id are there yet.

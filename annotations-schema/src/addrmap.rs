@@ -60,7 +60,8 @@ impl<'a> AddrMap<'a> {
         let header = bytes.get(..HEADER)?;
         let functions = (word(header, 0) as usize).checked_mul(ROW)?;
         let states = (word(header, 4) as usize).checked_mul(ROW)?;
-        let stream = usize::try_from(u64::from(word(header, 8)) | u64::from(word(header, 12)) << 32).ok()?;
+        let stream =
+            usize::try_from(u64::from(word(header, 8)) | u64::from(word(header, 12)) << 32).ok()?;
         let rest = &bytes[HEADER..];
         if functions > rest.len() {
             return None;
@@ -74,7 +75,12 @@ impl<'a> AddrMap<'a> {
             return None;
         }
         let (stream, marks) = rest.split_at(stream);
-        Some(AddrMap { functions, states, stream, marks })
+        Some(AddrMap {
+            functions,
+            states,
+            stream,
+            marks,
+        })
     }
 
     /// Number of functions.
@@ -90,13 +96,27 @@ impl<'a> AddrMap<'a> {
     /// The function with this number.
     pub fn function(&self, index: usize) -> Option<MapFunction> {
         let row = self.functions.get(index.checked_mul(ROW)?..)?.get(..ROW)?;
-        Some(MapFunction { clone_start: word(row, 0), clone_end: word(row, 4), orig_start: word(row, 8), stream: word(row, 12) })
+        Some(MapFunction {
+            clone_start: word(row, 0),
+            clone_end: word(row, 4),
+            orig_start: word(row, 8),
+            stream: word(row, 12),
+        })
     }
 
     /// The state with this number.
     pub fn state(&self, index: u32) -> Option<ProbeState> {
-        let row = self.states.get((index as usize).checked_mul(ROW)?..)?.get(..ROW)?;
-        let mut state = ProbeState { slots_done: row[0], base_reg: row[1], base_ahead: row[2], flags: row[3], saved: [[NO_REG; 2]; 6] };
+        let row = self
+            .states
+            .get((index as usize).checked_mul(ROW)?..)?
+            .get(..ROW)?;
+        let mut state = ProbeState {
+            slots_done: row[0],
+            base_reg: row[1],
+            base_ahead: row[2],
+            flags: row[3],
+            saved: [[NO_REG; 2]; 6],
+        };
         for (i, pair) in state.saved.iter_mut().enumerate() {
             *pair = [row[4 + 2 * i], row[5 + 2 * i]];
         }
@@ -121,19 +141,36 @@ impl<'a> AddrMap<'a> {
         let (mut low, mut high) = (0, self.marks.len() / ROW);
         while low < high {
             let middle = low + (high - low) / 2;
-            if u64::from(key(self.mark(middle)?)) < at { low = middle + 1 } else { high = middle }
+            if u64::from(key(self.mark(middle)?)) < at {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
-        let Some(mark) = low.checked_sub(1).and_then(|i| self.mark(i)) else { return Some(walk) };
+        let Some(mark) = low.checked_sub(1).and_then(|i| self.mark(i)) else {
+            return Some(walk);
+        };
         if u64::from(mark.clone) <= walk.clone || u64::from(mark.clone) >= walk.clone_end {
             return Some(walk);
         }
         let stream = self.stream.get(mark.stream as usize..)?;
-        Some(Walk { stream, clone: mark.clone.into(), orig: mark.orig.into(), state: mark.state, ..walk })
+        Some(Walk {
+            stream,
+            clone: mark.clone.into(),
+            orig: mark.orig.into(),
+            state: mark.state,
+            ..walk
+        })
     }
 
     fn mark(&self, index: usize) -> Option<MapMark> {
         let row = self.marks.get(index.checked_mul(ROW)?..)?.get(..ROW)?;
-        Some(MapMark { clone: word(row, 0), orig: word(row, 4), stream: word(row, 8), state: word(row, 12) })
+        Some(MapMark {
+            clone: word(row, 0),
+            orig: word(row, 4),
+            stream: word(row, 8),
+            state: word(row, 12),
+        })
     }
 
     /// Number of the last function for which `key` is at most `at`.
@@ -141,7 +178,11 @@ impl<'a> AddrMap<'a> {
         let (mut low, mut high) = (0, self.len());
         while low < high {
             let middle = low + (high - low) / 2;
-            if u64::from(key(self.function(middle)?)) <= at { low = middle + 1 } else { high = middle }
+            if u64::from(key(self.function(middle)?)) <= at {
+                low = middle + 1
+            } else {
+                high = middle
+            }
         }
         low.checked_sub(1)
     }
@@ -165,7 +206,9 @@ impl<'a> AddrMap<'a> {
 
     /// The clone instructions of a function from the one at `ip` on.
     pub fn from_clone(&self, ip: u64) -> impl Iterator<Item = Step> + use<'a> {
-        let walk = self.last(ip, |f| f.clone_start).and_then(|function| self.walk_from(function, ip, |m| m.clone));
+        let walk = self
+            .last(ip, |f| f.clone_start)
+            .and_then(|function| self.walk_from(function, ip, |m| m.clone));
         walk.into_iter().flatten().skip_while(move |s| s.clone < ip)
     }
 
@@ -174,7 +217,10 @@ impl<'a> AddrMap<'a> {
     pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {
         let function = self.last(ip, |f| f.orig_start)?;
         let mut first = None;
-        for step in self.walk_from(function, ip, |m| m.orig)?.skip_while(|s| s.orig < ip) {
+        for step in self
+            .walk_from(function, ip, |m| m.orig)?
+            .skip_while(|s| s.orig < ip)
+        {
             if step.orig > ip {
                 break;
             }
@@ -200,7 +246,9 @@ impl AddrMap<'_> {
 
     /// Whether a function with a clone begins at the link-time address `ip`.
     pub fn is_function(&self, ip: u64) -> bool {
-        self.last(ip, |f| f.orig_start).and_then(|i| self.function(i)).is_some_and(|f| u64::from(f.orig_start) == ip)
+        self.last(ip, |f| f.orig_start)
+            .and_then(|i| self.function(i))
+            .is_some_and(|f| u64::from(f.orig_start) == ip)
     }
 
     /// The clone address to be returned to by code without a clone, instead of the original address `ip` behind a call.
@@ -208,15 +256,26 @@ impl AddrMap<'_> {
     pub fn back_of(&self, ip: u64) -> Option<u64> {
         // The call may be a function's last instruction.
         let function = self.last(ip.checked_sub(1)?, |f| f.orig_start)?;
-        let steps = self.walk_from(function, ip, |m| m.orig)?.skip_while(|s| s.orig < ip).take_while(|s| s.orig == ip);
-        steps.into_iter().find(|s| self.has(s, STATE_BACK)).map(|s| s.clone)
+        let steps = self
+            .walk_from(function, ip, |m| m.orig)?
+            .skip_while(|s| s.orig < ip)
+            .take_while(|s| s.orig == ip);
+        steps
+            .into_iter()
+            .find(|s| self.has(s, STATE_BACK))
+            .map(|s| s.clone)
     }
 }
 
 impl Walk<'_> {
     /// A mark for where the walk has come to, in a map whose stream has `len` bytes.
     pub fn mark(&self, len: usize) -> MapMark {
-        MapMark { clone: self.clone as u32, orig: self.orig as u32, stream: (len - self.stream.len()) as u32, state: self.state }
+        MapMark {
+            clone: self.clone as u32,
+            orig: self.orig as u32,
+            stream: (len - self.stream.len()) as u32,
+            state: self.state,
+        }
     }
 
     fn byte(&mut self) -> Option<u8> {
@@ -249,7 +308,13 @@ impl Iterator for Walk<'_> {
                 (0, 0) => self.state = self.leb128()?,
                 (skip, 0) => self.orig += u64::from(skip),
                 _ => {
-                    let step = Step { clone: self.clone, orig: self.orig, clone_len, orig_len, state: self.state };
+                    let step = Step {
+                        clone: self.clone,
+                        orig: self.orig,
+                        clone_len,
+                        orig_len,
+                        state: self.state,
+                    };
                     self.clone += u64::from(clone_len);
                     self.orig += u64::from(orig_len);
                     return Some(step);
@@ -270,11 +335,22 @@ mod tests {
     fn map() -> Vec<u8> {
         let mut out = Vec::new();
         let word = |out: &mut Vec<u8>, v: u32| out.extend_from_slice(&v.to_le_bytes());
-        let stream = [0x35, 0x04, 0x00, 0x01, 0x07, 0x00, 0x00, 0x24, 0xf0, 0x50, 0x11, 0x11];
+        let stream = [
+            0x35, 0x04, 0x00, 0x01, 0x07, 0x00, 0x00, 0x24, 0xf0, 0x50, 0x11, 0x11,
+        ];
         for v in [2, 2, stream.len() as u32, 0] {
             word(&mut out, v);
         }
-        for v in [0x9000, 0x9000 + 5 + 4 + 7 + 4 + 1, 0x1000, 0, 0x9020, 0x9021, 0x2000, 11] {
+        for v in [
+            0x9000,
+            0x9000 + 5 + 4 + 7 + 4 + 1,
+            0x1000,
+            0,
+            0x9020,
+            0x9021,
+            0x2000,
+            11,
+        ] {
             word(&mut out, v);
         }
         out.extend_from_slice(&[0, NO_REG, 0, 0]);
@@ -292,7 +368,11 @@ mod tests {
         let at = |ip| map.at_clone(ip).map(|(s, p)| (s.orig, p.slots_done));
         assert_eq!(at(0x9000), Some((0x1000, 0)));
         assert_eq!(at(0x9001), None, "inside an instruction");
-        assert_eq!(at(0x9005), Some((0x1003, 0)), "the probe belongs to the instruction that follows");
+        assert_eq!(
+            at(0x9005),
+            Some((0x1003, 0)),
+            "the probe belongs to the instruction that follows"
+        );
         assert_eq!(at(0x9009), Some((0x1003, 1)));
         assert_eq!(at(0x9010), Some((0x1003, 0)));
         assert_eq!(at(0x9014), Some((0x1005 + 20, 0)));
@@ -331,7 +411,10 @@ mod tests {
     fn truncated_maps_are_refused() {
         let bytes = map();
         for len in 0..bytes.len() {
-            assert!(AddrMap::new(&bytes[..len]).is_none(), "{len} bytes were accepted");
+            assert!(
+                AddrMap::new(&bytes[..len]).is_none(),
+                "{len} bytes were accepted"
+            );
         }
     }
 
@@ -343,7 +426,16 @@ mod tests {
             stream.push(if i % 5 == 0 { 0x02 } else { 0x12 });
         }
         let mut out = Vec::new();
-        for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x9000 + 400, 0x1000, 0] {
+        for v in [
+            1,
+            2,
+            stream.len() as u32,
+            0,
+            0x9000,
+            0x9000 + 400,
+            0x1000,
+            0,
+        ] {
             out.extend_from_slice(&u32::to_le_bytes(v));
         }
         out.extend_from_slice(&[0, NO_REG, 0, 0]);
@@ -363,14 +455,22 @@ mod tests {
             let mut walk = reference.walk(0).unwrap();
             while walk.by_ref().take(every).count() == every {
                 let m = walk.mark(600);
-                bytes.extend([m.clone, m.orig, m.stream, m.state].into_iter().flat_map(u32::to_le_bytes));
+                bytes.extend(
+                    [m.clone, m.orig, m.stream, m.state]
+                        .into_iter()
+                        .flat_map(u32::to_le_bytes),
+                );
             }
             let map = AddrMap::new(&bytes).unwrap();
             for ip in 0x8fff..0x9000 + 402 {
                 assert_eq!(map.at_clone(ip), reference.at_clone(ip), "{every} {ip:#x}");
             }
             for ip in 0xfff..0x1000 + 170 {
-                assert_eq!(map.at_original(ip), reference.at_original(ip), "{every} {ip:#x}");
+                assert_eq!(
+                    map.at_original(ip),
+                    reference.at_original(ip),
+                    "{every} {ip:#x}"
+                );
             }
         }
     }
@@ -391,8 +491,14 @@ mod tests {
         let map = AddrMap::new(&bytes).unwrap();
         let from = |ip| map.at_clone(ip).map(|(s, _)| s.orig);
         let to = |ip| map.at_original(ip).map(|(s, _)| s.clone);
-        assert_eq!([0x9000, 0x9002, 0x9006, 0x9008, 0x900b].map(from), [0x1000, 0x1002, 0x1006, 0x1003, 0x1006].map(Some));
-        assert_eq!([0x1000, 0x1002, 0x1003, 0x1006].map(to), [0x9000, 0x9002, 0x9008, 0x900b].map(Some));
+        assert_eq!(
+            [0x9000, 0x9002, 0x9006, 0x9008, 0x900b].map(from),
+            [0x1000, 0x1002, 0x1006, 0x1003, 0x1006].map(Some)
+        );
+        assert_eq!(
+            [0x1000, 0x1002, 0x1003, 0x1006].map(to),
+            [0x9000, 0x9002, 0x9008, 0x900b].map(Some)
+        );
     }
 
     #[test]
@@ -409,9 +515,15 @@ mod tests {
         bytes.extend_from_slice(&[NO_REG; 12]);
         bytes.extend_from_slice(&stream);
         let map = AddrMap::new(&bytes).unwrap();
-        assert_eq!(map.at_original(0x1005).map(|(s, p)| (s.clone, p.flags)), Some((0x900d, 0)));
+        assert_eq!(
+            map.at_original(0x1005).map(|(s, p)| (s.clone, p.flags)),
+            Some((0x900d, 0))
+        );
         assert_eq!(map.back_of(0x1005), Some(0x9005));
-        assert_eq!(map.at_clone(0x9005).map(|(s, p)| (s.orig, p.flags)), Some((0x1005, STATE_BACK)));
+        assert_eq!(
+            map.at_clone(0x9005).map(|(s, p)| (s.orig, p.flags)),
+            Some((0x1005, STATE_BACK))
+        );
         assert_eq!((map.back_of(0x1000), map.back_of(0x1004)), (None, None));
         assert!(map.is_function(0x1000) && !map.is_function(0x1005));
     }

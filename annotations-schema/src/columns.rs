@@ -2,7 +2,10 @@
 
 use crate::abi::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use crate::replace::replace;
-use crate::sidecar::{Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, SidecarError, Site, SiteKind};
+use crate::sidecar::{
+    Column, Function, Gather, Header, Location, Loop, NO_RECORD, NONE, PtWrite, Record, Region,
+    Sidecar, SidecarError, Site, SiteKind,
+};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::fs::File;
@@ -80,17 +83,27 @@ impl Form {
 
     /// Writes elements, see [`Row::encode`].
     #[inline]
-    pub(crate) fn encode<T: Element>(self, elements: impl ExactSizeIterator<Item = T>, before: T, room: &mut [u8]) -> usize {
+    pub(crate) fn encode<T: Element>(
+        self,
+        elements: impl ExactSizeIterator<Item = T>,
+        before: T,
+        room: &mut [u8],
+    ) -> usize {
         match self {
             Form::Plain => {
                 let bytes = elements.len() * size_of::<T>();
-                elements.zip(room.chunks_exact_mut(size_of::<T>())).for_each(|(element, to)| element.put(to));
+                elements
+                    .zip(room.chunks_exact_mut(size_of::<T>()))
+                    .for_each(|(element, to)| element.put(to));
                 bytes
             }
             Form::Varint => varints(elements.map(|element| element.distance(T::default())), room),
             Form::Delta => {
                 let mut last = before;
-                varints(elements.map(|element| element.distance(std::mem::replace(&mut last, element))), room)
+                varints(
+                    elements.map(|element| element.distance(std::mem::replace(&mut last, element))),
+                    room,
+                )
             }
         }
     }
@@ -115,7 +128,9 @@ fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
 /// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they are not so many, or do not fit.
 fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<u8>> {
     // Each has a byte at least, so that a damaged count cannot ask for more memory than the file has earned.
-    let rows = usize::try_from(rows).ok().filter(|&rows| rows <= numbers.len())?;
+    let rows = usize::try_from(rows)
+        .ok()
+        .filter(|&rows| rows <= numbers.len())?;
     let mut out = Vec::with_capacity(rows * size);
     let mut bytes = numbers.iter();
     let mut last = 0u64;
@@ -136,7 +151,11 @@ fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<
             return None;
         }
         let value = number >> 1 ^ (number & 1).wrapping_neg();
-        last = if is_delta { last.wrapping_add(value) } else { value };
+        last = if is_delta {
+            last.wrapping_add(value)
+        } else {
+            value
+        };
         out.extend_from_slice(&last.to_le_bytes()[..size]);
     }
     bytes.as_slice().is_empty().then_some(out)
@@ -201,7 +220,11 @@ pub struct Runs<'a, R> {
 impl<'a, R: Default> Runs<'a, R> {
     /// Runs of rows that follow each other. `place` is given each run's number, and makes of some of its rows those of the table.
     pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
-        Runs { runs, place: Box::new(place), before: R::default() }
+        Runs {
+            runs,
+            place: Box::new(place),
+            before: R::default(),
+        }
     }
 
     /// The same behind others, of which the last row is given.
@@ -246,7 +269,11 @@ impl<R: Row> Runs<'_, R> {
 
     /// The row before a run.
     fn before(&self, run: usize) -> R {
-        let found = self.runs[..run].iter().enumerate().rev().find_map(|(number, run)| Some((number, *run.last()?)));
+        let found = self.runs[..run]
+            .iter()
+            .enumerate()
+            .rev()
+            .find_map(|(number, run)| Some((number, *run.last()?)));
         found.map_or(self.before, |(number, mut row)| {
             (self.place)(number, std::slice::from_mut(&mut row));
             row
@@ -256,7 +283,10 @@ impl<R: Row> Runs<'_, R> {
     /// All columns of some runs.
     fn encode(&self, runs: Range<usize>) -> std::io::Result<Chunk> {
         let rows: usize = self.runs[runs.clone()].iter().map(|run| run.len()).sum();
-        let mut columns: Vec<Vec<u8>> = R::FIELDS.iter().map(|_| Vec::with_capacity(rows + rows / 4)).collect();
+        let mut columns: Vec<Vec<u8>> = R::FIELDS
+            .iter()
+            .map(|_| Vec::with_capacity(rows + rows / 4))
+            .collect();
         let mut before = self.before(runs.start);
         let mut batch: Vec<R> = Vec::with_capacity(BATCH);
         // A check of a column's capacity for each element would take longer than the rest.
@@ -298,7 +328,10 @@ struct Chunk {
 impl Chunk {
     fn of(columns: &[Vec<u8>]) -> std::io::Result<Chunk> {
         let mut compressor = Compressor::new(LEVEL)?;
-        let mut chunk = Chunk { lens: Vec::with_capacity(columns.len()), bytes: Vec::new() };
+        let mut chunk = Chunk {
+            lens: Vec::with_capacity(columns.len()),
+            bytes: Vec::new(),
+        };
         let mut frame = Vec::new();
         for column in columns {
             frame.clear();
@@ -322,9 +355,22 @@ struct Table<'a> {
 
 impl<'a> Table<'a> {
     fn of<R: Row>(name: &'static str, runs: &'a Runs<R>) -> Table<'a> {
-        let columns = R::FIELDS.iter().map(|&(name, kind, form)| [name, kind, form.encoding()]).collect();
-        let jobs = runs.chunks().into_iter().map(|chunk| Box::new(move || runs.encode(chunk.clone())) as Job);
-        Table { head: TableHead { name, columns, rows: runs.len() }, jobs: jobs.collect() }
+        let columns = R::FIELDS
+            .iter()
+            .map(|&(name, kind, form)| [name, kind, form.encoding()])
+            .collect();
+        let jobs = runs
+            .chunks()
+            .into_iter()
+            .map(|chunk| Box::new(move || runs.encode(chunk.clone())) as Job);
+        Table {
+            head: TableHead {
+                name,
+                columns,
+                rows: runs.len(),
+            },
+            jobs: jobs.collect(),
+        }
     }
 
     /// Zero-terminated.
@@ -341,8 +387,17 @@ impl<'a> Table<'a> {
             }
             text
         };
-        let jobs = strings.chunks(CHUNK / 8).map(|strings| Box::new(move || Chunk::of(&[text(strings)])) as Job);
-        Table { head: TableHead { name: "strings", columns: vec![["text", "utf8", "zstd"]], rows: strings.len() }, jobs: jobs.collect() }
+        let jobs = strings
+            .chunks(CHUNK / 8)
+            .map(|strings| Box::new(move || Chunk::of(&[text(strings)])) as Job);
+        Table {
+            head: TableHead {
+                name: "strings",
+                columns: vec![["text", "utf8", "zstd"]],
+                rows: strings.len(),
+            },
+            jobs: jobs.collect(),
+        }
     }
 }
 
@@ -354,12 +409,22 @@ struct Source<'a> {
 impl Source<'_> {
     fn bytes(&self, column: &Column) -> Result<Vec<u8>, SidecarError> {
         let what = || format!("column {}.{}", column.table, column.name);
-        let end = column.offset.checked_add(column.bytes).filter(|&e| e <= self.body.len() as u64);
+        let end = column
+            .offset
+            .checked_add(column.bytes)
+            .filter(|&e| e <= self.body.len() as u64);
         let Some(end) = end else {
-            return Err(SidecarError::Damaged(format!("{} lies beyond the end of the file", what())));
+            return Err(SidecarError::Damaged(format!(
+                "{} lies beyond the end of the file",
+                what()
+            )));
         };
         if column.raw_bytes > MAX_COLUMN {
-            return Err(SidecarError::Damaged(format!("{} claims {} bytes", what(), column.raw_bytes)));
+            return Err(SidecarError::Damaged(format!(
+                "{} claims {} bytes",
+                what(),
+                column.raw_bytes
+            )));
         }
         let stored = &self.body[column.offset as usize..end as usize];
         let raw = match column.encoding.as_str() {
@@ -367,14 +432,25 @@ impl Source<'_> {
             "zstd" | "varint" | "delta" => {
                 let mut raw = Vec::new();
                 let mut decoder = zstd::stream::Decoder::new(stored).map_err(SidecarError::Io)?;
-                std::io::copy(&mut std::io::Read::take(&mut decoder, column.raw_bytes + 1), &mut raw)
-                    .map_err(|e| SidecarError::Damaged(format!("{}: {e}", what())))?;
+                std::io::copy(
+                    &mut std::io::Read::take(&mut decoder, column.raw_bytes + 1),
+                    &mut raw,
+                )
+                .map_err(|e| SidecarError::Damaged(format!("{}: {e}", what())))?;
                 raw
             }
-            other => return Err(SidecarError::Damaged(format!("{} has unknown encoding {other:?}", what()))),
+            other => {
+                return Err(SidecarError::Damaged(format!(
+                    "{} has unknown encoding {other:?}",
+                    what()
+                )));
+            }
         };
         if raw.len() as u64 != column.raw_bytes {
-            return Err(SidecarError::Damaged(format!("{} has the wrong length", what())));
+            return Err(SidecarError::Damaged(format!(
+                "{} has the wrong length",
+                what()
+            )));
         }
         Ok(raw)
     }
@@ -394,19 +470,30 @@ impl Source<'_> {
                 found => found?,
             };
             let size = width(kind).unwrap_or(8);
-            let wrong = || SidecarError::Damaged(format!("column {table}.{name} does not match its description"));
+            let wrong = || {
+                SidecarError::Damaged(format!(
+                    "column {table}.{name} does not match its description"
+                ))
+            };
             if column.kind != *kind {
                 return Err(wrong());
             }
             let raw = match column.encoding.as_str() {
-                encoding @ ("varint" | "delta") => expand(&self.bytes(column)?, column.rows, size, encoding == "delta").ok_or_else(wrong)?,
-                _ if column.rows.checked_mul(size as u64) != Some(column.raw_bytes) => return Err(wrong()),
+                encoding @ ("varint" | "delta") => {
+                    expand(&self.bytes(column)?, column.rows, size, encoding == "delta")
+                        .ok_or_else(wrong)?
+                }
+                _ if column.rows.checked_mul(size as u64) != Some(column.raw_bytes) => {
+                    return Err(wrong());
+                }
                 _ => self.bytes(column)?,
             };
             if i == 0 {
                 rows.resize(column.rows as usize, R::default());
             } else if rows.len() as u64 != column.rows {
-                return Err(SidecarError::Damaged(format!("columns of {table} differ in length")));
+                return Err(SidecarError::Damaged(format!(
+                    "columns of {table} differ in length"
+                )));
             }
             R::decode(&mut rows, i, &raw);
         }
@@ -471,9 +558,18 @@ impl Content<'_> {
             Table::of("locations", &self.locations),
         ];
         let jobs: Vec<&Job> = tables.iter().flat_map(|table| &table.jobs).collect();
-        let chunks: Vec<Chunk> = jobs.par_iter().with_max_len(1).map(|job| job()).collect::<std::io::Result<_>>()?;
+        let chunks: Vec<Chunk> = jobs
+            .par_iter()
+            .with_max_len(1)
+            .map(|job| job())
+            .collect::<std::io::Result<_>>()?;
         let mut chunks = chunks.into_iter();
-        Ok(Piece(tables.into_iter().map(|table| (table.head, chunks.by_ref().take(table.jobs.len()).collect())).collect()))
+        Ok(Piece(
+            tables
+                .into_iter()
+                .map(|table| (table.head, chunks.by_ref().take(table.jobs.len()).collect()))
+                .collect(),
+        ))
     }
 }
 
@@ -481,9 +577,18 @@ impl Encoded {
     /// Of pieces that follow each other.
     pub fn of(pieces: &[Piece]) -> std::io::Result<Encoded> {
         let mut encoded = Encoded::default();
-        let chunks = || pieces.iter().flat_map(|piece| &piece.0).flat_map(|table| &table.1);
+        let chunks = || {
+            pieces
+                .iter()
+                .flat_map(|piece| &piece.0)
+                .flat_map(|table| &table.1)
+        };
         // With padding.
-        encoded.bytes.reserve(chunks().map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len()).sum());
+        encoded.bytes.reserve(
+            chunks()
+                .map(|chunk| chunk.bytes.len() + 8 * chunk.lens.len())
+                .sum(),
+        );
         for (n, (table, _)) in pieces.first().iter().flat_map(|piece| &piece.0).enumerate() {
             // A column has a frame at least.
             let none = [Chunk::of(&vec![Vec::new(); table.columns.len()])?];
@@ -493,18 +598,36 @@ impl Encoded {
             }
             let rows: usize = pieces.iter().map(|piece| piece.0[n].0.rows).sum();
             let mut at = vec![0; chunks.len()];
-            for (column, [name, kind, encoding]) in table.columns.iter().map(|c| c.map(str::to_owned)).enumerate() {
-                encoded.bytes.resize(encoded.bytes.len().next_multiple_of(8), 0);
+            for (column, [name, kind, encoding]) in table
+                .columns
+                .iter()
+                .map(|c| c.map(str::to_owned))
+                .enumerate()
+            {
+                encoded
+                    .bytes
+                    .resize(encoded.bytes.len().next_multiple_of(8), 0);
                 let offset = encoded.bytes.len() as u64;
                 let mut raw_bytes = 0;
                 for (chunk, at) in chunks.iter().zip(&mut at) {
                     let (raw, stored) = chunk.lens[column];
-                    encoded.bytes.extend_from_slice(&chunk.bytes[*at..*at + stored]);
+                    encoded
+                        .bytes
+                        .extend_from_slice(&chunk.bytes[*at..*at + stored]);
                     *at += stored;
                     raw_bytes += raw as u64;
                 }
                 let bytes = encoded.bytes.len() as u64 - offset;
-                encoded.columns.push(Column { table: table.name.into(), name, kind, rows: rows as u64, encoding, offset, bytes, raw_bytes });
+                encoded.columns.push(Column {
+                    table: table.name.into(),
+                    name,
+                    kind,
+                    rows: rows as u64,
+                    encoding,
+                    offset,
+                    bytes,
+                    raw_bytes,
+                });
             }
         }
         Ok(encoded)
@@ -533,10 +656,27 @@ impl Parts<'_> {
     fn head(&self) -> std::io::Result<Vec<u8>> {
         let map_len = self.map_len() as u64;
         let behind = map_len.next_multiple_of(8);
-        let map = Column { table: "map".into(), name: "map".into(), kind: "u8".into(), rows: map_len, encoding: "raw".into(), offset: 0, bytes: map_len, raw_bytes: map_len };
-        let others = self.columns.columns.iter().map(|c| Column { offset: behind + c.offset, ..c.clone() });
+        let map = Column {
+            table: "map".into(),
+            name: "map".into(),
+            kind: "u8".into(),
+            rows: map_len,
+            encoding: "raw".into(),
+            offset: 0,
+            bytes: map_len,
+            raw_bytes: map_len,
+        };
+        let others = self.columns.columns.iter().map(|c| Column {
+            offset: behind + c.offset,
+            ..c.clone()
+        });
         let columns = std::iter::once(map).chain(others).collect();
-        let header = Header { format: "mgz-annotations".into(), version: SIDECAR_VERSION, columns, ..self.header.clone() };
+        let header = Header {
+            format: "mgz-annotations".into(),
+            version: SIDECAR_VERSION,
+            columns,
+            ..self.header.clone()
+        };
         let mut json = serde_json::to_vec(&header)?;
         while !(size_of::<Prelude>() + json.len()).is_multiple_of(8) {
             json.push(b' ');
@@ -545,7 +685,11 @@ impl Parts<'_> {
         head.extend_from_slice(&SIDECAR_MAGIC);
         head.extend_from_slice(&SIDECAR_VERSION.to_le_bytes());
         head.extend_from_slice(&self.id);
-        for word in [json.len() as u64, (size_of::<Prelude>() + json.len()) as u64, map_len] {
+        for word in [
+            json.len() as u64,
+            (size_of::<Prelude>() + json.len()) as u64,
+            map_len,
+        ] {
             head.extend_from_slice(&word.to_le_bytes());
         }
         head.extend_from_slice(&json);
@@ -556,7 +700,10 @@ impl Parts<'_> {
         let map_len = self.map_len();
         let padding = &[0; 8][..map_len.next_multiple_of(8) - map_len];
         let behind = [padding, &self.columns.bytes];
-        Ok(std::iter::once(self.head()?.into()).chain(self.map.iter().map(Into::into)).chain(behind.map(Into::into)).collect())
+        Ok(std::iter::once(self.head()?.into())
+            .chain(self.map.iter().map(Into::into))
+            .chain(behind.map(Into::into))
+            .collect())
     }
 
     /// The file's bytes.
@@ -570,7 +717,10 @@ impl Parts<'_> {
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".tmp{}", std::process::id()));
         let mut file = File::create(&name)?;
-        let beside = Beside { written: Some(name.into()), path: path.into() };
+        let beside = Beside {
+            written: Some(name.into()),
+            path: path.into(),
+        };
         pieces.iter().try_for_each(|piece| file.write_all(piece))?;
         Ok(beside)
     }
@@ -591,7 +741,9 @@ pub struct Beside {
 impl Beside {
     /// Gives it its name; a file that has it is replaced.
     pub fn persist(mut self) -> std::io::Result<()> {
-        self.written.iter().try_for_each(|written| replace(written, &self.path))?;
+        self.written
+            .iter()
+            .try_for_each(|written| replace(written, &self.path))?;
         self.written = None;
         Ok(())
     }
@@ -599,7 +751,9 @@ impl Beside {
 
 impl Drop for Beside {
     fn drop(&mut self) {
-        self.written.iter().for_each(|written| drop(std::fs::remove_file(written)));
+        self.written
+            .iter()
+            .for_each(|written| drop(std::fs::remove_file(written)));
     }
 }
 
@@ -621,12 +775,24 @@ impl Sidecar {
 
     /// The file's bytes. `header.columns` is made here.
     pub fn to_bytes(&self) -> std::io::Result<Vec<u8>> {
-        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.to_bytes()
+        Parts {
+            id: self.id,
+            header: &self.header,
+            map: std::slice::from_ref(&self.map),
+            columns: &self.columns()?,
+        }
+        .to_bytes()
     }
 
     /// Writes the file. A file that exists is replaced only once the new one is complete.
     pub fn write(&self, path: &Path) -> std::io::Result<()> {
-        Parts { id: self.id, header: &self.header, map: std::slice::from_ref(&self.map), columns: &self.columns()? }.write(path)
+        Parts {
+            id: self.id,
+            header: &self.header,
+            map: std::slice::from_ref(&self.map),
+            columns: &self.columns()?,
+        }
+        .write(path)
     }
 
     /// Reads a file and checks every index in it.
@@ -650,9 +816,15 @@ impl Sidecar {
     pub fn from_bytes(bytes: &[u8]) -> Result<Sidecar, SidecarError> {
         let (id, header, body) = split(bytes)?;
         let columns = header.columns.clone();
-        let source = Source { body, columns: &columns };
+        let source = Source {
+            body,
+            columns: &columns,
+        };
         let text = source.bytes(source.find("strings", "text")?)?;
-        let mut strings: Vec<String> = text.split(|&b| b == 0).map(|s| String::from_utf8_lossy(s).into_owned()).collect();
+        let mut strings: Vec<String> = text
+            .split(|&b| b == 0)
+            .map(|s| String::from_utf8_lossy(s).into_owned())
+            .collect();
         strings.pop();
         let sidecar = Sidecar {
             id,
@@ -664,7 +836,11 @@ impl Sidecar {
             ptwrites: source.table::<PtWrite>("ptwrites")?,
             gathers: source.table::<Gather>("gathers")?,
             // Files of before there was such a table have none.
-            loops: if columns.iter().any(|c| c.table == "loops") { source.table::<Loop>("loops")? } else { Vec::new() },
+            loops: if columns.iter().any(|c| c.table == "loops") {
+                source.table::<Loop>("loops")?
+            } else {
+                Vec::new()
+            },
             locations: source.table::<Location>("locations")?,
             strings,
             map: source.bytes(source.find("map", "map")?)?,
@@ -675,10 +851,15 @@ impl Sidecar {
 
     /// Checks that all indices lie inside their tables, so that readers may follow them.
     fn check(&self) -> Result<(), SidecarError> {
-        let bad = |what: &str, i: usize| Err(SidecarError::Damaged(format!("{what} {i} points outside its table")));
+        let bad = |what: &str, i: usize| {
+            Err(SidecarError::Damaged(format!(
+                "{what} {i} points outside its table"
+            )))
+        };
         let within = |index: u32, len: usize| (index as usize) < len;
         let within_or_none = |index: u32, len: usize| index == NONE || (index as usize) < len;
-        let range = |first: u32, count: u32, len: usize| u64::from(first) + u64::from(count) <= len as u64;
+        let range =
+            |first: u32, count: u32, len: usize| u64::from(first) + u64::from(count) <= len as u64;
         for (i, s) in self.sites.iter().enumerate() {
             let fits = within(s.function, self.functions.len())
                 && within_or_none(s.region, self.regions.len())
@@ -710,7 +891,8 @@ impl Sidecar {
             let Some(region) = self.regions.get(r.region as usize) else {
                 return bad("record", i);
             };
-            let inside = (i as u64).wrapping_sub(u64::from(region.first_record)) < u64::from(region.record_count);
+            let inside = (i as u64).wrapping_sub(u64::from(region.first_record))
+                < u64::from(region.record_count);
             let alone = i as u32 == region.first_record;
             if !inside || r.slots == 0 && alone || r.slots as usize > crate::abi::MAX_REGION_SLOTS {
                 return bad("record", i);
@@ -718,20 +900,31 @@ impl Sidecar {
         }
         self.check_regions()?;
         for (i, p) in self.ptwrites.iter().enumerate() {
-            let fits = self.records.get(p.record as usize).is_some_and(|r| p.part < crate::sidecar::ptwrites(r.slots));
+            let fits = self
+                .records
+                .get(p.record as usize)
+                .is_some_and(|r| p.part < crate::sidecar::ptwrites(r.slots));
             if !fits {
                 return bad("ptwrite", i);
             }
         }
         for (i, g) in self.gathers.iter().enumerate() {
-            if !within(g.site, self.sites.len()) || g.lanes > 64 || g.mask_bytes > 8 || g.index_bytes > 512 {
+            if !within(g.site, self.sites.len())
+                || g.lanes > 64
+                || g.mask_bytes > 8
+                || g.index_bytes > 512
+            {
                 return bad("gather", i);
             }
         }
         for (i, l) in self.loops.iter().enumerate() {
             // The chain must end: a loop is enclosed by a later one only.
-            let encloses = l.parent == NONE || (l.parent as usize > i && within(l.parent, self.loops.len()));
-            if !within(l.function, self.functions.len()) || !within_or_none(l.location, self.locations.len()) || !encloses {
+            let encloses =
+                l.parent == NONE || (l.parent as usize > i && within(l.parent, self.loops.len()));
+            if !within(l.function, self.functions.len())
+                || !within_or_none(l.location, self.locations.len())
+                || !encloses
+            {
                 return bad("loop", i);
             }
         }
@@ -753,16 +946,26 @@ impl Sidecar {
             records[r.region as usize] += 1;
         }
         let mut sites = vec![0u32; self.regions.len()];
-        for (i, s) in self.sites.iter().enumerate().filter(|(_, s)| s.region != NONE) {
+        for (i, s) in self
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.region != NONE)
+        {
             let region = &self.regions[s.region as usize];
-            if (i as u64).wrapping_sub(u64::from(region.first_site)) >= u64::from(region.site_count) {
-                return Err(SidecarError::Damaged(format!("site {i} is not among those of its region")));
+            if (i as u64).wrapping_sub(u64::from(region.first_site)) >= u64::from(region.site_count)
+            {
+                return Err(SidecarError::Damaged(format!(
+                    "site {i} is not among those of its region"
+                )));
             }
             sites[s.region as usize] += 1;
         }
         for (i, r) in self.regions.iter().enumerate() {
             if (r.record_count, r.site_count) != (records[i], sites[i]) {
-                return Err(SidecarError::Damaged(format!("region {i} names records or sites of another one")));
+                return Err(SidecarError::Damaged(format!(
+                    "region {i} names records or sites of another one"
+                )));
             }
         }
         Ok(())
@@ -774,18 +977,36 @@ fn split(bytes: &[u8]) -> Result<([u8; 16], Header, &[u8]), SidecarError> {
     if bytes.get(..4) != Some(&SIDECAR_MAGIC[..]) {
         return Err(SidecarError::NotASidecar);
     }
-    let word = |at: usize| bytes.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
+    let word = |at: usize| {
+        bytes
+            .get(at..at + 8)
+            .map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+    };
     let cut = || SidecarError::Damaged("it is cut off inside its header".into());
-    let version = u32::from_le_bytes(bytes.get(4..8).ok_or_else(cut)?.try_into().expect("four bytes"));
+    let version = u32::from_le_bytes(
+        bytes
+            .get(4..8)
+            .ok_or_else(cut)?
+            .try_into()
+            .expect("four bytes"),
+    );
     if version != SIDECAR_VERSION {
         return Err(SidecarError::Version { found: version });
     }
-    let id: [u8; 16] = bytes.get(8..24).ok_or_else(cut)?.try_into().expect("sixteen bytes");
+    let id: [u8; 16] = bytes
+        .get(8..24)
+        .ok_or_else(cut)?
+        .try_into()
+        .expect("sixteen bytes");
     let header_len = word(24).ok_or_else(cut)?;
     let start = size_of::<Prelude>();
-    let end = usize::try_from(header_len).ok().and_then(|l| l.checked_add(start)).filter(|&e| e <= bytes.len()).ok_or_else(cut)?;
-    let header: Header =
-        serde_json::from_slice(&bytes[start..end]).map_err(|e| SidecarError::Damaged(format!("its header is not valid JSON ({e})")))?;
+    let end = usize::try_from(header_len)
+        .ok()
+        .and_then(|l| l.checked_add(start))
+        .filter(|&e| e <= bytes.len())
+        .ok_or_else(cut)?;
+    let header: Header = serde_json::from_slice(&bytes[start..end])
+        .map_err(|e| SidecarError::Damaged(format!("its header is not valid JSON ({e})")))?;
     Ok((id, header, &bytes[end..]))
 }
 
@@ -797,15 +1018,67 @@ mod tests {
     fn small() -> Sidecar {
         Sidecar {
             id: [7; 16],
-            header: Header { flavour: "soft".into(), ..Header::default() },
-            functions: vec![Function { name: 0, left: NONE, start: 0x1000, end: 0x1100, clone_start: 0x9000, clone_end: 0x9200 }],
-            sites: vec![Site { region: 0, location: 1, in_loop: 1, size: 8, ip: 0x1004, kind: 0, class: 2, a: 0, b: NO_RECORD, flags: SiteFlags::RMW, ..Site::default() }],
-            regions: vec![Region { record_count: 1, site_count: 1, ..Region::default() }],
-            records: vec![Record { slots: 1, ..Record::default() }],
-            loops: vec![Loop { parent: 1, location: 1, header: 0x1004, ..Loop::default() }, Loop { parent: NONE, location: NONE, header: 0x1000, ..Loop::default() }],
+            header: Header {
+                flavour: "soft".into(),
+                ..Header::default()
+            },
+            functions: vec![Function {
+                name: 0,
+                left: NONE,
+                start: 0x1000,
+                end: 0x1100,
+                clone_start: 0x9000,
+                clone_end: 0x9200,
+            }],
+            sites: vec![Site {
+                region: 0,
+                location: 1,
+                in_loop: 1,
+                size: 8,
+                ip: 0x1004,
+                kind: 0,
+                class: 2,
+                a: 0,
+                b: NO_RECORD,
+                flags: SiteFlags::RMW,
+                ..Site::default()
+            }],
+            regions: vec![Region {
+                record_count: 1,
+                site_count: 1,
+                ..Region::default()
+            }],
+            records: vec![Record {
+                slots: 1,
+                ..Record::default()
+            }],
+            loops: vec![
+                Loop {
+                    parent: 1,
+                    location: 1,
+                    header: 0x1004,
+                    ..Loop::default()
+                },
+                Loop {
+                    parent: NONE,
+                    location: NONE,
+                    header: 0x1000,
+                    ..Loop::default()
+                },
+            ],
             locations: vec![
-                Location { function: 0, file: 1, line: 3, inlined_into: NONE },
-                Location { function: 0, file: 1, line: 4, inlined_into: 0 },
+                Location {
+                    function: 0,
+                    file: 1,
+                    line: 3,
+                    inlined_into: NONE,
+                },
+                Location {
+                    function: 0,
+                    file: 1,
+                    line: 4,
+                    inlined_into: 0,
+                },
             ],
             strings: vec!["main".into(), "a.c".into()],
             map: vec![1, 2, 3],
@@ -832,12 +1105,19 @@ mod tests {
         let wide = [0, 1, -1, 63, -64, 64, i64::MAX, i64::MIN, i64::MAX, 5];
         let check = |plain: Vec<u8>, encoded: [Vec<u8>; 2], size: usize| {
             for (numbers, is_delta) in encoded.iter().zip([false, true]) {
-                assert_eq!(expand(numbers, wide.len() as u64, size, is_delta).as_ref(), Some(&plain), "{size} {is_delta}");
+                assert_eq!(
+                    expand(numbers, wide.len() as u64, size, is_delta).as_ref(),
+                    Some(&plain),
+                    "{size} {is_delta}"
+                );
                 for rows in [0, wide.len() as u64 - 1, wide.len() as u64 + 1, u64::MAX] {
                     assert_eq!(expand(numbers, rows, size, is_delta), None);
                 }
                 for len in 0..numbers.len() {
-                    assert_eq!(expand(&numbers[..len], wide.len() as u64, size, is_delta), None);
+                    assert_eq!(
+                        expand(&numbers[..len], wide.len() as u64, size, is_delta),
+                        None
+                    );
                 }
             }
         };
@@ -859,25 +1139,95 @@ mod tests {
         check(plain, encoded, 1);
         // Too large for the type, and for any.
         assert_eq!(expand(&[0x80, 0x80, 0x80, 0x80, 0x10], 1, 4, false), None);
-        assert_eq!(expand(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2], 1, 8, false), None);
-        assert_eq!(expand(&[0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0], 1, 8, false), None);
+        assert_eq!(
+            expand(
+                &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2],
+                1,
+                8,
+                false
+            ),
+            None
+        );
+        assert_eq!(
+            expand(
+                &[
+                    0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0
+                ],
+                1,
+                8,
+                false
+            ),
+            None
+        );
     }
 
     #[test]
     fn rows_in_runs_are_those_of_one_table() {
         // Some runs are empty; others are longer than what is encoded at a time, or end with it.
         let lens = [0, 3, CHUNK, 0, 0, CHUNK - 1, 1, 2 * CHUNK + 5, BATCH, 0];
-        let runs: Vec<Vec<Function>> = lens.iter().map(|&len| (0..len as u64).map(|n| Function { start: n * n, end: n, ..Function::default() }).collect()).collect();
-        let place = |run: usize, rows: &mut [Function]| rows.iter_mut().for_each(|row| row.end += run as u64 * 1000);
-        let content = Content { functions: Runs::new(runs.iter().map(|run| &run[..]).collect(), place), ..Content::default() };
+        let runs: Vec<Vec<Function>> = lens
+            .iter()
+            .map(|&len| {
+                (0..len as u64)
+                    .map(|n| Function {
+                        start: n * n,
+                        end: n,
+                        ..Function::default()
+                    })
+                    .collect()
+            })
+            .collect();
+        let place = |run: usize, rows: &mut [Function]| {
+            rows.iter_mut().for_each(|row| row.end += run as u64 * 1000)
+        };
+        let content = Content {
+            functions: Runs::new(runs.iter().map(|run| &run[..]).collect(), place),
+            ..Content::default()
+        };
         assert_eq!(content.functions.chunks(), [0..3, 3..7, 7..8, 8..10]);
         // Others follow, among them none at all.
-        let more = [Function { start: 7, end: 1 << 40, ..Function::default() }; 3];
-        let last = Function { start: 255 * 255, end: 255 + 8000, ..Function::default() };
-        let next = Content { functions: Runs::from(&more[..]).behind(last), ..Content::default() };
-        let columns = Encoded::of(&[content.encode().unwrap(), Content::default().encode().unwrap(), next.encode().unwrap()]).unwrap();
-        let read = Sidecar::from_bytes(&Parts { id: [0; 16], header: &Header::default(), map: &[], columns: &columns }.to_bytes().unwrap()).unwrap();
-        let wanted: Vec<Function> = runs.iter().enumerate().flat_map(|(number, run)| run.iter().map(move |row| Function { end: row.end + number as u64 * 1000, ..*row })).chain(more).collect();
+        let more = [Function {
+            start: 7,
+            end: 1 << 40,
+            ..Function::default()
+        }; 3];
+        let last = Function {
+            start: 255 * 255,
+            end: 255 + 8000,
+            ..Function::default()
+        };
+        let next = Content {
+            functions: Runs::from(&more[..]).behind(last),
+            ..Content::default()
+        };
+        let columns = Encoded::of(&[
+            content.encode().unwrap(),
+            Content::default().encode().unwrap(),
+            next.encode().unwrap(),
+        ])
+        .unwrap();
+        let read = Sidecar::from_bytes(
+            &Parts {
+                id: [0; 16],
+                header: &Header::default(),
+                map: &[],
+                columns: &columns,
+            }
+            .to_bytes()
+            .unwrap(),
+        )
+        .unwrap();
+        let wanted: Vec<Function> = runs
+            .iter()
+            .enumerate()
+            .flat_map(|(number, run)| {
+                run.iter().map(move |row| Function {
+                    end: row.end + number as u64 * 1000,
+                    ..*row
+                })
+            })
+            .chain(more)
+            .collect();
         assert!(read.functions == wanted);
     }
 
@@ -887,7 +1237,12 @@ mod tests {
         let path = folder.path().join("x.mgza");
         let there = || std::fs::read_dir(folder.path()).unwrap().count();
         let (small, columns) = (small(), small().columns().unwrap());
-        let parts = Parts { id: small.id, header: &small.header, map: &[vec![1], vec![], vec![2, 3]], columns: &columns };
+        let parts = Parts {
+            id: small.id,
+            header: &small.header,
+            map: &[vec![1], vec![], vec![2, 3]],
+            columns: &columns,
+        };
         let beside = parts.write_beside(&path).unwrap();
         assert_eq!((there(), path.exists()), (1, false));
         drop(beside);
@@ -901,7 +1256,10 @@ mod tests {
     fn columns_of_the_version_s_first_files_are_read() {
         // Elements as they are, in one frame or not compressed.
         let before = small();
-        let mut header = Header { version: SIDECAR_VERSION, ..before.header.clone() };
+        let mut header = Header {
+            version: SIDECAR_VERSION,
+            ..before.header.clone()
+        };
         let mut body = Vec::new();
         fn old<R: Row>(table: &str, rows: &[R], header: &mut Header, body: &mut Vec<u8>) {
             for (field, (name, kind, _)) in R::FIELDS.iter().enumerate() {
@@ -911,9 +1269,21 @@ mod tests {
                 numbers.truncate(bytes);
                 match R::FIELDS[field].2 {
                     Form::Plain => raw.copy_from_slice(&numbers),
-                    form => raw = expand(&numbers, rows.len() as u64, width(kind).unwrap(), form == Form::Delta).unwrap(),
+                    form => {
+                        raw = expand(
+                            &numbers,
+                            rows.len() as u64,
+                            width(kind).unwrap(),
+                            form == Form::Delta,
+                        )
+                        .unwrap()
+                    }
                 }
-                let stored = if field % 2 == 0 { zstd::bulk::compress(&raw, 1).unwrap() } else { raw.clone() };
+                let stored = if field % 2 == 0 {
+                    zstd::bulk::compress(&raw, 1).unwrap()
+                } else {
+                    raw.clone()
+                };
                 let encoding = if field % 2 == 0 { "zstd" } else { "raw" };
                 header.columns.push(Column {
                     table: table.into(),
@@ -936,9 +1306,21 @@ mod tests {
         old("gathers", &before.gathers, &mut header, &mut body);
         old("loops", &before.loops, &mut header, &mut body);
         old("locations", &before.locations, &mut header, &mut body);
-        for (table, name, kind, bytes) in [("map", "map", "u8", &before.map[..]), ("strings", "text", "utf8", b"main\0a.c\0")] {
+        for (table, name, kind, bytes) in [
+            ("map", "map", "u8", &before.map[..]),
+            ("strings", "text", "utf8", b"main\0a.c\0"),
+        ] {
             let len = bytes.len() as u64;
-            let column = Column { table: table.into(), name: name.into(), kind: kind.into(), encoding: "raw".into(), offset: body.len() as u64, bytes: len, raw_bytes: len, rows: len };
+            let column = Column {
+                table: table.into(),
+                name: name.into(),
+                kind: kind.into(),
+                encoding: "raw".into(),
+                offset: body.len() as u64,
+                bytes: len,
+                raw_bytes: len,
+                rows: len,
+            };
             header.columns.push(column);
             body.extend(bytes);
         }
@@ -948,8 +1330,14 @@ mod tests {
         file.extend(json);
         file.extend(body);
         let after = Sidecar::from_bytes(&file).unwrap();
-        assert_eq!((after.sites, after.functions, after.regions), (before.sites, before.functions, before.regions));
-        assert_eq!((after.records, after.loops, after.locations), (before.records, before.loops, before.locations));
+        assert_eq!(
+            (after.sites, after.functions, after.regions),
+            (before.sites, before.functions, before.regions)
+        );
+        assert_eq!(
+            (after.records, after.loops, after.locations),
+            (before.records, before.loops, before.locations)
+        );
         assert_eq!((after.strings, after.map), (before.strings, before.map));
     }
 
@@ -992,7 +1380,9 @@ mod tests {
     fn files_of_before_there_were_loops_are_read() {
         let bytes = small().to_bytes().unwrap();
         let (_, mut header, body) = split(&bytes).unwrap();
-        header.columns.retain(|c| c.table != "loops" && c.name != "in_loop");
+        header
+            .columns
+            .retain(|c| c.table != "loops" && c.name != "in_loop");
         let mut json = serde_json::to_vec(&header).unwrap();
         let padded = (size_of::<Prelude>() + json.len()).next_multiple_of(8) - size_of::<Prelude>();
         json.resize(padded, b' ');
@@ -1009,14 +1399,35 @@ mod tests {
     fn regions_that_share_records_or_sites_are_refused() {
         // A chain of ranges that overlap by one: each range is short, and each record names the last region that has it.
         let mut chained = small();
-        chained.regions = (0..5).map(|i| Region { first_record: 63 * i, record_count: 64, ..Region::default() }).collect();
-        chained.records = (0..63 * 5 + 1).map(|i: u32| Record { slots: 1, region: (i.saturating_sub(1) / 63).min(4), ..Record::default() }).collect();
+        chained.regions = (0..5)
+            .map(|i| Region {
+                first_record: 63 * i,
+                record_count: 64,
+                ..Region::default()
+            })
+            .collect();
+        chained.records = (0..63 * 5 + 1)
+            .map(|i: u32| Record {
+                slots: 1,
+                region: (i.saturating_sub(1) / 63).min(4),
+                ..Record::default()
+            })
+            .collect();
         chained.sites.clear();
         let error = Sidecar::from_bytes(&chained.to_bytes().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("region 1 names records or sites of another one"), "{error}");
+        assert!(
+            error
+                .to_string()
+                .contains("region 1 names records or sites of another one"),
+            "{error}"
+        );
 
         let mut shared = small();
-        shared.regions.push(Region { first_record: 1, site_count: 1, ..Region::default() });
+        shared.regions.push(Region {
+            first_record: 1,
+            site_count: 1,
+            ..Region::default()
+        });
         let error = Sidecar::from_bytes(&shared.to_bytes().unwrap()).unwrap_err();
         assert!(error.to_string().contains("region 1 names"), "{error}");
 
@@ -1028,16 +1439,34 @@ mod tests {
 
     #[test]
     fn a_part_that_its_record_does_not_have_is_refused() {
-        let with = |part| Sidecar { ptwrites: vec![PtWrite { ip: 0x9004, record: 0, part }], records: vec![Record { slots: 3, ..Record::default() }], ..small() };
+        let with = |part| Sidecar {
+            ptwrites: vec![PtWrite {
+                ip: 0x9004,
+                record: 0,
+                part,
+            }],
+            records: vec![Record {
+                slots: 3,
+                ..Record::default()
+            }],
+            ..small()
+        };
         assert!(Sidecar::from_bytes(&with(4).to_bytes().unwrap()).is_ok());
-        assert!(matches!(Sidecar::from_bytes(&with(5).to_bytes().unwrap()), Err(SidecarError::Damaged(_))));
+        assert!(matches!(
+            Sidecar::from_bytes(&with(5).to_bytes().unwrap()),
+            Err(SidecarError::Damaged(_))
+        ));
     }
 
     #[test]
     fn every_truncation_is_an_error() {
         let bytes = small().to_bytes().unwrap();
         for len in 0..bytes.len() {
-            assert!(Sidecar::from_bytes(&bytes[..len]).is_err(), "{len} of {} bytes were accepted", bytes.len());
+            assert!(
+                Sidecar::from_bytes(&bytes[..len]).is_err(),
+                "{len} of {} bytes were accepted",
+                bytes.len()
+            );
         }
     }
 

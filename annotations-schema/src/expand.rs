@@ -229,7 +229,13 @@ impl<'a> Expander<'a> {
         self.bounds.clear();
         for p in placements {
             if let Some(ids) = self.tables.ids(p.sidecar) {
-                self.bounds.push(Bound { first: ids.first, count: ids.count, records: ids.records, module: p.module, bias: p.bias });
+                self.bounds.push(Bound {
+                    first: ids.first,
+                    count: ids.count,
+                    records: ids.records,
+                    module: p.module,
+                    bias: p.bias,
+                });
             }
         }
         self.current = 0;
@@ -253,8 +259,16 @@ impl<'a> Expander<'a> {
 
     /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a new
     /// sample takes; it is counted up. The last pass of a `full` segment stays open for the next one.
-    pub fn segment(&mut self, header: &SegmentHeader, slots: &[Slot], next_sample: &mut u32, out: &mut RowBatch) {
-        self.whole(out, |expander, staged| expander.stage(header, slots, next_sample, staged));
+    pub fn segment(
+        &mut self,
+        header: &SegmentHeader,
+        slots: &[Slot],
+        next_sample: &mut u32,
+        out: &mut RowBatch,
+    ) {
+        self.whole(out, |expander, staged| {
+            expander.stage(header, slots, next_sample, staged)
+        });
     }
 
     /// Ends the sample: what is open is closed. To be called after a thread's last segment.
@@ -272,13 +286,24 @@ impl<'a> Expander<'a> {
     }
 
     /// As [`Expander::segment`], without the columns that can be had later.
-    pub fn stage(&mut self, header: &SegmentHeader, slots: &[Slot], next_sample: &mut u32, out: &mut Staged) {
-        let continues = self.started && header.kind == SegmentKind::Full && header.first_slot == self.next_slot;
+    pub fn stage(
+        &mut self,
+        header: &SegmentHeader,
+        slots: &[Slot],
+        next_sample: &mut u32,
+        out: &mut Staged,
+    ) {
+        let continues =
+            self.started && header.kind == SegmentKind::Full && header.first_slot == self.next_slot;
         if !continues {
             self.finish_staged(out);
             self.start(header, next_sample);
         }
-        let written = if header.ring_slots == 0 { slots.len() as u64 } else { header.written() };
+        let written = if header.ring_slots == 0 {
+            slots.len() as u64
+        } else {
+            header.written()
+        };
         self.next_slot = header.first_slot.wrapping_add(written);
         self.slots(slots, out);
         self.stretch(Clock::new(header, slots.len()), out);
@@ -324,7 +349,10 @@ impl<'a> Expander<'a> {
         self.counters.samples += 1;
         self.seq = match header.kind {
             SegmentKind::Full => self.seq_floor,
-            SegmentKind::Window => header.first_slot.saturating_mul(1 << 16).max(self.seq_floor),
+            SegmentKind::Window => header
+                .first_slot
+                .saturating_mul(1 << 16)
+                .max(self.seq_floor),
         };
     }
 
@@ -337,7 +365,10 @@ impl<'a> Expander<'a> {
                 return Some((self.current, bound.records + local));
             }
         }
-        let found = self.bounds.iter().position(|b| id.wrapping_sub(b.first) < b.count)?;
+        let found = self
+            .bounds
+            .iter()
+            .position(|b| id.wrapping_sub(b.first) < b.count)?;
         self.current = found;
         let bound = &self.bounds[found];
         Some((found, bound.records + (id - bound.first)))
@@ -388,7 +419,11 @@ impl<'a> Expander<'a> {
                 let n = usize::from(region.records);
                 // The slot behind must be seen, since a marker there could split the pass.
                 let whole = slots.get(i..i + n + 1).is_some_and(|pass| {
-                    pass[n].id < MARK_FIRST && pass[1..n].iter().zip(1..).all(|(s, k)| s.id == slot.id.wrapping_add(k))
+                    pass[n].id < MARK_FIRST
+                        && pass[1..n]
+                            .iter()
+                            .zip(1..)
+                            .all(|(s, k)| s.id == slot.id.wrapping_add(k))
                 });
                 if whole {
                     self.counters.records += n as u64;
@@ -416,12 +451,22 @@ impl<'a> Expander<'a> {
         let tables = self.tables;
         let (mut bound, mut implied) = (None, 0);
         // The slot behind a pass must be seen, since a marker there could split it.
-        while let Some(pass) = slots.get(i..).and_then(|rest| rest.first_chunk::<{ FEW + 1 }>()) {
+        while let Some(pass) = slots
+            .get(i..)
+            .and_then(|rest| rest.first_chunk::<{ FEW + 1 }>())
+        {
             let id = pass[0].id;
-            let Bound { first, records, bias, .. } = match bound {
+            let Bound {
+                first,
+                records,
+                bias,
+                ..
+            } = match bound {
                 Some(bound @ Bound { first, count, .. }) if id.wrapping_sub(first) < count => bound,
                 _ => {
-                    let Some((number, _)) = self.find(id) else { break };
+                    let Some((number, _)) = self.find(id) else {
+                        break;
+                    };
                     out.of_module(self.bounds[number].module);
                     *bound.insert(self.bounds[number])
                 }
@@ -429,10 +474,20 @@ impl<'a> Expander<'a> {
             let head = tables.heads[(records + (id - first)) as usize];
             let (records, rows) = (usize::from(head.records), usize::from(head.rows));
             let follows = |k: usize| records <= k || pass[k].id == id.wrapping_add(k as u32);
-            if records == 0 || !follows(1) || (records > 2 && !(follows(2) && follows(3))) || pass[records % (FEW + 1)].id >= MARK_FIRST {
+            if records == 0
+                || !follows(1)
+                || (records > 2 && !(follows(2) && follows(3)))
+                || pass[records % (FEW + 1)].id >= MARK_FIRST
+            {
                 break;
             }
-            let Some(plain) = tables.plain.get(head.row as usize..).and_then(|rest| rest.first_chunk::<FEW>()) else { break };
+            let Some(plain) = tables
+                .plain
+                .get(head.row as usize..)
+                .and_then(|rest| rest.first_chunk::<FEW>())
+            else {
+                break;
+            };
             out.few(pass, plain, head.row, rows, bias, i as u32);
             implied += u64::from(head.implied);
             i += records;
@@ -445,7 +500,14 @@ impl<'a> Expander<'a> {
 
     /// The rows of a whole pass over a region of plain sites and one-slot records.
     #[inline]
-    fn short(&mut self, pass: &[Slot], bound: usize, region: &tables::Region, at: usize, out: &mut Staged) {
+    fn short(
+        &mut self,
+        pass: &[Slot],
+        bound: usize,
+        region: &tables::Region,
+        at: usize,
+        out: &mut Staged,
+    ) {
         let Bound { bias, module, .. } = self.bounds[bound];
         let first = out.len();
         out.of_module(module);
@@ -466,21 +528,26 @@ impl<'a> Expander<'a> {
         match slot.id {
             MARK_REPEAT => self.repeated = true,
             MARK_SIGNAL_ENTER => {
-                let pass = self.open.take().and_then(|mut pass| match pass.interrupted_at(self.tables, slot) {
-                    Some(limit) => {
-                        self.emit(&mut pass, limit, at, out);
-                        Some(pass)
-                    }
-                    None => {
-                        self.close(pass, at, out);
-                        None
+                let pass = self.open.take().and_then(|mut pass| {
+                    match pass.interrupted_at(self.tables, slot) {
+                        Some(limit) => {
+                            self.emit(&mut pass, limit, at, out);
+                            Some(pass)
+                        }
+                        None => {
+                            self.close(pass, at, out);
+                            None
+                        }
                     }
                 });
                 if self.suspended.len() == MAX_SUSPENDED {
                     let oldest = self.suspended.remove(0);
                     self.abandon(oldest.pass);
                 }
-                self.suspended.push(Suspended { at: slot.payload, pass });
+                self.suspended.push(Suspended {
+                    at: slot.payload,
+                    pass,
+                });
             }
             MARK_SIGNAL_RETURN => {
                 if let Some(pass) = self.open.take() {
@@ -559,7 +626,9 @@ impl<'a> Expander<'a> {
     fn first_head(&mut self, slots: &[Slot]) -> usize {
         let most = slots.len().min(crate::abi::MAX_REGION_SLOTS);
         let sensible = (0..most).find(|&k| self.makes_sense(&slots[k..]));
-        sensible.or_else(|| (0..most).find(|&k| self.find(slots[k].id).is_some())).unwrap_or(most)
+        sensible
+            .or_else(|| (0..most).find(|&k| self.find(slots[k].id).is_some()))
+            .unwrap_or(most)
     }
 
     fn makes_sense(&mut self, slots: &[Slot]) -> bool {
@@ -572,12 +641,16 @@ impl<'a> Expander<'a> {
                 at += 1;
                 continue;
             }
-            let Some((bound, record)) = self.find(slot.id) else { return false };
+            let Some((bound, record)) = self.find(slot.id) else {
+                return false;
+            };
             let bias = self.bounds[bound].bias;
             let info = self.tables.records[record as usize];
             let follows = match before {
                 None => true,
-                Some((region, index)) => info.index == 0 || (info.region == region && info.index == index + 1),
+                Some((region, index)) => {
+                    info.index == 0 || (info.region == region && info.index == index + 1)
+                }
             };
             if !follows {
                 return false;
@@ -586,7 +659,9 @@ impl<'a> Expander<'a> {
             at += 1;
             for _ in 1..info.slots {
                 let Some(raw) = slots.get(at) else { break };
-                if matches!(raw.id, MARK_SIGNAL_ENTER | MARK_CUT) && raw.payload == info.point.ip.wrapping_add(bias) {
+                if matches!(raw.id, MARK_SIGNAL_ENTER | MARK_CUT)
+                    && raw.payload == info.point.ip.wrapping_add(bias)
+                {
                     return true;
                 }
                 at += 1;

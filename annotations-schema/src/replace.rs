@@ -29,13 +29,22 @@ mod tests {
         for content in ["one", "two"] {
             write(at("new"), content).unwrap();
             replace(&at("new"), &at("out")).unwrap();
-            assert_eq!((read_to_string(at("out")).unwrap(), at("new").exists()), (content.into(), false));
+            assert_eq!(
+                (read_to_string(at("out")).unwrap(), at("new").exists()),
+                (content.into(), false)
+            );
         }
         // A link is replaced, not what it leads to.
         std::os::unix::fs::symlink("out", at("link")).unwrap();
         write(at("new"), "three").unwrap();
         replace(&at("new"), &at("link")).unwrap();
-        assert_eq!((read_to_string(at("link")).unwrap(), read_to_string(at("out")).unwrap()), ("three".into(), "two".into()));
+        assert_eq!(
+            (
+                read_to_string(at("link")).unwrap(),
+                read_to_string(at("out")).unwrap()
+            ),
+            ("three".into(), "two".into())
+        );
         create_dir(at("folder")).unwrap();
         write(at("new"), "four").unwrap();
         assert!(replace(&at("new"), &at("folder")).is_err());

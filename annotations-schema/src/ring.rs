@@ -20,10 +20,18 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
     let mut count = 0;
     let (pieces, rest) = ring.as_chunks::<TOGETHER>();
     for piece in pieces {
-        let marked = piece.iter().fold(false, |any, slot| any | (slot.id >= MARK_FIRST));
+        let marked = piece
+            .iter()
+            .fold(false, |any, slot| any | (slot.id >= MARK_FIRST));
         for slot in piece {
             // SAFETY: there is room for two records of each slot, and `count` is at most twice the slots before this one.
-            count += unsafe { if marked { records(slot, room.add(count)) } else { records_unmarked(slot, room.add(count)) } };
+            count += unsafe {
+                if marked {
+                    records(slot, room.add(count))
+                } else {
+                    records_unmarked(slot, room.add(count))
+                }
+            };
         }
     }
     for slot in rest {
@@ -44,7 +52,11 @@ unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
     // SAFETY: asked for.
     unsafe {
         if slot.id >= MARK_FIRST {
-            to.write(Slot { payload: slot.payload, id: slot.id, aux: slot.aux });
+            to.write(Slot {
+                payload: slot.payload,
+                id: slot.id,
+                aux: slot.aux,
+            });
             1
         } else {
             records_unmarked(slot, to)
@@ -82,7 +94,11 @@ unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
 }
 
 // As `write` has them.
-const _: () = assert!(size_of::<Slot>() == 16 && std::mem::offset_of!(Slot, id) == 8 && cfg!(target_endian = "little"));
+const _: () = assert!(
+    size_of::<Slot>() == 16
+        && std::mem::offset_of!(Slot, id) == 8
+        && cfg!(target_endian = "little")
+);
 
 #[cfg(test)]
 mod tests {
@@ -101,7 +117,11 @@ mod tests {
         }
         bytes[SLOT_ID..].copy_from_slice(&id.to_le_bytes());
         let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-        *slot = RingSlot { payload: u64::from(word(0)) | u64::from(word(4)) << 32, aux: word(8), id: word(12) };
+        *slot = RingSlot {
+            payload: u64::from(word(0)) | u64::from(word(4)) << 32,
+            aux: word(8),
+            id: word(12),
+        };
     }
 
     proptest! {

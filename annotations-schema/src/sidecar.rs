@@ -95,7 +95,13 @@ pub mod reason {
     /// The direction flag may be set.
     pub const DIRECTION: u8 = 4;
     /// Names for reports, by number.
-    pub const NAMES: [&str; 5] = ["", "no free register", "unsupported instruction", "segment base unknown", "direction flag may be set"];
+    pub const NAMES: [&str; 5] = [
+        "",
+        "no free register",
+        "unsupported instruction",
+        "segment base unknown",
+        "direction flag may be set",
+    ];
 }
 
 /// Register number in operand literals: none.
@@ -377,7 +383,10 @@ pub enum SidecarError {
     #[error("not an mgz sidecar (it does not begin with MGZA)")]
     NotASidecar,
     /// Written by another version.
-    #[error("sidecar format version {found} is not supported (this mgz reads version {}); instrument the program again with this mgz", abi::SIDECAR_VERSION)]
+    #[error(
+        "sidecar format version {found} is not supported (this mgz reads version {}); instrument the program again with this mgz",
+        abi::SIDECAR_VERSION
+    )]
     Version {
         /// Version in the file.
         found: u32,

@@ -65,8 +65,8 @@
 //! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
 
 use crate::abi::Slot;
-pub use read::{Segment, SpillFile, SpillReader};
 use read::u32_at;
+pub use read::{Segment, SpillFile, SpillReader};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -180,12 +180,18 @@ impl Pace {
     const MOST: u32 = (1 << 29) - 1;
 
     fn word(self) -> u64 {
-        u64::from(self.records) | u64::from(self.ns.min(Self::MOST)) << 32 | u64::from(self.kind & 7) << 61
+        u64::from(self.records)
+            | u64::from(self.ns.min(Self::MOST)) << 32
+            | u64::from(self.kind & 7) << 61
     }
 
     /// As it stands in a segment's header.
     pub fn from_word(word: u64) -> Pace {
-        Pace { kind: (word >> 61) as u8, records: word as u32, ns: (word >> 32) as u32 & Self::MOST }
+        Pace {
+            kind: (word >> 61) as u8,
+            records: word as u32,
+            ns: (word >> 32) as u32 & Self::MOST,
+        }
     }
 }
 
@@ -232,7 +238,11 @@ pub struct SegmentHeader {
 impl SegmentHeader {
     /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of records are in these.
     pub fn written(&self) -> u64 {
-        u64::from(if self.ring_slots == 0 { self.slots } else { self.ring_slots })
+        u64::from(if self.ring_slots == 0 {
+            self.slots
+        } else {
+            self.ring_slots
+        })
     }
 }
 
@@ -246,7 +256,9 @@ pub enum SpillError {
     #[error("not an mgz spill file (it does not begin with MGZSPILL)")]
     NotASpill,
     /// Written by another version.
-    #[error("spill format version {found} is not supported (this mgz reads versions {OLDEST} to {SPILL_VERSION})")]
+    #[error(
+        "spill format version {found} is not supported (this mgz reads versions {OLDEST} to {SPILL_VERSION})"
+    )]
     Version {
         /// Version in the file.
         found: u32,
@@ -281,7 +293,10 @@ impl Check {
         let mut chunks = bytes.chunks_exact(32);
         for chunk in &mut chunks {
             for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
-                *lane = Self::step(*lane, u64::from_le_bytes(word.try_into().expect("eight bytes")));
+                *lane = Self::step(
+                    *lane,
+                    u64::from_le_bytes(word.try_into().expect("eight bytes")),
+                );
             }
         }
         for (lane, word) in lanes.iter_mut().zip(chunks.remainder().chunks(8)) {
@@ -313,7 +328,10 @@ struct Predictor {
 
 impl Default for Predictor {
     fn default() -> Self {
-        Predictor { entries: vec![Entry::default()], next: vec![0] }
+        Predictor {
+            entries: vec![Entry::default()],
+            next: vec![0],
+        }
     }
 }
 
@@ -347,7 +365,12 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         let path = entry?.path();
         let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
         let mut numbers = name.split('-').map(|part| part.parse::<u32>().ok());
-        let (Some(Some(process)), Some(Some(thread)), Some(Some(n)), None) = (numbers.next(), numbers.next(), numbers.next(), numbers.next()) else {
+        let (Some(Some(process)), Some(Some(thread)), Some(Some(n)), None) = (
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+        ) else {
             continue;
         };
         if path.extension().is_some_and(|e| e == SPILL_EXTENSION) {
@@ -355,13 +378,18 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         }
     }
     files.sort();
-    Ok(files.into_iter().map(|(key, _, path)| (key, path)).collect())
+    Ok(files
+        .into_iter()
+        .map(|(key, _, path)| (key, path))
+        .collect())
 }
 
 /// The version of a spill file, without a look at its segments; `None` if it is none, or cut off before that.
 pub fn version(path: &Path) -> std::io::Result<Option<u32>> {
     let mut header = Vec::with_capacity(FILE_HEADER);
-    File::open(path)?.take(FILE_HEADER as u64).read_to_end(&mut header)?;
+    File::open(path)?
+        .take(FILE_HEADER as u64)
+        .read_to_end(&mut header)?;
     Ok((header.starts_with(FILE_MAGIC) && header.len() >= 12).then(|| u32_at(&header, 8)))
 }
 

@@ -9,8 +9,9 @@
 
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
-    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, ROW_SKIPPED, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET,
-    StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
+    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, StaticImage,
+    VERSION, chunk_offset, slot_offset, stride,
 };
 use crate::static_image::flatten;
 use crate::trigger::Trigger;
@@ -60,12 +61,24 @@ pub struct Settings {
 impl Settings {
     /// Nothing is recorded; the layout is that of `full`.
     pub fn off() -> Settings {
-        Settings { mode: MODE_OFF, ..Settings::full() }
+        Settings {
+            mode: MODE_OFF,
+            ..Settings::full()
+        }
     }
 
     /// Every record is kept.
     pub fn full() -> Settings {
-        Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: FULL_CHUNK, ring_bytes: 0, places: CHUNKS, trigger: None, signal: 0 }
+        Settings {
+            mode: MODE_FULL,
+            period: 0,
+            window: 0,
+            chunk_bytes: FULL_CHUNK,
+            ring_bytes: 0,
+            places: CHUNKS,
+            trigger: None,
+            signal: 0,
+        }
     }
 
     /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
@@ -93,7 +106,16 @@ impl Settings {
         }
         let chunk_bytes = (window * SLOT).next_multiple_of(PAGE as u64);
         let places = (BURST_QUEUE / chunk_bytes).clamp(CHUNKS as u64, QUEUE as u64) as usize;
-        Some(Settings { mode: MODE_BURST, period: 0, window, chunk_bytes, ring_bytes: 0, places, trigger: Some(trigger), signal })
+        Some(Settings {
+            mode: MODE_BURST,
+            period: 0,
+            window,
+            chunk_bytes,
+            ring_bytes: 0,
+            places,
+            trigger: Some(trigger),
+            signal,
+        })
     }
 
     /// Whether windows are kept, and not everything.
@@ -156,20 +178,43 @@ impl Arena {
         let image_at = slot_offset(MAX_THREADS, settings.stride());
         let length = image_at + flat.bytes.len() as u64;
         let too_large = || io::Error::new(io::ErrorKind::InvalidInput, "the rings are too large");
-        let (size, length) = (i64::try_from(length).map_err(|_| too_large())?, usize::try_from(length).map_err(|_| too_large())?);
+        let (size, length) = (
+            i64::try_from(length).map_err(|_| too_large())?,
+            usize::try_from(length).map_err(|_| too_large())?,
+        );
         // SAFETY: an integer call on our own descriptor.
         if unsafe { libc::ftruncate(fd.as_raw_fd(), size) } != 0 {
             return Err(io::Error::last_os_error());
         }
-        seal(&fd, libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        seal(
+            &fd,
+            libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL,
+        )?;
+        let (access, flags) = (
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_NORESERVE,
+        );
         // SAFETY: a new mapping of a file of this length.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), length, access, flags, fd.as_raw_fd(), 0) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                length,
+                access,
+                flags,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
-        let arena = Arena { fd, base, length, settings };
+        let arena = Arena {
+            fd,
+            base,
+            length,
+            settings,
+        };
         let header = arena.header();
         // SAFETY: the header lies in the fresh mapping, which nobody else knows of yet.
         unsafe {
@@ -198,7 +243,11 @@ impl Arena {
                 text_start: flat.text.start,
                 text_end: flat.text.end,
             };
-            std::ptr::copy_nonoverlapping(flat.bytes.as_ptr(), base.as_ptr().add(image_at as usize), flat.bytes.len());
+            std::ptr::copy_nonoverlapping(
+                flat.bytes.as_ptr(),
+                base.as_ptr().add(image_at as usize),
+                flat.bytes.len(),
+            );
             (*header).magic = MAGIC;
         }
         Ok(arena)
@@ -256,21 +305,28 @@ impl Arena {
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
         // SAFETY: an array of atomics in the mapping; the index is checked.
-        unsafe { &(*self.header()).counters }.get(number).map_or(0, |c| c.load(Ordering::Relaxed))
+        unsafe { &(*self.header()).counters }
+            .get(number)
+            .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
     /// Where the last triggers came that met code without a clone.
     pub fn elsewhere(&self) -> Vec<u64> {
         // SAFETY: an array of atomics in the mapping.
         let list = unsafe { &(*self.header()).elsewhere };
-        list.iter().map(|a| a.load(Ordering::Relaxed)).filter(|&a| a != 0).collect()
+        list.iter()
+            .map(|a| a.load(Ordering::Relaxed))
+            .filter(|&a| a != 0)
+            .collect()
     }
 
     /// Number of thread slots that were ever tried, from the first on.
     pub fn slots_tried(&self) -> usize {
         // SAFETY: an atomic in the mapping.
         let tried = unsafe { &(*self.header()).next_slot }.load(Ordering::Relaxed);
-        usize::try_from(tried).unwrap_or(MAX_THREADS).min(MAX_THREADS)
+        usize::try_from(tried)
+            .unwrap_or(MAX_THREADS)
+            .min(MAX_THREADS)
     }
 
     fn doorbell_word(&self) -> &AtomicU32 {
@@ -328,7 +384,9 @@ impl Arena {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
         // SAFETY: the row lies in the mapping, and only this atomic is referred to.
         let ready = unsafe { &(*self.header()).modules[place].ready };
-        let _ = ready.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| (now as usize != turn).then_some(turn as u32 | ROW_SKIPPED));
+        let _ = ready.fetch_update(Ordering::AcqRel, Ordering::Acquire, |now| {
+            (now as usize != turn).then_some(turn as u32 | ROW_SKIPPED)
+        });
         self.module(index)
     }
 
@@ -345,7 +403,9 @@ impl Arena {
     pub fn slot(&self, index: usize) -> ThreadSlot<'_> {
         assert!(index < MAX_THREADS, "thread slot {index}");
         let offset = slot_offset(index, self.settings.stride()) as usize;
-        debug_assert!(offset >= HEADER_BYTES && offset + self.settings.stride() as usize <= self.length);
+        debug_assert!(
+            offset >= HEADER_BYTES && offset + self.settings.stride() as usize <= self.length
+        );
         // SAFETY: the file has MAX_THREADS slots of this stride behind the header.
         let start = unsafe { self.base.as_ptr().add(offset) };
         ThreadSlot { arena: self, start }
@@ -411,7 +471,9 @@ impl<'a> ThreadSlot<'a> {
 
     /// Changes the state if it is `from`; tells whether it was.
     pub fn change_state(self, from: u32, to: u32) -> bool {
-        self.state_word().compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.state_word()
+            .compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Number of chunks published.
@@ -458,16 +520,34 @@ impl<'a> ThreadSlot<'a> {
     /// What the owner says of the chunk with this number.
     pub fn chunk(self, number: u64) -> ChunkInfo {
         // SAFETY: a volatile read of plain integers in the mapping; the entry is kept in range.
-        unsafe { (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile() }
+        unsafe {
+            (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile()
+        }
     }
 
     /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and gives nothing, if there are no such slots.
     #[must_use]
-    pub fn read_chunk(self, place: usize, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
-        let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
-        let fits = place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
+    pub fn read_chunk(
+        self,
+        place: usize,
+        offset: u64,
+        slots: u64,
+        to: &mut impl FnMut(&[Slot]),
+    ) -> bool {
+        let Settings {
+            chunk_bytes,
+            ring_bytes,
+            places,
+            ..
+        } = self.arena.settings;
+        let fits =
+            place < places && slots <= chunk_bytes / SLOT && offset <= chunk_bytes - slots * SLOT;
         if fits {
-            self.read(chunk_offset(place, ring_bytes, chunk_bytes) + offset, slots, to);
+            self.read(
+                chunk_offset(place, ring_bytes, chunk_bytes) + offset,
+                slots,
+                to,
+            );
         }
         fits
     }
@@ -485,19 +565,39 @@ impl<'a> ThreadSlot<'a> {
     /// written are.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
         // SAFETY: as above.
-        let last = self.marks(place, offset).filter(|id| unsafe { id.read_volatile() } != 0).last();
+        let last = self
+            .marks(place, offset)
+            .filter(|id| unsafe { id.read_volatile() } != 0)
+            .last();
         last.map_or(0, |id| {
-            let start = chunk_offset(place, self.arena.settings.ring_bytes, self.arena.settings.chunk_bytes) + offset;
+            let start = chunk_offset(
+                place,
+                self.arena.settings.ring_bytes,
+                self.arena.settings.chunk_bytes,
+            ) + offset;
             (id as u64 - self.start as u64 - start) / SLOT + 1
         })
     }
 
     /// The ids of the slots that begin a line of the cache, in a chunk from an offset on.
     fn marks(self, place: usize, offset: u64) -> impl Iterator<Item = *mut u32> {
-        let Settings { chunk_bytes, ring_bytes, places, .. } = self.arena.settings;
-        let part = if place < places { offset.next_multiple_of(LINE)..chunk_bytes } else { 0..0 };
+        let Settings {
+            chunk_bytes,
+            ring_bytes,
+            places,
+            ..
+        } = self.arena.settings;
+        let part = if place < places {
+            offset.next_multiple_of(LINE)..chunk_bytes
+        } else {
+            0..0
+        };
         let start = chunk_offset(place.min(places - 1), ring_bytes, chunk_bytes);
-        part.step_by(LINE as usize).map(move |at| self.start.wrapping_add((start + at) as usize + SLOT_ID).cast())
+        part.step_by(LINE as usize).map(move |at| {
+            self.start
+                .wrapping_add((start + at) as usize + SLOT_ID)
+                .cast()
+        })
     }
 
     /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
@@ -519,7 +619,10 @@ impl<'a> ThreadSlot<'a> {
     fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
         /// Slots that are copied at a time, to where nobody else writes: they and their records stay in the nearest cache.
         const PIECE: usize = 256;
-        assert!(offset + slots * SLOT <= self.arena.settings.stride(), "copy out of a thread slot");
+        assert!(
+            offset + slots * SLOT <= self.arena.settings.stride(),
+            "copy out of a thread slot"
+        );
         let mut from = self.start.wrapping_add(offset as usize);
         let mut piece = [RingSlot::default(); PIECE];
         let mut records = Vec::new();
@@ -528,7 +631,13 @@ impl<'a> ThreadSlot<'a> {
             let count = left.min(PIECE);
             // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are copied, so alignment does not matter; another process may
             // change them meanwhile, and any bytes are a valid RingSlot.
-            unsafe { std::ptr::copy_nonoverlapping(from, piece.as_mut_ptr().cast::<u8>(), count * size_of::<RingSlot>()) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(
+                    from,
+                    piece.as_mut_ptr().cast::<u8>(),
+                    count * size_of::<RingSlot>(),
+                )
+            };
             records.clear();
             unpack(&piece[..count], &mut records);
             to(&records);
@@ -564,14 +673,37 @@ impl<'a> ThreadSlot<'a> {
 
 /// Waits while `word` is `value`. Not private: the word is shared between processes.
 fn futex_wait(word: &AtomicU32, value: u32, patience: Duration) {
-    let time = libc::timespec { tv_sec: patience.as_secs() as libc::time_t, tv_nsec: patience.subsec_nanos().into() };
+    let time = libc::timespec {
+        tv_sec: patience.as_secs() as libc::time_t,
+        tv_nsec: patience.subsec_nanos().into(),
+    };
     // SAFETY: the word and the timeout live across the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, &raw const time, 0, 0) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAIT,
+            value,
+            &raw const time,
+            0,
+            0,
+        )
+    };
 }
 
 fn futex_wake(word: &AtomicU32) {
     // SAFETY: the word lives across the call.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, libc::c_int::MAX, 0, 0, 0) };
+    unsafe {
+        libc::syscall(
+            libc::SYS_futex,
+            word.as_ptr(),
+            libc::FUTEX_WAKE,
+            libc::c_int::MAX,
+            0,
+            0,
+            0,
+        )
+    };
 }
 
 #[cfg(test)]
@@ -595,19 +727,30 @@ mod tests {
     #[test]
     fn copies_outside_a_chunk_or_ring_are_refused() {
         let arena = Arena::new(Settings::ring(1000, 300).unwrap()).unwrap();
-        let Settings { chunk_bytes, ring_bytes, .. } = *arena.settings();
+        let Settings {
+            chunk_bytes,
+            ring_bytes,
+            ..
+        } = *arena.settings();
         let slot = arena.slot(MAX_THREADS - 1);
         let chunk = |place, offset, slots| {
             let mut out = Vec::new();
-            slot.read_chunk(place, offset, slots, &mut |records| out.extend_from_slice(records)).then_some(out.len() as u64)
+            slot.read_chunk(place, offset, slots, &mut |records| {
+                out.extend_from_slice(records)
+            })
+            .then_some(out.len() as u64)
         };
-        assert_eq!(chunk(CHUNKS - 1, 0, chunk_bytes / SLOT), Some(chunk_bytes / SLOT));
+        assert_eq!(
+            chunk(CHUNKS - 1, 0, chunk_bytes / SLOT),
+            Some(chunk_bytes / SLOT)
+        );
         assert_eq!(chunk(0, 1, chunk_bytes / SLOT), None);
         assert_eq!(chunk(0, u64::MAX, 1), None);
         assert_eq!(chunk(0, 0, u64::MAX), None);
         let ring = |end, slots| {
             let mut out = Vec::new();
-            slot.read_ring(end, slots, &mut |records| out.extend_from_slice(records)).then_some(out.len() as u64)
+            slot.read_ring(end, slots, &mut |records| out.extend_from_slice(records))
+                .then_some(out.len() as u64)
         };
         assert_eq!(ring(u64::MAX, 1), None);
         assert_eq!(ring(ring_bytes * 2, ring_bytes / SLOT + 1), None);
@@ -625,10 +768,17 @@ mod tests {
         assert!(arena.module(3).is_some() && arena.module(MAX_MODULES + 3).is_none());
         assert!(arena.skip_module(MAX_MODULES + 3).is_none());
         // Its process, if it is only slow, finds that the row is not what it was.
-        assert!(ready(3).compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed).is_err());
+        assert!(
+            ready(3)
+                .compare_exchange(1, 2, Ordering::Release, Ordering::Relaxed)
+                .is_err()
+        );
         assert!(arena.module(MAX_MODULES + 3).is_none());
         ready(3).store(3, Ordering::Release);
-        assert!(arena.module(2 * MAX_MODULES + 3).is_some() && arena.skip_module(2 * MAX_MODULES + 3).is_some());
+        assert!(
+            arena.module(2 * MAX_MODULES + 3).is_some()
+                && arena.skip_module(2 * MAX_MODULES + 3).is_some()
+        );
     }
 
     #[test]
@@ -639,9 +789,16 @@ mod tests {
         let write = |line: usize| unsafe { slot.marks(1, 0).nth(line).unwrap().write_volatile(7) };
         assert_eq!(slot.written_from(1, 0), 0);
         (0..100).for_each(write);
-        assert_eq!((slot.written_from(1, 0), slot.written_from(1, 17 * SLOT)), (397, 380));
+        assert_eq!(
+            (slot.written_from(1, 0), slot.written_from(1, 17 * SLOT)),
+            (397, 380)
+        );
         slot.clear(1, 2 * LINE);
-        assert_eq!((slot.written_from(1, 0), slot.written_from(1, 2 * LINE)), (5, 0), "whatever was said of it, nothing behind is left");
+        assert_eq!(
+            (slot.written_from(1, 0), slot.written_from(1, 2 * LINE)),
+            (5, 0),
+            "whatever was said of it, nothing behind is left"
+        );
         write(4);
         assert_eq!(slot.written_from(1, 2 * LINE), 9);
         assert_eq!(slot.written_from(CHUNKS, 0), 0, "there is no such place");
@@ -650,7 +807,10 @@ mod tests {
     #[test]
     fn the_file_cannot_be_shrunk_under_the_recorder() {
         let arena = Arena::new(Settings::full()).unwrap();
-        let file = std::fs::OpenOptions::new().write(true).open(arena.path()).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open(arena.path())
+            .unwrap();
         assert!(file.set_len(0).is_err());
     }
 
@@ -660,7 +820,10 @@ mod tests {
         assert_eq!(arena.module(0), None);
         producer::tell_module(&arena, 0, b"/bin/app.inst", 0x5555_0000_0000);
         let row = arena.module(0).unwrap();
-        assert_eq!((row.path.as_slice(), row.bias, row.pid), (&b"/bin/app.inst"[..], 0x5555_0000_0000, 7));
+        assert_eq!(
+            (row.path.as_slice(), row.bias, row.pid),
+            (&b"/bin/app.inst"[..], 0x5555_0000_0000, 7)
+        );
         assert_eq!(arena.module(MAX_MODULES), None);
     }
 }

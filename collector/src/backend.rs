@@ -28,32 +28,59 @@ pub struct Choice {
 
 /// What Intel PT lacks here, with the remedies; empty if it can record.
 pub fn pt_obstacles(report: &ProbeReport) -> String {
-    let list: Vec<String> = report.pt_missing.iter().filter(|m| m.required).map(|m| format!("{} ({})", m.what, m.remedy)).collect();
+    let list: Vec<String> = report
+        .pt_missing
+        .iter()
+        .filter(|m| m.required)
+        .map(|m| format!("{} ({})", m.what, m.remedy))
+        .collect();
     list.join("; ")
 }
 
 /// Whether all modules can be recorded in `burst`.
 pub fn serves_burst(modules: &[Instrumented]) -> bool {
-    !modules.is_empty() && modules.iter().all(|m| m.note.features & FEATURE_TRANSLATED != 0)
+    !modules.is_empty()
+        && modules
+            .iter()
+            .all(|m| m.note.features & FEATURE_TRANSLATED != 0)
 }
 
 /// Chooses. The machine is only looked at if Intel PT comes into question.
-pub fn choose(asked: Backend, modules: &[Instrumented], probe: impl FnOnce() -> ProbeReport) -> Result<Choice, Refusal> {
+pub fn choose(
+    asked: Backend,
+    modules: &[Instrumented],
+    probe: impl FnOnce() -> ProbeReport,
+) -> Result<Choice, Refusal> {
     let no = |text: String| Err(Refusal::CannotRecord(text));
-    let with_pt: Vec<_> = modules.iter().filter(|m| m.note.flavour == FLAVOUR_PT).collect();
-    let Some(first) = with_pt.first().or(modules.first().as_ref()).map(|m| m.path.display().to_string()) else {
+    let with_pt: Vec<_> = modules
+        .iter()
+        .filter(|m| m.note.flavour == FLAVOUR_PT)
+        .collect();
+    let Some(first) = with_pt
+        .first()
+        .or(modules.first().as_ref())
+        .map(|m| m.path.display().to_string())
+    else {
         return no("nothing is instrumented".into());
     };
     if with_pt.is_empty() {
         return match asked {
-            Backend::Auto | Backend::Soft => Ok(Choice { backend: Chosen::Soft, why: "the program is instrumented for it".into() }),
+            Backend::Auto | Backend::Soft => Ok(Choice {
+                backend: Chosen::Soft,
+                why: "the program is instrumented for it".into(),
+            }),
             Backend::Pt => {
                 let obstacles = pt_obstacles(&probe());
-                let text = format!("--backend pt: {first} is instrumented for the software backend");
+                let text =
+                    format!("--backend pt: {first} is instrumented for the software backend");
                 if obstacles.is_empty() {
-                    no(format!("{text}; run `mgz-instrument --backend pt` on the original, or record with --backend soft"))
+                    no(format!(
+                        "{text}; run `mgz-instrument --backend pt` on the original, or record with --backend soft"
+                    ))
                 } else {
-                    no(format!("{text}, and this machine cannot record with Intel PT: {obstacles}; record with --backend soft"))
+                    no(format!(
+                        "{text}, and this machine cannot record with Intel PT: {obstacles}; record with --backend soft"
+                    ))
                 }
             }
         };
@@ -65,13 +92,20 @@ pub fn choose(asked: Backend, modules: &[Instrumented], probe: impl FnOnce() -> 
         ));
     }
     if asked == Backend::Soft {
-        return no(format!("--backend soft: {first} is instrumented for Intel PT; run `mgz-instrument --backend soft` on the original"));
+        return no(format!(
+            "--backend soft: {first} is instrumented for Intel PT; run `mgz-instrument --backend soft` on the original"
+        ));
     }
     let obstacles = pt_obstacles(&probe());
     if !obstacles.is_empty() {
-        return no(format!("{first} is instrumented for Intel PT, which this machine cannot record: {obstacles}; or run `mgz-instrument --backend soft` on the original"));
+        return no(format!(
+            "{first} is instrumented for Intel PT, which this machine cannot record: {obstacles}; or run `mgz-instrument --backend soft` on the original"
+        ));
     }
-    Ok(Choice { backend: Chosen::Pt, why: "the program is instrumented for it, and this machine can record it".into() })
+    Ok(Choice {
+        backend: Chosen::Pt,
+        why: "the program is instrumented for it, and this machine can record it".into(),
+    })
 }
 
 #[cfg(test)]
@@ -81,7 +115,14 @@ mod tests {
     use mgz_annotations_schema::abi::{FLAVOUR_SOFT, ModuleNote};
 
     fn module(path: &str, flavour: u32) -> Instrumented {
-        Instrumented { path: path.into(), note: ModuleNote { flavour, ..ModuleNote::default() }, sidecar: "x".into() }
+        Instrumented {
+            path: path.into(),
+            note: ModuleNote {
+                flavour,
+                ..ModuleNote::default()
+            },
+            sidecar: "x".into(),
+        }
     }
 
     fn able() -> ProbeReport {
@@ -89,8 +130,18 @@ mod tests {
     }
 
     fn unable() -> ProbeReport {
-        let missing = |required, what: &str| Missing { required, what: what.into(), remedy: "buy one".into() };
-        ProbeReport { pt_missing: vec![missing(true, "CPUID shows no Intel PT"), missing(false, "little memory")], ..ProbeReport::default() }
+        let missing = |required, what: &str| Missing {
+            required,
+            what: what.into(),
+            remedy: "buy one".into(),
+        };
+        ProbeReport {
+            pt_missing: vec![
+                missing(true, "CPUID shows no Intel PT"),
+                missing(false, "little memory"),
+            ],
+            ..ProbeReport::default()
+        }
     }
 
     fn refused(asked: Backend, modules: &[Instrumented], probe: fn() -> ProbeReport) -> String {
@@ -102,9 +153,16 @@ mod tests {
     #[test]
     fn the_flavour_decides() {
         let (soft, pt) = ([module("s", FLAVOUR_SOFT)], [module("p", FLAVOUR_PT)]);
-        let backend = |asked, modules: &[Instrumented]| choose(asked, modules, able).unwrap().backend;
-        assert_eq!((backend(Backend::Auto, &soft), backend(Backend::Soft, &soft)), (Chosen::Soft, Chosen::Soft));
-        assert_eq!((backend(Backend::Auto, &pt), backend(Backend::Pt, &pt)), (Chosen::Pt, Chosen::Pt));
+        let backend =
+            |asked, modules: &[Instrumented]| choose(asked, modules, able).unwrap().backend;
+        assert_eq!(
+            (backend(Backend::Auto, &soft), backend(Backend::Soft, &soft)),
+            (Chosen::Soft, Chosen::Soft)
+        );
+        assert_eq!(
+            (backend(Backend::Auto, &pt), backend(Backend::Pt, &pt)),
+            (Chosen::Pt, Chosen::Pt)
+        );
         // The machine is not looked at for software recording.
         assert!(choose(Backend::Auto, &soft, || panic!("no probe")).is_ok());
     }
@@ -118,8 +176,14 @@ mod tests {
             "p is instrumented for Intel PT, which this machine cannot record: CPUID shows no Intel PT (buy one); or run `mgz-instrument --backend soft` on the original"
         );
         assert!(refused(Backend::Pt, std::slice::from_ref(&soft), unable).contains("cannot record with Intel PT: CPUID shows no Intel PT (buy one); record with --backend soft"));
-        assert!(refused(Backend::Pt, std::slice::from_ref(&soft), able).contains("mgz-instrument --backend pt"));
-        assert!(refused(Backend::Soft, std::slice::from_ref(&pt), able).contains("mgz-instrument --backend soft"));
+        assert!(
+            refused(Backend::Pt, std::slice::from_ref(&soft), able)
+                .contains("mgz-instrument --backend pt")
+        );
+        assert!(
+            refused(Backend::Soft, std::slice::from_ref(&pt), able)
+                .contains("mgz-instrument --backend soft")
+        );
         assert!(refused(Backend::Auto, &[soft, pt], able).contains("together"));
     }
 }

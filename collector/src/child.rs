@@ -30,9 +30,22 @@ unsafe impl Sync for Exec {}
 
 impl Exec {
     fn new(path: &Path, argv: &[OsString], envp: Vec<CString>) -> io::Result<Exec> {
-        let argv: Vec<CString> = argv.iter().map(|a| CString::new(a.as_bytes())).collect::<Result<_, _>>()?;
-        let pointers = |list: &[CString]| list.iter().map(|s| s.as_ptr()).chain([std::ptr::null()]).collect::<Vec<_>>();
-        Ok(Exec { path: CString::new(path.as_os_str().as_bytes())?, argv: pointers(&argv), envp: pointers(&envp), _strings: [argv, envp] })
+        let argv: Vec<CString> = argv
+            .iter()
+            .map(|a| CString::new(a.as_bytes()))
+            .collect::<Result<_, _>>()?;
+        let pointers = |list: &[CString]| {
+            list.iter()
+                .map(|s| s.as_ptr())
+                .chain([std::ptr::null()])
+                .collect::<Vec<_>>()
+        };
+        Ok(Exec {
+            path: CString::new(path.as_os_str().as_bytes())?,
+            argv: pointers(&argv),
+            envp: pointers(&envp),
+            _strings: [argv, envp],
+        })
     }
 
     /// Replaces this process. Returns only the error.
@@ -64,8 +77,15 @@ fn own_environment() -> Vec<CString> {
 /// The environment for the program: the runtime in front of what is preloaded anyway, and the path of the
 /// shared memory. The runtime takes both out again.
 fn traced_environment(own: Vec<CString>, runtime: &str, arena: &str) -> Vec<CString> {
-    let string = |bytes: Vec<u8>| CString::new(bytes).expect("environment entries and our paths hold no zeros");
-    let ours = |entry: &CString| entry.to_bytes().strip_prefix(ENV_NAME.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+    let string = |bytes: Vec<u8>| {
+        CString::new(bytes).expect("environment entries and our paths hold no zeros")
+    };
+    let ours = |entry: &CString| {
+        entry
+            .to_bytes()
+            .strip_prefix(ENV_NAME.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b"="))
+    };
     let mut preloaded = false;
     let mut out: Vec<CString> = own
         .into_iter()
@@ -92,14 +112,26 @@ pub fn can_turn_aslr_off() -> bool {
     unsafe {
         let old = libc::personality(ASK);
         old >= 0
-            && libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong) >= 0
+            && libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong)
+                >= 0
             && libc::personality(old as libc::c_ulong) >= 0
     }
 }
 
 /// Starts the program. The error is that of `execve` (or of `fork`).
-pub fn spawn(program: &Path, argv: &[OsString], no_aslr: bool, runtime: &str, arena: &str, inherited: Inherited) -> io::Result<Child> {
-    let exec = Exec::new(program, argv, traced_environment(own_environment(), runtime, arena))?;
+pub fn spawn(
+    program: &Path,
+    argv: &[OsString],
+    no_aslr: bool,
+    runtime: &str,
+    arena: &str,
+    inherited: Inherited,
+) -> io::Result<Child> {
+    let exec = Exec::new(
+        program,
+        argv,
+        traced_environment(own_environment(), runtime, arena),
+    )?;
     let mut command = Command::new(program);
     // SAFETY: between fork and exec the closure makes system calls only, with memory that was prepared before.
     unsafe {
@@ -136,7 +168,12 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Makes a child for the program, with this process's environment.
-pub fn hold(program: &Path, argv: &[OsString], no_aslr: bool, inherited: Inherited) -> io::Result<Held> {
+pub fn hold(
+    program: &Path,
+    argv: &[OsString],
+    no_aslr: bool,
+    inherited: Inherited,
+) -> io::Result<Held> {
     let exec = Exec::new(program, argv, own_environment())?;
     let (wait, gate) = pipe()?;
     let (errors, tell) = pipe()?;
@@ -158,14 +195,20 @@ pub fn hold(program: &Path, argv: &[OsString], no_aslr: bool, inherited: Inherit
                 if got != 1 {
                     libc::_exit(125);
                 }
-                let ready = inherited.restore().and_then(|()| if no_aslr { turn_aslr_off() } else { Ok(()) });
+                let ready = inherited
+                    .restore()
+                    .and_then(|()| if no_aslr { turn_aslr_off() } else { Ok(()) });
                 let error = ready.err().unwrap_or_else(|| exec.execute());
                 let number = error.raw_os_error().unwrap_or(libc::EINVAL).to_ne_bytes();
                 libc::write(tell.as_raw_fd(), number.as_ptr().cast(), number.len());
                 libc::_exit(127)
             }
         }
-        pid => Ok(Held { pid, gate: Some(gate), errors }),
+        pid => Ok(Held {
+            pid,
+            gate: Some(gate),
+            errors,
+        }),
     }
 }
 
@@ -207,7 +250,10 @@ fn turn_aslr_off() -> io::Result<()> {
     // SAFETY: integer calls.
     unsafe {
         let old = libc::personality(0xffff_ffff);
-        if old < 0 || libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong) < 0 {
+        if old < 0
+            || libc::personality(old as libc::c_ulong | libc::ADDR_NO_RANDOMIZE as libc::c_ulong)
+                < 0
+        {
             return Err(io::Error::last_os_error());
         }
     }
@@ -220,21 +266,43 @@ mod tests {
 
     fn environment(own: &[&str]) -> Vec<String> {
         let own = own.iter().map(|s| CString::new(*s).unwrap()).collect();
-        traced_environment(own, "/proc/1/fd/5", "/proc/1/fd/6").into_iter().map(|s| s.into_string().unwrap()).collect()
+        traced_environment(own, "/proc/1/fd/5", "/proc/1/fd/6")
+            .into_iter()
+            .map(|s| s.into_string().unwrap())
+            .collect()
     }
 
     #[test]
     fn the_environment_keeps_its_order_and_gains_two_entries() {
-        assert_eq!(environment(&["Z=1", "odd", "A=2"]), ["Z=1", "odd", "A=2", "LD_PRELOAD=/proc/1/fd/5", "MGZ_RUNTIME=/proc/1/fd/6"]);
+        assert_eq!(
+            environment(&["Z=1", "odd", "A=2"]),
+            [
+                "Z=1",
+                "odd",
+                "A=2",
+                "LD_PRELOAD=/proc/1/fd/5",
+                "MGZ_RUNTIME=/proc/1/fd/6"
+            ]
+        );
         assert_eq!(
             environment(&["LD_PRELOAD=libx.so", "MGZ_RUNTIME=old", "MGZ_RUNTIME_X=1"]),
-            ["LD_PRELOAD=/proc/1/fd/5:libx.so", "MGZ_RUNTIME_X=1", "MGZ_RUNTIME=/proc/1/fd/6"]
+            [
+                "LD_PRELOAD=/proc/1/fd/5:libx.so",
+                "MGZ_RUNTIME_X=1",
+                "MGZ_RUNTIME=/proc/1/fd/6"
+            ]
         );
     }
 
     fn held(program: &str) -> Held {
         let signals = crate::signals::Signals::install().unwrap();
-        hold(Path::new(program), &[program.into(), "-c".into(), "exit 7".into()], false, signals.inherited()).unwrap()
+        hold(
+            Path::new(program),
+            &[program.into(), "-c".into(), "exit 7".into()],
+            false,
+            signals.inherited(),
+        )
+        .unwrap()
     }
 
     fn status(pid: u32) -> libc::c_int {
@@ -248,17 +316,26 @@ mod tests {
     fn a_held_child_waits_for_the_word() {
         let child = held("/bin/sh");
         let pid = child.pid();
-        assert!(std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name.trim() != "sh"));
+        assert!(
+            std::fs::read_to_string(format!("/proc/{pid}/comm"))
+                .is_ok_and(|name| name.trim() != "sh")
+        );
         assert_eq!(child.release().unwrap(), pid);
         let status = status(pid);
-        assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7, "{status}");
+        assert!(
+            libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 7,
+            "{status}"
+        );
     }
 
     #[test]
     fn a_child_that_cannot_execute_tells_why_and_one_that_is_dropped_ends() {
         let child = held("/no/such/program");
         let pid = child.pid();
-        assert_eq!(child.release().unwrap_err().raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(
+            child.release().unwrap_err().raw_os_error(),
+            Some(libc::ENOENT)
+        );
         assert!(!Path::new(&format!("/proc/{pid}")).exists());
         let child = held("/bin/sh");
         let pid = child.pid();

@@ -162,11 +162,21 @@ pub struct Cli {
     pub annotations: Vec<PathBuf>,
 
     /// Print every ptwrite of the imported file: sample, time_ns, tid, ip, payload
-    #[arg(long, group = "import_form", requires = "import", conflicts_with = "program")]
+    #[arg(
+        long,
+        group = "import_form",
+        requires = "import",
+        conflicts_with = "program"
+    )]
     pub raw: bool,
 
     /// Print every Intel PT packet of the imported file
-    #[arg(long, group = "import_form", requires = "import", conflicts_with = "program")]
+    #[arg(
+        long,
+        group = "import_form",
+        requires = "import",
+        conflicts_with = "program"
+    )]
     pub packets: bool,
 
     /// Show what this machine can record, and the remedy for what it cannot
@@ -199,7 +209,12 @@ impl Cli {
 
     /// What is said of triggers.
     pub fn triggers(&self) -> Asked {
-        Asked { by: self.trigger, event: self.loads_event.clone(), period: self.period, rate: self.rate }
+        Asked {
+            by: self.trigger,
+            event: self.loads_event.clone(),
+            period: self.period,
+            rate: self.rate,
+        }
     }
 }
 
@@ -262,27 +277,48 @@ pub enum Format {
 
 /// A rate per second.
 fn parse_rate(text: &str) -> Result<f64, String> {
-    let rate = text.trim().parse::<f64>().ok().filter(|r| (0.1..=50_000.0).contains(r));
-    rate.ok_or_else(|| format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000"))
+    let rate = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|r| (0.1..=50_000.0).contains(r));
+    rate.ok_or_else(|| {
+        format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000")
+    })
 }
 
 /// A time.
 fn parse_seconds(text: &str) -> Result<f64, String> {
-    let time = text.trim().trim_end_matches('s').parse::<f64>().ok().filter(|t| *t > 0.0 && *t < 1e9);
+    let time = text
+        .trim()
+        .trim_end_matches('s')
+        .parse::<f64>()
+        .ok()
+        .filter(|t| *t > 0.0 && *t < 1e9);
     time.ok_or_else(|| format!("{text:?} is not a time; give seconds"))
 }
 
 /// A number of bytes with an optional K, M, G or T (powers of 1024).
 fn parse_size(text: &str) -> Result<u64, String> {
-    let upper = text.trim().trim_end_matches(['b', 'B']).trim_end_matches(['i']).to_ascii_uppercase();
+    let upper = text
+        .trim()
+        .trim_end_matches(['b', 'B'])
+        .trim_end_matches(['i'])
+        .to_ascii_uppercase();
     let (digits, shift) = match upper.char_indices().next_back() {
         Some((at, unit)) if unit.is_ascii_alphabetic() => match "KMGT".find(unit) {
             Some(power) => (&upper[..at], 10 * (power as u32 + 1)),
-            None => return Err(format!("{text:?} is not a size; give bytes, or a number with K, M, G or T")),
+            None => {
+                return Err(format!(
+                    "{text:?} is not a size; give bytes, or a number with K, M, G or T"
+                ));
+            }
         },
         _ => (&upper[..], 0),
     };
-    let number: u64 = digits.trim().parse().map_err(|_| format!("{text:?} is not a size; give bytes, or a number with K, M, G or T"))?;
+    let number: u64 = digits.trim().parse().map_err(|_| {
+        format!("{text:?} is not a size; give bytes, or a number with K, M, G or T")
+    })?;
     match number.checked_mul(1 << shift) {
         Some(0) | None => Err(format!("{text:?} is not a usable size")),
         Some(bytes) => Ok(bytes),
@@ -310,7 +346,17 @@ mod tests {
 
     #[test]
     fn arguments_behind_the_program_are_its_own() {
-        let cli = Cli::try_parse_from(["mgz-record", "--mode", "full", "--", "./a", "--mode", "x", "-o"]).unwrap();
+        let cli = Cli::try_parse_from([
+            "mgz-record",
+            "--mode",
+            "full",
+            "--",
+            "./a",
+            "--mode",
+            "x",
+            "-o",
+        ])
+        .unwrap();
         assert_eq!(cli.mode, Some(Mode::Full));
         assert_eq!(cli.program, ["./a", "--mode", "x", "-o"]);
         let cli = Cli::try_parse_from(["mgz-record", "./a", "--force", "--", "b"]).unwrap();
@@ -322,11 +368,22 @@ mod tests {
     #[test]
     fn an_import_says_what_to_print() {
         let parse = |args: &[&str]| Cli::try_parse_from([&["mgz-record"], args].concat());
-        assert!(parse(&["--import", "perf.data", "--raw"]).is_ok_and(|cli| cli.raw && !cli.packets));
+        assert!(
+            parse(&["--import", "perf.data", "--raw"]).is_ok_and(|cli| cli.raw && !cli.packets)
+        );
         assert!(parse(&["--import", "-", "--packets"]).is_ok_and(|cli| cli.packets));
-        assert!(parse(&["--import", "x", "--annotations", "a", "b", "-o", "t"]).is_ok_and(|cli| cli.annotations.len() == 2));
+        assert!(
+            parse(&["--import", "x", "--annotations", "a", "b", "-o", "t"])
+                .is_ok_and(|cli| cli.annotations.len() == 2)
+        );
         assert!(parse(&["--import", "x"]).is_ok());
-        for bad in [&["--annotations", "x"][..], &["--import", "x", "--annotations", "a", "--raw"], &["--raw", "--", "x"], &["--import", "x", "--raw", "--packets"], &["--probe", "--", "x"]] {
+        for bad in [
+            &["--annotations", "x"][..],
+            &["--import", "x", "--annotations", "a", "--raw"],
+            &["--raw", "--", "x"],
+            &["--import", "x", "--raw", "--packets"],
+            &["--probe", "--", "x"],
+        ] {
             assert!(parse(bad).is_err(), "{bad:?}");
         }
     }

@@ -96,7 +96,9 @@ impl Outcome {
     fn problem(&mut self, sentence: String) {
         match self.problems.len() {
             n if n < MAX_PROBLEMS => self.problems.push(sentence),
-            MAX_PROBLEMS => self.problems.push("further damage of this kind is counted in totals.dropped only".into()),
+            MAX_PROBLEMS => self
+                .problems
+                .push("further damage of this kind is counted in totals.dropped only".into()),
             _ => {}
         }
     }
@@ -156,10 +158,17 @@ pub enum ConvertError {
 impl ConvertError {
     /// Whether the reason is a full disk or a quota.
     pub fn no_space(&self) -> bool {
-        let full = |e: &std::io::Error| matches!(e.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
+        let full = |e: &std::io::Error| {
+            matches!(
+                e.raw_os_error(),
+                Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+            )
+        };
         match self {
             ConvertError::Io { error, .. } => full(error),
-            ConvertError::Encode(parquet::errors::ParquetError::External(inner)) => inner.downcast_ref::<std::io::Error>().is_some_and(full),
+            ConvertError::Encode(parquet::errors::ParquetError::External(inner)) => {
+                inner.downcast_ref::<std::io::Error>().is_some_and(full)
+            }
             _ => false,
         }
     }
@@ -172,13 +181,24 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ConvertError {
 
 /// Expands all spill files of a trace folder into its `samples/`. The manifest's modules and their
 /// sidecars must be there; the manifest is not changed.
-pub fn convert(trace: &Path, manifest: &Manifest, options: &Options) -> Result<Outcome, ConvertError> {
+pub fn convert(
+    trace: &Path,
+    manifest: &Manifest,
+    options: &Options,
+) -> Result<Outcome, ConvertError> {
     let spill_dir = trace.join(SPILL_DIR);
     let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
     for (_, path) in &files {
         // A file that cannot be read at all is damage like any other.
-        if let Some(found) = spill::version(path).ok().flatten().filter(|&found| found != SPILL_VERSION) {
-            return Err(ConvertError::OtherVersion { path: path.clone(), error: SpillError::Version { found } });
+        if let Some(found) = spill::version(path)
+            .ok()
+            .flatten()
+            .filter(|&found| found != SPILL_VERSION)
+        {
+            return Err(ConvertError::OtherVersion {
+                path: path.clone(),
+                error: SpillError::Version { found },
+            });
         }
     }
     let sidecars = sidecars(trace, manifest)?;
@@ -215,16 +235,26 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     if manifest.triggers_by_loads() {
         // Which triggers hit instrumented code is chance, and threads end between two triggers.
         let chance = 1.96 * ((1.0 - begun / came.max(begun)) / begun).sqrt();
-        return Some(PerWindow::Loads { loads: manifest.period as f64 * each, error: chance + manifest.threads.len() as f64 / begun });
+        return Some(PerWindow::Loads {
+            loads: manifest.period as f64 * each,
+            error: chance + manifest.threads.len() as f64 / begun,
+        });
     }
     if manifest.rate <= 0.0 {
         return None;
     }
     let asked = 1e9 / manifest.rate;
     // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
-    let period = if manifest.trigger.contains(crate::driver::AT_MOST) || count("slowed") > 0.0 { asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0)) } else { asked };
+    let period = if manifest.trigger.contains(crate::driver::AT_MOST) || count("slowed") > 0.0 {
+        asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0))
+    } else {
+        asked
+    };
     let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
-    Some(PerWindow::Time { ns: period * each, toll })
+    Some(PerWindow::Time {
+        ns: period * each,
+        toll,
+    })
 }
 
 /// The sidecars of the manifest's modules by identity.
@@ -235,9 +265,16 @@ fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sideca
             continue;
         }
         let path = trace.join(&module.sidecar);
-        let sidecar = Sidecar::read(&path).map_err(|error| ConvertError::Sidecar { path: path.clone(), error })?;
+        let sidecar = Sidecar::read(&path).map_err(|error| ConvertError::Sidecar {
+            path: path.clone(),
+            error,
+        })?;
         if sidecar.id_hex() != module.sidecar_id {
-            return Err(ConvertError::OtherSidecar { path, found: sidecar.id_hex(), expected: module.sidecar_id.clone() });
+            return Err(ConvertError::OtherSidecar {
+                path,
+                found: sidecar.id_hex(),
+                expected: module.sidecar_id.clone(),
+            });
         }
         out.insert(module.sidecar_id.clone(), sidecar);
     }
@@ -255,10 +292,14 @@ pub(crate) fn make_dir(path: &Path) -> std::io::Result<()> {
 
 /// Removes parts, finished or not.
 fn remove_parts(samples: &Path) {
-    let Ok(entries) = std::fs::read_dir(samples) else { return };
+    let Ok(entries) = std::fs::read_dir(samples) else {
+        return;
+    };
     for path in entries.flatten().map(|e| e.path()) {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-        if name.starts_with("part-") && (name.ends_with(".parquet") || name.ends_with(".parquet.tmp")) {
+        if name.starts_with("part-")
+            && (name.ends_with(".parquet") || name.ends_with(".parquet.tmp"))
+        {
             // What cannot be removed is overwritten or reported by the next step.
             let _ = std::fs::remove_file(&path);
         }

@@ -11,7 +11,9 @@
 use crate::arena::{Arena, SLOT, Snapshot, ThreadSlot};
 use crate::liveness::{Owner, owner};
 use crate::shared::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
-use mgz_annotations_schema::spill::{EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause};
+use mgz_annotations_schema::spill::{
+    EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +60,10 @@ struct Stream {
 impl Stream {
     /// Whether a chunk goes on with this stream; else the ids were taken over by another thread.
     fn goes_on(&self, info: &ChunkInfo) -> bool {
-        let ended = matches!(self.last_cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::KILLED);
+        let ended = matches!(
+            self.last_cause,
+            cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::KILLED
+        );
         self.key == key(info) && info.first_slot >= self.next && !ended
     }
 }
@@ -144,7 +149,10 @@ pub struct Drainer<'a> {
 }
 
 fn key(info: &ChunkInfo) -> ThreadKey {
-    ThreadKey { process: info.pid, thread: info.tid }
+    ThreadKey {
+        process: info.pid,
+        thread: info.tid,
+    }
 }
 
 /// A worker that panicked has already lost its chunk; the others go on.
@@ -171,7 +179,10 @@ impl<'a> Drainer<'a> {
 
     /// Slots kept and bytes written so far.
     pub fn progress(&self) -> (u64, u64) {
-        (self.kept.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+        (
+            self.kept.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
     }
 
     fn is_ring(&self) -> bool {
@@ -187,14 +198,17 @@ impl<'a> Drainer<'a> {
         out.clear();
         out.extend((0..self.arena.slots_tried()).filter(|&index| {
             let queue = &self.queues[index];
-            self.arena.slot(index).published() != queue.claimed.load(Ordering::Relaxed) && !queue.closing.load(Ordering::Relaxed)
+            self.arena.slot(index).published() != queue.claimed.load(Ordering::Relaxed)
+                && !queue.closing.load(Ordering::Relaxed)
         }));
     }
 
     /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded; `more` is called before that if others
     /// wait behind it.
     pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
-        let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else { return false };
+        let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else {
+            return false;
+        };
         if claim.more {
             more();
         }
@@ -218,10 +232,21 @@ impl<'a> Drainer<'a> {
             return None;
         }
         let damaged = waiting > self.arena.settings().places as u64;
-        let drained = if damaged { published } else { claimed.wrapping_add(1) };
+        let drained = if damaged {
+            published
+        } else {
+            claimed.wrapping_add(1)
+        };
         let info = Some(slot.chunk(claimed)).filter(|info| !damaged && rest::plausible(info));
         queue.claimed.store(drained, Ordering::Relaxed);
-        Some(Claim { slot, ticket: queue.ticket(intake), drained, info, more: waiting > 1, returned: false })
+        Some(Claim {
+            slot,
+            ticket: queue.ticket(intake),
+            drained,
+            info,
+            more: waiting > 1,
+            returned: false,
+        })
     }
 
     /// Reads a chunk, gives its place back and writes its records.
@@ -231,9 +256,20 @@ impl<'a> Drainer<'a> {
         let full = self.full.load(Ordering::Relaxed);
         let info = claim.info.take().filter(|info| {
             segment.begin(info.slots as usize);
-            slot.read_chunk(info.place as usize, info.offset.into(), info.slots.into(), &mut |records| if !full { segment.push(records) })
+            slot.read_chunk(
+                info.place as usize,
+                info.offset.into(),
+                info.slots.into(),
+                &mut |records| {
+                    if !full {
+                        segment.push(records)
+                    }
+                },
+            )
         });
-        let Some(info) = info else { return self.count("damaged_chunks", 1) };
+        let Some(info) = info else {
+            return self.count("damaged_chunks", 1);
+        };
         if !self.is_ring() {
             slot.clear(info.place as usize, info.offset.into());
         }
@@ -245,7 +281,11 @@ impl<'a> Drainer<'a> {
     /// What a spill file says of a chunk, but for its number of records.
     fn header(&self, info: &ChunkInfo) -> SegmentHeader {
         SegmentHeader {
-            kind: if self.arena.settings().windows() { SegmentKind::Window } else { SegmentKind::Full },
+            kind: if self.arena.settings().windows() {
+                SegmentKind::Window
+            } else {
+                SegmentKind::Full
+            },
             first_slot: info.first_slot,
             begin_ns: info.begin_ns.min(info.end_ns),
             end_ns: info.end_ns,
@@ -257,7 +297,12 @@ impl<'a> Drainer<'a> {
     }
 
     /// Writes the records of a chunk to its thread's spill file. All counts are of slots.
-    fn keep(&self, outlet: &mut Outlet, info: &ChunkInfo, segment: std::io::Result<&EncodedSegment>) {
+    fn keep(
+        &self,
+        outlet: &mut Outlet,
+        info: &ChunkInfo,
+        segment: std::io::Result<&EncodedSegment>,
+    ) {
         if outlet.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
             self.finish(outlet);
         }
@@ -287,11 +332,18 @@ impl<'a> Drainer<'a> {
             Ok(()) => {
                 // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
                 let cause = info.cause as u8;
-                let ended = matches!(cause, cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC);
+                let ended = matches!(
+                    cause,
+                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC
+                );
                 let windows = self.arena.settings().windows();
                 // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
-                if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED) {
-                    *lock(&self.books).truncated.entry(cause::name(cause)).or_default() += 1;
+                if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
+                {
+                    *lock(&self.books)
+                        .truncated
+                        .entry(cause::name(cause))
+                        .or_default() += 1;
                 }
             }
             Err(error) => {
@@ -305,7 +357,12 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    fn write(&self, stream: &mut Stream, slots: u64, segment: &EncodedSegment) -> std::io::Result<()> {
+    fn write(
+        &self,
+        stream: &mut Stream,
+        slots: u64,
+        segment: &EncodedSegment,
+    ) -> std::io::Result<()> {
         let mut bytes = 0;
         let writer = match &mut stream.writer {
             Some(writer) => writer,
@@ -339,15 +396,24 @@ impl<'a> Drainer<'a> {
 
     /// Ends a queue's stream and enters it in the books.
     fn finish(&self, outlet: &mut Outlet) {
-        let Some(stream) = outlet.stream.take() else { return };
+        let Some(stream) = outlet.stream.take() else {
+            return;
+        };
         let mut books = lock(&self.books);
         let ThreadKey { process, thread } = stream.key;
-        let seen = books.threads.entry(stream.key).or_insert(ThreadSeen { process, thread, ..ThreadSeen::default() });
+        let seen = books.threads.entry(stream.key).or_insert(ThreadSeen {
+            process,
+            thread,
+            ..ThreadSeen::default()
+        });
         seen.slots_executed += stream.executed;
         seen.slots_kept += stream.kept;
         seen.segments += stream.segments;
         if stream.lost {
-            *books.truncated.entry(cause::name(cause::NO_SPACE)).or_default() += 1;
+            *books
+                .truncated
+                .entry(cause::name(cause::NO_SPACE))
+                .or_default() += 1;
         }
     }
 
@@ -366,9 +432,17 @@ impl<'a> Drainer<'a> {
             if intake.abandoned {
                 continue;
             }
-            let Snapshot { pid, tid, base, slots_before, begin_ns, .. } = slot.snapshot();
+            let Snapshot {
+                pid,
+                tid,
+                base,
+                slots_before,
+                begin_ns,
+                ..
+            } = slot.snapshot();
             let verdict = self.verdict(&intake, known, state, (pid, tid, base, slots_before));
-            intake.suspect = (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
+            intake.suspect =
+                (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
             match verdict {
                 Verdict::Dead(cause) => {
                     // The owner's process may be closing it itself (state CLOSING) and have died over it.
@@ -404,7 +478,13 @@ impl<'a> Drainer<'a> {
         living
     }
 
-    fn verdict(&self, intake: &Intake, known: &KnownProcess, state: u32, position: (u32, u32, u64, u64)) -> Verdict {
+    fn verdict(
+        &self,
+        intake: &Intake,
+        known: &KnownProcess,
+        state: u32,
+        position: (u32, u32, u64, u64),
+    ) -> Verdict {
         let (pid, tid, ..) = position;
         if let Some(cause) = known.ended.filter(|_| pid == known.pid) {
             return Verdict::Dead(cause);
@@ -415,13 +495,20 @@ impl<'a> Drainer<'a> {
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
             // Its process may be handing the ring to a new thread just now: then the numbers change.
-            Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => Verdict::Dead(cause::END_OF_THREAD),
+            Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => {
+                Verdict::Dead(cause::END_OF_THREAD)
+            }
             Owner::ThreadGone => Verdict::Suspect,
         }
     }
 
     /// Closes the ring that a thread had before it executed another program.
-    fn close_replaced(&self, index: usize, owner: (u32, u32), segment: &mut EncodedSegment) -> bool {
+    fn close_replaced(
+        &self,
+        index: usize,
+        owner: (u32, u32),
+        segment: &mut EncodedSegment,
+    ) -> bool {
         let slot = self.arena.slot(index);
         let mut intake = lock(&self.queues[index].intake);
         let Snapshot { pid, tid, .. } = slot.snapshot();
@@ -451,7 +538,10 @@ impl<'a> Drainer<'a> {
         }
         // Of windows, each that was cut has been counted.
         if threads > 0 && !self.arena.settings().windows() {
-            *lock(&self.books).truncated.entry(cause::name(cause::RECORDER_STOPPED)).or_default() += threads;
+            *lock(&self.books)
+                .truncated
+                .entry(cause::name(cause::RECORDER_STOPPED))
+                .or_default() += threads;
         }
         threads
     }
@@ -464,13 +554,22 @@ impl<'a> Drainer<'a> {
         for _ in 0..ATTEMPTS {
             // There are not more, unless someone scribbles on the number of chunks.
             for _ in 0..2 * self.arena.settings().places {
-                let Some(claim) = self.claim(index, intake) else { break };
+                let Some(claim) = self.claim(index, intake) else {
+                    break;
+                };
                 self.take(claim, segment);
             }
             let mut outlet = self.queues[index].settled(intake);
             let numbers = slot.snapshot();
-            let owner = ThreadKey { process: numbers.pid, thread: numbers.tid };
-            let known = outlet.stream.as_ref().filter(|s| s.key == owner).map_or(0, |s| s.executed);
+            let owner = ThreadKey {
+                process: numbers.pid,
+                thread: numbers.tid,
+            };
+            let known = outlet
+                .stream
+                .as_ref()
+                .filter(|s| s.key == owner)
+                .map_or(0, |s| s.executed);
             settled = self.take_rest(slot, &mut outlet, &numbers, known, cause, segment);
             if settled {
                 break;
@@ -481,7 +580,8 @@ impl<'a> Drainer<'a> {
         }
         // Whoever gets this slot next is not to find them behind its own.
         if !self.is_ring()
-            && let Rest::Chunk { place, offset, .. } = rest::unpublished(self.arena.settings(), &slot.snapshot(), 0)
+            && let Rest::Chunk { place, offset, .. } =
+                rest::unpublished(self.arena.settings(), &slot.snapshot(), 0)
         {
             slot.clear(place, offset);
         }
@@ -496,12 +596,28 @@ impl<'a> Drainer<'a> {
     }
 
     /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
-    fn take_rest(&self, slot: ThreadSlot<'_>, outlet: &mut Outlet, numbers: &Snapshot, known: u64, cause: u8, segment: &mut EncodedSegment) -> bool {
+    fn take_rest(
+        &self,
+        slot: ThreadSlot<'_>,
+        outlet: &mut Outlet,
+        numbers: &Snapshot,
+        known: u64,
+        cause: u8,
+        segment: &mut EncodedSegment,
+    ) -> bool {
         // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
         let found = match rest::unpublished(self.arena.settings(), numbers, known) {
-            Rest::Chunk { place, offset, slots } => match slots + slot.written_from(place, offset + slots * SLOT) {
+            Rest::Chunk {
+                place,
+                offset,
+                slots,
+            } => match slots + slot.written_from(place, offset + slots * SLOT) {
                 0 => Rest::Nothing,
-                slots => Rest::Chunk { place, offset, slots },
+                slots => Rest::Chunk {
+                    place,
+                    offset,
+                    slots,
+                },
             },
             found => found,
         };
@@ -509,18 +625,33 @@ impl<'a> Drainer<'a> {
             Rest::Nonsense => (false, 0),
             Rest::Nothing => {
                 // Laps that were not the last of a period leave no window, but they ran.
-                if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base {
-                    self.keep(outlet, &rest::describe(self.arena.settings(), numbers, cause, 0), Ok(segment));
+                if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base
+                {
+                    self.keep(
+                        outlet,
+                        &rest::describe(self.arena.settings(), numbers, cause, 0),
+                        Ok(segment),
+                    );
                 }
                 return true;
             }
-            Rest::Chunk { place, offset, slots } => {
+            Rest::Chunk {
+                place,
+                offset,
+                slots,
+            } => {
                 segment.begin(slots as usize);
-                (slot.read_chunk(place, offset, slots, &mut |records| segment.push(records)), slots)
+                (
+                    slot.read_chunk(place, offset, slots, &mut |records| segment.push(records)),
+                    slots,
+                )
             }
             Rest::Window { end, slots } => {
                 segment.begin(slots as usize);
-                (slot.read_ring(end, slots, &mut |records| segment.push(records)), slots)
+                (
+                    slot.read_ring(end, slots, &mut |records| segment.push(records)),
+                    slots,
+                )
             }
         };
         if !read {
@@ -528,8 +659,14 @@ impl<'a> Drainer<'a> {
         }
         let after = slot.snapshot();
         let moved = after.cursor.wrapping_sub(numbers.cursor);
-        let overwritten = self.is_ring() && moved.saturating_add(slots * SLOT) > self.arena.settings().ring_bytes;
-        if overwritten || (Snapshot { cursor: numbers.cursor, ..after }) != *numbers {
+        let overwritten =
+            self.is_ring() && moved.saturating_add(slots * SLOT) > self.arena.settings().ring_bytes;
+        if overwritten
+            || (Snapshot {
+                cursor: numbers.cursor,
+                ..after
+            }) != *numbers
+        {
             return false;
         }
         let info = rest::describe(self.arena.settings(), numbers, cause, slots);
@@ -543,15 +680,23 @@ impl<'a> Drainer<'a> {
         for queue in &self.queues {
             self.finish(&mut queue.settled(&lock(&queue.intake)));
         }
-        let books = self.books.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let named = |map: BTreeMap<&'static str, u64>| map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect();
+        let books = self
+            .books
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let named = |map: BTreeMap<&'static str, u64>| {
+            map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+        };
         Tally {
             threads: books.threads.into_values().collect(),
             dropped: named(books.dropped),
             truncated: named(books.truncated),
             problems: books.problems,
             bytes: self.bytes.into_inner(),
-            last_write: self.last_write.into_inner().unwrap_or_else(PoisonError::into_inner),
+            last_write: self
+                .last_write
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
         }
     }
 }

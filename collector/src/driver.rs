@@ -146,8 +146,25 @@ pub struct ModuleSeen {
 impl From<Row> for ModuleSeen {
     fn from(row: Row) -> Self {
         let path = |bytes: Vec<u8>| PathBuf::from(OsString::from_vec(bytes));
-        let Row { result, pid, id_first, id_count, bias, sidecar_id, .. } = row;
-        ModuleSeen { result, pid, path: path(row.path), bias, id_first, id_count, sidecar: path(row.sidecar), sidecar_id }
+        let Row {
+            result,
+            pid,
+            id_first,
+            id_count,
+            bias,
+            sidecar_id,
+            ..
+        } = row;
+        ModuleSeen {
+            result,
+            pid,
+            path: path(row.path),
+            bias,
+            id_first,
+            id_count,
+            sidecar: path(row.sidecar),
+            sidecar_id,
+        }
     }
 }
 
@@ -263,25 +280,53 @@ fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
     match options.mode {
         Mode::Off => Ok(Settings::off()),
         Mode::Full => Ok(Settings::full()),
-        Mode::Burst => options.trigger.and_then(|trigger| Settings::burst(options.window, trigger, options.signal)).ok_or_else(|| DriverError::Own {
-            what: format!("a window of {} records", options.window),
-            error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records")),
-        }),
-        Mode::Ring => Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
-            what: format!("a window of {} records in a period of {}", options.window, options.period),
-            error: io::Error::new(io::ErrorKind::InvalidInput, format!("a window has 1 to {MAX_WINDOW} records and is not longer than the period")),
-        }),
+        Mode::Burst => options
+            .trigger
+            .and_then(|trigger| Settings::burst(options.window, trigger, options.signal))
+            .ok_or_else(|| DriverError::Own {
+                what: format!("a window of {} records", options.window),
+                error: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("a window has 1 to {MAX_WINDOW} records"),
+                ),
+            }),
+        Mode::Ring => {
+            Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
+                what: format!(
+                    "a window of {} records in a period of {}",
+                    options.window, options.period
+                ),
+                error: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "a window has 1 to {MAX_WINDOW} records and is not longer than the period"
+                    ),
+                ),
+            })
+        }
     }
 }
 
-fn start(options: &RunOptions, image: &RuntimeImage, arena: &Arena, signals: &Signals) -> Result<Child, DriverError> {
+fn start(
+    options: &RunOptions,
+    image: &RuntimeImage,
+    arena: &Arena,
+    signals: &Signals,
+) -> Result<Child, DriverError> {
     if options.no_aslr && !child::can_turn_aslr_off() {
-        return Err(own("address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)")(
-            io::ErrorKind::PermissionDenied.into(),
-        ));
+        return Err(own(
+            "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)",
+        )(io::ErrorKind::PermissionDenied.into()));
     }
     let program = options.program.display().to_string();
-    let started = child::spawn(&options.program, &options.argv, options.no_aslr, &image.path(), &arena.path(), signals.inherited());
+    let started = child::spawn(
+        &options.program,
+        &options.argv,
+        options.no_aslr,
+        &image.path(),
+        &arena.path(),
+        signals.inherited(),
+    );
     started.map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => DriverError::NotFound { program },
         // These come from fork.
@@ -293,14 +338,27 @@ fn start(options: &RunOptions, image: &RuntimeImage, arena: &Arena, signals: &Si
 /// Runs a program to its end and records it.
 ///
 /// One at a time per process, since signal settings are per process.
-pub fn run(options: &RunOptions, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
-    record(options, on_event, |image, arena, signals| start(options, image, arena, signals).map(Subject::Child))
+pub fn run(
+    options: &RunOptions,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |image, arena, signals| {
+        start(options, image, arena, signals).map(Subject::Child)
+    })
 }
 
 /// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or somebody asks the recorder to end.
 /// `program` and `argv` of the options are not looked at.
-pub fn run_attached(options: &RunOptions, candidate: Candidate, on_event: &mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError> {
-    record(options, on_event, |image, arena, _| Ok(Subject::Attached(attach::attach(candidate, arena, image, options.signal)?.into())))
+pub fn run_attached(
+    options: &RunOptions,
+    candidate: Candidate,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |image, arena, _| {
+        Ok(Subject::Attached(
+            attach::attach(candidate, arena, image, options.signal)?.into(),
+        ))
+    })
 }
 
 fn record(
@@ -312,9 +370,16 @@ fn record(
     // First, or a limit on file sizes would be a deadly signal and not an error.
     let signals = Signals::install().map_err(own("setting up signals"))?;
     let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
-    let arena = Arena::new(settings).map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
-    let image = RuntimeImage::new(options.heap.as_deref()).map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
-    let collector = options.heap.is_some().then(Collector::new).transpose().map_err(own("making the log of heap blocks"))?;
+    let arena =
+        Arena::new(settings).map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
+    let image = RuntimeImage::new(options.heap.as_deref())
+        .map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+    let collector = options
+        .heap
+        .is_some()
+        .then(Collector::new)
+        .transpose()
+        .map_err(own("making the log of heap blocks"))?;
     if let Some(collector) = &collector {
         arena.set_heap(&collector.path());
     }
@@ -324,17 +389,37 @@ fn record(
     let mut subject = begin(&image, &arena, &signals)?;
     let watcher = subject.watcher().map_err(own("watching the process"))?;
     let crew = Crew::new(&drainer, &arena);
-    let mut session = Session { arena: &arena, drainer: &drainer, signals: &signals, modules: Vec::new(), rows: 0, unfinished: None, threads: Vec::new(), problems: Vec::new(), segment: EncodedSegment::default(), until: options.duration.map(|d| began + d) };
+    let mut session = Session {
+        arena: &arena,
+        drainer: &drainer,
+        signals: &signals,
+        modules: Vec::new(),
+        rows: 0,
+        unfinished: None,
+        threads: Vec::new(),
+        problems: Vec::new(),
+        segment: EncodedSegment::default(),
+        until: options.duration.map(|d| began + d),
+    };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
         let heap = collector.as_ref().map(|c| scope.spawn(|| c.collect(&over)));
         let end_of_heap = Set(&over);
         for number in 0..crew.size {
             let crew = &crew;
-            scope.spawn(move || if number == 0 { crew.lead() } else { crew.help() });
+            scope.spawn(move || {
+                if number == 0 {
+                    crew.lead()
+                } else {
+                    crew.help()
+                }
+            });
         }
         // Whatever happens below, the workers must end, or the scope waits for ever.
-        let _end = EndOfShift { crew: &crew, arena: &arena };
+        let _end = EndOfShift {
+            crew: &crew,
+            arena: &arena,
+        };
         let (sender, ended) = channel();
         let (gone, end_of_watch) = (&left, Set(&left));
         scope.spawn(move || {
@@ -348,10 +433,17 @@ fn record(
         let status = result.map_err(own("waiting for the program"))?;
         session.wind_up(subject.id(), status, on_event);
         drop(end_of_heap);
-        let heap = heap.map(|h| h.join().map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked"))));
+        let heap = heap.map(|h| {
+            h.join()
+                .map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked")))
+        });
         Ok::<_, DriverError>((status, wall, heap.transpose()?))
     })?;
-    let Session { modules, mut problems, .. } = session;
+    let Session {
+        modules,
+        mut problems,
+        ..
+    } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
     for &(number, name) in &count::NAMES {
         let value = arena.counter(number);
@@ -359,15 +451,24 @@ fn record(
             dropped.insert((*name).to_owned(), value);
         }
     }
-    let triggers = count::TRIGGER_NAMES.iter().map(|&(number, name)| (name.to_owned(), arena.counter(number))).filter(|(_, n)| *n > 0).collect();
+    let triggers = count::TRIGGER_NAMES
+        .iter()
+        .map(|&(number, name)| (name.to_owned(), arena.counter(number)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
     let trigger = match arena.trigger_kind() {
         crate::shared::TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
-        crate::shared::TRIGGER_TIMER if options.trigger.is_some_and(|t| t.tick != 0) => "cpu time (POSIX timers, at the kernel's tick)".to_owned(),
+        crate::shared::TRIGGER_TIMER if options.trigger.is_some_and(|t| t.tick != 0) => {
+            "cpu time (POSIX timers, at the kernel's tick)".to_owned()
+        }
         crate::shared::TRIGGER_TIMER => format!("cpu time (POSIX timers, {AT_MOST})"),
         crate::shared::TRIGGER_LOADS => options.trigger.map_or_else(String::new, |t| t.source()),
         _ => String::new(),
     };
-    problems.extend(without_trigger(arena.counter(count::THREADS_WITHOUT_TRIGGER), options.trigger.is_some_and(|t| t.by_loads())));
+    problems.extend(without_trigger(
+        arena.counter(count::THREADS_WITHOUT_TRIGGER),
+        options.trigger.is_some_and(|t| t.by_loads()),
+    ));
     let interrupted = signals.interrupted();
     let tally: Tally = drainer.tally();
     dropped.extend(tally.dropped);
@@ -384,7 +485,9 @@ fn record(
         problems,
         wall,
         cpu: subject.cpu(),
-        spill_done: tally.last_write.map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
+        spill_done: tally
+            .last_write
+            .map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
         spill_bytes: tally.bytes,
         interrupted,
         heap,
@@ -425,7 +528,12 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Until the program's end, or that of the recording of a process that runs on.
-    fn watch(&mut self, subject: &mut Subject, ended: &Receiver<()>, on_event: &mut dyn FnMut(&Event)) -> io::Result<ProgramStatus> {
+    fn watch(
+        &mut self,
+        subject: &mut Subject,
+        ended: &Receiver<()>,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> io::Result<ProgramStatus> {
         let pid = subject.id();
         loop {
             match ended.recv_timeout(TICK) {
@@ -440,14 +548,18 @@ impl Session<'_> {
                     std::thread::sleep(TICK);
                     return Ok(ProgramStatus::RunsOn);
                 }
-                attached.tick(&|thread| self.has_ring(thread), self.arena.settings().signal);
+                attached.tick(
+                    &|thread| self.has_ring(thread),
+                    self.arena.settings().signal,
+                );
                 self.problems.append(&mut attached.problems);
             }
             for signal in self.signals.to_forward() {
                 // SAFETY: our own child, not yet waited for, so that the id is its own.
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
-            self.drainer.sweep(&KnownProcess { pid, ended: None }, &mut self.segment);
+            self.drainer
+                .sweep(&KnownProcess { pid, ended: None }, &mut self.segment);
             if out_of_time {
                 self.until = None;
                 self.arena.stop();
@@ -458,7 +570,8 @@ impl Session<'_> {
 
     /// Whether a thread has claimed a slot.
     fn has_ring(&self, thread: i32) -> bool {
-        (0..self.arena.slots_tried()).any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
+        (0..self.arena.slots_tried())
+            .any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
     }
 
     /// After the program's end: takes what is left, and waits a little for processes that outlive it.
@@ -471,7 +584,10 @@ impl Session<'_> {
                 return self.report(true, on_event);
             }
         };
-        let known = KnownProcess { pid, ended: Some(cause) };
+        let known = KnownProcess {
+            pid,
+            ended: Some(cause),
+        };
         let until = Instant::now() + GRACE;
         let mut pause = Duration::from_millis(1);
         while self.drainer.sweep(&known, &mut self.segment) > 0 {
@@ -525,12 +641,24 @@ impl Session<'_> {
             }
             if seen.tid != 0 && seen.stack != 0 && self.threads[index] != (seen.pid, seen.tid) {
                 self.threads[index] = (seen.pid, seen.tid);
-                on_event(&Event::Thread { pid: seen.pid, tid: seen.tid, stack: seen.stack });
+                on_event(&Event::Thread {
+                    pid: seen.pid,
+                    tid: seen.tid,
+                    stack: seen.stack,
+                });
             }
         }
         let (slots, bytes) = self.drainer.progress();
-        let (windows, outside) = (self.arena.counter(count::WINDOWS), self.arena.counter(count::TRIGGERS_OUTSIDE));
-        on_event(&Event::Progress { slots, bytes, windows, outside });
+        let (windows, outside) = (
+            self.arena.counter(count::WINDOWS),
+            self.arena.counter(count::TRIGGERS_OUTSIDE),
+        );
+        on_event(&Event::Progress {
+            slots,
+            bytes,
+            windows,
+            outside,
+        });
     }
 }
 
@@ -540,7 +668,13 @@ fn nap(settings: &Settings) -> Duration {
     const LEAST: Duration = Duration::from_micros(500);
     const WAITING: u64 = 4;
     match settings.mode {
-        crate::shared::MODE_BURST => Duration::from_nanos(settings.trigger.map_or(0, |t| t.least_ns()).saturating_mul(WAITING)).clamp(LEAST, NAP),
+        crate::shared::MODE_BURST => Duration::from_nanos(
+            settings
+                .trigger
+                .map_or(0, |t| t.least_ns())
+                .saturating_mul(WAITING),
+        )
+        .clamp(LEAST, NAP),
         _ => NAP,
     }
 }
@@ -566,8 +700,17 @@ struct Hands {
 
 impl<'a> Crew<'a> {
     fn new(drainer: &'a Drainer<'a>, arena: &'a Arena) -> Self {
-        let size = std::thread::available_parallelism().map_or(1, |n| n.get()).min(MAX_WORKERS);
-        Crew { drainer, arena, size, over: AtomicBool::new(false), sleepers: Mutex::default(), help: Condvar::new() }
+        let size = std::thread::available_parallelism()
+            .map_or(1, |n| n.get())
+            .min(MAX_WORKERS);
+        Crew {
+            drainer,
+            arena,
+            size,
+            over: AtomicBool::new(false),
+            sleepers: Mutex::default(),
+            help: Condvar::new(),
+        }
     }
 
     /// Windows of `burst` come one by one, long after each other: who waits for the next one on the processor, or wakes others for a few, takes it from the program.
@@ -616,7 +759,11 @@ impl<'a> Crew<'a> {
         for &index in ready.iter() {
             // At most what fits into the queue, so that a fast thread does not keep a worker for itself.
             for _ in 0..self.arena.settings().places {
-                let more = || if !self.sparing() { self.help.notify_one() };
+                let more = || {
+                    if !self.sparing() {
+                        self.help.notify_one()
+                    }
+                };
                 if !self.drainer.drain(index, segment, more) {
                     break;
                 }

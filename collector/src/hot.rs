@@ -22,8 +22,14 @@ const TICK: Duration = Duration::from_millis(50);
 
 /// Runs the program under the clock; returns its exit status.
 pub fn run(cli: &Cli) -> Result<i32, Failure> {
-    let own = |message: String| Failure { status: 125, message };
-    let name = cli.program.first().ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
+    let own = |message: String| Failure {
+        status: 125,
+        message,
+    };
+    let name = cli
+        .program
+        .first()
+        .ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     let mut sampler = perf::Sampler::open().map_err(|e| own(e.to_string()))?;
     let signals = Signals::install().map_err(|e| own(format!("setting up signals: {e}")))?;
@@ -34,9 +40,15 @@ pub fn run(cli: &Cli) -> Result<i32, Failure> {
     unsafe { command.pre_exec(move || inherited.restore()) };
     let began = Instant::now();
     let started = command.spawn();
-    let mut child = started.map_err(|e| Failure { status: 126, message: format!("{}: cannot be executed: {e}", program.display()) })?;
+    let mut child = started.map_err(|e| Failure {
+        status: 126,
+        message: format!("{}: cannot be executed: {e}", program.display()),
+    })?;
     let status = loop {
-        if let Some(status) = child.try_wait().map_err(|e| own(format!("waiting for the program: {e}")))? {
+        if let Some(status) = child
+            .try_wait()
+            .map_err(|e| own(format!("waiting for the program: {e}")))?
+        {
             break status;
         }
         for signal in signals.to_forward() {
@@ -56,5 +68,7 @@ pub fn run(cli: &Cli) -> Result<i32, Failure> {
     use std::io::Write;
     // The program may have closed what we share with it.
     let _ = std::io::stderr().write_all(text.as_bytes());
-    Ok(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(libc::SIGKILL)))
+    Ok(status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(libc::SIGKILL)))
 }

@@ -12,6 +12,9 @@ pub mod cli;
 pub mod convert;
 pub mod drain;
 pub mod driver;
+pub mod heap;
+#[path = "../runtime/src/heaplog.rs"]
+pub mod heaplog;
 pub mod hot;
 pub mod import;
 pub mod live;
@@ -26,13 +29,10 @@ pub mod probe;
 pub mod pt;
 pub mod record;
 pub mod runtime_image;
-pub mod static_image;
-pub mod heap;
-#[path = "../runtime/src/heaplog.rs"]
-pub mod heaplog;
 #[path = "../runtime/src/shared.rs"]
 pub mod shared;
 pub mod signals;
+pub mod static_image;
 pub mod summary;
 pub mod ticker;
 pub mod trigger;

@@ -16,19 +16,31 @@ pub fn owner(pid: u32, tid: u32) -> Owner {
     if pid == 0 || tid == 0 {
         return Owner::Alive;
     }
-    let (Ok(process), Ok(thread)) = (i32::try_from(pid), i32::try_from(tid)) else { return Owner::ProcessGone };
+    let (Ok(process), Ok(thread)) = (i32::try_from(pid), i32::try_from(tid)) else {
+        return Owner::ProcessGone;
+    };
     // SAFETY: signal 0 is not delivered; only the ids are checked.
-    let gone = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) } != 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EPERM);
+    let gone = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, 0) } != 0
+        && std::io::Error::last_os_error().raw_os_error() != Some(libc::EPERM);
     // Only the first thread of a process stays as a zombie; others vanish.
     if !gone && (pid != tid || !is_zombie(pid, tid)) {
         return Owner::Alive;
     }
-    if has_living_thread(pid) { Owner::ThreadGone } else { Owner::ProcessGone }
+    if has_living_thread(pid) {
+        Owner::ThreadGone
+    } else {
+        Owner::ProcessGone
+    }
 }
 
 fn has_living_thread(pid: u32) -> bool {
-    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return false };
-    tasks.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).any(|tid| !is_zombie(pid, tid))
+    let Ok(tasks) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    tasks
+        .flatten()
+        .filter_map(|t| t.file_name().to_str()?.parse().ok())
+        .any(|tid| !is_zombie(pid, tid))
 }
 
 /// Whether a thread is a zombie, dead or not there.
@@ -36,7 +48,10 @@ fn is_zombie(pid: u32, tid: u32) -> bool {
     // `PID (NAME) STATE …`; the name may hold any character.
     match std::fs::read(format!("/proc/{pid}/task/{tid}/stat")) {
         Ok(stat) => {
-            let state = stat.iter().rposition(|&b| b == b')').and_then(|at| stat.get(at + 2));
+            let state = stat
+                .iter()
+                .rposition(|&b| b == b')')
+                .and_then(|at| stat.get(at + 2));
             matches!(state, Some(b'Z' | b'X' | b'x'))
         }
         Err(error) => matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)),
@@ -74,7 +89,14 @@ mod tests {
         let pid = child.id();
         let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         // SAFETY: waits for our own child, leaving it a zombie.
-        unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+        unsafe {
+            libc::waitid(
+                libc::P_PID,
+                pid,
+                info.as_mut_ptr(),
+                libc::WEXITED | libc::WNOWAIT,
+            )
+        };
         assert_eq!(owner(pid, pid), Owner::ProcessGone);
         child.wait().unwrap();
         assert_eq!(owner(pid, pid), Owner::ProcessGone);

@@ -18,7 +18,10 @@ fn run() -> i32 {
         }
     };
     let done = match &cli {
-        Cli { completions: Some(shell), .. } => {
+        Cli {
+            completions: Some(shell),
+            ..
+        } => {
             cli::completions(*shell, &mut std::io::stdout());
             Ok(0)
         }
@@ -28,8 +31,13 @@ fn run() -> i32 {
             Ok(0)
         }
         Cli { probe: true, .. } => offline::probe(&cli),
-        Cli { import: Some(file), .. } => offline::import(&cli, file),
-        Cli { recover: Some(trace), .. } => record::recover(&cli, trace),
+        Cli {
+            import: Some(file), ..
+        } => offline::import(&cli, file),
+        Cli {
+            recover: Some(trace),
+            ..
+        } => record::recover(&cli, trace),
         Cli { hot: true, .. } => hot::run(&cli),
         _ => record::record(&cli),
     };

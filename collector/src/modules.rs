@@ -69,18 +69,28 @@ pub fn resolve(program: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf
         return match executable(Path::new(program)) {
             Ok(()) => Ok(PathBuf::from(program)),
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Refusal::NotFound(shown)),
-            Err(e) => Err(Refusal::CannotExecute { path: shown, why: e.to_string() }),
+            Err(e) => Err(Refusal::CannotExecute {
+                path: shown,
+                why: e.to_string(),
+            }),
         };
     }
     let default = OsString::from("/bin:/usr/bin");
     let mut refused = None;
     for dir in std::env::split_paths(path_variable.unwrap_or(&default)) {
-        let dir = if dir.as_os_str().is_empty() { PathBuf::from(".") } else { dir };
+        let dir = if dir.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            dir
+        };
         let path = dir.join(program);
         match executable(&path) {
             Ok(()) => return Ok(path),
             Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
-                refused.get_or_insert(Refusal::CannotExecute { path: path.display().to_string(), why: e.to_string() });
+                refused.get_or_insert(Refusal::CannotExecute {
+                    path: path.display().to_string(),
+                    why: e.to_string(),
+                });
             }
             Err(_) => {}
         }
@@ -90,7 +100,12 @@ pub fn resolve(program: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf
 
 fn executable(path: &Path) -> std::io::Result<()> {
     let meta = std::fs::metadata(path)?;
-    let denied = |why: &str| Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, why));
+    let denied = |why: &str| {
+        Err(std::io::Error::new(
+            std::io::ErrorKind::PermissionDenied,
+            why,
+        ))
+    };
     if meta.is_dir() {
         return denied("it is a folder");
     }
@@ -117,13 +132,24 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
     let mut start = [0u8; 4];
-    let read = std::fs::File::open(program).and_then(|mut f| std::io::Read::read(&mut f, &mut start));
-    let length = read.map_err(|e| Refusal::CannotExecute { path: shown.clone(), why: e.to_string() })?;
+    let read =
+        std::fs::File::open(program).and_then(|mut f| std::io::Read::read(&mut f, &mut start));
+    let length = read.map_err(|e| Refusal::CannotExecute {
+        path: shown.clone(),
+        why: e.to_string(),
+    })?;
     let script = start[..length].starts_with(b"#!");
     if !script && start != *b"\x7fELF" {
-        return Err(Refusal::CannotExecute { path: shown, why: "it is not an ELF program".into() });
+        return Err(Refusal::CannotExecute {
+            path: shown,
+            why: "it is not an ELF program".into(),
+        });
     }
-    let mut instrumented = if script { Vec::new() } else { instrumented_in(&closure(program))? };
+    let mut instrumented = if script {
+        Vec::new()
+    } else {
+        instrumented_in(&closure(program))?
+    };
     if instrumented.is_empty() {
         for path in started(arguments) {
             instrumented.extend(instrumented_in(&closure(&path))?);
@@ -149,16 +175,23 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>
 }
 
 fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
-    let noted = files.iter().filter_map(|path| Some((path, instrumented_note(path).ok()??)));
+    let noted = files
+        .iter()
+        .filter_map(|path| Some((path, instrumented_note(path).ok()??)));
     noted.map(|(path, note)| recordable(path, note)).collect()
 }
 
 /// Programs that the arguments name, be it in a line for a shell.
 fn started(arguments: &[OsString]) -> Vec<PathBuf> {
-    let words = arguments.iter().flat_map(|a| a.as_bytes().split(|b| b.is_ascii_whitespace() || b"'\"();&|=".contains(b)));
+    let words = arguments.iter().flat_map(|a| {
+        a.as_bytes()
+            .split(|b| b.is_ascii_whitespace() || b"'\"();&|=".contains(b))
+    });
     let words = words.filter(|w| !w.is_empty()).map(OsStr::from_bytes);
     let path = std::env::var_os("PATH");
-    words.filter_map(|w| resolve(w, path.as_deref()).ok()).collect()
+    words
+        .filter_map(|w| resolve(w, path.as_deref()).ok())
+        .collect()
 }
 
 fn closure(program: &Path) -> Vec<PathBuf> {
@@ -168,7 +201,9 @@ fn closure(program: &Path) -> Vec<PathBuf> {
     // Each with the DT_RPATHs of those that led to it.
     let mut queue = vec![(program.to_path_buf(), Vec::new())];
     while let Some((path, inherited)) = queue.pop() {
-        let Some(dynamic) = Dynamic::read(&path) else { continue };
+        let Some(dynamic) = Dynamic::read(&path) else {
+            continue;
+        };
         let rpath = dynamic.search_path(&path, inherited);
         for name in &dynamic.needed {
             if !seen.insert(name.clone()) {
@@ -194,11 +229,18 @@ pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal
         ));
     }
     if note.flavour != FLAVOUR_SOFT && note.flavour != FLAVOUR_PT {
-        return no(format!("{shown}: unknown flavour {}; run `mgz-instrument` on the original again", note.flavour));
+        return no(format!(
+            "{shown}: unknown flavour {}; run `mgz-instrument` on the original again",
+            note.flavour
+        ));
     }
     let sidecar = sidecar_path(path, &note);
     check_sidecar(path, &note, &sidecar)?;
-    Ok(Instrumented { path: path.to_owned(), note, sidecar })
+    Ok(Instrumented {
+        path: path.to_owned(),
+        note,
+        sidecar,
+    })
 }
 
 /// Where the sidecar of an instrumented file should be.
@@ -215,25 +257,44 @@ pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
 
 /// Checks identity and completeness without unpacking the columns.
 fn check_sidecar(module: &Path, note: &ModuleNote, sidecar: &Path) -> Result<(), Refusal> {
-    let remedy = "put it back beside the instrumented file, or run `mgz-instrument` on the original again";
+    let remedy =
+        "put it back beside the instrumented file, or run `mgz-instrument` on the original again";
     let no = |text: String| Err(Refusal::CannotRecord(format!("{text}; {remedy}")));
     let (id, header) = match Sidecar::read_header(sidecar) {
         Ok(header) => header,
-        Err(error) => return no(format!("{}: the sidecar of {} cannot be used: {error}", sidecar.display(), module.display())),
+        Err(error) => {
+            return no(format!(
+                "{}: the sidecar of {} cannot be used: {error}",
+                sidecar.display(),
+                module.display()
+            ));
+        }
     };
     if id != note.sidecar_id {
-        return no(format!("{}: this sidecar belongs to another build than {}", sidecar.display(), module.display()));
+        return no(format!(
+            "{}: this sidecar belongs to another build than {}",
+            sidecar.display(),
+            module.display()
+        ));
     }
     let length = std::fs::metadata(sidecar).map_or(0, |m| m.len());
     let header_end = {
         let mut bytes = [0u8; size_of::<Prelude>()];
-        let read = std::fs::File::open(sidecar).and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes));
+        let read = std::fs::File::open(sidecar)
+            .and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes));
         let header_len = u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
         read.map_or(0, |()| header_len.saturating_add(bytes.len() as u64))
     };
-    let cut = header.columns.iter().any(|c| header_end.saturating_add(c.offset).saturating_add(c.bytes) > length);
+    let cut = header
+        .columns
+        .iter()
+        .any(|c| header_end.saturating_add(c.offset).saturating_add(c.bytes) > length);
     if cut || header.columns.is_empty() {
-        return no(format!("{}: the sidecar of {} is cut off", sidecar.display(), module.display()));
+        return no(format!(
+            "{}: the sidecar of {} is cut off",
+            sidecar.display(),
+            module.display()
+        ));
     }
     Ok(())
 }
@@ -243,7 +304,8 @@ fn overlaps(modules: &[Instrumented]) -> Result<(), Refusal> {
     for (i, a) in modules.iter().enumerate() {
         for b in &modules[..i] {
             let (x, y) = (&a.note, &b.note);
-            let apart = x.id_first >= y.id_first.saturating_add(y.id_count) || y.id_first >= x.id_first.saturating_add(x.id_count);
+            let apart = x.id_first >= y.id_first.saturating_add(y.id_count)
+                || y.id_first >= x.id_first.saturating_add(x.id_count);
             if !apart && x.sidecar_id != y.sidecar_id {
                 return Err(Refusal::CannotRecord(format!(
                     "{} and {} were instrumented apart and their record numbers overlap; instrument them together (`mgz-instrument --libs` on the program)",
@@ -258,10 +320,13 @@ fn overlaps(modules: &[Instrumented]) -> Result<(), Refusal> {
 
 /// The loader ignores LD_PRELOAD for programs that gain privileges.
 fn privileged(program: &Path) -> Result<(), Refusal> {
-    let Ok(meta) = std::fs::metadata(program) else { return Ok(()) };
+    let Ok(meta) = std::fs::metadata(program) else {
+        return Ok(());
+    };
     // SAFETY: no arguments.
     let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    let gains = meta.mode() & 0o4000 != 0 && meta.uid() != uid || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
+    let gains = meta.mode() & 0o4000 != 0 && meta.uid() != uid
+        || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
     if gains {
         return Err(Refusal::CannotRecord(format!(
             "{}: it is set-user-ID or set-group-ID, and the loader keeps foreign libraries out of such programs; record a copy without that bit",
@@ -290,7 +355,10 @@ mod tests {
         assert_eq!(find("nothing").unwrap_err().status(), 127);
         assert_eq!(find("plain").unwrap_err().status(), 126);
         assert_eq!(find("").unwrap_err().status(), 127);
-        assert_eq!(find(path("b/tool").to_str().unwrap()).unwrap(), path("b/tool"));
+        assert_eq!(
+            find(path("b/tool").to_str().unwrap()).unwrap(),
+            path("b/tool")
+        );
         assert_eq!(find(path("a").to_str().unwrap()).unwrap_err().status(), 126);
         assert_eq!(find("./no/such").unwrap_err().status(), 127);
     }
@@ -314,12 +382,20 @@ mod tests {
     fn overlapping_ids_are_refused() {
         let module = |id_first, id_count, id: u8| Instrumented {
             path: "x".into(),
-            note: ModuleNote { id_first, id_count, sidecar_id: [id; 16], ..ModuleNote::default() },
+            note: ModuleNote {
+                id_first,
+                id_count,
+                sidecar_id: [id; 16],
+                ..ModuleNote::default()
+            },
             sidecar: "x.mgza".into(),
         };
         assert!(overlaps(&[module(0, 10, 1), module(10, 5, 2)]).is_ok());
         assert!(overlaps(&[module(0, 11, 1), module(10, 5, 2)]).is_err());
-        assert!(overlaps(&[module(0, 11, 1), module(0, 11, 1)]).is_ok(), "the same build twice");
+        assert!(
+            overlaps(&[module(0, 11, 1), module(0, 11, 1)]).is_ok(),
+            "the same build twice"
+        );
     }
 
     #[test]
@@ -327,6 +403,11 @@ mod tests {
         // The test binary itself needs the C library.
         let exe = std::env::current_exe().unwrap();
         let found = closure(&exe);
-        assert!(found.iter().any(|p| p.to_string_lossy().contains("libc.so")), "{found:?}");
+        assert!(
+            found
+                .iter()
+                .any(|p| p.to_string_lossy().contains("libc.so")),
+            "{found:?}"
+        );
     }
 }

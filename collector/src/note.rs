@@ -34,7 +34,11 @@ fn read(file: &File, offset: u64, length: usize) -> io::Result<Vec<u8>> {
     let mut have = 0;
     while have < length {
         // The kernel takes an offset beyond this for a mistake; to us it is one behind the end of the file.
-        let Some(at) = offset.checked_add(have as u64).filter(|&at| i64::try_from(at).is_ok_and(|at| at.checked_add(length as i64).is_some())) else { break };
+        let Some(at) = offset.checked_add(have as u64).filter(|&at| {
+            i64::try_from(at).is_ok_and(|at| at.checked_add(length as i64).is_some())
+        }) else {
+            break;
+        };
         match file.read_at(&mut data[have..], at) {
             Ok(0) => break,
             Ok(n) => have += n,
@@ -56,7 +60,11 @@ pub fn instrumented_note(path: &Path) -> io::Result<Option<ModuleNote>> {
     if header.len() < EHDR || header[..4] != *b"\x7fELF" || header[4] != 2 || header[5] != 1 {
         return Ok(None);
     }
-    let (Some(offset), Some(size), Some(count)) = (u64_at(&header, 32), u16_at(&header, 54), u16_at(&header, 56)) else {
+    let (Some(offset), Some(size), Some(count)) = (
+        u64_at(&header, 32),
+        u16_at(&header, 54),
+        u16_at(&header, 56),
+    ) else {
         return Ok(None);
     };
     if usize::from(size) < PHDR {
@@ -64,7 +72,11 @@ pub fn instrumented_note(path: &Path) -> io::Result<Option<ModuleNote>> {
     }
     let table = read(&file, offset, usize::from(size) * usize::from(count))?;
     for entry in table.chunks_exact(usize::from(size)) {
-        let (Some(PT_NOTE), Some(at), Some(length)) = (u32_at(entry, 0), u64_at(entry, 8), u64_at(entry, 32)) else { continue };
+        let (Some(PT_NOTE), Some(at), Some(length)) =
+            (u32_at(entry, 0), u64_at(entry, 8), u64_at(entry, 32))
+        else {
+            continue;
+        };
         let align = if u64_at(entry, 48) == Some(8) { 8 } else { 4 };
         let notes = read(&file, at, length.min(MAX_NOTES) as usize)?;
         if let Some(note) = find(&notes, align) {
@@ -78,7 +90,11 @@ pub fn instrumented_note(path: &Path) -> io::Result<Option<ModuleNote>> {
 fn find(notes: &[u8], align: usize) -> Option<ModuleNote> {
     let mut at = 0;
     loop {
-        let (name_len, desc_len, kind) = (u32_at(notes, at)? as usize, u32_at(notes, at + 4)? as usize, u32_at(notes, at + 8)?);
+        let (name_len, desc_len, kind) = (
+            u32_at(notes, at)? as usize,
+            u32_at(notes, at + 4)? as usize,
+            u32_at(notes, at + 8)?,
+        );
         let name = notes.get(at + 12..at.checked_add(12)?.checked_add(name_len)?)?;
         let desc_at = (at + 12 + name_len).next_multiple_of(align);
         let desc_end = desc_at.checked_add(desc_len)?;
@@ -170,7 +186,19 @@ mod tests {
     fn our_note_is_found_behind_others() {
         for align in [4, 8] {
             let found = note(&elf(align)).unwrap();
-            assert_eq!((found.id_first, found.id_count, found.clone_end, found.patch_count, found.call_count, found.handlers, found.covers, found.cover_count), (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7));
+            assert_eq!(
+                (
+                    found.id_first,
+                    found.id_count,
+                    found.clone_end,
+                    found.patch_count,
+                    found.call_count,
+                    found.handlers,
+                    found.covers,
+                    found.cover_count
+                ),
+                (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7)
+            );
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }
     }
@@ -179,7 +207,10 @@ mod tests {
     fn other_files_have_none_and_damage_does_no_harm() {
         assert_eq!(note(b""), None);
         assert_eq!(note(b"#!/bin/sh\n"), None);
-        assert_eq!(instrumented_note(Path::new("/proc/self/exe")).unwrap(), None);
+        assert_eq!(
+            instrumented_note(Path::new("/proc/self/exe")).unwrap(),
+            None
+        );
         let good = elf(4);
         for length in 0..good.len() {
             assert_eq!(note(&good[..length]), None, "{length} bytes");

@@ -32,12 +32,18 @@ pub fn import(cli: &Cli, file: &Path) -> Result<i32, Failure> {
     match done {
         Ok(()) => Ok(0),
         Err(PerfDataError::Io(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(0),
-        Err(error) => Err(Failure { status: 125, message: format!("{}: {error}", file.display()) }),
+        Err(error) => Err(Failure {
+            status: 125,
+            message: format!("{}: {error}", file.display()),
+        }),
     }
 }
 
 fn failure(error: &dyn std::fmt::Display) -> Failure {
-    Failure { status: 125, message: error.to_string() }
+    Failure {
+        status: 125,
+        message: error.to_string(),
+    }
 }
 
 /// A reader that has gone is no failure.

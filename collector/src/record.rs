@@ -5,10 +5,10 @@ use crate::backend::{self, Chosen};
 use crate::cli::{Cli, Codec, Format, Mode};
 use crate::convert::{self, ConvertError};
 use crate::driver::{self, DriverError, Event, ModuleSeen, RunOptions, RunOutcome};
+use crate::heap::{self, Heap, names::Names};
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
-use crate::heap::{self, Heap, names::Names};
 use crate::objects::write::Blocks;
 use crate::objects::{self, Objects};
 use crate::probe;
@@ -37,19 +37,28 @@ pub struct Failure {
 
 impl Failure {
     fn own(message: impl std::fmt::Display) -> Failure {
-        Failure { status: 125, message: message.to_string() }
+        Failure {
+            status: 125,
+            message: message.to_string(),
+        }
     }
 }
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
-        Failure { status: refusal.status(), message: refusal.to_string() }
+        Failure {
+            status: refusal.status(),
+            message: refusal.to_string(),
+        }
     }
 }
 
 impl From<DriverError> for Failure {
     fn from(error: DriverError) -> Failure {
-        Failure { status: error.exit_status(), message: error.to_string() }
+        Failure {
+            status: error.exit_status(),
+            message: error.to_string(),
+        }
     }
 }
 
@@ -74,13 +83,20 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     if let Some(pid) = cli.attach {
         return attach(cli, pid);
     }
-    let name = cli.program.first().ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
+    let name = cli
+        .program
+        .first()
+        .ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     if cli.mode == Some(Mode::Watch) {
         return watch::command::record(cli, program);
     }
     let instrumented = modules::check(&program, &cli.program[1..])?;
-    let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) { Mode::Burst } else { Mode::Ring });
+    let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) {
+        Mode::Burst
+    } else {
+        Mode::Ring
+    });
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
@@ -89,20 +105,36 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         )));
     }
     let mut probed = None;
-    let choice = backend::choose(cli.backend, &instrumented, || probed.insert(probe::probe()).clone())?;
+    let choice = backend::choose(cli.backend, &instrumented, || {
+        probed.insert(probe::probe()).clone()
+    })?;
     if choice.backend == Chosen::Pt && cli.heap {
-        return Err(Failure::own("--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it"));
+        return Err(Failure::own(
+            "--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it",
+        ));
     }
     if choice.backend == Chosen::Pt {
-        return live::command::record(cli, program, &instrumented, &choice, &probed.unwrap_or_default());
+        return live::command::record(
+            cli,
+            program,
+            &instrumented,
+            &choice,
+            &probed.unwrap_or_default(),
+        );
     }
     if cli.functions.is_some() || cli.pt.is_some() {
-        return Err(Failure::own("--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`"));
+        return Err(Failure::own(
+            "--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`",
+        ));
     }
     if asked == Mode::Burst && !backend::serves_burst(&instrumented) {
-        let not = instrumented.iter().find(|m| m.note.features & FEATURE_TRANSLATED == 0);
+        let not = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_TRANSLATED == 0);
         let path = not.map_or_else(String::new, |m| m.path.display().to_string());
-        return Err(Failure::own(format!("{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring")));
+        return Err(Failure::own(format!(
+            "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
+        )));
     }
     if cli.heap {
         if modules::is_static(&program) {
@@ -111,7 +143,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
                 program.display()
             )));
         }
-        if let Some(refusal) = cli.heap_hook.iter().find_map(|hook| heap::hooks::refusal(&program, hook)) {
+        if let Some(refusal) = cli
+            .heap_hook
+            .iter()
+            .find_map(|hook| heap::hooks::refusal(&program, hook))
+        {
             return Err(Failure::own(refusal));
         }
     }
@@ -120,8 +156,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     say_if_slower(cli, triggers.as_ref());
     let mut options = RunOptions {
         mode,
-        period: if asked == Mode::Ring { cli.records() } else { 0 },
-        window: if matches!(asked, Mode::Ring | Mode::Burst) { cli.window } else { 0 },
+        period: if asked == Mode::Ring {
+            cli.records()
+        } else {
+            0
+        },
+        window: if matches!(asked, Mode::Ring | Mode::Burst) {
+            cli.window
+        } else {
+            0
+        },
         trigger: triggers.as_ref().map(|t| t.trigger),
         signal: cli.signal,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
@@ -136,20 +180,36 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         options.spill_dir = std::env::temp_dir();
         return Ok(driver::run(&options, &mut |_| {})?.status.exit_status());
     }
-    let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    let manifest = Manifest { backend_why: choice.why, ..manifest::begin(command, mode_name, options.period, options.window) };
+    let command = cli
+        .program
+        .iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
+    let manifest = Manifest {
+        backend_why: choice.why,
+        ..manifest::begin(command, mode_name, options.period, options.window)
+    };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
-    into_trace(cli, manifest, &instrumented, |on_event| driver::run(&options, on_event))
+    into_trace(cli, manifest, &instrumented, |on_event| {
+        driver::run(&options, on_event)
+    })
 }
 
 /// What begins windows, and why; for `burst` alone.
 fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure> {
     if mode == Mode::Burst {
-        return trigger::choose_here(&cli.triggers(), cli.signal).map(Some).map_err(Failure::own);
+        return trigger::choose_here(&cli.triggers(), cli.signal)
+            .map(Some)
+            .map_err(Failure::own);
     }
-    let given = [(cli.trigger.is_some(), "--trigger"), (cli.loads_event.is_some(), "--loads-event")];
+    let given = [
+        (cli.trigger.is_some(), "--trigger"),
+        (cli.loads_event.is_some(), "--loads-event"),
+    ];
     match given.into_iter().find(|g| g.0) {
-        Some((_, option)) => Err(Failure::own(format!("{option} is for bursts (--mode burst), whose windows it begins"))),
+        Some((_, option)) => Err(Failure::own(format!(
+            "{option} is for bursts (--mode burst), whose windows it begins"
+        ))),
         None => Ok(None),
     }
 }
@@ -162,14 +222,25 @@ fn say_if_slower(cli: &Cli, chosen: Option<&trigger::Chosen>) {
 }
 
 fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
-    let trigger::Chosen { trigger, why, slower, toll } = chosen;
+    let trigger::Chosen {
+        trigger,
+        why,
+        slower,
+        toll,
+    } = chosen;
     let by_loads = trigger.by_loads();
     Manifest {
         rate: trigger.rate(),
         trigger_ns: toll,
         period: if by_loads { trigger.period } else { 0 },
-        trigger: if by_loads { trigger.source() } else { manifest.trigger },
-        trigger_why: slower.into_iter().fold(why, |why, slower| format!("{why}; {slower}")),
+        trigger: if by_loads {
+            trigger.source()
+        } else {
+            manifest.trigger
+        },
+        trigger_why: slower
+            .into_iter()
+            .fold(why, |why, slower| format!("{why}; {slower}")),
         ..manifest
     }
 }
@@ -177,7 +248,9 @@ fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
 /// Records a process that runs already.
 fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     if cli.mode.is_some_and(|mode| mode != Mode::Burst) {
-        return Err(Failure::own("--attach records bursts (--mode burst): for the other modes a program must be recorded from its start"));
+        return Err(Failure::own(
+            "--attach records bursts (--mode burst): for the other modes a program must be recorded from its start",
+        ));
     }
     let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
     say_if_slower(cli, Some(&chosen));
@@ -197,10 +270,15 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
         heap: None,
     };
     let why = format!("attached to process {pid}, which ran already");
-    let manifest = Manifest { backend_why: why, ..manifest::begin(candidate.command(), "burst", 0, options.window) };
+    let manifest = Manifest {
+        backend_why: why,
+        ..manifest::begin(candidate.command(), "burst", 0, options.window)
+    };
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
-    into_trace(cli, manifest, &instrumented, |on_event| driver::run_attached(&options, candidate, on_event))
+    into_trace(cli, manifest, &instrumented, |on_event| {
+        driver::run_attached(&options, candidate, on_event)
+    })
 }
 
 /// Makes the folder, records into it and completes it; returns the exit status to pass on.
@@ -212,9 +290,15 @@ fn into_trace(
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
-    let mut session = Session { manifest, folder, objects: Objects::default() };
+    let mut session = Session {
+        manifest,
+        folder,
+        objects: Objects::default(),
+    };
     let ticker = Ticker::new(cli.progress);
-    let started = session.start(instrumented).and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));
+    let started = session
+        .start(instrumented)
+        .and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));
     drop(ticker);
     let outcome = match started {
         Ok(outcome) => outcome,
@@ -229,7 +313,11 @@ fn into_trace(
     let written = session.finish();
     report(&session.manifest, &cli.output, cli.format);
     if let Err(error) = written {
-        eprintln!("mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`", cli.output.display(), cli.output.display());
+        eprintln!(
+            "mgz-record: {}: the manifest could not be written: {error}; free space there and run `mgz-record --recover {}`",
+            cli.output.display(),
+            cli.output.display()
+        );
     }
     Ok(outcome.status.exit_status())
 }
@@ -247,7 +335,9 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             if let Some(times) = manifest.totals.triggers.get("slowed") {
                 text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
             }
-            text.extend(summary::outside(manifest).map(|sentence| format!("mgz-record: {sentence}\n")));
+            text.extend(
+                summary::outside(manifest).map(|sentence| format!("mgz-record: {sentence}\n")),
+            );
             text.push_str(&summary::text(manifest, &shown));
         }
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
@@ -271,12 +361,19 @@ impl Session {
         for module in instrumented {
             let id = hex(&module.note.sidecar_id);
             self.folder.add_sidecar(&module.sidecar, &id).map_err(|e| {
-                Failure::own(format!("{}: cannot be copied into {}: {e}", module.sidecar.display(), self.folder.path().display()))
+                Failure::own(format!(
+                    "{}: cannot be copied into {}: {e}",
+                    module.sidecar.display(),
+                    self.folder.path().display()
+                ))
             })?;
         }
-        self.folder
-            .write(&self.manifest)
-            .map_err(|e| Failure::own(format!("{}: the manifest cannot be written: {e}", self.folder.path().display())))
+        self.folder.write(&self.manifest).map_err(|e| {
+            Failure::own(format!(
+                "{}: the manifest cannot be written: {e}",
+                self.folder.path().display()
+            ))
+        })
     }
 
     fn event(&mut self, event: &Event, ticker: &Ticker) {
@@ -286,7 +383,12 @@ impl Session {
                 self.module(module);
             }
             Event::Thread { pid, tid, stack } => self.objects.thread(*pid, *tid, *stack),
-            Event::Progress { slots, bytes, windows, outside } => {
+            Event::Progress {
+                slots,
+                bytes,
+                windows,
+                outside,
+            } => {
                 self.objects.tick();
                 ticker.tell(*slots, *bytes, *windows, *outside);
             }
@@ -301,7 +403,11 @@ impl Session {
 
     fn module(&mut self, seen: &ModuleSeen) {
         if let Some(why) = refused_module(seen.result) {
-            return self.problem(format!("{}: not recorded in process {}: {why}", seen.path.display(), seen.pid));
+            return self.problem(format!(
+                "{}: not recorded in process {}: {why}",
+                seen.path.display(),
+                seen.pid
+            ));
         }
         let id = hex(&seen.sidecar_id);
         let sidecar = match self.folder.add_sidecar(&seen.sidecar, &id) {
@@ -311,9 +417,24 @@ impl Session {
                 String::new()
             }
         };
-        let build_id = Sidecar::read_header(&self.folder.path().join(&sidecar)).map_or_else(|_| String::new(), |(_, header)| header.input.build_id);
-        let module = Module { path: seen.path.display().to_string(), build_id, bias: seen.bias, sidecar, sidecar_id: id, loads: Vec::new() };
-        manifest::add_module(&mut self.manifest, module, ModuleLoad { process: seen.pid, begin_ns: monotonic_ns() });
+        let build_id = Sidecar::read_header(&self.folder.path().join(&sidecar))
+            .map_or_else(|_| String::new(), |(_, header)| header.input.build_id);
+        let module = Module {
+            path: seen.path.display().to_string(),
+            build_id,
+            bias: seen.bias,
+            sidecar,
+            sidecar_id: id,
+            loads: Vec::new(),
+        };
+        manifest::add_module(
+            &mut self.manifest,
+            module,
+            ModuleLoad {
+                process: seen.pid,
+                begin_ns: monotonic_ns(),
+            },
+        );
         // A failure here shows again, with an error, when the recording ends.
         let _ = self.folder.write(&self.manifest);
     }
@@ -334,21 +455,42 @@ impl Session {
         let windows = matches!(m.mode.as_str(), "ring" | "burst");
         for t in &outcome.threads {
             // What runs between the windows of `burst` is not counted.
-            let executed = if m.mode == "burst" { 0 } else { t.slots_executed };
+            let executed = if m.mode == "burst" {
+                0
+            } else {
+                t.slots_executed
+            };
             m.totals.records_executed += executed;
             m.totals.records_kept += t.slots_kept;
-            m.totals.samples += if windows { t.segments } else { u64::from(t.segments > 0) };
+            m.totals.samples += if windows {
+                t.segments
+            } else {
+                u64::from(t.segments > 0)
+            };
             m.threads.push(Thread {
                 process: t.process,
                 thread: t.thread,
                 records_executed: executed,
                 records_kept: t.slots_kept,
                 rows: 0,
-                samples: if windows { t.segments } else { u64::from(t.segments > 0) },
+                samples: if windows {
+                    t.segments
+                } else {
+                    u64::from(t.segments > 0)
+                },
             });
         }
-        let sentences: Vec<String> = outcome.dropped.iter().filter_map(|(what, &n)| drop_sentence(what, n)).collect();
-        outcome.problems.iter().cloned().chain(sentences).for_each(|p| self.problem(p));
+        let sentences: Vec<String> = outcome
+            .dropped
+            .iter()
+            .filter_map(|(what, &n)| drop_sentence(what, n))
+            .collect();
+        outcome
+            .problems
+            .iter()
+            .cloned()
+            .chain(sentences)
+            .for_each(|p| self.problem(p));
     }
 
     /// Writes what is known of data objects, and names the files in which triggers came `elsewhere`. Where that fails, a sentence says so.
@@ -359,7 +501,12 @@ impl Session {
         let mut list = Vec::new();
         for process in processes {
             placed.at(process, u64::MAX, &mut list);
-            let at = |p: &Placement| self.manifest.modules.get(usize::from(p.module)).map(|m| (process, PathBuf::from(&m.path), p.bias));
+            let at = |p: &Placement| {
+                self.manifest
+                    .modules
+                    .get(usize::from(p.module))
+                    .map(|m| (process, PathBuf::from(&m.path), p.bias))
+            };
             modules.extend(list.iter().filter_map(at));
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
@@ -367,7 +514,10 @@ impl Session {
         self.manifest.totals.outside = objects::files_of(&instances, elsewhere);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
         if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
-            self.problem(format!("{}: data objects could not be written: {error:#}", self.folder.path().display()));
+            self.problem(format!(
+                "{}: data objects could not be written: {error:#}",
+                self.folder.path().display()
+            ));
         }
     }
 
@@ -375,7 +525,9 @@ impl Session {
     fn name_heap(&mut self, heap: &Heap) -> Blocks {
         let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
         for module in &self.manifest.modules {
-            let sidecar = (!module.sidecar.is_empty()).then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok()).flatten();
+            let sidecar = (!module.sidecar.is_empty())
+                .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
+                .flatten();
             maps.insert(module.path.clone().into(), sidecar);
         }
         let original = |path: &Path, address: u64| {
@@ -386,19 +538,30 @@ impl Session {
         let sites = heap.stacks.iter().map(|s| names.site(s)).collect();
         for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
             if n > 0 {
-                *self.manifest.totals.dropped.entry(what.to_owned()).or_default() += n;
+                *self
+                    .manifest
+                    .totals
+                    .dropped
+                    .entry(what.to_owned())
+                    .or_default() += n;
             }
         }
         if heap.lost > 0 {
             self.problem(format!("{} calls of the allocator were not logged: their heap blocks are taken for others or for none", heap.lost));
         }
         if heap.forgotten > 0 {
-            self.problem(format!("{} heap blocks were more than are kept: loads of them are of the heap as a whole", heap.forgotten));
+            self.problem(format!(
+                "{} heap blocks were more than are kept: loads of them are of the heap as a whole",
+                heap.forgotten
+            ));
         }
         if heap.allocations == 0 && heap.lost == 0 {
             self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
         }
-        Blocks { sites, lives: heap.lives.clone() }
+        Blocks {
+            sites,
+            lives: heap.lives.clone(),
+        }
     }
 
     /// Turns the spill files into columns, unless they are to stay.
@@ -410,7 +573,11 @@ impl Session {
     }
 
     fn expand(&mut self, compress: Codec, max_bytes: Option<u64>) {
-        let options = convert::Options { compression: compress.into(), max_bytes, ..convert::Options::default() };
+        let options = convert::Options {
+            compression: compress.into(),
+            max_bytes,
+            ..convert::Options::default()
+        };
         let path = self.folder.path().to_owned();
         match convert::convert(&path, &self.manifest, &options) {
             Ok(outcome) => {
@@ -450,13 +617,19 @@ impl Session {
             }
         }
         for thread in &mut m.threads {
-            let key = ThreadKey { process: thread.process, thread: thread.thread };
+            let key = ThreadKey {
+                process: thread.process,
+                thread: thread.thread,
+            };
             if let Some(rows) = outcome.threads.get(&key) {
                 (thread.rows, thread.samples) = (rows.rows, rows.samples);
             }
         }
         let loads = c.rows + c.implied + c.implied_unplaced;
-        let whole = m.totals.records_kept == m.totals.records_executed && c.unknown == 0 && outcome.damaged_segments == 0 && outcome.torn_files == 0;
+        let whole = m.totals.records_kept == m.totals.records_executed
+            && c.unknown == 0
+            && outcome.damaged_segments == 0
+            && outcome.torn_files == 0;
         if m.mode == "burst" {
             m.totals.loads_executed_estimate = outcome.loads_executed.map(|e| e.loads);
             m.totals.loads_executed_error = outcome.loads_executed.map(|e| e.error);
@@ -465,18 +638,32 @@ impl Session {
         } else if m.mode == "full" && whole {
             m.totals.loads_executed = Some(loads);
         } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
-            m.totals.loads_executed_estimate = Some(loads as f64 / m.totals.records_kept as f64 * m.totals.records_executed as f64);
+            m.totals.loads_executed_estimate = Some(
+                loads as f64 / m.totals.records_kept as f64 * m.totals.records_executed as f64,
+            );
         }
         if c.unknown > 0 {
-            self.problem(format!("{} record slots have ids that no module of the trace has; their loads are missing", c.unknown));
+            self.problem(format!(
+                "{} record slots have ids that no module of the trace has; their loads are missing",
+                c.unknown
+            ));
         }
-        outcome.problems.iter().cloned().for_each(|p| self.problem(p));
+        outcome
+            .problems
+            .iter()
+            .cloned()
+            .for_each(|p| self.problem(p));
     }
 
     /// Writes the last manifest and removes what is no longer needed.
     pub(crate) fn finish(&mut self) -> std::io::Result<()> {
         if self.manifest.state == "running" {
-            self.manifest.state = if self.manifest.problems.is_empty() { "complete" } else { "partial" }.into();
+            self.manifest.state = if self.manifest.problems.is_empty() {
+                "complete"
+            } else {
+                "partial"
+            }
+            .into();
         }
         self.folder.release_reserve();
         self.folder.write(&self.manifest)?;
@@ -496,14 +683,26 @@ fn hex(id: &[u8; 16]) -> String {
 fn refused_module(result: u32) -> Option<&'static str> {
     Some(match result {
         shared::MODULE_OK => return None,
-        shared::MODULE_VERSION => "instrumented by another version of mgz (run mgz-instrument again)",
+        shared::MODULE_VERSION => {
+            "instrumented by another version of mgz (run mgz-instrument again)"
+        }
         shared::MODULE_FLAVOUR => "instrumented for Intel PT (run `mgz-instrument --backend soft`)",
-        shared::MODULE_NO_SIDECAR => "its sidecar is missing (put it back, or run mgz-instrument again)",
-        shared::MODULE_OTHER_SIDECAR => "its sidecar belongs to another build (run mgz-instrument again)",
-        shared::MODULE_OVERLAP => "its record numbers overlap with those of another module (instrument both together)",
-        shared::MODULE_NOT_TRANSLATED => "not instrumented for burst mode (run `mgz-instrument --for burst`)",
+        shared::MODULE_NO_SIDECAR => {
+            "its sidecar is missing (put it back, or run mgz-instrument again)"
+        }
+        shared::MODULE_OTHER_SIDECAR => {
+            "its sidecar belongs to another build (run mgz-instrument again)"
+        }
+        shared::MODULE_OVERLAP => {
+            "its record numbers overlap with those of another module (instrument both together)"
+        }
+        shared::MODULE_NOT_TRANSLATED => {
+            "not instrumented for burst mode (run `mgz-instrument --for burst`)"
+        }
         shared::MODULE_TOO_MANY => "too many instrumented files in one process",
-        shared::MODULE_UNPATCHED => "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged",
+        shared::MODULE_UNPATCHED => {
+            "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged"
+        }
         _ => "the runtime refused it",
     })
 }
@@ -512,12 +711,24 @@ fn refused_module(result: u32) -> Option<&'static str> {
 /// sentence of its own exists.
 fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
-        "threads_without_ring" => format!("{n} threads were not recorded: no room for their rings (too many threads at once)"),
-        "foreign_threads" => format!("{n} times a thread met the ring of another and stopped recording"),
-        "lost_probe_states" => format!("{n} signals interrupted probes in an unknown state; the records around them may be missing"),
-        "modules_untold" => format!("{n} modules could not be told to the recorder in time; their loads are missing"),
-        "forbidden" => format!("{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root)"),
-        "damaged_chunks" => format!("{n} chunks of records were damaged by the program and are missing"),
+        "threads_without_ring" => format!(
+            "{n} threads were not recorded: no room for their rings (too many threads at once)"
+        ),
+        "foreign_threads" => {
+            format!("{n} times a thread met the ring of another and stopped recording")
+        }
+        "lost_probe_states" => format!(
+            "{n} signals interrupted probes in an unknown state; the records around them may be missing"
+        ),
+        "modules_untold" => format!(
+            "{n} modules could not be told to the recorder in time; their loads are missing"
+        ),
+        "forbidden" => format!(
+            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root)"
+        ),
+        "damaged_chunks" => {
+            format!("{n} chunks of records were damaged by the program and are missing")
+        }
         _ => return None,
     })
 }
@@ -528,24 +739,43 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
     let folder = Folder::existing(trace);
     let _lock = folder.lock().map_err(Failure::own)?;
     if m.data != "spill" {
-        return Err(Failure::own(format!("{}: nothing to recover: its columns are complete ({} rows)", trace.display(), m.totals.rows)));
+        return Err(Failure::own(format!(
+            "{}: nothing to recover: its columns are complete ({} rows)",
+            trace.display(),
+            m.totals.rows
+        )));
     }
     if m.state == "running" {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
-    let mut session = Session { folder, manifest: m, objects: Objects::default() };
-    session.manifest.problems.retain(|p| !p.starts_with("the records stay in "));
-    recount(&mut session.manifest, &trace.join(SPILL_DIR)).map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
+    let mut session = Session {
+        folder,
+        manifest: m,
+        objects: Objects::default(),
+    };
+    session
+        .manifest
+        .problems
+        .retain(|p| !p.starts_with("the records stay in "));
+    recount(&mut session.manifest, &trace.join(SPILL_DIR))
+        .map_err(|e| Failure::own(format!("{}: {e}", trace.join(SPILL_DIR).display())))?;
     session.expand(cli.compress, cli.max_size);
     if session.manifest.data != "samples" {
-        let why = session.manifest.problems.last().cloned().unwrap_or_default();
+        let why = session
+            .manifest
+            .problems
+            .last()
+            .cloned()
+            .unwrap_or_default();
         return Err(Failure::own(format!("{}: {why}", trace.display())));
     }
     if session.manifest.state == "partial" && session.manifest.problems.is_empty() {
         session.manifest.state = "complete".into();
     }
-    session.finish().map_err(|e| Failure::own(format!("{}: {e}", trace.display())))?;
+    session
+        .finish()
+        .map_err(|e| Failure::own(format!("{}: {e}", trace.display())))?;
     report(&session.manifest, trace, cli.format);
     Ok(0)
 }
@@ -555,14 +785,28 @@ fn recount(m: &mut Manifest, spill: &Path) -> std::io::Result<()> {
     if !m.threads.is_empty() {
         return Ok(());
     }
-    let mut threads: std::collections::BTreeMap<ThreadKey, Thread> = std::collections::BTreeMap::new();
+    let mut threads: std::collections::BTreeMap<ThreadKey, Thread> =
+        std::collections::BTreeMap::new();
     for (key, path) in mgz_annotations_schema::spill::list(spill)? {
         // A file that cannot be read is reported by the conversion.
-        let Ok(file) = mgz_annotations_schema::spill::SpillFile::open(&path) else { continue };
-        let thread = threads.entry(key).or_insert(Thread { process: key.process, thread: key.thread, ..Thread::default() });
-        let ends = file.segments().iter().map(|s| s.header.first_slot + s.header.written());
+        let Ok(file) = mgz_annotations_schema::spill::SpillFile::open(&path) else {
+            continue;
+        };
+        let thread = threads.entry(key).or_insert(Thread {
+            process: key.process,
+            thread: key.thread,
+            ..Thread::default()
+        });
+        let ends = file
+            .segments()
+            .iter()
+            .map(|s| s.header.first_slot + s.header.written());
         thread.records_executed += ends.max().unwrap_or(0);
-        thread.records_kept += file.segments().iter().map(|s| s.header.written()).sum::<u64>();
+        thread.records_kept += file
+            .segments()
+            .iter()
+            .map(|s| s.header.written())
+            .sum::<u64>();
     }
     m.threads = threads.into_values().collect();
     m.totals.records_executed = m.threads.iter().map(|t| t.records_executed).sum();

@@ -13,7 +13,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime.so"));
 
 /// The same with the functions of the C library's allocator, for `--heap`.
-pub static RUNTIME_HEAP: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime_heap.so"));
+pub static RUNTIME_HEAP: &[u8] =
+    include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime_heap.so"));
 
 /// Length of every path of [`fd_path`], so that the stack of a traced process is laid out the same in
 /// every run.
@@ -22,7 +23,8 @@ const PATH_LENGTH: usize = "/proc/4194304/fd/0123456".len();
 /// Makes a close-on-exec memfd that can be sealed.
 pub(crate) fn memfd(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
     // SAFETY: the name is a valid C string; the call has no other memory arguments.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    let fd =
+        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -42,7 +44,10 @@ pub(crate) fn seal(fd: &impl AsRawFd, seals: libc::c_int) -> io::Result<()> {
 /// The path by which other processes of this user reach a descriptor of this process. Slashes pad it to
 /// a fixed length.
 pub fn fd_path(fd: &impl AsRawFd) -> String {
-    let (head, tail) = (format!("/proc/{}/fd", std::process::id()), fd.as_raw_fd().to_string());
+    let (head, tail) = (
+        format!("/proc/{}/fd", std::process::id()),
+        fd.as_raw_fd().to_string(),
+    );
     let slashes = PATH_LENGTH.saturating_sub(head.len() + tail.len()).max(1);
     format!("{head}{}{tail}", "/".repeat(slashes))
 }
@@ -59,9 +64,14 @@ impl RuntimeImage {
         match heap {
             None => file.write_all(RUNTIME)?,
             Some([]) => file.write_all(RUNTIME_HEAP)?,
-            Some(hooks) => file.write_all(&with_hooks(RUNTIME_HEAP, hooks).map_err(io::Error::other)?)?,
+            Some(hooks) => {
+                file.write_all(&with_hooks(RUNTIME_HEAP, hooks).map_err(io::Error::other)?)?
+            }
         }
-        seal(&file, libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
+        seal(
+            &file,
+            libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL,
+        )?;
         Ok(RuntimeImage { fd: file.into() })
     }
 
@@ -83,7 +93,13 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), RUNTIME);
         assert_eq!(&RUNTIME[..4], b"\x7fELF");
         assert_eq!(RUNTIME[16], 3, "ET_DYN");
-        assert!(std::fs::OpenOptions::new().write(true).open(&path).and_then(|mut f| f.write_all(b"x")).is_err());
+        assert!(
+            std::fs::OpenOptions::new()
+                .write(true)
+                .open(&path)
+                .and_then(|mut f| f.write_all(b"x"))
+                .is_err()
+        );
     }
 
     #[test]
@@ -96,7 +112,12 @@ mod tests {
     #[test]
     fn only_the_image_for_heap_blocks_replaces_the_allocator() {
         use object::{Object, ObjectSymbol};
-        let exports = |image: &[u8]| object::File::parse(image).unwrap().dynamic_symbols().any(|s| s.is_definition() && s.name() == Ok("malloc"));
+        let exports = |image: &[u8]| {
+            object::File::parse(image)
+                .unwrap()
+                .dynamic_symbols()
+                .any(|s| s.is_definition() && s.name() == Ok("malloc"))
+        };
         assert!(exports(RUNTIME_HEAP) && !exports(RUNTIME));
     }
 
@@ -105,7 +126,9 @@ mod tests {
         let file = object::File::parse(image).unwrap();
         let undefined: Vec<_> = file
             .dynamic_symbols()
-            .filter(|s| s.is_undefined() && !s.is_weak() && !s.name_bytes().unwrap_or_default().is_empty())
+            .filter(|s| {
+                s.is_undefined() && !s.is_weak() && !s.name_bytes().unwrap_or_default().is_empty()
+            })
             .map(|s| s.name().unwrap_or("?").to_owned())
             .collect();
         assert!(undefined.is_empty(), "{undefined:?}");

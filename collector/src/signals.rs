@@ -48,13 +48,26 @@ pub struct FileSizesLifted(libc::rlimit);
 impl FileSizesLifted {
     /// Lifts the limit.
     pub fn new() -> io::Result<Self> {
-        let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let mut old = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
         // SAFETY: the structs live across the calls.
         let done = unsafe {
             libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) == 0
-                && libc::setrlimit(libc::RLIMIT_FSIZE, &libc::rlimit { rlim_cur: old.rlim_max, ..old }) == 0
+                && libc::setrlimit(
+                    libc::RLIMIT_FSIZE,
+                    &libc::rlimit {
+                        rlim_cur: old.rlim_max,
+                        ..old
+                    },
+                ) == 0
         };
-        if done { Ok(FileSizesLifted(old)) } else { Err(io::Error::last_os_error()) }
+        if done {
+            Ok(FileSizesLifted(old))
+        } else {
+            Err(io::Error::last_os_error())
+        }
     }
 }
 
@@ -84,7 +97,11 @@ impl Inherited {
                 libc::signal(libc::SIGPIPE, pipe);
             }
             libc::setrlimit(libc::RLIMIT_NOFILE, &raw const self.files);
-            match libc::sigprocmask(libc::SIG_SETMASK, &raw const self.mask, std::ptr::null_mut()) {
+            match libc::sigprocmask(
+                libc::SIG_SETMASK,
+                &raw const self.mask,
+                std::ptr::null_mut(),
+            ) {
                 0 => Ok(()),
                 _ => Err(io::Error::last_os_error()),
             }
@@ -121,14 +138,23 @@ impl Signals {
         let (mut mask, mut files): (libc::sigset_t, libc::rlimit) = unsafe { std::mem::zeroed() };
         // SAFETY: the structs live across the calls.
         let failed = unsafe {
-            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) != 0 || libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files) != 0
+            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask) != 0
+                || libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut files) != 0
         };
         if failed {
             return Err(io::Error::last_os_error());
         }
-        let mut inherited = Inherited { actions: [(0, action(libc::SIG_DFL, 0)); HANDLED.len() + 2], mask, files };
+        let mut inherited = Inherited {
+            actions: [(0, action(libc::SIG_DFL, 0)); HANDLED.len() + 2],
+            mask,
+            files,
+        };
         let others = [libc::SIGXFSZ, libc::SIGCHLD];
-        for (entry, signal) in inherited.actions.iter_mut().zip(HANDLED.into_iter().chain(others)) {
+        for (entry, signal) in inherited
+            .actions
+            .iter_mut()
+            .zip(HANDLED.into_iter().chain(others))
+        {
             entry.0 = signal;
             // SAFETY: asks for a setting; the struct lives across the call.
             unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut entry.1) };
@@ -142,13 +168,19 @@ impl Signals {
                 libc::SIGCHLD => continue,
                 // `nohup` and the like.
                 _ if old.sa_sigaction == libc::SIG_IGN => continue,
-                _ => action(on_signal as *const () as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_RESTART),
+                _ => action(
+                    on_signal as *const () as libc::sighandler_t,
+                    libc::SA_SIGINFO | libc::SA_RESTART,
+                ),
             };
             // SAFETY: the handler only touches atomics.
             unsafe { libc::sigaction(*signal, &raw const new, std::ptr::null_mut()) };
         }
         // Every traced thread has a file of its own.
-        let more = libc::rlimit { rlim_cur: files.rlim_max, rlim_max: files.rlim_max };
+        let more = libc::rlimit {
+            rlim_cur: files.rlim_max,
+            rlim_max: files.rlim_max,
+        };
         // SAFETY: the struct lives across the call. If it is refused, the old limit stays.
         unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const more) };
         Ok(Signals { inherited })
@@ -162,7 +194,9 @@ impl Signals {
     /// Signals that arrived for the program since the last call.
     pub fn to_forward(&self) -> impl Iterator<Item = libc::c_int> {
         let pending = FORWARD.swap(0, Ordering::Relaxed);
-        HANDLED.into_iter().filter(move |&signal| pending & 1 << signal != 0)
+        HANDLED
+            .into_iter()
+            .filter(move |&signal| pending & 1 << signal != 0)
     }
 
     /// Whether the recorder has been asked to end.

@@ -25,9 +25,17 @@ impl Flat {
     /// The words to which the image's address is to be added: offset and value.
     pub fn places(&self) -> Vec<(u64, u64)> {
         let list = &self.bytes[self.relocations as usize..];
-        let number = |at: usize| u32::from_le_bytes([list[at], list[at + 1], list[at + 2], list[at + 3]]);
+        let number =
+            |at: usize| u32::from_le_bytes([list[at], list[at + 1], list[at + 2], list[at + 3]]);
         let places = (1..=number(0) as usize).map(|k| number(4 * k) as usize);
-        places.map(|at| (at as u64, u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default()))).collect()
+        places
+            .map(|at| {
+                (
+                    at as u64,
+                    u64::from_le_bytes(self.bytes[at..at + 8].try_into().unwrap_or_default()),
+                )
+            })
+            .collect()
     }
 }
 
@@ -42,8 +50,14 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
         if segment.p_type(endian) != elf::PT_LOAD {
             continue;
         }
-        let (at, size) = (segment.p_vaddr(endian) as usize, segment.p_memsz(endian) as usize);
-        let content = segment.data(endian, object).ok().context("a segment outside of the file")?;
+        let (at, size) = (
+            segment.p_vaddr(endian) as usize,
+            segment.p_memsz(endian) as usize,
+        );
+        let content = segment
+            .data(endian, object)
+            .ok()
+            .context("a segment outside of the file")?;
         bytes.resize(bytes.len().max((at + size).next_multiple_of(PAGE)), 0);
         bytes[at..at + content.len()].copy_from_slice(content);
         if segment.p_flags(endian).0 & elf::PF_X.0 != 0 {
@@ -52,29 +66,51 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
         }
     }
     let mut places: Vec<u32> = Vec::new();
-    for (at, relocation) in file.dynamic_relocations().context("no dynamic relocations")? {
-        let RelocationFlags::Elf { r_type } = relocation.flags() else { bail!("a relocation that is not ELF's") };
+    for (at, relocation) in file
+        .dynamic_relocations()
+        .context("no dynamic relocations")?
+    {
+        let RelocationFlags::Elf { r_type } = relocation.flags() else {
+            bail!("a relocation that is not ELF's")
+        };
         let value = match (r_type, relocation.target()) {
             (elf::R_X86_64_RELATIVE, _) => Some(relocation.addend() as u64),
-            (elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT, RelocationTarget::Symbol(index)) => {
+            (
+                elf::R_X86_64_64 | elf::R_X86_64_GLOB_DAT | elf::R_X86_64_JUMP_SLOT,
+                RelocationTarget::Symbol(index),
+            ) => {
                 let symbol = file.dynamic_symbol_table().context("no dynamic symbols")?;
                 let symbol = object::ObjectSymbolTable::symbol_by_index(&symbol, index)?;
-                (!symbol.is_undefined()).then(|| symbol.address().wrapping_add(relocation.addend() as u64))
+                (!symbol.is_undefined())
+                    .then(|| symbol.address().wrapping_add(relocation.addend() as u64))
             }
             other => bail!("a relocation of type {other:?}"),
         };
-        let field = bytes.get_mut(at as usize..at as usize + 8).context("a relocation outside of the segments")?;
+        let field = bytes
+            .get_mut(at as usize..at as usize + 8)
+            .context("a relocation outside of the segments")?;
         field.copy_from_slice(&value.unwrap_or(0).to_le_bytes());
         if value.is_some() {
             places.push(at as u32);
         }
     }
-    let entry = file.dynamic_symbols().find(|s| s.name() == Ok("mgz_enter")).context("no mgz_enter")?.address();
+    let entry = file
+        .dynamic_symbols()
+        .find(|s| s.name() == Ok("mgz_enter"))
+        .context("no mgz_enter")?
+        .address();
     let relocations = bytes.len() as u64;
     bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
-    places.iter().for_each(|p| bytes.extend_from_slice(&p.to_le_bytes()));
+    places
+        .iter()
+        .for_each(|p| bytes.extend_from_slice(&p.to_le_bytes()));
     bytes.resize(bytes.len().next_multiple_of(PAGE), 0);
-    Ok(Flat { bytes, entry, relocations, text })
+    Ok(Flat {
+        bytes,
+        entry,
+        relocations,
+        text,
+    })
 }
 
 #[cfg(test)]
@@ -85,13 +121,17 @@ mod tests {
     fn the_runtime_is_laid_out_as_a_loader_would() {
         let flat = flatten(crate::runtime_image::RUNTIME).unwrap();
         assert!(flat.text.contains(&flat.entry) && flat.bytes.len().is_multiple_of(PAGE));
-        let word = |at: usize| u32::from_le_bytes(flat.bytes[at..at + 4].try_into().unwrap()) as usize;
+        let word =
+            |at: usize| u32::from_le_bytes(flat.bytes[at..at + 4].try_into().unwrap()) as usize;
         let count = word(flat.relocations as usize);
         assert!(count > 10);
         for i in 1..=count {
             let place = word(flat.relocations as usize + 4 * i);
             let value = u64::from_le_bytes(flat.bytes[place..place + 8].try_into().unwrap());
-            assert!(value < flat.relocations, "{value:#x} at {place:#x} is not an offset");
+            assert!(
+                value < flat.relocations,
+                "{value:#x} at {place:#x} is not an offset"
+            );
         }
     }
 }

@@ -14,7 +14,9 @@ pub fn bytes(n: u64) -> String {
         return format!("{n} B");
     }
     let text = scaled(n as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
-    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
     format!("{} {}B", &text[..split], &text[split..])
 }
 
@@ -34,43 +36,82 @@ fn scaled(n: f64, base: f64, units: &[&str]) -> String {
         value /= base;
         unit += 1;
     }
-    let places = if value < 10.0 { 2 } else { usize::from(value < 100.0) };
+    let places = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
     format!("{value:.places$}{}", units[unit])
 }
 
 fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
-    let all: Vec<String> = map.iter().filter(|(_, n)| **n > 0).map(|(what, n)| format!("{} {}", count(*n as f64), what.replace('_', " "))).collect();
+    let all: Vec<String> = map
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(what, n)| format!("{} {}", count(*n as f64), what.replace('_', " ")))
+        .collect();
     all.join(", ")
 }
 
 /// One line, without its end.
 pub fn text(manifest: &Manifest, trace: &str) -> String {
     let t = &manifest.totals;
-    let how = if manifest.program_status.is_empty() { &manifest.state } else { &manifest.program_status };
+    let how = if manifest.program_status.is_empty() {
+        &manifest.state
+    } else {
+        &manifest.program_status
+    };
     let mut line = format!("mgz-record: {how}: ");
     match (t.loads_executed, t.loads_executed_estimate) {
         (Some(exact), _) => {
             let _ = write!(line, "{} loads executed, ", count(exact as f64));
         }
         (None, Some(estimate)) if manifest.mode == "burst" => {
-            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
-            let basis = if manifest.triggers_by_loads() { "by the number of triggers" } else { "by how fast the code of the windows runs" };
-            let _ = write!(line, "~{} loads executed ({basis}{error}), ", count(estimate));
+            let error = t
+                .loads_executed_error
+                .map_or(String::new(), |e| format!(", {}", within(e)));
+            let basis = if manifest.triggers_by_loads() {
+                "by the number of triggers"
+            } else {
+                "by how fast the code of the windows runs"
+            };
+            let _ = write!(
+                line,
+                "~{} loads executed ({basis}{error}), ",
+                count(estimate)
+            );
         }
         // An import knows only how often a sample was taken.
         (None, Some(estimate)) if t.records_executed == 0 => {
-            let _ = write!(line, "~{} loads executed in all code (a sample every {} of them), ", count(estimate), count(manifest.period as f64));
+            let _ = write!(
+                line,
+                "~{} loads executed in all code (a sample every {} of them), ",
+                count(estimate),
+                count(manifest.period as f64)
+            );
         }
         (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
-            line.push_str("loads executed unknown (too few windows to measure how fast the code runs), ");
+            line.push_str(
+                "loads executed unknown (too few windows to measure how fast the code runs), ",
+            );
         }
-        (None, None) if t.records_executed == 0 && t.records_kept > 0 => line.push_str("loads executed unknown, "),
+        (None, None) if t.records_executed == 0 && t.records_kept > 0 => {
+            line.push_str("loads executed unknown, ")
+        }
         (None, Some(estimate)) => {
-            let basis = format!("{} records × the {:.2} loads per record in the windows", count(t.records_executed as f64), estimate / (t.records_executed.max(1)) as f64);
+            let basis = format!(
+                "{} records × the {:.2} loads per record in the windows",
+                count(t.records_executed as f64),
+                estimate / (t.records_executed.max(1)) as f64
+            );
             let _ = write!(line, "~{} loads executed ({basis}), ", count(estimate));
         }
         (None, None) => {
-            let _ = write!(line, "{} records written by probes, ", count(t.records_executed as f64));
+            let _ = write!(
+                line,
+                "{} records written by probes, ",
+                count(t.records_executed as f64)
+            );
         }
     }
     if manifest.data == "spill" {
@@ -78,23 +119,48 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     } else {
         let _ = write!(line, "{} recorded", count(t.rows as f64));
         if t.implied_const > 0 {
-            let _ = write!(line, " (+ {} implied constant)", count(t.implied_const as f64));
+            let _ = write!(
+                line,
+                " (+ {} implied constant)",
+                count(t.implied_const as f64)
+            );
         }
     }
-    let _ = write!(line, ", {} sample{}", count(t.samples as f64), if t.samples == 1 { "" } else { "s" });
+    let _ = write!(
+        line,
+        ", {} sample{}",
+        count(t.samples as f64),
+        if t.samples == 1 { "" } else { "s" }
+    );
     let truncated = pairs(&t.truncated_windows);
     if !truncated.is_empty() {
         let _ = write!(line, " (shorter than asked: {truncated})");
     }
     let dropped = pairs(&t.dropped);
-    let _ = write!(line, ", dropped: {}", if dropped.is_empty() { "none" } else { &dropped });
-    let size = if manifest.data == "spill" { t.spill_bytes } else { t.sample_bytes };
+    let _ = write!(
+        line,
+        ", dropped: {}",
+        if dropped.is_empty() { "none" } else { &dropped }
+    );
+    let size = if manifest.data == "spill" {
+        t.spill_bytes
+    } else {
+        t.sample_bytes
+    };
     let _ = write!(line, ", {} in {trace}", bytes(size));
     if !manifest.program_status.is_empty() {
-        let _ = write!(line, ", {:.2} s, slowdown unknown (not measured)", manifest.wall_seconds);
+        let _ = write!(
+            line,
+            ", {:.2} s, slowdown unknown (not measured)",
+            manifest.wall_seconds
+        );
     }
     if !manifest.backend_why.is_empty() {
-        let _ = write!(line, ", backend {} ({})", manifest.backend, manifest.backend_why);
+        let _ = write!(
+            line,
+            ", backend {} ({})",
+            manifest.backend, manifest.backend_why
+        );
     }
     line
 }
@@ -111,20 +177,38 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
     if came < FEW || outside * 2 <= came {
         return None;
     }
-    let mut text = format!("{} of {} triggers came where no window can begin", count(outside as f64), count(came as f64));
+    let mut text = format!(
+        "{} of {} triggers came where no window can begin",
+        count(outside as f64),
+        count(came as f64)
+    );
     let own = |path: &str| manifest.modules.iter().any(|m| m.path == path);
-    let mut files: Vec<(u64, &str)> = t.outside.iter().map(|(path, &n)| (n, path.as_str())).collect();
+    let mut files: Vec<(u64, &str)> = t
+        .outside
+        .iter()
+        .map(|(path, &n)| (n, path.as_str()))
+        .collect();
     files.sort_by_key(|&(n, path)| (std::cmp::Reverse(n), path));
-    let named: Vec<String> = files.iter().filter(|f| !f.1.is_empty()).take(MOST).map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64)).collect();
+    let named: Vec<String> = files
+        .iter()
+        .filter(|f| !f.1.is_empty())
+        .take(MOST)
+        .map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64))
+        .collect();
     if !named.is_empty() {
         let _ = write!(text, " (of the last {known}: {})", named.join(", "));
     }
     // A library is worth naming if much of the time goes there.
-    let library = files.iter().find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path));
+    let library = files
+        .iter()
+        .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path));
     if let Some(name) = library.and_then(|(_, path)| path.rsplit('/').next()) {
         // Versions behind `.so.N` are those of the file that the name leads to.
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
-        let _ = write!(text, "; `mgz-instrument --libs={name}` takes that library in as well");
+        let _ = write!(
+            text,
+            "; `mgz-instrument --libs={name}` takes that library in as well"
+        );
     }
     Some(text)
 }
@@ -154,7 +238,10 @@ mod tests {
 
     #[test]
     fn where_triggers_came_in_vain_is_said_if_most_did() {
-        let mut m = Manifest { mode: "burst".into(), ..Manifest::default() };
+        let mut m = Manifest {
+            mode: "burst".into(),
+            ..Manifest::default()
+        };
         let mut with = |came, outside, files: &[(&str, u64)]| {
             m.totals.triggers = [("came".to_owned(), came), ("outside".to_owned(), outside)].into();
             m.totals.outside = files.iter().map(|(f, n)| ((*f).to_owned(), *n)).collect();
@@ -163,10 +250,22 @@ mod tests {
         assert_eq!(with(1000, 500, &[("/lib/libc.so.6", 256)]), None);
         assert_eq!(with(9, 9, &[("/lib/libc.so.6", 9)]), None);
         assert_eq!(
-            with(1000, 900, &[("/usr/lib/liblzma.so.5.4.1", 192), ("", 60), ("/usr/bin/xz", 4)]).unwrap(),
+            with(
+                1000,
+                900,
+                &[
+                    ("/usr/lib/liblzma.so.5.4.1", 192),
+                    ("", 60),
+                    ("/usr/bin/xz", 4)
+                ]
+            )
+            .unwrap(),
             "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `mgz-instrument --libs=liblzma` takes that library in as well"
         );
-        assert_eq!(with(20, 20, &[]).unwrap(), "20 of 20 triggers came where no window can begin");
+        assert_eq!(
+            with(20, 20, &[]).unwrap(),
+            "20 of 20 triggers came where no window can begin"
+        );
     }
 
     #[test]
@@ -184,32 +283,62 @@ mod tests {
 
     #[test]
     fn the_line_says_what_is_exact_and_what_is_estimated() {
-        let mut m = Manifest { program_status: "exit 0".into(), wall_seconds: 1.25, data: "samples".into(), ..Manifest::default() };
-        m.totals = Totals { records_executed: 500, loads_executed: Some(1200), rows: 1000, implied_const: 200, samples: 1, sample_bytes: 4096, ..Totals::default() };
+        let mut m = Manifest {
+            program_status: "exit 0".into(),
+            wall_seconds: 1.25,
+            data: "samples".into(),
+            ..Manifest::default()
+        };
+        m.totals = Totals {
+            records_executed: 500,
+            loads_executed: Some(1200),
+            rows: 1000,
+            implied_const: 200,
+            samples: 1,
+            sample_bytes: 4096,
+            ..Totals::default()
+        };
         assert_eq!(
             text(&m, "trace"),
             "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
         );
         m.backend = "soft".into();
         m.backend_why = "so it is".into();
-        assert!(text(&m, "trace").ends_with(", slowdown unknown (not measured), backend soft (so it is)"));
+        assert!(
+            text(&m, "trace")
+                .ends_with(", slowdown unknown (not measured), backend soft (so it is)")
+        );
         m.backend_why.clear();
         m.totals.loads_executed = None;
         m.totals.loads_executed_estimate = Some(1250.0);
         m.totals.dropped.insert("no_space".into(), 7);
         m.totals.truncated_windows.insert("end_of_thread".into(), 2);
         let line = text(&m, "trace");
-        assert!(line.contains("~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"), "{line}");
-        assert!(line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"), "{line}");
+        assert!(
+            line.contains(
+                "~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"
+            ),
+            "{line}"
+        );
+        assert!(
+            line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"),
+            "{line}"
+        );
         m.totals.records_executed = 0;
         m.totals.records_kept = 500;
         m.period = 100;
-        assert!(text(&m, "trace").contains("~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"));
+        assert!(text(&m, "trace").contains(
+            "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
+        ));
         m.totals.loads_executed_estimate = None;
         assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
         m.program_status.clear();
         m.state = "interrupted".into();
-        assert!(text(&m, "trace").starts_with("mgz-record: interrupted: ") && text(&m, "trace").ends_with("4.00 KiB in trace"), "nothing is known of the program's end");
+        assert!(
+            text(&m, "trace").starts_with("mgz-record: interrupted: ")
+                && text(&m, "trace").ends_with("4.00 KiB in trace"),
+            "nothing is known of the program's end"
+        );
         let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();
         assert_eq!(value["totals"]["rows"], 1000);
     }

@@ -36,7 +36,10 @@ fn message(slots: u64, bytes: u64, windows: u64, outside: u64) -> String {
     if windows + outside > 0 {
         text.push_str(&format!(", {} windows", HumanCount(windows)));
         if outside > 0 {
-            text.push_str(&format!(" ({}% of the time outside of instrumented code)", (100 * outside).div_ceil(windows + outside)));
+            text.push_str(&format!(
+                " ({}% of the time outside of instrumented code)",
+                (100 * outside).div_ceil(windows + outside)
+            ));
         }
     }
     text
@@ -56,8 +59,14 @@ mod tests {
 
     #[test]
     fn what_the_line_says() {
-        assert_eq!(message(1_234_567, 2 << 20, 0, 0), "1,234,567 records kept, 2.00 MiB");
-        assert_eq!(message(1_000, 512, 75, 25), "1,000 records kept, 512 B, 75 windows (25% of the time outside of instrumented code)");
+        assert_eq!(
+            message(1_234_567, 2 << 20, 0, 0),
+            "1,234,567 records kept, 2.00 MiB"
+        );
+        assert_eq!(
+            message(1_000, 512, 75, 25),
+            "1,000 records kept, 512 B, 75 windows (25% of the time outside of instrumented code)"
+        );
         assert_eq!(message(0, 0, 75, 0), "0 records kept, 0 B, 75 windows");
     }
 }

@@ -23,7 +23,10 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         duration: None,
         spill_dir: dir.to_owned(),
         program: PathBuf::from(program),
-        argv: std::iter::once(&program).chain(args).map(OsString::from).collect(),
+        argv: std::iter::once(&program)
+            .chain(args)
+            .map(OsString::from)
+            .collect(),
         no_aslr: false,
         max_bytes: None,
         heap: None,
@@ -32,7 +35,11 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
 
 fn shell(script: &str) -> RunOutcome {
     let dir = tempfile::tempdir().unwrap();
-    run(&options(dir.path(), "/bin/sh", &["-c", script]), &mut |_| {}).unwrap()
+    run(
+        &options(dir.path(), "/bin/sh", &["-c", script]),
+        &mut |_| {},
+    )
+    .unwrap()
 }
 
 #[test]
@@ -42,7 +49,13 @@ fn the_programs_status_is_understood() {
     assert_eq!(shell("exit 7").status, ProgramStatus::Exited(7));
     let killed = shell("kill -9 $$");
     assert_eq!(killed.status, ProgramStatus::Signaled(9));
-    assert!(killed.threads.is_empty() && killed.modules.is_empty() && killed.problems.is_empty() && !killed.interrupted, "{killed:?}");
+    assert!(
+        killed.threads.is_empty()
+            && killed.modules.is_empty()
+            && killed.problems.is_empty()
+            && !killed.interrupted,
+        "{killed:?}"
+    );
     assert_eq!((killed.spill_bytes, killed.spill_done), (0, Duration::ZERO));
 }
 
@@ -58,7 +71,12 @@ fn programs_that_cannot_run_have_the_statuses_of_env() {
         let error = fail(program);
         assert_eq!(error.exit_status(), 126, "{error}");
     }
-    let bad = RunOptions { mode: Mode::Ring, period: 10, window: 11, ..options(dir.path(), "/bin/true", &[]) };
+    let bad = RunOptions {
+        mode: Mode::Ring,
+        period: 10,
+        window: 11,
+        ..options(dir.path(), "/bin/true", &[])
+    };
     assert_eq!(run(&bad, &mut |_| {}).unwrap_err().exit_status(), 125);
 }
 
@@ -78,7 +96,12 @@ fn environment_descriptors_and_signals_are_those_of_an_unrecorded_run() {
     assert_eq!(shell(&to("traced")).status, ProgramStatus::Exited(0));
     let read = |name: &str| std::fs::read_to_string(file(name)).unwrap();
     let (plain, traced) = (read("plain"), read("traced"));
-    let tidy = |text: &str| text.lines().filter(|l| !l.starts_with("_=")).map(str::to_owned).collect::<Vec<_>>();
+    let tidy = |text: &str| {
+        text.lines()
+            .filter(|l| !l.starts_with("_="))
+            .map(str::to_owned)
+            .collect::<Vec<_>>()
+    };
     let (plain, mut traced) = (tidy(&plain), tidy(&traced));
     // A program without instrumentation keeps what the recorder put into its environment, or loses it to the
     // runtime; either way nothing else may differ.
@@ -90,17 +113,29 @@ fn environment_descriptors_and_signals_are_those_of_an_unrecorded_run() {
 fn a_limit_on_file_sizes_concerns_the_program_and_the_spill_only() {
     let _alone = alone();
     let old = {
-        let mut old = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+        let mut old = libc::rlimit {
+            rlim_cur: 0,
+            rlim_max: 0,
+        };
         // SAFETY: the struct lives across the call.
-        assert_eq!(unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) }, 0);
+        assert_eq!(
+            unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) },
+            0
+        );
         old
     };
     let set = |limit: libc::rlimit| {
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);
+        assert_eq!(
+            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
+            0
+        );
     };
     // Smaller than the shared memory, larger than what the test runner's own output may be written to.
-    set(libc::rlimit { rlim_cur: 1 << 30, ..old });
+    set(libc::rlimit {
+        rlim_cur: 1 << 30,
+        ..old
+    });
     let outcome = shell("test $(ulimit -f) = 2097152");
     set(old);
     assert_eq!(outcome.status, ProgramStatus::Exited(0));
@@ -111,7 +146,10 @@ fn a_signal_for_the_recorder_reaches_the_program() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let ready = dir.path().join("ready");
-    let script = format!("trap 'exit 42' TERM; : >{}; while :; do sleep 0.05; done", ready.display());
+    let script = format!(
+        "trap 'exit 42' TERM; : >{}; while :; do sleep 0.05; done",
+        ready.display()
+    );
     let me = std::process::id() as i32;
     let sender = std::thread::spawn(move || {
         let until = Instant::now() + Duration::from_secs(20);
@@ -134,12 +172,26 @@ fn progress_is_reported_and_children_that_outlive_the_program_do_not_hold_it() {
     let dir = tempfile::tempdir().unwrap();
     let mut reports = 0;
     let began = Instant::now();
-    let outcome = run(&options(dir.path(), "/bin/sh", &["-c", "sleep 30 >/dev/null 2>&1 & sleep 0.2; kill -9 $!; exit 3"]), &mut |event| {
-        reports += u32::from(matches!(event, Event::Progress { .. }));
-    })
+    let outcome = run(
+        &options(
+            dir.path(),
+            "/bin/sh",
+            &[
+                "-c",
+                "sleep 30 >/dev/null 2>&1 & sleep 0.2; kill -9 $!; exit 3",
+            ],
+        ),
+        &mut |event| {
+            reports += u32::from(matches!(event, Event::Progress { .. }));
+        },
+    )
     .unwrap();
     assert_eq!(outcome.status, ProgramStatus::Exited(3));
     assert!(reports >= 3, "{reports}");
     assert!(began.elapsed() < Duration::from_secs(20));
-    assert!(outcome.wall >= Duration::from_millis(200) && outcome.wall < Duration::from_secs(20), "{:?}", outcome.wall);
+    assert!(
+        outcome.wall >= Duration::from_millis(200) && outcome.wall < Duration::from_secs(20),
+        "{:?}",
+        outcome.wall
+    );
 }

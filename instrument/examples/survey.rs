@@ -51,8 +51,10 @@ fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
     let start = Instant::now();
     let program = discover(&input, &options);
     let first = start.elapsed();
-    let functions: Vec<Result<Function, LeftReason>> =
-        (0..program.functions.len()).into_par_iter().map(|i| analyze(&input, &program, FunctionId(i as u32), &options)).collect();
+    let functions: Vec<Result<Function, LeftReason>> = (0..program.functions.len())
+        .into_par_iter()
+        .map(|i| analyze(&input, &program, FunctionId(i as u32), &options))
+        .collect();
     let both = start.elapsed();
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
     let mut count = Count::default();
@@ -70,12 +72,20 @@ fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
             Err(e) => {
                 *left.entry(e.to_string()).or_default() += 1;
                 if std::env::var_os("SHOW_LEFT").is_some() {
-                    println!("left {:#x}-{:#x} {}: {e}", info.range.start, info.range.end, info.name);
+                    println!(
+                        "left {:#x}-{:#x} {}: {e}",
+                        info.range.start, info.range.end, info.name
+                    );
                 }
             }
         }
     }
-    println!("{file}: pass 1 {:.2} s, both {:.2} s, gs {:?}", first.as_secs_f64(), both.as_secs_f64(), program.uses_gs);
+    println!(
+        "{file}: pass 1 {:.2} s, both {:.2} s, gs {:?}",
+        first.as_secs_f64(),
+        both.as_secs_f64(),
+        program.uses_gs
+    );
     println!("  functions {} left {left:?}", program.functions.len());
     count.print();
 }
@@ -100,13 +110,21 @@ impl Count {
     fn add(&mut self, f: &Function) {
         self.insns += f.insns.len();
         self.blocks += f.blocks.len();
-        self.jumps += f.insns.iter().filter(|i| i.inst.flow_control() == iced_x86::FlowControl::IndirectBranch).count();
+        self.jumps += f
+            .insns
+            .iter()
+            .filter(|i| i.inst.flow_control() == iced_x86::FlowControl::IndirectBranch)
+            .count();
         self.tables += f.tables.len();
         self.landings += f.landings.len();
         for r in &f.regions {
             self.regions += 1;
             self.records += r.records.len();
-            self.free += r.records.iter().filter(|r| f.insn(r.at).dead.0 != 0).count();
+            self.free += r
+                .records
+                .iter()
+                .filter(|r| f.insn(r.at).dead.0 != 0)
+                .count();
             for s in &r.sites {
                 self.loads[usize::from(s.class)] += 1;
                 self.known_stride += usize::from(s.flags & SiteFlags::STRIDE_KNOWN != 0);
@@ -120,11 +138,22 @@ impl Count {
 
     fn print(&self) {
         let total: usize = self.loads.iter().sum();
-        println!("  instructions {} blocks {} landings {}", self.insns, self.blocks, self.landings);
-        println!("  indirect jumps {} tables copied {}", self.jumps, self.tables);
+        println!(
+            "  instructions {} blocks {} landings {}",
+            self.insns, self.blocks, self.landings
+        );
+        println!(
+            "  indirect jumps {} tables copied {}",
+            self.jumps, self.tables
+        );
         println!(
             "  loads {total}: constant {} ({} implied) strided {} ({} known) irregular {}; unrecorded {:?}",
-            self.loads[0], self.implied, self.loads[1], self.known_stride, self.loads[2], self.unrecorded
+            self.loads[0],
+            self.implied,
+            self.loads[1],
+            self.known_stride,
+            self.loads[2],
+            self.unrecorded
         );
         println!(
             "  regions {} records {} ({:.2} per non-constant load), at a free register {:.0}%",
@@ -141,10 +170,17 @@ fn print_jumps(f: &Function) {
     use iced_x86::{FlowControl, Formatter, GasFormatter};
     let mut formatter = GasFormatter::new();
     for (i, insn) in f.insns.iter().enumerate() {
-        if insn.inst.flow_control() != FlowControl::IndirectBranch || f.tables.iter().any(|t| t.jump.0 as usize == i) {
+        if insn.inst.flow_control() != FlowControl::IndirectBranch
+            || f.tables.iter().any(|t| t.jump.0 as usize == i)
+        {
             continue;
         }
-        println!("jump {:#x} in {:#x}, landings {}", insn.ip, f.range.start, f.landings.len());
+        println!(
+            "jump {:#x} in {:#x}, landings {}",
+            insn.ip,
+            f.range.start,
+            f.landings.len()
+        );
         for before in &f.insns[i.saturating_sub(7)..=i] {
             let mut text = String::new();
             formatter.format(&before.inst, &mut text);
@@ -156,22 +192,48 @@ fn print_jumps(f: &Function) {
 fn print_function(f: &Function) {
     use iced_x86::{Formatter, GasFormatter};
     let mut formatter = GasFormatter::new();
-    let mut sites = f.regions.iter().flat_map(|r| r.sites.iter().map(move |s| (s, r))).peekable();
+    let mut sites = f
+        .regions
+        .iter()
+        .flat_map(|r| r.sites.iter().map(move |s| (s, r)))
+        .peekable();
     for block in &f.blocks {
-        println!("-- succs {:?}{}", block.succs.iter().map(|s| s.0).collect::<Vec<_>>(), if block.external_entry { " external" } else { "" });
+        println!(
+            "-- succs {:?}{}",
+            block.succs.iter().map(|s| s.0).collect::<Vec<_>>(),
+            if block.external_entry {
+                " external"
+            } else {
+                ""
+            }
+        );
         for i in block.insns.clone() {
             let insn = &f.insns[i as usize];
             let mut text = String::new();
             formatter.format(&insn.inst, &mut text);
             print!("{:8x}  {text:50} dead {:04x}", insn.ip, insn.dead.0);
             while let Some((s, r)) = sites.next_if(|s| s.0.insn.0 == i) {
-                print!("  [class {} stride {} flags {:#x} a {} b {} disp {:#x} of {}]", s.class, s.stride, s.flags, s.a, s.b, s.disp, r.records.len());
+                print!(
+                    "  [class {} stride {} flags {:#x} a {} b {} disp {:#x} of {}]",
+                    s.class,
+                    s.stride,
+                    s.flags,
+                    s.a,
+                    s.b,
+                    s.disp,
+                    r.records.len()
+                );
             }
             println!();
         }
     }
     for t in &f.tables {
-        println!("table {:#x} at {:#x}: {} entries", t.table, f.insn(t.jump).ip, t.targets.len());
+        println!(
+            "table {:#x} at {:#x}: {} entries",
+            t.table,
+            f.insn(t.jump).ip,
+            t.targets.len()
+        );
     }
     println!("landings {:x?}", f.landings);
 }

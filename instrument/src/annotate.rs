@@ -64,25 +64,46 @@ pub fn address_map(clones: &[Box<Emitted>], placed: &Placed) -> Vec<Vec<u8>> {
         own.push(translation);
         rest = others;
     }
-    let mut pieces: Vec<Streams> =
-        clones.par_chunks(CLONES).zip(own.par_chunks(CLONES)).zip(placed.clones.par_chunks(CLONES)).map(|((clones, own), places)| Streams::of(clones, own, places, &tokens)).collect();
+    let mut pieces: Vec<Streams> = clones
+        .par_chunks(CLONES)
+        .zip(own.par_chunks(CLONES))
+        .zip(placed.clones.par_chunks(CLONES))
+        .map(|((clones, own), places)| Streams::of(clones, own, places, &tokens))
+        .collect();
     let mut len = 0u32;
     for piece in &mut pieces {
         piece.functions.iter_mut().for_each(|f| f.stream += len);
         piece.marks.iter_mut().for_each(|m| m.stream += len);
         len += piece.bytes.len() as u32;
     }
-    let header = MapHeader { functions: clones.len() as u32, states: states.len() as u32, stream_len: len.into() };
+    let header = MapHeader {
+        functions: clones.len() as u32,
+        states: states.len() as u32,
+        stream_len: len.into(),
+    };
     let mut head = Vec::with_capacity(16 + 16 * (clones.len() + states.len()));
     head.extend_from_slice(&header.functions.to_le_bytes());
     head.extend_from_slice(&header.states.to_le_bytes());
     head.extend_from_slice(&header.stream_len.to_le_bytes());
     let functions = pieces.iter().flat_map(|p| &p.functions);
-    functions.for_each(|f| words(&mut head, [f.clone_start, f.clone_end, f.orig_start, f.stream]));
-    states.iter().for_each(|s| head.extend_from_slice(&s.bytes()));
+    functions.for_each(|f| {
+        words(
+            &mut head,
+            [f.clone_start, f.clone_end, f.orig_start, f.stream],
+        )
+    });
+    states
+        .iter()
+        .for_each(|s| head.extend_from_slice(&s.bytes()));
     let mut marks = Vec::with_capacity(16 * pieces.iter().map(|p| p.marks.len()).sum::<usize>());
-    pieces.iter().flat_map(|p| &p.marks).for_each(|m| words(&mut marks, [m.clone, m.orig, m.stream, m.state]));
-    std::iter::once(head).chain(pieces.into_iter().map(|p| p.bytes)).chain([marks]).collect()
+    pieces
+        .iter()
+        .flat_map(|p| &p.marks)
+        .for_each(|m| words(&mut marks, [m.clone, m.orig, m.stream, m.state]));
+    std::iter::once(head)
+        .chain(pieces.into_iter().map(|p| p.bytes))
+        .chain([marks])
+        .collect()
 }
 
 /// Appends a row of the map.
@@ -103,9 +124,18 @@ struct Streams {
 
 impl Streams {
     /// `states`: the file's numbers of each clone's states. `tokens`: of all states.
-    fn of(clones: &[Box<Emitted>], states: &[&[u32]], places: &[u64], tokens: &[Tokens]) -> Streams {
+    fn of(
+        clones: &[Box<Emitted>],
+        states: &[&[u32]],
+        places: &[u64],
+        tokens: &[Tokens],
+    ) -> Streams {
         let len: usize = clones.iter().map(|c| c.stream.len()).sum();
-        let mut all = Streams { functions: Vec::with_capacity(clones.len()), bytes: Vec::with_capacity(len + len / 8), marks: Vec::with_capacity(len / MARK_EVERY) };
+        let mut all = Streams {
+            functions: Vec::with_capacity(clones.len()),
+            bytes: Vec::with_capacity(len + len / 8),
+            marks: Vec::with_capacity(len / MARK_EVERY),
+        };
         for ((clone, states), &at) in clones.iter().zip(states).zip(places) {
             all.functions.push(MapFunction {
                 clone_start: at as u32,
@@ -120,8 +150,15 @@ impl Streams {
 
     /// Appends the last function's stream, with the file's numbers of its states, and the marks inside of it.
     fn append(&mut self, stream: &[u8], states: &[u32], tokens: &[Tokens]) {
-        let Some(function) = self.functions.last() else { return };
-        let mut mark = MapMark { clone: function.clone_start, orig: function.orig_start, stream: 0, state: 0 };
+        let Some(function) = self.functions.last() else {
+            return;
+        };
+        let mut mark = MapMark {
+            clone: function.clone_start,
+            orig: function.orig_start,
+            stream: 0,
+            state: 0,
+        };
         let mut left = MARK_EVERY;
         // A check of the vector's room for each byte would take longer than the rest.
         const ROOM: usize = 256;
@@ -148,7 +185,10 @@ impl Streams {
                 left -= usize::from(byte & 15 != 0);
                 if left == 0 {
                     left = MARK_EVERY;
-                    self.marks.push(MapMark { stream: (self.bytes.len() + filled) as u32, ..mark });
+                    self.marks.push(MapMark {
+                        stream: (self.bytes.len() + filled) as u32,
+                        ..mark
+                    });
                 }
             }
             if filled > ROOM - Tokens::ROOM {
@@ -176,7 +216,10 @@ impl Tokens {
         leb128(&mut tokens, state.into());
         let mut bytes = [0; Tokens::ROOM];
         bytes[..tokens.len()].copy_from_slice(&tokens);
-        Tokens { bytes, len: tokens.len() }
+        Tokens {
+            bytes,
+            len: tokens.len(),
+        }
     }
 }
 
@@ -211,7 +254,12 @@ pub struct Annotations {
 impl Annotations {
     /// What is to be written.
     pub fn parts(&self) -> Parts<'_> {
-        Parts { id: self.id, header: &self.header, map: &self.map, columns: &self.columns }
+        Parts {
+            id: self.id,
+            header: &self.header,
+            map: &self.map,
+            columns: &self.columns,
+        }
     }
 
     /// The sidecar as its readers see it.
@@ -221,10 +269,23 @@ impl Annotations {
 }
 
 /// Rows of all functions.
-pub fn functions(entries: &[Entry], clones: &[Box<Emitted>], placed: &Placed, strings: &mut Strings) -> Vec<Function> {
-    let readable: Vec<String> = entries.par_iter().map(|e| names::readable(&e.name)).collect();
+pub fn functions(
+    entries: &[Entry],
+    clones: &[Box<Emitted>],
+    placed: &Placed,
+    strings: &mut Strings,
+) -> Vec<Function> {
+    let readable: Vec<String> = entries
+        .par_iter()
+        .map(|e| names::readable(&e.name))
+        .collect();
     let row = |(e, name): (&Entry, String)| {
-        let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| (placed.clones[clone], placed.clones[clone] + u64::from(clones[clone].len)));
+        let (clone_start, clone_end) = e.clone.map_or((0, 0), |clone| {
+            (
+                placed.clones[clone],
+                placed.clones[clone] + u64::from(clones[clone].len),
+            )
+        });
         Function {
             name: strings.add(name),
             left: e.left.as_ref().map_or(NONE, |why| strings.add(&**why)),

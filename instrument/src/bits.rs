@@ -26,7 +26,10 @@ impl Bits {
 
     /// Adds the numbers of another set.
     pub fn add(&mut self, other: &Bits) {
-        self.0.iter_mut().zip(&other.0).for_each(|(mine, theirs)| *mine |= theirs);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     /// How many there are.
@@ -64,7 +67,10 @@ pub struct Row {
 impl Row {
     /// None of the numbers below `n`.
     pub fn new(n: usize) -> Row {
-        Row { first: 0, more: vec![0; n.div_ceil(64).saturating_sub(1)] }
+        Row {
+            first: 0,
+            more: vec![0; n.div_ceil(64).saturating_sub(1)],
+        }
     }
 
     /// Takes all numbers out.
@@ -105,7 +111,11 @@ impl Row {
     }
 
     fn word(&mut self, i: usize) -> &mut u64 {
-        if i < 64 { &mut self.first } else { &mut self.more[i / 64 - 1] }
+        if i < 64 {
+            &mut self.first
+        } else {
+            &mut self.more[i / 64 - 1]
+        }
     }
 
     /// Adds a number.
@@ -125,14 +135,21 @@ impl Row {
 
     /// Whether a number is in the set.
     pub fn get(&self, i: usize) -> bool {
-        let word = if i < 64 { self.first } else { self.more[i / 64 - 1] };
+        let word = if i < 64 {
+            self.first
+        } else {
+            self.more[i / 64 - 1]
+        };
         word >> (i % 64) & 1 == 1
     }
 
     /// Adds the numbers of another set.
     pub fn add(&mut self, other: &Row) {
         self.first |= other.first;
-        self.more.iter_mut().zip(&other.more).for_each(|(mine, theirs)| *mine |= theirs);
+        self.more
+            .iter_mut()
+            .zip(&other.more)
+            .for_each(|(mine, theirs)| *mine |= theirs);
     }
 
     /// Takes the numbers of another set out; tells whether one was in.
@@ -180,11 +197,19 @@ impl Rows {
     /// So many sets, with none of the numbers below `n`.
     pub fn new(rows: usize, n: usize) -> Rows {
         let width = n.div_ceil(64).saturating_sub(1);
-        Rows { first: vec![0; rows], more: vec![0; rows * width], width }
+        Rows {
+            first: vec![0; rows],
+            more: vec![0; rows * width],
+            width,
+        }
     }
 
     fn more(&self, row: usize) -> &[u64] {
-        if self.width == 0 { &[] } else { &self.more[row * self.width..][..self.width] }
+        if self.width == 0 {
+            &[]
+        } else {
+            &self.more[row * self.width..][..self.width]
+        }
     }
 
     /// How many sets there are.
@@ -197,7 +222,10 @@ impl Rows {
     pub fn add_to(&self, row: usize, to: &mut Row) {
         to.first |= self.first[row];
         if self.width != 0 {
-            to.more.iter_mut().zip(self.more(row)).for_each(|(mine, theirs)| *mine |= theirs);
+            to.more
+                .iter_mut()
+                .zip(self.more(row))
+                .for_each(|(mine, theirs)| *mine |= theirs);
         }
     }
 
@@ -206,7 +234,10 @@ impl Rows {
     pub fn take_from(&self, row: usize, from: &mut Row) {
         from.first &= !self.first[row];
         if self.width != 0 {
-            from.more.iter_mut().zip(self.more(row)).for_each(|(mine, theirs)| *mine &= !theirs);
+            from.more
+                .iter_mut()
+                .zip(self.more(row))
+                .for_each(|(mine, theirs)| *mine &= !theirs);
         }
     }
 
@@ -216,7 +247,10 @@ impl Rows {
         let mut new = other.first & !self.first[row];
         self.first[row] |= other.first;
         if self.width != 0 {
-            for (mine, theirs) in self.more[row * self.width..][..self.width].iter_mut().zip(&other.more) {
+            for (mine, theirs) in self.more[row * self.width..][..self.width]
+                .iter_mut()
+                .zip(&other.more)
+            {
                 new |= theirs & !*mine;
                 *mine |= theirs;
             }
@@ -235,7 +269,11 @@ impl Rows {
         let more = self.more(row);
         match (i / 64).checked_sub(1) {
             None => below(self.first[row]),
-            Some(w) => self.first[row].count_ones() + more[..w].iter().map(|w| w.count_ones()).sum::<u32>() + below(more[w]),
+            Some(w) => {
+                self.first[row].count_ones()
+                    + more[..w].iter().map(|w| w.count_ones()).sum::<u32>()
+                    + below(more[w])
+            }
         }
     }
 
@@ -253,25 +291,36 @@ mod tests {
     #[test]
     fn numbers_come_in_order() {
         let mut set = Bits::new(200);
-        [0, 3, 64, 127, 128, 199].into_iter().for_each(|i| set.set(i));
+        [0, 3, 64, 127, 128, 199]
+            .into_iter()
+            .for_each(|i| set.set(i));
         let of = |range: Range<usize>| set.within(range).collect::<Vec<_>>();
         assert_eq!(of(0..200), [0, 3, 64, 127, 128, 199]);
         assert_eq!(of(4..128), [64, 127]);
-        assert_eq!((of(4..64), of(65..127), of(200..200), of(70..70)), (vec![], vec![], vec![], vec![]));
+        assert_eq!(
+            (of(4..64), of(65..127), of(200..200), of(70..70)),
+            (vec![], vec![], vec![], vec![])
+        );
         assert_eq!((set.count(), set.get(64), set.get(65)), (6, true, false));
     }
 
     #[test]
     fn rows_of_all_widths_are_sets() {
         for n in [16, 64, 65, 300] {
-            let numbers: Vec<usize> = [0, 5, 15, 63, 64, 128, 255, 299].into_iter().filter(|&i| i < n).collect();
+            let numbers: Vec<usize> = [0, 5, 15, 63, 64, 128, 255, 299]
+                .into_iter()
+                .filter(|&i| i < n)
+                .collect();
             let (mut row, mut rows) = (Row::new(n), Rows::new(3, n));
             numbers.iter().for_each(|&i| row.set(i));
             assert!(rows.add(1, &row) && !rows.add(1, &row));
             let (mut of_row, mut of_rows) = (Vec::new(), Vec::new());
             row.each(|i| of_row.push(i));
             rows.each(1, |i| of_rows.push(i));
-            assert_eq!((&of_row, &of_rows, rows.count(1), rows.count(2)), (&numbers, &numbers, numbers.len() as u32, 0));
+            assert_eq!(
+                (&of_row, &of_rows, rows.count(1), rows.count(2)),
+                (&numbers, &numbers, numbers.len() as u32, 0)
+            );
             for (place, &i) in (0..).zip(&numbers) {
                 assert!(row.get(i) && rows.count_below(1, i) == place);
             }
@@ -279,7 +328,12 @@ mod tests {
             sum.add_low(2);
             rows.add_to(1, &mut sum);
             assert!(sum.get(1) && sum.take(1) && !sum.take(1) && sum.low() == row.low());
-            assert!(sum.take_low(1) && !sum.take_low(1) && sum.take_all(&row) == (numbers.len() > 1) && !sum.take_all(&row));
+            assert!(
+                sum.take_low(1)
+                    && !sum.take_low(1)
+                    && sum.take_all(&row) == (numbers.len() > 1)
+                    && !sum.take_all(&row)
+            );
             sum.add(&row);
             assert!(!rows.add(1, &sum) && rows.add(2, &sum) && !sum.is_empty());
             assert_eq!(sum.has_high(), numbers.iter().any(|&i| i > 15));

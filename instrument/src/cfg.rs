@@ -82,7 +82,11 @@ pub struct Graph {
 impl Graph {
     /// Builds the graph of instructions that lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
     pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
-        let Body { insns, places, gaps } = body;
+        let Body {
+            insns,
+            places,
+            gaps,
+        } = body;
         let mut marks = vec![Marks::default(); insns.len() / 64 + 1];
         let mut mark = |i: usize, set: fn(&mut Marks, u64)| set(&mut marks[i / 64], 1 << (i % 64));
         let mut lead = |at: u64, set: fn(&mut Marks, u64)| {
@@ -92,9 +96,17 @@ impl Graph {
         };
         let entry = |m: &mut Marks, bit| (m.leads, m.outside) = (m.leads | bit, m.outside | bit);
         lead(range.start, entry);
-        entries.called.iter().chain(&entries.outside).chain(&entries.suspected).for_each(|&at| lead(at, entry));
+        entries
+            .called
+            .iter()
+            .chain(&entries.outside)
+            .chain(&entries.suspected)
+            .for_each(|&at| lead(at, entry));
         entries.pads.iter().for_each(|p| lead(p.1, entry));
-        jumps.iter().flat_map(|j| &j.targets).for_each(|&at| lead(at, |m, bit| m.leads |= bit));
+        jumps
+            .iter()
+            .flat_map(|j| &j.targets)
+            .for_each(|&at| lead(at, |m, bit| m.leads |= bit));
         marks[0].apart = 1;
         for (i, insn) in insns.iter().enumerate() {
             // Most go on to the next, which stands right behind.
@@ -113,7 +125,10 @@ impl Graph {
                     marks[to / 64].leads |= 1 << (to % 64);
                 }
             };
-            insn.direct_target().filter(|t| range.contains(t)).into_iter().for_each(&mut lead);
+            insn.direct_target()
+                .filter(|t| range.contains(t))
+                .into_iter()
+                .for_each(&mut lead);
             if insn.is_overlapped() {
                 lead(insn.next());
             }
@@ -123,7 +138,12 @@ impl Graph {
         }
         let mut graph = Graph::default();
         graph.cut(insns, places, &marks);
-        graph.starts = graph.places.some(graph.blocks.iter().map(|b| graph.insns[b.insns.start as usize].ip));
+        graph.starts = graph.places.some(
+            graph
+                .blocks
+                .iter()
+                .map(|b| graph.insns[b.insns.start as usize].ip),
+        );
         let unresolved = graph.connect(entries, jumps);
         graph.find_roots(range, entries, unresolved);
         graph
@@ -131,7 +151,13 @@ impl Graph {
 
     /// The same graph where more targets of jumps are known, but nothing else that it was built with has changed: blocks are cut there. `None` if a target is filler that was dropped from
     /// the instructions, which were at `places`.
-    pub fn with_jumps(mut self, places: &Places, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Option<Graph> {
+    pub fn with_jumps(
+        mut self,
+        places: &Places,
+        range: &Range<u64>,
+        entries: &Entries,
+        jumps: &[KnownJump],
+    ) -> Option<Graph> {
         let mut cuts: Vec<u32> = Vec::new();
         for &target in jumps.iter().flat_map(|j| &j.targets) {
             match self.places.get(target) {
@@ -146,17 +172,30 @@ impl Graph {
         let whole = std::mem::take(&mut self.blocks);
         self.blocks.reserve(whole.len() + cuts.len());
         for block in whole {
-            let mut part = Block { insns: block.insns.clone(), succs: BlockIds::new(), preds: BlockIds::new(), external_entry: block.external_entry };
+            let mut part = Block {
+                insns: block.insns.clone(),
+                succs: BlockIds::new(),
+                preds: BlockIds::new(),
+                external_entry: block.external_entry,
+            };
             while let Some(cut) = cuts.next_if(|&cut| cut < block.insns.end) {
                 if cut > part.insns.start {
-                    let rest = Block { insns: cut..block.insns.end, external_entry: false, ..part.clone() };
+                    let rest = Block {
+                        insns: cut..block.insns.end,
+                        external_entry: false,
+                        ..part.clone()
+                    };
                     part.insns.end = cut;
                     self.blocks.push(std::mem::replace(&mut part, rest));
                 }
             }
             self.blocks.push(part);
         }
-        self.starts = self.places.some(self.blocks.iter().map(|b| self.insns[b.insns.start as usize].ip));
+        self.starts = self.places.some(
+            self.blocks
+                .iter()
+                .map(|b| self.insns[b.insns.start as usize].ip),
+        );
         self.pads.clear();
         let unresolved = self.connect(entries, jumps);
         self.find_roots(range, entries, unresolved);
@@ -165,8 +204,16 @@ impl Graph {
 
     /// `unresolved`: an indirect jump may lead anywhere.
     fn find_roots(&mut self, range: &Range<u64>, entries: &Entries, unresolved: bool) {
-        self.roots = self.blocks.iter().map(|b| b.external_entry && b.preds.is_empty()).collect();
-        let suspected = if unresolved { &entries.suspected[..] } else { &[] };
+        self.roots = self
+            .blocks
+            .iter()
+            .map(|b| b.external_entry && b.preds.is_empty())
+            .collect();
+        let suspected = if unresolved {
+            &entries.suspected[..]
+        } else {
+            &[]
+        };
         for at in entries.called.iter().chain(suspected).chain([&range.start]) {
             if let Some(b) = self.block_at(*at) {
                 self.roots[b.0 as usize] = true;
@@ -192,13 +239,16 @@ impl Graph {
 
     /// The block that holds instruction number `insn`.
     pub fn block_of(&self, insn: usize) -> usize {
-        self.blocks.partition_point(|b| b.insns.start as usize <= insn) - 1
+        self.blocks
+            .partition_point(|b| b.insns.start as usize <= insn)
+            - 1
     }
 
     /// Cuts the instructions into blocks, and drops filler.
     fn cut(&mut self, mut insns: Vec<Insn>, mut places: Places, marks: &[Marks]) {
         let begins = |m: &Marks| m.leads | m.chosen | m.apart;
-        let mut blocks: Vec<Block> = Vec::with_capacity(marks.iter().map(|m| begins(m).count_ones() as usize).sum());
+        let mut blocks: Vec<Block> =
+            Vec::with_capacity(marks.iter().map(|m| begins(m).count_ones() as usize).sum());
         let (mut filler, mut dropped) = (Vec::new(), FastHasher::default());
         let bit = |set: fn(&Marks) -> u64, i: usize| set(&marks[i / 64]) >> (i % 64) & 1 == 1;
         let all = insns.len();
@@ -214,7 +264,8 @@ impl Graph {
                 }
                 let mut first = i;
                 if bit(|m| m.apart, i) {
-                    while first < all && !bit(|m| m.leads, first) && is_padding(&insns[first].inst) {
+                    while first < all && !bit(|m| m.leads, first) && is_padding(&insns[first].inst)
+                    {
                         filler.push(insns[first].ip);
                         dropped.write_u64(insns[first].ip);
                         first += 1;
@@ -231,7 +282,12 @@ impl Graph {
                     before.insns.end = at;
                 }
                 if first < all {
-                    blocks.push(Block { insns: at..at, succs: BlockIds::new(), preds: BlockIds::new(), external_entry: bit(|m| m.outside, first) });
+                    blocks.push(Block {
+                        insns: at..at,
+                        succs: BlockIds::new(),
+                        preds: BlockIds::new(),
+                        external_entry: bit(|m| m.outside, first),
+                    });
                 }
                 next = first + 1;
             }
@@ -244,7 +300,8 @@ impl Graph {
         if let Some(last) = blocks.last_mut() {
             last.insns.end = insns.len() as u32;
         }
-        (self.insns, self.places, self.blocks, self.dropped) = (insns, places, blocks, dropped.finish());
+        (self.insns, self.places, self.blocks, self.dropped) =
+            (insns, places, blocks, dropped.finish());
     }
 
     /// Finds the neighbours of blocks, and whether some indirect jump may lead anywhere.
@@ -263,7 +320,10 @@ impl Graph {
                     exit.leaves = target.is_none();
                 }
                 FlowControl::IndirectBranch => {
-                    table = jumps.binary_search_by_key(&last.ip, |j| j.ip).ok().map(|found| &jumps[found]);
+                    table = jumps
+                        .binary_search_by_key(&last.ip, |j| j.ip)
+                        .ok()
+                        .map(|found| &jumps[found]);
                     exit.leaves = table.is_none_or(|t| !t.closed);
                     unresolved |= exit.leaves;
                 }
@@ -272,25 +332,43 @@ impl Graph {
             }
             if !last.ends_flow() {
                 let end = last.next();
-                let follows = self.blocks.get(b + 1).is_some_and(|next| self.insns[next.insns.start as usize].ip == end);
-                next = if follows { Some(BlockId(b as u32 + 1)) } else { self.block_at(end) };
+                let follows = self
+                    .blocks
+                    .get(b + 1)
+                    .is_some_and(|next| self.insns[next.insns.start as usize].ip == end);
+                next = if follows {
+                    Some(BlockId(b as u32 + 1))
+                } else {
+                    self.block_at(end)
+                };
                 exit.leaves |= next.is_none();
             }
             self.exits.push(exit);
             let this = BlockId(b as u32);
             if table.is_some() || !entries.pads.is_empty() {
                 let mut succs: BlockIds = target.into_iter().chain(next).collect();
-                succs.extend(table.into_iter().flat_map(|t| &t.targets).filter_map(|&t| self.block_at(t)));
+                succs.extend(
+                    table
+                        .into_iter()
+                        .flat_map(|t| &t.targets)
+                        .filter_map(|&t| self.block_at(t)),
+                );
                 self.add_pads(b, entries, &mut succs);
                 succs.sort_unstable();
                 succs.dedup();
-                succs.iter().for_each(|s| self.blocks[s.0 as usize].preds.push(this));
+                succs
+                    .iter()
+                    .for_each(|s| self.blocks[s.0 as usize].preds.push(this));
                 self.blocks[b].succs = succs;
                 continue;
             }
             // The same for two at most.
             let next = next.filter(|n| target != Some(*n));
-            let (first, second) = if next < target && next.is_some() { (next, target) } else { (target, next) };
+            let (first, second) = if next < target && next.is_some() {
+                (next, target)
+            } else {
+                (target, next)
+            };
             for s in [first, second].into_iter().flatten() {
                 self.blocks[s.0 as usize].preds.push(this);
                 self.blocks[b].succs.push(s);
@@ -314,14 +392,17 @@ impl Graph {
             .collect();
         pads.sort_unstable();
         pads.dedup();
-        self.pads.extend(pads.iter().map(|&p| (BlockId(b as u32), p)));
+        self.pads
+            .extend(pads.iter().map(|&p| (BlockId(b as u32), p)));
         succs.extend(pads);
     }
 
     /// Blocks that control can reach from the entry or from outside.
     pub fn reachable(&self) -> Vec<bool> {
         let mut seen = vec![false; self.blocks.len()];
-        let mut work: Vec<usize> = (0..self.blocks.len()).filter(|&b| self.blocks[b].external_entry).collect();
+        let mut work: Vec<usize> = (0..self.blocks.len())
+            .filter(|&b| self.blocks[b].external_entry)
+            .collect();
         work.iter().for_each(|&b| seen[b] = true);
         while let Some(b) = work.pop() {
             for s in &self.blocks[b].succs {
@@ -345,14 +426,28 @@ mod tests {
     }
 
     fn shape(g: &Graph) -> Vec<(u64, Vec<u32>)> {
-        g.blocks.iter().map(|b| (g.insns[b.insns.start as usize].ip, b.succs.iter().map(|s| s.0).collect())).collect()
+        g.blocks
+            .iter()
+            .map(|b| {
+                (
+                    g.insns[b.insns.start as usize].ip,
+                    b.succs.iter().map(|s| s.0).collect(),
+                )
+            })
+            .collect()
     }
 
     #[test]
     fn a_loop_has_its_back_edge() {
         // xor eax,eax; L: inc eax; cmp eax,10; jne L; ret
-        let g = graph(&[0x31, 0xc0, 0xff, 0xc0, 0x83, 0xf8, 0x0a, 0x75, 0xf9, 0xc3], &Entries::default());
-        assert_eq!(shape(&g), [(0x100, vec![1]), (0x102, vec![1, 2]), (0x109, vec![])]);
+        let g = graph(
+            &[0x31, 0xc0, 0xff, 0xc0, 0x83, 0xf8, 0x0a, 0x75, 0xf9, 0xc3],
+            &Entries::default(),
+        );
+        assert_eq!(
+            shape(&g),
+            [(0x100, vec![1]), (0x102, vec![1, 2]), (0x109, vec![])]
+        );
         assert!(g.exits[2].returns);
         assert!(g.blocks[0].external_entry && !g.blocks[1].external_entry);
     }
@@ -369,13 +464,19 @@ mod tests {
     fn filler_after_a_conditional_branch_is_code() {
         // je L; nop; L: ret
         let g = graph(&[0x74, 0x01, 0x90, 0xc3], &Entries::default());
-        assert_eq!(shape(&g), [(0x100, vec![1, 2]), (0x102, vec![2]), (0x103, vec![])]);
+        assert_eq!(
+            shape(&g),
+            [(0x100, vec![1, 2]), (0x102, vec![2]), (0x103, vec![])]
+        );
     }
 
     #[test]
     fn branches_out_of_the_function_leave() {
         // je +0x1000; jmp -0x100
-        let g = graph(&[0x0f, 0x84, 0x00, 0x10, 0, 0, 0xe9, 0, 0xff, 0xff, 0xff], &Entries::default());
+        let g = graph(
+            &[0x0f, 0x84, 0x00, 0x10, 0, 0, 0xe9, 0, 0xff, 0xff, 0xff],
+            &Entries::default(),
+        );
         assert_eq!(shape(&g), [(0x100, vec![1]), (0x106, vec![])]);
         assert!(g.exits[0].leaves && g.exits[1].leaves);
     }
@@ -384,7 +485,13 @@ mod tests {
     fn calls_lead_to_their_landing_pads() {
         // call +0x1000; ret; pad: nop; ret
         let pads = vec![(0x100..0x105, 0x106)];
-        let g = graph(&[0xe8, 0, 0x10, 0, 0, 0xc3, 0x90, 0xc3], &Entries { pads, ..Entries::default() });
+        let g = graph(
+            &[0xe8, 0, 0x10, 0, 0, 0xc3, 0x90, 0xc3],
+            &Entries {
+                pads,
+                ..Entries::default()
+            },
+        );
         assert_eq!(shape(&g), [(0x100, vec![1]), (0x106, vec![])]);
         assert!(g.blocks[1].external_entry);
         assert_eq!(g.pads, [(BlockId(0), BlockId(1))]);
@@ -394,18 +501,36 @@ mod tests {
     fn cutting_blocks_gives_the_graph_that_building_gives() {
         // 100: cmp edi, 3; 103: je 110; 105: jmp rax; 107: nop; 108: mov eax, edi; 10a: call 10f (pad: 10f); 10f: ret; 110: inc eax; 112: jne 108; 114: nop; 115: jmp rcx; 117: int3; 118: ret
         let code = [
-            0x83, 0xff, 3, 0x74, 0x0b, 0xff, 0xe0, 0x90, 0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3, 0xff, 0xc0, 0x75, 0xf4, 0x90, 0xff, 0xe1, 0xcc, 0xc3,
+            0x83, 0xff, 3, 0x74, 0x0b, 0xff, 0xe0, 0x90, 0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3, 0xff,
+            0xc0, 0x75, 0xf4, 0x90, 0xff, 0xe1, 0xcc, 0xc3,
         ];
         let range = 0x100..0x100 + code.len() as u64;
         let body = decode(&code, 0x100, &[]).unwrap();
-        let entries = Entries { pads: vec![(0x10a..0x10f, 0x10f)], suspected: vec![0x110], ..Entries::default() };
+        let entries = Entries {
+            pads: vec![(0x10a..0x10f, 0x10f)],
+            suspected: vec![0x110],
+            ..Entries::default()
+        };
         let (mut random, mut cut) = (1u64, 0);
         let mut targets = || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             let chosen = random >> 32 & random >> 16;
-            (0..30).filter(|bit| chosen >> bit & 1 == 1).map(|bit| 0xff + bit).collect::<Vec<u64>>()
+            (0..30)
+                .filter(|bit| chosen >> bit & 1 == 1)
+                .map(|bit| 0xff + bit)
+                .collect::<Vec<u64>>()
         };
-        let jumps = |a: &[u64], b: &[u64]| [(0x105, a), (0x115, b)].map(|(ip, targets)| KnownJump { ip, targets: targets.to_vec(), closed: a.len().is_multiple_of(2) }).to_vec();
+        let jumps = |a: &[u64], b: &[u64]| {
+            [(0x105, a), (0x115, b)]
+                .map(|(ip, targets)| KnownJump {
+                    ip,
+                    targets: targets.to_vec(),
+                    closed: a.len().is_multiple_of(2),
+                })
+                .to_vec()
+        };
         for _ in 0..2000 {
             let (a, b, more) = (targets(), targets(), targets());
             let mut all = [&a[..], &more].concat();
@@ -413,7 +538,8 @@ mod tests {
             all.dedup();
             let first = Graph::build(body.clone(), &range, &entries, &jumps(&a, &b));
             let second = Graph::build(body.clone(), &range, &entries, &jumps(&all, &b));
-            if let Some(graph) = first.with_jumps(&body.places, &range, &entries, &jumps(&all, &b)) {
+            if let Some(graph) = first.with_jumps(&body.places, &range, &entries, &jumps(&all, &b))
+            {
                 assert_eq!(format!("{graph:?}"), format!("{second:?}"));
                 cut += 1;
             }

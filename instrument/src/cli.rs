@@ -132,14 +132,20 @@ struct Stop {
 
 impl Stop {
     fn error(message: impl Into<String>) -> Stop {
-        Stop { status: ERROR, message: message.into() }
+        Stop {
+            status: ERROR,
+            message: message.into(),
+        }
     }
 }
 
 impl From<Refused> for Stop {
     fn from(refused: Refused) -> Stop {
         match refused {
-            Refused::Usage(message) => Stop { status: USAGE, message },
+            Refused::Usage(message) => Stop {
+                status: USAGE,
+                message,
+            },
             Refused::Place(message) => Stop::error(message),
         }
     }
@@ -150,7 +156,10 @@ fn refused(path: &Path, refusal: &Refusal) -> Stop {
         Refusal::Declined(_) => DECLINED,
         Refusal::Failed(_) => ERROR,
     };
-    Stop { status, message: format!("{}: {refusal}", path.display()) }
+    Stop {
+        status,
+        message: format!("{}: {refusal}", path.display()),
+    }
 }
 
 /// Runs the command. Returns the exit status when all is written.
@@ -158,7 +167,12 @@ pub fn main() -> i32 {
     let args = Args::parse();
     let stdout = std::io::stdout();
     if let Some(shell) = args.completions {
-        clap_complete::generate(shell, &mut Args::command(), "mgz-instrument", &mut stdout.lock());
+        clap_complete::generate(
+            shell,
+            &mut Args::command(),
+            "mgz-instrument",
+            &mut stdout.lock(),
+        );
         return status(stdout.lock().flush().is_ok());
     }
     if args.man {
@@ -169,7 +183,9 @@ pub fn main() -> i32 {
         Ok(text) => {
             // A reader that has gone away (a closed pipe) is no error: the files are written.
             let mut stdout = stdout.lock();
-            let _ = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+            let _ = stdout
+                .write_all(text.as_bytes())
+                .and_then(|()| stdout.flush());
             DONE
         }
         Err(stop) => {
@@ -209,18 +225,30 @@ fn appended(path: &Path, suffix: &str) -> PathBuf {
 }
 
 fn pattern(text: Option<&String>, option: &str) -> Result<Option<Regex>, Stop> {
-    let compile = |t: &String| Regex::new(t).map_err(|e| Stop { status: USAGE, message: format!("{option} is not a regular expression: {e}") });
+    let compile = |t: &String| {
+        Regex::new(t).map_err(|e| Stop {
+            status: USAGE,
+            message: format!("{option} is not a regular expression: {e}"),
+        })
+    };
     text.map(compile).transpose()
 }
 
 /// A chosen set of functions: names are matched as they are in the file and in readable form.
 fn selection(args: &Args) -> Result<Box<crate::functions::Select>, Stop> {
-    let (wanted, unwanted) = (pattern(args.functions.as_ref(), "--functions")?, pattern(args.exclude.as_ref(), "--exclude")?);
+    let (wanted, unwanted) = (
+        pattern(args.functions.as_ref(), "--functions")?,
+        pattern(args.exclude.as_ref(), "--exclude")?,
+    );
     if wanted.is_none() && unwanted.is_none() {
         return Ok(Box::new(|_, _| true));
     }
     Ok(Box::new(move |name, address| {
-        let readable = if name.is_empty() { format!("fn_{address:x}") } else { names::readable(name) };
+        let readable = if name.is_empty() {
+            format!("fn_{address:x}")
+        } else {
+            names::readable(name)
+        };
         let fits = |r: &Regex| r.is_match(&readable) || (!name.is_empty() && r.is_match(name));
         wanted.as_ref().is_none_or(fits) && !unwanted.as_ref().is_some_and(fits)
     }))
@@ -246,44 +274,102 @@ struct Target {
 
 fn run(args: &Args) -> Result<String, Stop> {
     let Some(input) = args.binary.clone() else {
-        return Err(Stop { status: USAGE, message: "no BINARY given".into() });
+        return Err(Stop {
+            status: USAGE,
+            message: "no BINARY given".into(),
+        });
     };
     let flavour = match args.backend {
         Backend::Pt => FLAVOUR_PT,
         Backend::Soft => FLAVOUR_SOFT,
-        Backend::Auto => if machine_has_pt() { FLAVOUR_PT } else { FLAVOUR_SOFT },
+        Backend::Auto => {
+            if machine_has_pt() {
+                FLAVOUR_PT
+            } else {
+                FLAVOUR_SOFT
+            }
+        }
     };
-    let output = args.output.clone().unwrap_or_else(|| appended(&input, ".inst"));
-    let annotations = args.annotations.clone().unwrap_or_else(|| appended(&output, ".mgza"));
+    let output = args
+        .output
+        .clone()
+        .unwrap_or_else(|| appended(&input, ".inst"));
+    let annotations = args
+        .annotations
+        .clone()
+        .unwrap_or_else(|| appended(&output, ".mgza"));
     let data = read(&input)?;
     files::check_both(&input, &output, &annotations)?;
     let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
     let modes = args.modes.unwrap_or(Modes::Burst);
     let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
-    let options = Options { flavour, stores: args.stores, select: selection(args)?, translated, naive: args.naive };
+    let options = Options {
+        flavour,
+        stores: args.stores,
+        select: selection(args)?,
+        translated,
+        naive: args.naive,
+    };
     let translation = if translated { " translated" } else { "" };
-    let options_text = format!("{flavour} {} {} {:?} {:?} {:?}{translation}", args.stores, args.naive, args.functions, args.exclude, args.libs);
-    let session = Session { options, options_text };
-    let note_path = args.annotations.as_ref().and_then(|a| std::path::absolute(a).ok()).map(|p| p.as_os_str().as_bytes().to_vec());
+    let options_text = format!(
+        "{flavour} {} {} {:?} {:?} {:?}{translation}",
+        args.stores, args.naive, args.functions, args.exclude, args.libs
+    );
+    let session = Session {
+        options,
+        options_text,
+    };
+    let note_path = args
+        .annotations
+        .as_ref()
+        .and_then(|a| std::path::absolute(a).ok())
+        .map(|p| p.as_os_str().as_bytes().to_vec());
 
     // What the file needs is asked for meanwhile where only the report says it.
     let find = || libs::find(&elf, &input);
     let needed = args.libs.is_some().then(find);
-    let chosen = choose(args.libs.as_deref(), needed.as_ref().map_or(&[][..], |n| &n.found), &input)?;
+    let chosen = choose(
+        args.libs.as_deref(),
+        needed.as_ref().map_or(&[][..], |n| &n.found),
+        &input,
+    )?;
     let libs_folder = appended(&output, ".libs");
     let search_path = if chosen.is_empty() {
         None
     } else {
-        let name = libs_folder.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let name = libs_folder
+            .file_name()
+            .map(|n| n.to_string_lossy().into_owned())
+            .unwrap_or_default();
         Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
     };
-    let target = Target { input: input.clone(), output, annotations, note_path, search_path, id_first: None, is_last: chosen.is_empty() };
-    let (done, needed) = rayon::join(|| instrument(&data, &target, &session), || needed.unwrap_or_else(find));
+    let target = Target {
+        input: input.clone(),
+        output,
+        annotations,
+        note_path,
+        search_path,
+        id_first: None,
+        is_last: chosen.is_empty(),
+    };
+    let (done, needed) = rayon::join(
+        || instrument(&data, &target, &session),
+        || needed.unwrap_or_else(find),
+    );
     let (mut report, next_id) = done?;
-    report.libraries = Some(libraries(&chosen, &needed, &libs_folder, next_id, &session, &report)?);
+    report.libraries = Some(libraries(
+        &chosen,
+        &needed,
+        &libs_folder,
+        next_id,
+        &session,
+        &report,
+    )?);
     Ok(match args.format {
         Format::Text => report.text(),
-        Format::Json => serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n",
+        Format::Json => {
+            serde_json::to_string_pretty(&report).map_err(|e| Stop::error(e.to_string()))? + "\n"
+        }
     })
 }
 
@@ -293,17 +379,36 @@ fn read(path: &Path) -> Result<Content, Stop> {
 
 /// The libraries to be instrumented.
 fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Library>, Stop> {
-    let Some(list) = list else { return Ok(Vec::new()) };
-    let names: Vec<&str> = list.split(',').map(str::trim).filter(|n| !n.is_empty()).collect();
+    let Some(list) = list else {
+        return Ok(Vec::new());
+    };
+    let names: Vec<&str> = list
+        .split(',')
+        .map(str::trim)
+        .filter(|n| !n.is_empty())
+        .collect();
     if names.is_empty() {
         return Ok(found.iter().filter(|l| !l.is_c_library).cloned().collect());
     }
-    let fits = |l: &Library, n: &str| l.name == n || l.name.strip_prefix(n).is_some_and(|rest| rest.starts_with(".so"));
+    let fits = |l: &Library, n: &str| {
+        l.name == n
+            || l.name
+                .strip_prefix(n)
+                .is_some_and(|rest| rest.starts_with(".so"))
+    };
     if let Some(unknown) = names.iter().find(|n| !found.iter().any(|l| fits(l, n))) {
         let known: Vec<&str> = found.iter().map(|l| l.name.as_str()).collect();
-        return Err(Stop::error(format!("{} does not need a library {unknown}; it needs {}", input.display(), known.join(", "))));
+        return Err(Stop::error(format!(
+            "{} does not need a library {unknown}; it needs {}",
+            input.display(),
+            known.join(", ")
+        )));
     }
-    Ok(found.iter().filter(|l| names.iter().any(|n| fits(l, n))).cloned().collect())
+    Ok(found
+        .iter()
+        .filter(|l| names.iter().any(|n| fits(l, n)))
+        .cloned()
+        .collect())
 }
 
 fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Report, u32), Stop> {
@@ -316,15 +421,27 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
-    let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| target.begin(image));
-    let Rewritten { begun, mut annotations, mut report, leftovers } = rewritten.map_err(|e| refused(&target.input, &e))?;
+    let rewritten = rewrite(data.bytes(), &session.options, &settings, |image| {
+        target.begin(image)
+    });
+    let Rewritten {
+        begun,
+        mut annotations,
+        mut report,
+        leftovers,
+    } = rewritten.map_err(|e| refused(&target.input, &e))?;
     report.input = settings.input;
     report.output = settings.output;
     report.annotations = target.annotations.display().to_string();
     // The same input and options give the same bytes, so no times in the sidecar.
     annotations.header.report = serde_json::to_value(&report).unwrap_or_default();
-    let next_id = annotations.header.id_first.wrapping_add(annotations.header.id_count);
-    let Image { changes, pieces, .. } = target.finish(begun?, data, &annotations)?;
+    let next_id = annotations
+        .header
+        .id_first
+        .wrapping_add(annotations.header.id_count);
+    let Image {
+        changes, pieces, ..
+    } = target.finish(begun?, data, &annotations)?;
     let used = (changes, pieces, annotations, leftovers);
     if target.is_last {
         // Giving back so much memory takes a while, and the process ends.
@@ -337,29 +454,56 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
 }
 
 fn cannot(what: &Path, e: &dyn std::fmt::Display) -> Stop {
-    Stop::error(format!("cannot write {}: {e}; choose a place that you may write to with -o OUT", what.display()))
+    Stop::error(format!(
+        "cannot write {}: {e}; choose a place that you may write to with -o OUT",
+        what.display()
+    ))
 }
 
 impl Target {
     /// Begins to write the program, still under another name.
     fn begin<'a>(&self, image: Image<'a>) -> Result<(NamedTempFile, Image<'a>), Stop> {
-        let folder = self.output.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut file = tempfile::Builder::new().prefix(".mgz-").tempfile_in(folder).map_err(|e| cannot(&self.output, &e.kind()))?;
-        image.write_front(file.as_file_mut()).map_err(|e| cannot(&self.output, &e))?;
+        let folder = self
+            .output
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
+        let mut file = tempfile::Builder::new()
+            .prefix(".mgz-")
+            .tempfile_in(folder)
+            .map_err(|e| cannot(&self.output, &e.kind()))?;
+        image
+            .write_front(file.as_file_mut())
+            .map_err(|e| cannot(&self.output, &e))?;
         let mode = std::fs::metadata(&self.input).map_or(0o755, |m| m.permissions().mode() & 0o777);
-        file.as_file().set_permissions(Permissions::from_mode(mode)).map_err(|e| cannot(&self.output, &e))?;
+        file.as_file()
+            .set_permissions(Permissions::from_mode(mode))
+            .map_err(|e| cannot(&self.output, &e))?;
         Ok((file, image))
     }
 
     /// Writes the rest of it and the sidecar, and gives both files their names. The program appears last, so that it never stands there without its sidecar.
-    fn finish<'a>(&self, (mut program, image): (NamedTempFile, Image<'a>), data: &Content, annotations: &Annotations) -> Result<Image<'a>, Stop> {
-        let (behind, sidecar) = rayon::join(|| image.write_behind(program.as_file_mut()), || annotations.parts().write_beside(&self.annotations));
+    fn finish<'a>(
+        &self,
+        (mut program, image): (NamedTempFile, Image<'a>),
+        data: &Content,
+        annotations: &Annotations,
+    ) -> Result<Image<'a>, Stop> {
+        let (behind, sidecar) = rayon::join(
+            || image.write_behind(program.as_file_mut()),
+            || annotations.parts().write_beside(&self.annotations),
+        );
         behind.map_err(|e| cannot(&self.output, &e))?;
         let sidecar = sidecar.map_err(|e| cannot(&self.annotations, &e))?;
         if !data.is_unchanged() {
-            return Err(Stop::error(format!("{} was written to while it was read; run the command again", self.input.display())));
+            return Err(Stop::error(format!(
+                "{} was written to while it was read; run the command again",
+                self.input.display()
+            )));
         }
-        sidecar.persist().map_err(|e| cannot(&self.annotations, &e))?;
+        sidecar
+            .persist()
+            .map_err(|e| cannot(&self.annotations, &e))?;
         replace(&program.into_temp_path(), &self.output).map_err(|e| cannot(&self.output, &e))?;
         Ok(image)
     }
@@ -374,9 +518,14 @@ fn libraries(
     session: &Session,
     main: &Report,
 ) -> Result<report::Libraries, Stop> {
-    let mut all = report::Libraries { missing: needed.missing.clone(), ..report::Libraries::default() };
+    let mut all = report::Libraries {
+        missing: needed.missing.clone(),
+        ..report::Libraries::default()
+    };
     if !chosen.is_empty() {
-        std::fs::create_dir_all(folder).map_err(|e| Stop::error(format!("cannot make the folder {}: {e}", folder.display())))?;
+        std::fs::create_dir_all(folder).map_err(|e| {
+            Stop::error(format!("cannot make the folder {}: {e}", folder.display()))
+        })?;
     }
     for (n, library) in chosen.iter().enumerate() {
         let data = read(&library.path)?;
@@ -385,7 +534,9 @@ fn libraries(
         files::check_both(&library.path, &output, &annotations)?;
         let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
         // A search path of its own would keep the loader from looking beside OUT.
-        let own_path = elf.dynamic_value(crate::elf::read::dt(object::elf::DT_RUNPATH)).is_some();
+        let own_path = elf
+            .dynamic_value(crate::elf::read::dt(object::elf::DT_RUNPATH))
+            .is_some();
         let target = Target {
             input: library.path.clone(),
             annotations,
@@ -406,12 +557,17 @@ fn libraries(
             Err(stop) => return Err(stop),
         }
     }
-    let done = |name: &str| chosen.iter().any(|c| c.name == name) && !all.declined.contains_key(name);
+    let done =
+        |name: &str| chosen.iter().any(|c| c.name == name) && !all.declined.contains_key(name);
     let rest: Vec<&Library> = needed.found.iter().filter(|l| !done(&l.name)).collect();
-    all.left_out = rest.iter().map(|l| (l.name.clone(), l.text_bytes)).collect();
+    all.left_out = rest
+        .iter()
+        .map(|l| (l.name.clone(), l.text_bytes))
+        .collect();
     all.left_out_text_bytes = rest.iter().map(|l| l.text_bytes).sum();
     let inside = main.text_bytes + all.instrumented.iter().map(|r| r.text_bytes).sum::<u64>();
-    all.instrumented_text_pct = 100.0 * inside as f64 / (inside + all.left_out_text_bytes).max(1) as f64;
+    all.instrumented_text_pct =
+        100.0 * inside as f64 / (inside + all.left_out_text_bytes).max(1) as f64;
     Ok(all)
 }
 
@@ -425,6 +581,10 @@ mod tests {
         rayon::join(|| (), || ());
         let stop = start_threads().unwrap_err();
         assert_eq!(stop.status, ERROR);
-        assert!(stop.message.contains("RAYON_NUM_THREADS"), "{}", stop.message);
+        assert!(
+            stop.message.contains("RAYON_NUM_THREADS"),
+            "{}",
+            stop.message
+        );
     }
 }

@@ -7,7 +7,9 @@
 use crate::emit::Rows;
 use crate::report::Counts;
 use mgz_annotations_schema::abi::FLAVOUR_SOFT;
-use mgz_annotations_schema::sidecar::{Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site};
+use mgz_annotations_schema::sidecar::{
+    Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site,
+};
 use mgz_annotations_schema::{Content, Encoded, Piece, Runs};
 use rayon::prelude::*;
 use std::collections::HashMap;
@@ -40,7 +42,11 @@ impl Before {
         s.function = self.function;
         s.region += self.regions;
         s.clone_ip += self.at;
-        s.in_loop = if s.in_loop == 0 { 0 } else { self.loops + s.in_loop };
+        s.in_loop = if s.in_loop == 0 {
+            0
+        } else {
+            self.loops + s.in_loop
+        };
     }
 
     fn region(&self, r: &mut Region) {
@@ -65,7 +71,11 @@ impl Before {
 
     fn looped(&self, l: &mut Loop) {
         l.function = self.function;
-        l.parent = if l.parent == NONE { NONE } else { self.loops + l.parent };
+        l.parent = if l.parent == NONE {
+            NONE
+        } else {
+            self.loops + l.parent
+        };
     }
 }
 
@@ -83,17 +93,52 @@ struct Batch {
 impl Batch {
     /// Columns of the batch, if the first clone lies at `start`: in the columns are distances, so that it matters where there is nothing before.
     fn encode(&self, start: u64) -> std::io::Result<Piece> {
-        fn runs<'a, R: Default>(batch: &'a Batch, of: impl Fn(&'a Rows) -> &'a [R], place: impl Fn(&Before, &mut R) + Sync + 'a, last: Option<R>) -> Runs<'a, R> {
-            let place = move |clone: usize, rows: &mut [R]| rows.iter_mut().for_each(|row| place(&batch.before[clone], row));
+        fn runs<'a, R: Default>(
+            batch: &'a Batch,
+            of: impl Fn(&'a Rows) -> &'a [R],
+            place: impl Fn(&Before, &mut R) + Sync + 'a,
+            last: Option<R>,
+        ) -> Runs<'a, R> {
+            let place = move |clone: usize, rows: &mut [R]| {
+                rows.iter_mut()
+                    .for_each(|row| place(&batch.before[clone], row))
+            };
             Runs::new(batch.rows.iter().map(of).collect(), place).behind(last.unwrap_or_default())
         }
-        let placed = move |before: &Before| Before { at: start + before.at, ..*before };
+        let placed = move |before: &Before| Before {
+            at: start + before.at,
+            ..*before
+        };
         let last = self.last;
         let content = Content {
-            sites: runs(self, |r| &r.sites, move |b, s| placed(b).site(s), last.site.map(|s| Site { clone_ip: start + s.clone_ip, ..s })),
+            sites: runs(
+                self,
+                |r| &r.sites,
+                move |b, s| placed(b).site(s),
+                last.site.map(|s| Site {
+                    clone_ip: start + s.clone_ip,
+                    ..s
+                }),
+            ),
             regions: runs(self, |r| &r.regions, Before::region, last.region),
-            records: runs(self, |r| &r.records, move |b, r| placed(b).record(r), last.record.map(|r| Record { clone_ip: start + r.clone_ip, ..r })),
-            ptwrites: runs(self, |r| &r.ptwrites, move |b, p| placed(b).ptwrite(p), last.ptwrite.map(|p| PtWrite { ip: start + p.ip, ..p })),
+            records: runs(
+                self,
+                |r| &r.records,
+                move |b, r| placed(b).record(r),
+                last.record.map(|r| Record {
+                    clone_ip: start + r.clone_ip,
+                    ..r
+                }),
+            ),
+            ptwrites: runs(
+                self,
+                |r| &r.ptwrites,
+                move |b, p| placed(b).ptwrite(p),
+                last.ptwrite.map(|p| PtWrite {
+                    ip: start + p.ip,
+                    ..p
+                }),
+            ),
             gathers: runs(self, |r| &r.gathers, Before::gather, last.gather),
             loops: runs(self, |r| &r.loops, Before::looped, last.looped),
             ..Content::default()
@@ -147,7 +192,10 @@ impl State {
         let rows = own.rows;
         // As the layout has it.
         self.next.at = (self.next.at + 1).next_multiple_of(own.align);
-        let before = Before { function: own.function, ..self.next };
+        let before = Before {
+            function: own.function,
+            ..self.next
+        };
         self.next.at += own.len;
         self.next.regions += rows.regions.len() as u32;
         self.next.sites += rows.sites.len() as u32;
@@ -159,12 +207,24 @@ impl State {
             }
         }
         last(&mut self.last.site, &rows.sites, |row| before.site(row));
-        last(&mut self.last.region, &rows.regions, |row| before.region(row));
-        last(&mut self.last.record, &rows.records, |row| before.record(row));
-        last(&mut self.last.ptwrite, &rows.ptwrites, |row| before.ptwrite(row));
-        last(&mut self.last.gather, &rows.gathers, |row| before.gather(row));
+        last(&mut self.last.region, &rows.regions, |row| {
+            before.region(row)
+        });
+        last(&mut self.last.record, &rows.records, |row| {
+            before.record(row)
+        });
+        last(&mut self.last.ptwrite, &rows.ptwrites, |row| {
+            before.ptwrite(row)
+        });
+        last(&mut self.last.gather, &rows.gathers, |row| {
+            before.gather(row)
+        });
         last(&mut self.last.looped, &rows.loops, |row| before.looped(row));
-        self.filling.len += rows.sites.len() + rows.regions.len() + rows.records.len() + rows.ptwrites.len() + rows.loops.len();
+        self.filling.len += rows.sites.len()
+            + rows.regions.len()
+            + rows.records.len()
+            + rows.ptwrites.len()
+            + rows.loops.len();
         self.filling.rows.push(rows);
         self.filling.before.push(before);
     }
@@ -172,7 +232,10 @@ impl State {
     /// The batch that is being filled, and its number.
     fn take(&mut self) -> (usize, Batch) {
         self.batches += 1;
-        let next = Batch { last: self.last, ..Batch::default() };
+        let next = Batch {
+            last: self.last,
+            ..Batch::default()
+        };
         (self.batches - 1, std::mem::replace(&mut self.filling, next))
     }
 }
@@ -183,7 +246,12 @@ impl Columns {
 
     /// `locates`: source positions are still to be put in. `groups`: how many there will be.
     pub fn new(flavour: u32, locates: bool, groups: usize) -> Columns {
-        Columns { flavour, keeps: locates, late: groups - groups / 32, state: Mutex::default() }
+        Columns {
+            flavour,
+            keeps: locates,
+            late: groups - groups / 32,
+            state: Mutex::default(),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -205,7 +273,9 @@ impl Columns {
                 }
             }
         }
-        let (now, later): (Vec<_>, Vec<_>) = full.into_iter().partition(|(_, batch)| group < self.late && self.is_placed(batch));
+        let (now, later): (Vec<_>, Vec<_>) = full
+            .into_iter()
+            .partition(|(_, batch)| group < self.late && self.is_placed(batch));
         state.held.extend(later);
         drop(guard);
         for (number, batch) in now {
@@ -218,7 +288,12 @@ impl Columns {
 
     /// Whether the columns of a batch are known before the layout is: there are rows before it in each table with addresses in the clone.
     fn is_placed(&self, batch: &Batch) -> bool {
-        let Last { site, record, ptwrite, .. } = &batch.last;
+        let Last {
+            site,
+            record,
+            ptwrite,
+            ..
+        } = &batch.last;
         site.is_some() && record.is_some() && (ptwrite.is_some() || self.flavour == FLAVOUR_SOFT)
     }
 
@@ -234,19 +309,47 @@ impl Columns {
     }
 
     /// The columns of all tables, and what the sites are. `start`: what the first clone's address counts from.
-    pub fn finish(self, start: u64, functions: &[Function], locations: &[Location], strings: &[String]) -> std::io::Result<(Encoded, Counts)> {
-        let mut state = self.state.into_inner().unwrap_or_else(PoisonError::into_inner);
+    pub fn finish(
+        self,
+        start: u64,
+        functions: &[Function],
+        locations: &[Location],
+        strings: &[String],
+    ) -> std::io::Result<(Encoded, Counts)> {
+        let mut state = self
+            .state
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
         let last = state.take();
         state.held.push(last);
-        let State { held, mut encoded, mut counts, .. } = state;
-        let all = Content { functions: functions.into(), locations: locations.into(), strings, ..Content::default() };
-        let (all, held) = rayon::join(|| all.encode(), || held.into_par_iter().map(|(number, batch)| (number, Counts::of(&batch.rows), batch.encode(start))).collect::<Vec<_>>());
+        let State {
+            held,
+            mut encoded,
+            mut counts,
+            ..
+        } = state;
+        let all = Content {
+            functions: functions.into(),
+            locations: locations.into(),
+            strings,
+            ..Content::default()
+        };
+        let (all, held) = rayon::join(
+            || all.encode(),
+            || {
+                held.into_par_iter()
+                    .map(|(number, batch)| (number, Counts::of(&batch.rows), batch.encode(start)))
+                    .collect::<Vec<_>>()
+            },
+        );
         for (number, own, piece) in held {
             counts.add(&own);
             encoded.push((number, piece));
         }
         encoded.sort_unstable_by_key(|(number, _)| *number);
-        let pieces: Vec<Piece> = std::iter::once(all).chain(encoded.into_iter().map(|(_, piece)| piece)).collect::<std::io::Result<_>>()?;
+        let pieces: Vec<Piece> = std::iter::once(all)
+            .chain(encoded.into_iter().map(|(_, piece)| piece))
+            .collect::<std::io::Result<_>>()?;
         Ok((Encoded::of(&pieces)?, counts))
     }
 }
@@ -261,42 +364,133 @@ mod tests {
     /// Rows of the clone with this number: none at all of some.
     fn rows(number: u32) -> Rows {
         let count = if number < 3 { 0 } else { number % 7 * 100 };
-        let site = |n: u32| Site { region: n / 2, clone_ip: u64::from(5 * n), ip: u64::from(3 * n), in_loop: n % 2, location: NONE, ..Site::default() };
-        let record = |n: u32| Record { region: n, clone_ip: u64::from(5 * n + 1), slots: 1, ..Record::default() };
+        let site = |n: u32| Site {
+            region: n / 2,
+            clone_ip: u64::from(5 * n),
+            ip: u64::from(3 * n),
+            in_loop: n % 2,
+            location: NONE,
+            ..Site::default()
+        };
+        let record = |n: u32| Record {
+            region: n,
+            clone_ip: u64::from(5 * n + 1),
+            slots: 1,
+            ..Record::default()
+        };
         Rows {
             sites: (0..count).map(site).collect(),
-            regions: (0..count / 2).map(|n| Region { first_record: n, record_count: 1, first_site: 2 * n, site_count: 2, ..Region::default() }).collect(),
+            regions: (0..count / 2)
+                .map(|n| Region {
+                    first_record: n,
+                    record_count: 1,
+                    first_site: 2 * n,
+                    site_count: 2,
+                    ..Region::default()
+                })
+                .collect(),
             records: (0..count / 2).map(record).collect(),
-            ptwrites: (0..count / 2).map(|n| PtWrite { ip: u64::from(5 * n + 2), record: n, part: 0 }).collect(),
-            gathers: (0..count / 50).map(|n| Gather { site: n, ..Gather::default() }).collect(),
-            loops: (0..count.min(1)).map(|_| Loop { parent: NONE, location: NONE, ..Loop::default() }).collect(),
+            ptwrites: (0..count / 2)
+                .map(|n| PtWrite {
+                    ip: u64::from(5 * n + 2),
+                    record: n,
+                    part: 0,
+                })
+                .collect(),
+            gathers: (0..count / 50)
+                .map(|n| Gather {
+                    site: n,
+                    ..Gather::default()
+                })
+                .collect(),
+            loops: (0..count.min(1))
+                .map(|_| Loop {
+                    parent: NONE,
+                    location: NONE,
+                    ..Loop::default()
+                })
+                .collect(),
         }
     }
 
     #[test]
     fn columns_are_the_same_in_any_order_of_groups() {
         const CLONES: u32 = 400;
-        let own = |number: u32| OfClone { function: number + 1, rows: rows(number), align: if number.is_multiple_of(5) { 16 } else { 1 }, len: 2500 };
-        let functions = vec![Function { name: NONE, left: NONE, ..Function::default() }; CLONES as usize + 1];
+        let own = |number: u32| OfClone {
+            function: number + 1,
+            rows: rows(number),
+            align: if number.is_multiple_of(5) { 16 } else { 1 },
+            len: 2500,
+        };
+        let functions = vec![
+            Function {
+                name: NONE,
+                left: NONE,
+                ..Function::default()
+            };
+            CLONES as usize + 1
+        ];
         let read = |keeps: bool, order: &dyn Fn(u32) -> u32| {
             let mut columns = Columns::new(FLAVOUR_PT, keeps, (CLONES / 10) as usize);
-            (0..CLONES / 10).map(order).for_each(|group| columns.put(group as usize, (10 * group..10 * group + 10).map(own).collect()));
+            (0..CLONES / 10).map(order).for_each(|group| {
+                columns.put(
+                    group as usize,
+                    (10 * group..10 * group + 10).map(own).collect(),
+                )
+            });
             let state = columns.state();
-            let held = state.filling.len + state.held.iter().map(|(_, batch)| batch.len).sum::<usize>();
+            let held =
+                state.filling.len + state.held.iter().map(|(_, batch)| batch.len).sum::<usize>();
             drop(state);
-            let located = [Location { inlined_into: NONE, ..Location::default() }];
-            columns.rows().into_iter().filter(|_| keeps).flat_map(|rows| &mut rows.sites).for_each(|site| site.location = 0);
-            let (columns, _) = columns.finish(0x40_0000, &functions, &located, &[]).unwrap();
-            (held, Sidecar::from_bytes(&Parts { id: [0; 16], header: &Header::default(), map: &[], columns: &columns }.to_bytes().unwrap()).unwrap())
+            let located = [Location {
+                inlined_into: NONE,
+                ..Location::default()
+            }];
+            columns
+                .rows()
+                .into_iter()
+                .filter(|_| keeps)
+                .flat_map(|rows| &mut rows.sites)
+                .for_each(|site| site.location = 0);
+            let (columns, _) = columns
+                .finish(0x40_0000, &functions, &located, &[])
+                .unwrap();
+            (
+                held,
+                Sidecar::from_bytes(
+                    &Parts {
+                        id: [0; 16],
+                        header: &Header::default(),
+                        map: &[],
+                        columns: &columns,
+                    }
+                    .to_bytes()
+                    .unwrap(),
+                )
+                .unwrap(),
+            )
         };
         let (held, mut kept) = read(true, &|n| n);
-        kept.sites.iter_mut().for_each(|site| assert_eq!(std::mem::replace(&mut site.location, NONE), 0));
+        kept.sites
+            .iter_mut()
+            .for_each(|site| assert_eq!(std::mem::replace(&mut site.location, NONE), 0));
         let (few, in_order) = read(false, &|n| n);
         let (_, mixed) = read(false, &|n| n ^ 7);
-        assert!(few > 0 && held > 2 * few && held > 3 * Columns::BATCH, "{few} of {held}");
+        assert!(
+            few > 0 && held > 2 * few && held > 3 * Columns::BATCH,
+            "{few} of {held}"
+        );
         for other in [&in_order, &mixed] {
-            assert!(other.sites == kept.sites && other.regions == kept.regions && other.records == kept.records);
-            assert!(other.ptwrites == kept.ptwrites && other.gathers == kept.gathers && other.loops == kept.loops);
+            assert!(
+                other.sites == kept.sites
+                    && other.regions == kept.regions
+                    && other.records == kept.records
+            );
+            assert!(
+                other.ptwrites == kept.ptwrites
+                    && other.gathers == kept.gathers
+                    && other.loops == kept.loops
+            );
         }
         // Clones lie as the layout has them.
         let (mut at, mut site) = (0x40_0000u64, 0);
@@ -304,7 +498,10 @@ mod tests {
             at = (at + 1).next_multiple_of(own(number).align);
             for (n, _) in rows(number).sites.iter().enumerate() {
                 let found = &kept.sites[site];
-                assert_eq!((found.function, found.clone_ip), (number + 1, at + 5 * n as u64));
+                assert_eq!(
+                    (found.function, found.clone_ip),
+                    (number + 1, at + 5 * n as u64)
+                );
                 site += 1;
             }
             at += 2500;

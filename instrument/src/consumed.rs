@@ -23,24 +23,40 @@ pub struct Step {
 
 impl Step {
     /// No instruction.
-    pub const NOTHING: Step = Step { keeps: ALL.0, adds: 0 };
+    pub const NOTHING: Step = Step {
+        keeps: ALL.0,
+        adds: 0,
+    };
 
     /// Of an instruction.
     #[inline]
     pub fn of(flow: FlowControl, u: &RegUse) -> Step {
         match flow {
-            FlowControl::Call | FlowControl::IndirectCall => Step { keeps: !CALLER_SAVED.0, adds: RegSet::EMPTY.with(RAX).with(RDX).0 },
-            FlowControl::Next | FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch => {
-                Step { keeps: !u.read.0, adds: u.clobber.0 | u.kill.0 }
-            }
-            _ => Step { keeps: 0, adds: ALL.0 },
+            FlowControl::Call | FlowControl::IndirectCall => Step {
+                keeps: !CALLER_SAVED.0,
+                adds: RegSet::EMPTY.with(RAX).with(RDX).0,
+            },
+            FlowControl::Next
+            | FlowControl::ConditionalBranch
+            | FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch => Step {
+                keeps: !u.read.0,
+                adds: u.clobber.0 | u.kill.0,
+            },
+            _ => Step {
+                keeps: 0,
+                adds: ALL.0,
+            },
         }
     }
 
     /// Of two, one after the other.
     #[inline]
     pub fn then(self, next: Step) -> Step {
-        Step { keeps: self.keeps & next.keeps, adds: self.adds & next.keeps | next.adds }
+        Step {
+            keeps: self.keeps & next.keeps,
+            adds: self.adds & next.keeps | next.adds,
+        }
     }
 
     fn from(self, fresh: u16) -> u16 {
@@ -52,7 +68,11 @@ impl Step {
 /// `steps` is per block.
 pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
-    if accesses.insns().iter().all(|&i| replaced(&graph.insns[i as usize], &uses[i as usize]) == 0) {
+    if accesses
+        .insns()
+        .iter()
+        .all(|&i| replaced(&graph.insns[i as usize], &uses[i as usize]) == 0)
+    {
         return;
     }
     let fresh_in = fresh(graph, steps);
@@ -78,7 +98,12 @@ pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &Acces
 /// Registers that are fresh at each block's start.
 fn fresh(graph: &Graph, steps: &[Step]) -> Vec<u16> {
     let n = graph.blocks.len();
-    let entered = |b: usize| b == 0 || graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry || graph.blocks[b].preds.is_empty();
+    let entered = |b: usize| {
+        b == 0
+            || graph.roots.get(b).copied().unwrap_or(true)
+            || graph.blocks[b].external_entry
+            || graph.blocks[b].preds.is_empty()
+    };
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
@@ -113,7 +138,12 @@ mod tests {
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(
+            body,
+            &(0x100..0x100 + bytes.len() as u64),
+            &Entries::default(),
+            &[],
+        );
         let facts = Facts::of(&g, 0x100, false, &mut InstructionInfoFactory::new());
         let effects = Effects::of(&Input::default(), &g, &Loops::find(&g), &facts.uses);
         crate::liveness::mark(&mut g, &effects);
@@ -126,7 +156,10 @@ mod tests {
         // mov eax, esi; mov eax, [rdi]; ret: the shape of a load with a default.
         assert_eq!(own(&[0x89, 0xf0, 0x8b, 0x07, 0xc3])[1], 0);
         // mov rax, [rdi]; mov rcx, [rax]; mov rax, [rcx]; ret: the first rax has been used.
-        assert_eq!(own(&[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x08, 0x48, 0x8b, 0x01, 0xc3]), [0, 0, 1, 0]);
+        assert_eq!(
+            own(&[0x48, 0x8b, 0x07, 0x48, 0x8b, 0x08, 0x48, 0x8b, 0x01, 0xc3]),
+            [0, 0, 1, 0]
+        );
     }
 
     #[test]
@@ -140,14 +173,29 @@ mod tests {
     #[test]
     fn one_path_on_which_the_value_is_unread_is_enough() {
         // mov eax, esi; test edi, edi; je +2; add ecx, eax; mov eax, [rdx]; ret
-        assert_eq!(own(&[0x89, 0xf0, 0x85, 0xff, 0x74, 0x02, 0x01, 0xc1, 0x8b, 0x02, 0xc3])[4], 0);
+        assert_eq!(
+            own(&[
+                0x89, 0xf0, 0x85, 0xff, 0x74, 0x02, 0x01, 0xc1, 0x8b, 0x02, 0xc3
+            ])[4],
+            0
+        );
         // The same with the read before the branch.
-        assert_eq!(own(&[0x89, 0xf0, 0x01, 0xc1, 0x85, 0xff, 0x74, 0x02, 0x01, 0xf9, 0x8b, 0x02, 0xc3])[5], 1);
+        assert_eq!(
+            own(&[
+                0x89, 0xf0, 0x01, 0xc1, 0x85, 0xff, 0x74, 0x02, 0x01, 0xf9, 0x8b, 0x02, 0xc3
+            ])[5],
+            1
+        );
     }
 
     #[test]
     fn a_result_that_nothing_has_read_is_kept() {
         // call; mov eax, [rbx]; mov ecx, [rbx]; add eax, ecx; ret
-        assert_eq!(own(&[0xe8, 0, 0x10, 0, 0, 0x8b, 0x03, 0x8b, 0x0b, 0x01, 0xc8, 0xc3]), [0, 0, 2, 0, 0]);
+        assert_eq!(
+            own(&[
+                0xe8, 0, 0x10, 0, 0, 0x8b, 0x03, 0x8b, 0x0b, 0x01, 0xc8, 0xc3
+            ]),
+            [0, 0, 2, 0, 0]
+        );
     }
 }

@@ -17,8 +17,8 @@ use crate::facts::Facts;
 use crate::frame::{Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address};
 use crate::functions::Input;
 use crate::hash::FastMap;
-use crate::irregular;
 use crate::ir::{Gpr, Insn, RegSet};
+use crate::irregular;
 use crate::loops::{LoopId, Loops, NO_LOOP};
 use crate::needs::{Needs, View};
 use crate::operands::{Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string};
@@ -77,9 +77,17 @@ struct Walk<'f, 'a> {
 
 impl<'a> Flow<'a> {
     /// Runs the pass. `stores`: classes of stores are asked for, too.
-    pub fn solve(input: &'a Input<'a>, graph: &Graph, loops: &'a Loops, facts: &'a Facts, stores: bool) -> Flow<'a> {
+    pub fn solve(
+        input: &'a Input<'a>,
+        graph: &Graph,
+        loops: &'a Loops,
+        facts: &'a Facts,
+        stores: bool,
+    ) -> Flow<'a> {
         let Facts { uses, accesses, .. } = facts;
-        if !accesses.iter().any(|a| a.asks(stores)) || irregular::are_all(input, graph, loops, uses, accesses, stores) {
+        if !accesses.iter().any(|a| a.asks(stores))
+            || irregular::are_all(input, graph, loops, uses, accesses, stores)
+        {
             return Flow::new(input, loops, accesses);
         }
         Flow::solve_with(input, graph, loops, facts, stores, Needs::find)
@@ -119,10 +127,21 @@ impl<'a> Flow<'a> {
             frame.drop_variables();
         }
         let mut changed_by_calls = Row::new(frame.variables());
-        (REGISTERS..frame.variables()).filter(|&v| call_changes(&frame, input, v)).for_each(|v| changed_by_calls.set(v));
+        (REGISTERS..frame.variables())
+            .filter(|&v| call_changes(&frame, input, v))
+            .for_each(|v| changed_by_calls.set(v));
         let changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
         let thread = frame.variable(THREAD_POINTER);
-        let needs = needs(&View { input, graph, loops, calls: &flow.calls, uses, frame: &frame, thread, changed_by_calls: &changed_by_calls });
+        let needs = needs(&View {
+            input,
+            graph,
+            loops,
+            calls: &flow.calls,
+            uses,
+            frame: &frame,
+            thread,
+            changed_by_calls: &changed_by_calls,
+        });
         flow.values = Values::with_room(needs.made.count());
         flow.addresses = vec![[NO_VALUE; 2]; frame.touches.len()];
         flow.starts = vec![NOT_YET; needs.total()];
@@ -146,7 +165,12 @@ impl<'a> Flow<'a> {
     }
 
     /// What each loop changes, as far as it makes a difference.
-    fn changed_in_loops(&mut self, graph: &Graph, frame: &Frame, changed_by_calls: &Row) -> Vec<Row> {
+    fn changed_in_loops(
+        &mut self,
+        graph: &Graph,
+        frame: &Frame,
+        changed_by_calls: &Row,
+    ) -> Vec<Row> {
         let mut changed = vec![Row::new(frame.variables()); self.loops.all.len()];
         if changed.is_empty() {
             return changed;
@@ -166,8 +190,14 @@ impl<'a> Flow<'a> {
                 continue;
             }
             let insns = &graph.blocks[b as usize].insns;
-            for i in (insns.start as usize..insns.end as usize).filter(|&i| frame.steps[i].effect != Effect::None) {
-                for touch in frame.touches_of(i).iter().filter(|t| t.write && t.has_key()) {
+            for i in (insns.start as usize..insns.end as usize)
+                .filter(|&i| frame.steps[i].effect != Effect::None)
+            {
+                for touch in frame
+                    .touches_of(i)
+                    .iter()
+                    .filter(|t| t.write && t.has_key())
+                {
                     frame.touched(touch, |v| row.set(v));
                 }
             }
@@ -191,42 +221,78 @@ impl<'a> Flow<'a> {
 
     /// The value that the back edge of a block brings, of a variable that the header needs.
     pub(crate) fn at_latch(&self, latch: u32, var: usize) -> Option<Val> {
-        self.latches.get(&latch).map(|&first| self.latched[first + var])
+        self.latches
+            .get(&latch)
+            .map(|&first| self.latched[first + var])
     }
 
     /// The class of access `n` of instruction `insn`, which is in `block`.
     pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
-        let irregular = Class { class: CLASS_IRREGULAR, stride: None };
+        let irregular = Class {
+            class: CLASS_IRREGULAR,
+            stride: None,
+        };
         match &access.form {
-            Form::Repeated { .. } => return Class { class: CLASS_STRIDED, stride: Some(i64::from(access.size)) },
-            Form::Plain(p) if p.is_constant() => return Class { class: CLASS_CONSTANT, stride: None },
+            Form::Repeated { .. } => {
+                return Class {
+                    class: CLASS_STRIDED,
+                    stride: Some(i64::from(access.size)),
+                };
+            }
+            Form::Plain(p) if p.is_constant() => {
+                return Class {
+                    class: CLASS_CONSTANT,
+                    stride: None,
+                };
+            }
             Form::Plain(_) | Form::Step { .. } => {}
             _ => return irregular,
         }
         // Where control does not come, nothing is written down.
-        let touch = self.frame.steps.get(insn).filter(|step| step.effect != Effect::None).map(|step| step.of_access(n));
-        let [base, index] = touch.and_then(|t| self.addresses.get(t)).copied().unwrap_or([NO_VALUE; 2]);
+        let touch = self
+            .frame
+            .steps
+            .get(insn)
+            .filter(|step| step.effect != Effect::None)
+            .map(|step| step.of_access(n));
+        let [base, index] = touch
+            .and_then(|t| self.addresses.get(t))
+            .copied()
+            .unwrap_or([NO_VALUE; 2]);
         // A constant that is added makes no difference to the class.
         let v = match (base, index, &access.form) {
             (NO_VALUE, NO_VALUE, _) => return irregular,
             (_, NO_VALUE, _) => base,
-            (NO_VALUE, _, Form::Plain(p)) => self.values.times(block as u32, index, i64::from(p.scale)),
-            (_, _, Form::Plain(p)) => self.values.plus(block as u32, base, index, i64::from(p.scale)),
+            (NO_VALUE, _, Form::Plain(p)) => {
+                self.values.times(block as u32, index, i64::from(p.scale))
+            }
+            (_, _, Form::Plain(p)) => {
+                self.values
+                    .plus(block as u32, base, index, i64::from(p.scale))
+            }
             _ => return irregular,
         };
         let innermost = self.loops.of_block[block];
         // Most addresses are one atom, and most atoms are in no way regular.
-        let plain = self.values.as_atom(v).is_some_and(|atom| match self.values.kind(atom) {
-            Kind::Opaque { .. } => true,
-            Kind::Load { .. } | Kind::Pure { .. } | Kind::Product { .. } => innermost == NO_LOOP,
-            Kind::Entry(_) | Kind::Frame | Kind::Phi { .. } => false,
-        });
+        let plain = self
+            .values
+            .as_atom(v)
+            .is_some_and(|atom| match self.values.kind(atom) {
+                Kind::Opaque { .. } => true,
+                Kind::Load { .. } | Kind::Pure { .. } | Kind::Product { .. } => {
+                    innermost == NO_LOOP
+                }
+                Kind::Entry(_) | Kind::Frame | Kind::Phi { .. } => false,
+            });
         if plain {
             return irregular;
         }
         let v = self.normal(v);
         if self.is_fixed(v) {
-            return Class { class: CLASS_CONSTANT, stride: None };
+            return Class {
+                class: CLASS_CONSTANT,
+                stride: None,
+            };
         }
         self.stride_class(v, innermost).unwrap_or(irregular)
     }
@@ -239,7 +305,10 @@ impl<'a> Flow<'a> {
                 Kind::Frame => true,
                 Kind::Entry(var) => {
                     let key = self.frame.key(*var as usize);
-                    key.is_some_and(|key| key == THREAD_POINTER || static_address(key).is_some_and(|a| self.input.is_got(a)))
+                    key.is_some_and(|key| {
+                        key == THREAD_POINTER
+                            || static_address(key).is_some_and(|a| self.input.is_got(a))
+                    })
                 }
                 _ => false,
             },
@@ -252,13 +321,20 @@ impl<'a> Flow<'a> {
 pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
     // A compiler that knows the callee may keep values in registers that it leaves alone; if it does not, nobody reads them
     // before they are written. rax and rdx may be results.
-    let known = insn.flow == FlowControl::Call && !crate::disasm::direct_target(&insn.inst).is_none_or(|t| input.is_plt(t));
-    if known { RegSet::EMPTY.with(RAX).with(RDX) } else { CALLER_SAVED }
+    let known = insn.flow == FlowControl::Call
+        && !crate::disasm::direct_target(&insn.inst).is_none_or(|t| input.is_plt(t));
+    if known {
+        RegSet::EMPTY.with(RAX).with(RDX)
+    } else {
+        CALLER_SAVED
+    }
 }
 
 /// Whether a call may change the variable.
 fn call_changes(frame: &Frame, input: &Input, v: usize) -> bool {
-    let Some(key) = frame.key(v) else { return false };
+    let Some(key) = frame.key(v) else {
+        return false;
+    };
     if is_frame(key) {
         return frame.is_escaped(v);
     }
@@ -289,18 +365,30 @@ impl Walk<'_, '_> {
         if at.is_empty() {
             return;
         }
-        let Flow { loops, values, starts, .. } = &mut *self.flow;
+        let Flow {
+            loops,
+            values,
+            starts,
+            ..
+        } = &mut *self.flow;
         let here = loops.position[b];
         let l = loops.of_block[b];
-        let header = (l != NO_LOOP).then(|| &loops.all[l as usize]).filter(|l| l.header == self.block);
+        let header = (l != NO_LOOP)
+            .then(|| &loops.all[l as usize])
+            .filter(|l| l.header == self.block);
         let is_entry = b == 0;
         // Ways that begin elsewhere, or that come back and make no loop.
-        let lost = self.graph.roots[b] && !is_entry || self.graph.blocks[b].preds.iter().any(|p| {
-            let there = loops.position[p.0 as usize];
-            there >= here && there != u32::MAX && !header.is_some_and(|l| l.latches.contains(&p.0))
-        });
+        let lost = self.graph.roots[b] && !is_entry
+            || self.graph.blocks[b].preds.iter().any(|p| {
+                let there = loops.position[p.0 as usize];
+                there >= here
+                    && there != u32::MAX
+                    && !header.is_some_and(|l| l.latches.contains(&p.0))
+            });
         self.needs.variables.each(b, |v| {
-            let Some(value) = at.next().map(|at| &mut starts[at]) else { return };
+            let Some(value) = at.next().map(|at| &mut starts[at]) else {
+                return;
+            };
             let unknown = lost || *value == NOT_YET;
             if is_entry && unknown {
                 *value = values.atom(Kind::Entry(v as u32));
@@ -313,7 +401,10 @@ impl Walk<'_, '_> {
             let changed = &self.changed[l as usize];
             self.needs.variables.each(b, |v| {
                 if changed.get(v) {
-                    self.state[v] = values.atom(Kind::Phi { of: l, var: v as u32 });
+                    self.state[v] = values.atom(Kind::Phi {
+                        of: l,
+                        var: v as u32,
+                    });
                 }
             });
         }
@@ -321,7 +412,13 @@ impl Walk<'_, '_> {
 
     /// Hands the values over to the blocks that may follow.
     fn leave(&mut self) {
-        let Flow { loops, starts, latches, latched, .. } = &mut *self.flow;
+        let Flow {
+            loops,
+            starts,
+            latches,
+            latched,
+            ..
+        } = &mut *self.flow;
         let here = loops.position[self.block as usize];
         let mut goes_back = false;
         for s in &self.graph.blocks[self.block as usize].succs {
@@ -334,8 +431,14 @@ impl Walk<'_, '_> {
                 continue;
             }
             self.needs.variables.each(s.0 as usize, |v| {
-                let Some(value) = at.next().map(|at| &mut starts[at]) else { return };
-                *value = if *value == NOT_YET || *value == self.state[v] { self.state[v] } else { NO_VALUE };
+                let Some(value) = at.next().map(|at| &mut starts[at]) else {
+                    return;
+                };
+                *value = if *value == NOT_YET || *value == self.state[v] {
+                    self.state[v]
+                } else {
+                    NO_VALUE
+                };
             });
         }
         if goes_back {
@@ -348,7 +451,10 @@ impl Walk<'_, '_> {
     fn stack(&mut self, at: usize) -> Stack {
         let (from, mut stack) = self.stack.unwrap_or_else(|| {
             let start = self.graph.blocks[self.block as usize].insns.start as usize;
-            (start, self.frame.at_block[self.block as usize].unwrap_or(Stack::ENTRY))
+            (
+                start,
+                self.frame.at_block[self.block as usize].unwrap_or(Stack::ENTRY),
+            )
         });
         for i in self.frame.moves.within(from..at) {
             stack.advance(&self.graph.insns[i], &self.uses[i]);
@@ -364,7 +470,11 @@ impl Walk<'_, '_> {
     }
 
     fn read(&mut self, i: usize, r: Gpr) -> Val {
-        let offset = if r == RSP || r == RBP { self.stack(i).offset(r) } else { None };
+        let offset = if r == RSP || r == RBP {
+            self.stack(i).offset(r)
+        } else {
+            None
+        };
         match offset {
             Some(offset) => self.frame_value(offset),
             None => self.state[usize::from(r.0)],
@@ -374,8 +484,17 @@ impl Walk<'_, '_> {
     /// Writes down what an instruction's addresses are made of.
     fn ask(&mut self, i: usize) {
         let step = self.frame.steps[i];
-        for (touch, t) in self.frame.touches_of(i).iter().zip(step.first()..).filter(|(touch, _)| touch.asked) {
-            self.flow.addresses[t] = match self.flow.accesses[i].get(t - step.of_access(0)).map(|a| &a.form) {
+        for (touch, t) in self
+            .frame
+            .touches_of(i)
+            .iter()
+            .zip(step.first()..)
+            .filter(|(touch, _)| touch.asked)
+        {
+            self.flow.addresses[t] = match self.flow.accesses[i]
+                .get(t - step.of_access(0))
+                .map(|a| &a.form)
+            {
                 Some(Form::Plain(place)) if touch.thread => [self.address(i, place), NO_VALUE],
                 _ => [touch.base, touch.index].map(|r| r.map_or(NO_VALUE, |r| self.read(i, r))),
             };
@@ -392,7 +511,10 @@ impl Walk<'_, '_> {
         };
         if let Some(index) = place.index {
             let index = self.read(i, index);
-            v = self.flow.values.plus(self.block, v, index, i64::from(place.scale));
+            v = self
+                .flow
+                .values
+                .plus(self.block, v, index, i64::from(place.scale));
         }
         if place.segment == Segment::Fs {
             let thread = match self.thread {
@@ -407,8 +529,13 @@ impl Walk<'_, '_> {
     /// Content of the memory that an instruction reads.
     fn load(&mut self, i: usize) -> Option<Val> {
         let step = self.frame.steps[i];
-        let (access, t) = self.flow.accesses[i].iter().zip(step.of_access(0)..).find(|(a, _)| a.read)?;
-        let Form::Plain(place) = &access.form else { return None };
+        let (access, t) = self.flow.accesses[i]
+            .iter()
+            .zip(step.of_access(0)..)
+            .find(|(a, _)| a.read)?;
+        let Form::Plain(place) = &access.form else {
+            return None;
+        };
         let touch = &self.frame.touches[t];
         match touch.variable() {
             Some(var) => Some(self.state[var]),
@@ -420,7 +547,9 @@ impl Walk<'_, '_> {
     }
 
     fn store(&mut self, i: usize, access: &Access, t: usize, value: Option<Val>) {
-        let Form::Plain(place) = &access.form else { return };
+        let Form::Plain(place) = &access.form else {
+            return;
+        };
         if self.frame.touches[t].has_key() {
             return self.store_variable(t, value);
         }
@@ -455,13 +584,19 @@ impl Walk<'_, '_> {
         match inst.op_kind(op) {
             OpKind::Register => {
                 let register = inst.op_register(op);
-                if matches!(register, Register::AH | Register::BH | Register::CH | Register::DH) {
+                if matches!(
+                    register,
+                    Register::AH | Register::BH | Register::CH | Register::DH
+                ) {
                     return None;
                 }
                 gpr(register).map(|r| self.read(i, r))
             }
             OpKind::Memory => self.load(i),
-            _ => inst.try_immediate(op).ok().map(|c| self.flow.values.constant(c as i64)),
+            _ => inst
+                .try_immediate(op)
+                .ok()
+                .map(|c| self.flow.values.constant(c as i64)),
         }
     }
 
@@ -481,18 +616,36 @@ impl Walk<'_, '_> {
             let value = self.operand(i, inst, 0);
             self.store_variable(step.first(), value);
         } else {
-            for (access, t) in list.iter().zip(step.of_access(0)..).filter(|(a, _)| a.write) {
-                let value = if inst.op0_kind() == OpKind::Memory { result } else { None };
+            for (access, t) in list
+                .iter()
+                .zip(step.of_access(0)..)
+                .filter(|(a, _)| a.write)
+            {
+                let value = if inst.op0_kind() == OpKind::Memory {
+                    result
+                } else {
+                    None
+                };
                 self.store(i, access, t, value);
             }
         }
-        let target = if inst.op0_kind() == OpKind::Register && inst.op_count() > 0 { gpr(inst.op0_register()) } else { None };
+        let target = if inst.op0_kind() == OpKind::Register && inst.op_count() > 0 {
+            gpr(inst.op0_register())
+        } else {
+            None
+        };
         let whole = inst.op0_register().is_gpr32() || inst.op0_register().is_gpr64();
         for r in u.clobber.iter() {
             let new = match result {
                 Some(v) if target == Some(r) && whole => v,
-                Some(v) if matches!(inst.mnemonic(), Mnemonic::Cdqe | Mnemonic::Cwde) && r == RAX => v,
-                Some(v) if matches!(inst.mnemonic(), Mnemonic::Cdq | Mnemonic::Cqo) && r == RDX => v,
+                Some(v)
+                    if matches!(inst.mnemonic(), Mnemonic::Cdqe | Mnemonic::Cwde) && r == RAX =>
+                {
+                    v
+                }
+                Some(v) if matches!(inst.mnemonic(), Mnemonic::Cdq | Mnemonic::Cqo) && r == RDX => {
+                    v
+                }
                 _ => self.opaque(),
             };
             self.state[usize::from(r.0)] = new;
@@ -503,7 +656,8 @@ impl Walk<'_, '_> {
         for r in lost_in_call(insn, self.flow.input).iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
-        self.changed_by_calls.each(|v| self.state[v] = self.flow.values.opaque(self.block));
+        self.changed_by_calls
+            .each(|v| self.state[v] = self.flow.values.opaque(self.block));
     }
 
     fn string(&mut self, inst: &Instruction, list: &Accesses, u: &RegUse) {
@@ -517,7 +671,8 @@ impl Walk<'_, '_> {
                 if let Form::Step { pointer } = access.form {
                     let size = self.flow.values.constant(i64::from(access.size));
                     let old = before[usize::from(pointer == RDI)];
-                    self.state[usize::from(pointer.0)] = self.flow.values.plus(self.block, old, size, 1);
+                    self.state[usize::from(pointer.0)] =
+                        self.flow.values.plus(self.block, old, size, 1);
                 }
             }
         }
@@ -528,7 +683,9 @@ impl Walk<'_, '_> {
         let b = self.block;
         let count = inst.op_count();
         match inst.mnemonic() {
-            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => self.operand(i, inst, 1),
+            Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => {
+                self.operand(i, inst, 1)
+            }
             Mnemonic::Cdqe | Mnemonic::Cwde => Some(self.read(i, RAX)),
             Mnemonic::Lea => crate::operands::place_of(inst).map(|p| self.address(i, &p)),
             Mnemonic::Pop => {
@@ -546,13 +703,26 @@ impl Walk<'_, '_> {
             }
             Mnemonic::Add | Mnemonic::Sub if count == 2 => {
                 let (x, y) = (self.operand(i, inst, 0)?, self.operand(i, inst, 1)?);
-                let sign = if inst.mnemonic() == Mnemonic::Add { 1 } else { -1 };
+                let sign = if inst.mnemonic() == Mnemonic::Add {
+                    1
+                } else {
+                    -1
+                };
                 Some(self.flow.values.plus(b, x, y, sign))
             }
             Mnemonic::Inc | Mnemonic::Dec => {
                 let x = self.operand(i, inst, 0)?;
                 let one = self.flow.values.constant(1);
-                Some(self.flow.values.plus(b, x, one, if inst.mnemonic() == Mnemonic::Inc { 1 } else { -1 }))
+                Some(self.flow.values.plus(
+                    b,
+                    x,
+                    one,
+                    if inst.mnemonic() == Mnemonic::Inc {
+                        1
+                    } else {
+                        -1
+                    },
+                ))
             }
             Mnemonic::Neg => {
                 let x = self.operand(i, inst, 0)?;
@@ -566,7 +736,11 @@ impl Walk<'_, '_> {
             Mnemonic::Shl | Mnemonic::Sal if inst.op1_kind() != OpKind::Register => {
                 let x = self.operand(i, inst, 0)?;
                 let shift = inst.try_immediate(1).ok()? & 63;
-                Some(self.flow.values.times(b, x, 1i64.wrapping_shl(shift as u32)))
+                Some(
+                    self.flow
+                        .values
+                        .times(b, x, 1i64.wrapping_shl(shift as u32)),
+                )
             }
             Mnemonic::Imul if count == 3 => {
                 let x = self.operand(i, inst, 1)?;
@@ -579,9 +753,20 @@ impl Walk<'_, '_> {
             }
             Mnemonic::Cdq | Mnemonic::Cqo => {
                 let x = self.read(i, RAX);
-                Some(self.flow.values.atom(Kind::Pure { block: b, inputs: [x, x] }))
+                Some(self.flow.values.atom(Kind::Pure {
+                    block: b,
+                    inputs: [x, x],
+                }))
             }
-            Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Shr | Mnemonic::Sar | Mnemonic::Shl | Mnemonic::Sal | Mnemonic::Rol | Mnemonic::Ror
+            Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Xor
+            | Mnemonic::Shr
+            | Mnemonic::Sar
+            | Mnemonic::Shl
+            | Mnemonic::Sal
+            | Mnemonic::Rol
+            | Mnemonic::Ror
                 if count == 2 =>
             {
                 let inputs = [self.operand(i, inst, 0)?, self.operand(i, inst, 1)?];
@@ -593,17 +778,36 @@ impl Walk<'_, '_> {
 
     /// Any instruction that makes one register of at most two.
     fn pure(&mut self, i: usize, inst: &Instruction, u: &RegUse) -> Option<Val> {
-        use Mnemonic::{Andn, Bextr, Bswap, Bzhi, Lzcnt, Pdep, Pext, Popcnt, Rorx, Sarx, Shlx, Shrx, Tzcnt};
+        use Mnemonic::{
+            Andn, Bextr, Bswap, Bzhi, Lzcnt, Pdep, Pext, Popcnt, Rorx, Sarx, Shlx, Shrx, Tzcnt,
+        };
         let suits = matches!(
             inst.mnemonic(),
-            Andn | Bextr | Bswap | Bzhi | Lzcnt | Pdep | Pext | Popcnt | Rorx | Sarx | Shlx | Shrx | Tzcnt
+            Andn | Bextr
+                | Bswap
+                | Bzhi
+                | Lzcnt
+                | Pdep
+                | Pext
+                | Popcnt
+                | Rorx
+                | Sarx
+                | Shlx
+                | Shrx
+                | Tzcnt
         );
         if !suits || u.clobber.contains(RSP) || u.clobber.contains(RBP) {
             return None;
         }
         let last = inst.op_count() - 1;
-        let inputs = [self.operand(i, inst, last.min(1))?, self.operand(i, inst, last)?];
-        Some(self.flow.values.atom(Kind::Pure { block: self.block, inputs }))
+        let inputs = [
+            self.operand(i, inst, last.min(1))?,
+            self.operand(i, inst, last)?,
+        ];
+        Some(self.flow.values.atom(Kind::Pure {
+            block: self.block,
+            inputs,
+        }))
     }
 }
 
@@ -619,7 +823,10 @@ mod tests {
 
     impl Draw {
         fn below(&mut self, n: usize) -> usize {
-            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            self.0 = self
+                .0
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (self.0 >> 33) as usize % n
         }
 
@@ -633,26 +840,55 @@ mod tests {
 
         /// An opcode with a register and a place in memory: in the frame, static, at a register, or at two.
         fn memory(&mut self, opcode: &[u8], register: usize) -> Vec<u8> {
-            let rex = |base: usize, index: usize| 0x48 | (register as u8 >> 3) << 2 | (index as u8 >> 3) << 1 | base as u8 >> 3;
+            let rex = |base: usize, index: usize| {
+                0x48 | (register as u8 >> 3) << 2 | (index as u8 >> 3) << 1 | base as u8 >> 3
+            };
             let modrm = |mode: u8, rm: usize| mode << 6 | (register as u8 & 7) << 3 | rm as u8 & 7;
             let (base, index) = (self.register(), self.register());
             match self.below(5) {
                 0 => [&[rex(4, 0)], opcode, &[modrm(1, 4), 0x24, self.small()]].concat(),
                 1 => [&[rex(5, 0)], opcode, &[modrm(1, 5), self.small()]].concat(),
-                2 => [&[rex(0, 0)], opcode, &[modrm(0, 4), 0x25, self.small(), 0x30, 0, 0]].concat(),
-                3 => [&[rex(base, index)], opcode, &[modrm(1, 4), (self.below(4) as u8) << 6 | (index as u8 & 7) << 3 | base as u8 & 7, self.small()]].concat(),
-                _ => [&[rex(base, 4)], opcode, &[modrm(1, 4), 0x20 | base as u8 & 7, self.small()]].concat(),
+                2 => [
+                    &[rex(0, 0)],
+                    opcode,
+                    &[modrm(0, 4), 0x25, self.small(), 0x30, 0, 0],
+                ]
+                .concat(),
+                3 => [
+                    &[rex(base, index)],
+                    opcode,
+                    &[
+                        modrm(1, 4),
+                        (self.below(4) as u8) << 6 | (index as u8 & 7) << 3 | base as u8 & 7,
+                        self.small(),
+                    ],
+                ]
+                .concat(),
+                _ => [
+                    &[rex(base, 4)],
+                    opcode,
+                    &[modrm(1, 4), 0x20 | base as u8 & 7, self.small()],
+                ]
+                .concat(),
             }
         }
 
         fn two(&mut self, opcode: &[u8]) -> Vec<u8> {
             let (r, m) = (self.register() as u8, self.register() as u8);
-            [&[0x48 | (r >> 3) << 2 | m >> 3], opcode, &[0xc0 | (r & 7) << 3 | m & 7]].concat()
+            [
+                &[0x48 | (r >> 3) << 2 | m >> 3],
+                opcode,
+                &[0xc0 | (r & 7) << 3 | m & 7],
+            ]
+            .concat()
         }
 
         fn one(&mut self, opcode: u8, extension: u8, constant: Option<u8>) -> Vec<u8> {
             let m = self.register() as u8;
-            [0x48 | m >> 3, opcode, 0xc0 | extension << 3 | m & 7].into_iter().chain(constant).collect()
+            [0x48 | m >> 3, opcode, 0xc0 | extension << 3 | m & 7]
+                .into_iter()
+                .chain(constant)
+                .collect()
         }
 
         fn instruction(&mut self) -> Vec<u8> {
@@ -681,7 +917,13 @@ mod tests {
                 27 => vec![0x50 | self.below(8) as u8],
                 28 => vec![0x58 | [0, 1, 2, 3, 5, 6, 7][self.below(7)]],
                 29 => [vec![0xe8, 0, 0x10, 0, 0], vec![0xff, 0xd0]][two].clone(),
-                30 => [vec![0xa4], vec![0x48, 0xad], vec![0xf3, 0xa4], vec![0x48, 0x98]][four].clone(),
+                30 => [
+                    vec![0xa4],
+                    vec![0x48, 0xad],
+                    vec![0xf3, 0xa4],
+                    vec![0x48, 0x98],
+                ][four]
+                    .clone(),
                 31 => vec![0x64, 0x48, 0x8b, 0x04, 0x25, 0, 0, 0, 0],
                 32 => vec![0x64, 0x8b, 0x41, 8],
                 33 => [self.two(&[0x6b]), vec![[1, 40, 0x7f, 0xff][four]]].concat(),
@@ -694,14 +936,27 @@ mod tests {
         fn function(&mut self) -> Vec<u8> {
             let n = 4 + self.below(60);
             let jumps = self.below(8);
-            let mut parts: Vec<(Vec<u8>, Option<usize>)> = (0..n).map(|_| (self.instruction(), None)).collect();
+            let mut parts: Vec<(Vec<u8>, Option<usize>)> =
+                (0..n).map(|_| (self.instruction(), None)).collect();
             for _ in 0..jumps {
-                let jump = if self.below(4) == 0 { vec![0xe9] } else { vec![0x0f, 0x85] };
+                let jump = if self.below(4) == 0 {
+                    vec![0xe9]
+                } else {
+                    vec![0x0f, 0x85]
+                };
                 let (at, to) = (self.below(n), self.below(n));
                 parts[at] = (jump, Some(to));
             }
             parts.push((vec![0xc3], None));
-            let starts: Vec<usize> = parts.iter().scan(0, |sum, p| Some(std::mem::replace(sum, *sum + p.0.len() + if p.1.is_some() { 4 } else { 0 }))).collect();
+            let starts: Vec<usize> = parts
+                .iter()
+                .scan(0, |sum, p| {
+                    Some(std::mem::replace(
+                        sum,
+                        *sum + p.0.len() + if p.1.is_some() { 4 } else { 0 },
+                    ))
+                })
+                .collect();
             let mut bytes = Vec::new();
             for (part, to) in parts {
                 bytes.extend(part);
@@ -721,26 +976,44 @@ mod tests {
 
     impl Code {
         fn of(bytes: &[u8]) -> Code {
-            let graph = Graph::build(decode(bytes, 0x1000, &[]).unwrap(), &(0x1000..0x1000 + bytes.len() as u64), &Entries::default(), &[]);
+            let graph = Graph::build(
+                decode(bytes, 0x1000, &[]).unwrap(),
+                &(0x1000..0x1000 + bytes.len() as u64),
+                &Entries::default(),
+                &[],
+            );
             let facts = Facts::of(&graph, 0x1000, false, &mut InstructionInfoFactory::new());
-            Code { loops: Loops::find(&graph), graph, facts }
+            Code {
+                loops: Loops::find(&graph),
+                graph,
+                facts,
+            }
         }
 
         fn input() -> Input<'static> {
-            Input { got: vec![0x3004..0x3010], ..Input::default() }
+            Input {
+                got: vec![0x3004..0x3010],
+                ..Input::default()
+            }
         }
 
         /// How many instructions are looked at, and the class of each access.
         fn classes(&self, stores: bool, needs: fn(&View) -> Needs) -> (usize, Vec<Class>) {
             let input = Code::input();
-            self.classes_of(Flow::solve_with(&input, &self.graph, &self.loops, &self.facts, stores, needs), stores)
+            self.classes_of(
+                Flow::solve_with(&input, &self.graph, &self.loops, &self.facts, stores, needs),
+                stores,
+            )
         }
 
         fn classes_of(&self, mut flow: Flow, stores: bool) -> (usize, Vec<Class>) {
             let mut classes = Vec::new();
             for (b, block) in self.graph.blocks.iter().enumerate() {
                 for i in block.insns.start as usize..block.insns.end as usize {
-                    let asked = self.facts.accesses[i].iter().enumerate().filter(|(_, a)| a.read || stores);
+                    let asked = self.facts.accesses[i]
+                        .iter()
+                        .enumerate()
+                        .filter(|(_, a)| a.read || stores);
                     classes.extend(asked.map(|(n, a)| flow.classify(b, i, n, a)));
                 }
             }
@@ -760,7 +1033,9 @@ mod tests {
                 assert_eq!(classes, code.classes(stores, Needs::all).1, "{bytes:02x?}");
                 let input = Code::input();
                 let flow = Flow::solve(&input, &code.graph, &code.loops, &code.facts, stores);
-                seen[4] += usize::from(flow.addresses.is_empty() && code.facts.accesses.iter().any(|a| a.asks(stores)));
+                seen[4] += usize::from(
+                    flow.addresses.is_empty() && code.facts.accesses.iter().any(|a| a.asks(stores)),
+                );
                 assert_eq!(classes, code.classes_of(flow, stores).1, "{bytes:02x?}");
                 for class in classes {
                     seen[usize::from(class.class)] += 1;
@@ -778,14 +1053,25 @@ mod tests {
             let mut bytes = vec![0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x11];
             for k in 0..n {
                 let place = |k: i32| (8 * k).to_le_bytes();
-                bytes.extend([&[0x48, 0x8b, 0x84, 0x24][..], &place(k + 1), &[0x48, 0x89, 0x84, 0x24], &place(k)].concat());
+                bytes.extend(
+                    [
+                        &[0x48, 0x8b, 0x84, 0x24][..],
+                        &place(k + 1),
+                        &[0x48, 0x89, 0x84, 0x24],
+                        &place(k),
+                    ]
+                    .concat(),
+                );
             }
             bytes.extend([0x0f, 0x85]);
             bytes.extend((-(bytes.len() as i32) - 4).to_le_bytes());
             bytes.push(0xc3);
             let code = Code::of(&bytes);
             let (marked, classes) = code.classes(false, Needs::find);
-            assert_eq!((marked == code.graph.insns.len(), classes), (all, code.classes(false, Needs::all).1));
+            assert_eq!(
+                (marked == code.graph.insns.len(), classes),
+                (all, code.classes(false, Needs::all).1)
+            );
         }
     }
 }

@@ -30,14 +30,22 @@ impl Body {
     /// These instructions, which are sorted.
     pub fn of(insns: Vec<Insn>) -> Body {
         let places = Places::of(insns.iter().map(|i| i.ip));
-        Body { insns, places, gaps: true }
+        Body {
+            insns,
+            places,
+            gaps: true,
+        }
     }
 
     /// Adds the instruction at `at` if it is one of these without its first prefixes.
     fn split(&mut self, at: u64, bytes: &[u8], base: u64) -> bool {
         let next = self.insns.partition_point(|i| i.ip <= at);
-        let Some(outer) = next.checked_sub(1).map(|i| &mut self.insns[i]) else { return false };
-        let Some(inner) = without_prefixes(outer, at, bytes, base) else { return false };
+        let Some(outer) = next.checked_sub(1).map(|i| &mut self.insns[i]) else {
+            return false;
+        };
+        let Some(inner) = without_prefixes(outer, at, bytes, base) else {
+            return false;
+        };
         shorten(outer, at);
         self.insns.insert(next, make(inner));
         self.places = Places::of(self.insns.iter().map(|i| i.ip));
@@ -51,9 +59,10 @@ impl Body {
 
     /// Whether more than two instructions share bytes.
     fn is_nested(&self) -> bool {
-        self.insns.windows(2).any(|w| w[0].is_overlapped() && w[1].is_overlapped())
+        self.insns
+            .windows(2)
+            .any(|w| w[0].is_overlapped() && w[1].is_overlapped())
     }
-
 }
 
 /// Numbers by address, for the many questions about branch targets.
@@ -68,7 +77,9 @@ impl Places {
     /// Numbers addresses as they come; they ascend.
     pub fn of(addresses: impl Iterator<Item = u64>) -> Places {
         let mut addresses = addresses.peekable();
-        let Some(&base) = addresses.peek() else { return Places::default() };
+        let Some(&base) = addresses.peek() else {
+            return Places::default();
+        };
         let (mut words, mut word) = (Vec::with_capacity(addresses.size_hint().0 / 12 + 1), (0, 0));
         for (at, number) in addresses.zip(0..) {
             let offset = at - base;
@@ -127,7 +138,9 @@ impl Places {
 pub fn direct_target(inst: &Instruction) -> Option<u64> {
     use iced_x86::OpKind;
     match inst.op_kind(0) {
-        OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => Some(inst.near_branch_target()),
+        OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
+            Some(inst.near_branch_target())
+        }
         _ => None,
     }
 }
@@ -144,15 +157,20 @@ pub fn jump_target(inst: &Instruction) -> Option<u64> {
 pub fn ends_flow(inst: &Instruction) -> bool {
     matches!(
         inst.flow_control(),
-        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
     ) || inst.code() == Code::Hlt
 }
 
 /// Filler between functions and blocks.
 pub fn is_padding(inst: &Instruction) -> bool {
     matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
-        || matches!(inst.code(), Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX)
-            && inst.op0_register() == inst.op1_register()
+        || matches!(
+            inst.code(),
+            Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX
+        ) && inst.op0_register() == inst.op1_register()
         || inst.mnemonic() == Mnemonic::Lea
             && inst.op0_register() == inst.memory_base()
             && inst.memory_index() == iced_x86::Register::None
@@ -167,22 +185,49 @@ fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<In
         return None;
     }
     let prefixes = bytes.get((outer.ip - base) as usize..(at - base) as usize)?;
-    if !prefixes.iter().all(|b| matches!(b, 0xf0 | 0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)) {
+    if !prefixes.iter().all(|b| {
+        matches!(
+            b,
+            0xf0 | 0xf2 | 0xf3 | 0x66 | 0x67 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
+        )
+    }) {
         return None;
     }
-    let inner = Decoder::with_ip(64, bytes.get((at - base) as usize..)?, at, DecoderOptions::NONE).decode();
+    let inner = Decoder::with_ip(
+        64,
+        bytes.get((at - base) as usize..)?,
+        at,
+        DecoderOptions::NONE,
+    )
+    .decode();
     (!inner.is_invalid() && inner.next_ip() == outer.next() && plain(&inner)).then_some(inner)
 }
 
 /// An instruction of which nothing is known but what it says.
 pub fn make(inst: Instruction) -> Insn {
     let flow = inst.flow_control();
-    Insn { ip: inst.ip(), len: inst.len() as u8, flow, simple: is_simple(&inst, flow), inst, dead: RegSet::EMPTY, own: RegSet::EMPTY }
+    Insn {
+        ip: inst.ip(),
+        len: inst.len() as u8,
+        flow,
+        simple: is_simple(&inst, flow),
+        inst,
+        dead: RegSet::EMPTY,
+        own: RegSet::EMPTY,
+    }
 }
 
 /// Room for an instruction.
 fn blank() -> Insn {
-    Insn { ip: 0, len: 0, flow: FlowControl::Next, simple: false, inst: Instruction::new(), dead: RegSet::EMPTY, own: RegSet::EMPTY }
+    Insn {
+        ip: 0,
+        len: 0,
+        flow: FlowControl::Next,
+        simple: false,
+        inst: Instruction::new(),
+        dead: RegSet::EMPTY,
+        own: RegSet::EMPTY,
+    }
 }
 
 /// Makes an instruction end where another one begins that is the same without its first prefixes.
@@ -228,13 +273,22 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
         }
     }
     let body = follow(bytes, base, entries)?;
-    match misfit(&body, &range, entries, body.insns.iter().filter_map(Insn::direct_target)) {
+    match misfit(
+        &body,
+        &range,
+        entries,
+        body.insns.iter().filter_map(Insn::direct_target),
+    ) {
         None if body.is_nested() => Err(LeftReason::OverlappingInstructions),
         None => Ok(body),
         Some(at) => {
             let next = body.insns.partition_point(|i| i.ip <= at);
             let inside = next > 0 && at < body.insns[next - 1].next();
-            Err(if inside { LeftReason::BranchIntoInstruction } else { LeftReason::BranchIntoData })
+            Err(if inside {
+                LeftReason::BranchIntoInstruction
+            } else {
+                LeftReason::BranchIntoData
+            })
         }
     }
 }
@@ -251,7 +305,11 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
     let mut decoder = Decoder::with_ip(64, bytes, base, DecoderOptions::NONE);
     let mut at = 0;
     while at < bytes.len() {
-        if bytes[at] == 0 && insns.last().is_none_or(|i| ends_flow(&i.inst) || is_padding(&i.inst) || is_call(&i.inst)) {
+        if bytes[at] == 0
+            && insns
+                .last()
+                .is_none_or(|i| ends_flow(&i.inst) || is_padding(&i.inst) || is_call(&i.inst))
+        {
             let zeros = bytes[at..].iter().take_while(|&&b| b == 0).count();
             if at + zeros == bytes.len() {
                 break;
@@ -264,23 +322,42 @@ fn sweep_to(bytes: &[u8], base: u64, mut leads_to: impl FnMut(u64)) -> Option<Bo
         if insn.inst.is_invalid() {
             return None;
         }
-        (insn.ip, insn.len, insn.flow) = (base + at as u64, insn.inst.len() as u8, insn.inst.flow_control());
+        (insn.ip, insn.len, insn.flow) = (
+            base + at as u64,
+            insn.inst.len() as u8,
+            insn.inst.flow_control(),
+        );
         insn.simple = is_simple(&insn.inst, insn.flow);
-        if let Some(target) = insn.direct_target().filter(|t| t.wrapping_sub(base) < bytes.len() as u64) {
+        if let Some(target) = insn
+            .direct_target()
+            .filter(|t| t.wrapping_sub(base) < bytes.len() as u64)
+        {
             leads_to(target);
         }
         starts[at / 64].0 |= 1 << (at % 64);
         at += usize::from(insn.len);
     }
-    Some(Body { insns, places: Places::of_bits(base, starts), gaps: false })
+    Some(Body {
+        insns,
+        places: Places::of_bits(base, starts),
+        gaps: false,
+    })
 }
 
 fn is_call(inst: &Instruction) -> bool {
-    matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall)
+    matches!(
+        inst.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    )
 }
 
 /// The first entry or target inside `range` that is no instruction start.
-fn misfit(body: &Body, range: &Range<u64>, entries: &[u64], mut targets: impl Iterator<Item = u64>) -> Option<u64> {
+fn misfit(
+    body: &Body,
+    range: &Range<u64>,
+    entries: &[u64],
+    mut targets: impl Iterator<Item = u64>,
+) -> Option<u64> {
     let bad = |at: u64| range.contains(&at) && body.places.get(at).is_none();
     if bad(range.start) {
         return Some(range.start);
@@ -300,13 +377,21 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
     let range = base..base + bytes.len() as u64;
     let mut marks = vec![UNKNOWN; bytes.len()];
     let mut insns: Vec<Insn> = Vec::new();
-    let mut work: Vec<u64> = entries.iter().copied().filter(|e| range.contains(e)).collect();
+    let mut work: Vec<u64> = entries
+        .iter()
+        .copied()
+        .filter(|e| range.contains(e))
+        .collect();
     work.push(base);
     while let Some(at) = work.pop() {
         let first = insns.len();
         let mut ip = at;
         let mut end = RunEnd::Flow;
-        while let Some(offset) = ip.checked_sub(base).map(|o| o as usize).filter(|&o| o < bytes.len()) {
+        while let Some(offset) = ip
+            .checked_sub(base)
+            .map(|o| o as usize)
+            .filter(|&o| o < bytes.len())
+        {
             match marks[offset] {
                 START => break,
                 MIDDLE => {
@@ -325,7 +410,10 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
                 }
                 _ => {}
             }
-            let Some(insn) = decode_one(bytes, base, offset, &marks).map(make).or_else(|| around(bytes, base, offset, &marks)) else {
+            let Some(insn) = decode_one(bytes, base, offset, &marks)
+                .map(make)
+                .or_else(|| around(bytes, base, offset, &marks))
+            else {
                 end = RunEnd::Invalid;
                 break;
             };
@@ -347,7 +435,11 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             // What follows a call that does not return need not be code.
             let Some(keep) = insns[first..].iter().rposition(|i| is_call(&i.inst)) else {
                 return Err(if end == RunEnd::Overlap {
-                    if insns.len() == first { LeftReason::BranchIntoInstruction } else { LeftReason::OverlappingInstructions }
+                    if insns.len() == first {
+                        LeftReason::BranchIntoInstruction
+                    } else {
+                        LeftReason::OverlappingInstructions
+                    }
                 } else {
                     LeftReason::Undecodable
                 });
@@ -372,16 +464,33 @@ enum RunEnd {
 
 /// One instruction whose bytes are all unclaimed.
 fn decode_one(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Instruction> {
-    let mut decoder = Decoder::with_ip(64, &bytes[offset..], base + offset as u64, DecoderOptions::NONE);
+    let mut decoder = Decoder::with_ip(
+        64,
+        &bytes[offset..],
+        base + offset as u64,
+        DecoderOptions::NONE,
+    );
     let inst = decoder.decode();
-    let fits = !inst.is_invalid() && marks[offset..offset + inst.len()].iter().all(|&m| m == UNKNOWN);
+    let fits = !inst.is_invalid()
+        && marks[offset..offset + inst.len()]
+            .iter()
+            .all(|&m| m == UNKNOWN);
     fits.then_some(inst)
 }
 
 /// One instruction whose first bytes are prefixes that are unclaimed, and the rest of which is an instruction that is known already.
 fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> {
-    let inst = Decoder::with_ip(64, &bytes[offset..], base + offset as u64, DecoderOptions::NONE).decode();
-    let free = marks[offset..].iter().take_while(|&&m| m == UNKNOWN).count();
+    let inst = Decoder::with_ip(
+        64,
+        &bytes[offset..],
+        base + offset as u64,
+        DecoderOptions::NONE,
+    )
+    .decode();
+    let free = marks[offset..]
+        .iter()
+        .take_while(|&&m| m == UNKNOWN)
+        .count();
     if inst.is_invalid() || marks.get(offset + free) != Some(&START) {
         return None;
     }
@@ -404,7 +513,11 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
         let mut offset = at;
         let first = insns.len();
         while offset < end {
-            let Some(inst) = decode_one(bytes, base, offset, marks).filter(|i| offset + i.len() <= end) else { break };
+            let Some(inst) =
+                decode_one(bytes, base, offset, marks).filter(|i| offset + i.len() <= end)
+            else {
+                break;
+            };
             // A gap whose own branches leave the grid is data.
             let bad_target = direct_target(&inst).is_some_and(|t| {
                 let target = t.wrapping_sub(base);
@@ -445,23 +558,32 @@ mod tests {
 
     #[test]
     fn addresses_have_numbers_in_their_order() {
-        let all = [0x1003u64, 0x1004, 0x1042, 0x1043, 0x1044, 0x1200, 0x123f, 0x1243];
+        let all = [
+            0x1003u64, 0x1004, 0x1042, 0x1043, 0x1044, 0x1200, 0x123f, 0x1243,
+        ];
         let places = Places::of(all.into_iter());
         for at in 0x0ff0..0x1300 {
             assert_eq!(places.get(at), all.iter().position(|&a| a == at), "{at:#x}");
         }
         assert_eq!(places.get(u64::MAX), None);
         let mut words = vec![(0, 0); 12];
-        all.iter().for_each(|at| words[(at - 0x0fe0) as usize / 64].0 |= 1 << ((at - 0x0fe0) % 64));
+        all.iter()
+            .for_each(|at| words[(at - 0x0fe0) as usize / 64].0 |= 1 << ((at - 0x0fe0) % 64));
         let bits = Places::of_bits(0x0fe0, words);
         assert!((0x0f00..0x1400).all(|at| bits.get(at) == places.get(at)));
         assert_eq!(Places::of(std::iter::empty()).get(0), None);
-        let (removed, rest) = ([0x1003, 0x1043, 0x1044, 0x1243], [0x1004, 0x1042, 0x1200, 0x123f]);
+        let (removed, rest) = (
+            [0x1003, 0x1043, 0x1044, 0x1243],
+            [0x1004, 0x1042, 0x1200, 0x123f],
+        );
         let some = places.some(rest.into_iter());
         let mut left = places;
         left.remove(&removed);
         let expected = all.map(|at| rest.iter().position(|&a| a == at));
-        assert_eq!((all.map(|at| left.get(at)), all.map(|at| some.get(at))), (expected, expected));
+        assert_eq!(
+            (all.map(|at| left.get(at)), all.map(|at| some.get(at))),
+            (expected, expected)
+        );
     }
 
     fn ips(body: &Body) -> Vec<u64> {
@@ -491,7 +613,10 @@ mod tests {
 
     #[test]
     fn reachable_garbage_is_an_error() {
-        assert_eq!(decode(&[0x90, 0x06, 0xc3], 0x100, &[]).unwrap_err(), LeftReason::Undecodable);
+        assert_eq!(
+            decode(&[0x90, 0x06, 0xc3], 0x100, &[]).unwrap_err(),
+            LeftReason::Undecodable
+        );
     }
 
     #[test]
@@ -501,14 +626,23 @@ mod tests {
         let body = decode(&bytes, 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x102, 0x103, 0x106]);
         let (with, without) = (&body.insns[1], &body.insns[2]);
-        assert!(with.inst.has_lock_prefix() && with.is_overlapped() && with.end() == 0x103 && with.next() == 0x106);
-        assert!(!without.inst.has_lock_prefix() && !without.is_overlapped() && without.next() == 0x106);
+        assert!(
+            with.inst.has_lock_prefix()
+                && with.is_overlapped()
+                && with.end() == 0x103
+                && with.next() == 0x106
+        );
+        assert!(
+            !without.inst.has_lock_prefix() && !without.is_overlapped() && without.next() == 0x106
+        );
     }
 
     #[test]
     fn so_does_following_control_from_either_side() {
         // jmp +2; 06 06; then as above.
-        let bytes = [0xeb, 0x02, 0x06, 0x06, 0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3];
+        let bytes = [
+            0xeb, 0x02, 0x06, 0x06, 0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x0f, 0xc3,
+        ];
         let expected = [0x100, 0x104, 0x106, 0x107, 0x10a];
         assert_eq!(ips(&decode(&bytes, 0x100, &[]).unwrap()), expected);
         let body = decode(&bytes, 0x100, &[0x107]).unwrap();
@@ -519,22 +653,53 @@ mod tests {
         let bytes = [0xeb, 0x02, 0x06, 0xf0, 0x0f, 0xb1, 0x0f, 0x74, 0xfa, 0xc3];
         let body = decode(&bytes, 0x100, &[]).unwrap();
         assert_eq!(ips(&body), [0x100, 0x103, 0x104, 0x107, 0x109]);
-        assert_eq!(body.insns.iter().map(Insn::is_overlapped).collect::<Vec<_>>(), [false, true, false, false, false]);
+        assert_eq!(
+            body.insns
+                .iter()
+                .map(Insn::is_overlapped)
+                .collect::<Vec<_>>(),
+            [false, true, false, false, false]
+        );
     }
 
     #[test]
     fn other_overlaps_are_errors() {
         // je +1; mov eax, imm32, of which the branch reaches the immediate; ret
-        assert_eq!(decode(&[0x74, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3], 0x100, &[]).unwrap_err(), LeftReason::BranchIntoInstruction);
+        assert_eq!(
+            decode(
+                &[0x74, 0x01, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],
+                0x100,
+                &[]
+            )
+            .unwrap_err(),
+            LeftReason::BranchIntoInstruction
+        );
         // je +1; mov ax, imm16 with a prefix without which four bytes of immediate follow
-        assert!(decode(&[0x74, 0x01, 0x66, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3], 0x100, &[]).is_err());
+        assert!(
+            decode(
+                &[0x74, 0x01, 0x66, 0xb8, 0x90, 0x90, 0x90, 0x90, 0xc3],
+                0x100,
+                &[]
+            )
+            .is_err()
+        );
         // Two branches into one instruction with two prefixes.
-        assert!(decode(&[0x74, 0x03, 0x74, 0x02, 0xf0, 0x66, 0x0f, 0xb1, 0x0f, 0xc3], 0x100, &[]).is_err());
+        assert!(
+            decode(
+                &[0x74, 0x03, 0x74, 0x02, 0xf0, 0x66, 0x0f, 0xb1, 0x0f, 0xc3],
+                0x100,
+                &[]
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn a_truncated_last_instruction_is_an_error() {
-        assert_eq!(decode(&[0x90, 0xe8, 0x00], 0x100, &[]).unwrap_err(), LeftReason::Undecodable);
+        assert_eq!(
+            decode(&[0x90, 0xe8, 0x00], 0x100, &[]).unwrap_err(),
+            LeftReason::Undecodable
+        );
     }
 
     #[test]

@@ -12,7 +12,10 @@ use crate::room::{JUMP, is_call};
 use crate::skim::{Skimmed, WINDOW, What, bare_len, four, skim, window};
 use crate::starts::Starts;
 use crate::tables::is_indirect_jump;
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
@@ -28,14 +31,24 @@ const LARGE: u64 = 1 << 14;
 /// Finds functions and what leads into them.
 pub fn discover(input: &Input, options: &Options) -> Program {
     let mut functions = known_functions(input);
-    let outside: Vec<Range<u64>> = uncovered(input, &functions).iter().flat_map(|gap| without(gap, &input.objects)).collect();
+    let outside: Vec<Range<u64>> = uncovered(input, &functions)
+        .iter()
+        .flat_map(|gap| without(gap, &input.objects))
+        .collect();
     let scanner = Scanner::of(input);
     let mut scans = scanner.scan_all(&functions);
     // Nearly all of that is filler.
-    let stray: Vec<Scan> = outside.par_iter().map(|r| scanner.scan_stray(r)).filter(Scan::tells).collect();
+    let stray: Vec<Scan> = outside
+        .par_iter()
+        .map(|r| scanner.scan_stray(r))
+        .filter(Scan::tells)
+        .collect();
     let found = called_functions(input, &outside, &scans);
     if !found.is_empty() {
-        let more: Vec<Scan> = found.par_iter().map_init(Skim::default, |skim, f| scanner.scan(f, skim)).collect();
+        let more: Vec<Scan> = found
+            .par_iter()
+            .map_init(Skim::default, |skim, f| scanner.scan(f, skim))
+            .collect();
         scans.extend(more);
         functions.extend(found);
     }
@@ -44,57 +57,126 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         f.course = scan.rare.as_mut().and_then(|rare| rare.course.take());
     }
     functions.sort_by_key(|f| f.range.start);
-    functions.iter_mut().zip(0..).for_each(|(f, n)| f.id = FunctionId(n));
-    let data: Vec<Range<u64>> = scans.iter().chain(&stray).flat_map(|s| s.rare().used.iter().cloned()).chain(input.objects.iter().cloned()).collect();
+    functions
+        .iter_mut()
+        .zip(0..)
+        .for_each(|(f, n)| f.id = FunctionId(n));
+    let data: Vec<Range<u64>> = scans
+        .iter()
+        .chain(&stray)
+        .flat_map(|s| s.rare().used.iter().cloned())
+        .chain(input.objects.iter().cloned())
+        .collect();
     let starts = Starts::of(functions.iter().map(|f| &f.range));
-    let mut program = Program { functions, starts, uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(), aimed: Vec::new(), data };
+    let mut program = Program {
+        functions,
+        starts,
+        uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(),
+        aimed: Vec::new(),
+        data,
+    };
     // Nearly all targets are where functions begin: those are sorted out on all cores.
-    let entered: Vec<Entered> = scans.par_iter().map(|scan| entered(&program, scan)).collect();
+    let entered: Vec<Entered> = scans
+        .par_iter()
+        .map(|scan| entered(&program, scan))
+        .collect();
     for (id, target, way) in entered.into_iter().flatten() {
         enter(&mut program, id, target, way);
     }
-    for (s, used) in scans.iter().chain(&stray).flat_map(|s| s.rare().others.iter().map(move |used| (s, used))) {
+    for (s, used) in scans
+        .iter()
+        .chain(&stray)
+        .flat_map(|s| s.rare().others.iter().map(move |used| (s, used)))
+    {
         // (Where a function ends most addresses are another one's.)
-        let at = if program.function_at(used.at).is_some() { used.at } else { used.at.saturating_sub(1) };
-        let Some(id) = program.function_at(at) else { continue };
+        let at = if program.function_at(used.at).is_some() {
+            used.at
+        } else {
+            used.at.saturating_sub(1)
+        };
+        let Some(id) = program.function_at(at) else {
+            continue;
+        };
         let f = &mut program.functions[id.0 as usize];
         // What reads at a function's start reads its code (to copy it, say), and so may what steps on from there.
         if (used.read || used.changed) && used.at == f.range.start {
             program.data.push(f.range.clone());
         }
-        f.computed |= used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
+        f.computed |=
+            used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
     merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {
-            program.functions[id.0 as usize].inner_mut().aimed.push(target);
+            program.functions[id.0 as usize]
+                .inner_mut()
+                .aimed
+                .push(target);
         }
     }
     // Functions that only calls lead to lie in what else is not understood.
     let across = |&&(from, to): &&(u64, u64)| program.function_at(from) != program.function_at(to);
-    let inner: Vec<u64> = stray.iter().flat_map(|s| &s.rare().inner).filter(across).map(|b| b.1).collect();
-    let elsewhere = stray.iter().flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken)).chain(&input.labels).chain(&inner).map(|&t| (t, Way::Doubted));
+    let inner: Vec<u64> = stray
+        .iter()
+        .flat_map(|s| &s.rare().inner)
+        .filter(across)
+        .map(|b| b.1)
+        .collect();
+    let elsewhere = stray
+        .iter()
+        .flat_map(|scan| scan.branches.iter().chain(&scan.calls).chain(&scan.taken))
+        .chain(&input.labels)
+        .chain(&inner)
+        .map(|&t| (t, Way::Doubted));
     for (target, way) in elsewhere.chain(input.symbols.iter().map(|s| (s.addr, Way::Symbol))) {
         if let Some(id) = inside(&program, target) {
             enter(&mut program, id, target, way);
         }
     }
-    tables(input, &mut program, scans.iter().chain(&stray).flat_map(|s| s.rare().distances.iter().copied()).collect());
+    tables(
+        input,
+        &mut program,
+        scans
+            .iter()
+            .chain(&stray)
+            .flat_map(|s| s.rare().distances.iter().copied())
+            .collect(),
+    );
     words(input, &mut program, scans.iter().any(|s| s.halves));
     let in_gap = |t: &u64| input.is_code(*t) && program.function_at(*t).is_none();
     let aims = |scan: &Scan| {
         let rare = scan.rare();
-        let all = scan.branches.iter().chain(&scan.calls).chain(&rare.doubtful).chain(&scan.taken).chain(&rare.tabled).chain(&rare.strays);
-        all.copied().filter(in_gap).chain(rare.used.iter().map(|r| r.start)).collect::<Vec<_>>()
+        let all = scan
+            .branches
+            .iter()
+            .chain(&scan.calls)
+            .chain(&rare.doubtful)
+            .chain(&scan.taken)
+            .chain(&rare.tabled)
+            .chain(&rare.strays);
+        all.copied()
+            .filter(in_gap)
+            .chain(rare.used.iter().map(|r| r.start))
+            .collect::<Vec<_>>()
     };
     let mut aimed: Vec<u64> = scans.par_iter().chain(&stray).flat_map_iter(aims).collect();
-    aimed.extend(input.symbols.iter().map(|s| s.addr).chain(input.labels.iter().copied()).filter(in_gap));
+    aimed.extend(
+        input
+            .symbols
+            .iter()
+            .map(|s| s.addr)
+            .chain(input.labels.iter().copied())
+            .filter(in_gap),
+    );
     aimed.extend(input.objects.iter().map(|o| o.start));
     program.aimed.append(&mut aimed);
     program.aimed.sort_unstable();
     program.aimed.dedup();
     let names = names(input);
-    program.functions.par_iter_mut().for_each(|f| finish(f, options, input, &names));
+    program
+        .functions
+        .par_iter_mut()
+        .for_each(|f| finish(f, options, input, &names));
     // Nobody waits until that is given back.
     rayon::spawn(move || drop((scans, stray)));
     program
@@ -102,9 +184,15 @@ pub fn discover(input: &Input, options: &Options) -> Program {
 
 /// Functions by unwind entries, then by symbols outside of those. Sorted.
 fn known_functions(input: &Input) -> Vec<FunctionInfo> {
-    let mut functions: Vec<FunctionInfo> = Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
+    let mut functions: Vec<FunctionInfo> =
+        Vec::with_capacity(input.unwind.len() + input.unwind.len() / 4);
     for (i, u) in input.unwind.iter().enumerate() {
-        if u.range.is_empty() || !input.exec_ranges.iter().any(|r| r.start <= u.range.start && u.range.end <= r.end) {
+        if u.range.is_empty()
+            || !input
+                .exec_ranges
+                .iter()
+                .any(|r| r.start <= u.range.start && u.range.end <= r.end)
+        {
             continue;
         }
         let mut f = FunctionInfo::new(u.range.clone());
@@ -135,8 +223,17 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
         if extra.last().is_some_and(|f| f.range.contains(&start)) {
             continue;
         }
-        let limit = limit_after(input, &merged, start, starts.get(i + 1).map(|s| s.0).filter(|_| size == 0));
-        let end = if size == 0 { limit } else { start.saturating_add(size).min(limit) };
+        let limit = limit_after(
+            input,
+            &merged,
+            start,
+            starts.get(i + 1).map(|s| s.0).filter(|_| size == 0),
+        );
+        let end = if size == 0 {
+            limit
+        } else {
+            start.saturating_add(size).min(limit)
+        };
         let mut f = FunctionInfo::new(start..end);
         f.exact = size != 0;
         if !f.range.is_empty() {
@@ -149,8 +246,17 @@ fn known_functions(input: &Input) -> Vec<FunctionInfo> {
 }
 
 /// Where a function that starts at `start` must end at the latest.
-fn limit_after(input: &Input, functions: &[FunctionInfo], start: u64, next_start: Option<u64>) -> u64 {
-    let section = input.exec_ranges.iter().find(|r| r.contains(&start)).map_or(start, |r| r.end);
+fn limit_after(
+    input: &Input,
+    functions: &[FunctionInfo],
+    start: u64,
+    next_start: Option<u64>,
+) -> u64 {
+    let section = input
+        .exec_ranges
+        .iter()
+        .find(|r| r.contains(&start))
+        .map_or(start, |r| r.end);
     let next = functions.partition_point(|f| f.range.start <= start);
     let next = functions.get(next).map_or(u64::MAX, |f| f.range.start);
     section.min(next).min(next_start.unwrap_or(u64::MAX))
@@ -162,7 +268,10 @@ pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<
     for exec in &input.exec_ranges {
         let mut at = exec.start;
         let first = functions.partition_point(|f| f.range.end <= exec.start);
-        for f in functions[first..].iter().take_while(|f| f.range.start < exec.end) {
+        for f in functions[first..]
+            .iter()
+            .take_while(|f| f.range.start < exec.end)
+        {
             if f.range.start > at {
                 gaps.push(at..f.range.start);
             }
@@ -198,30 +307,57 @@ fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
 fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
     let gaps = Starts::of(outside.iter());
     let gap_of = |at: u64| gaps.find(at).map(|gap| &outside[gap]);
-    let in_gap = |s: &Scan| s.calls.iter().copied().filter(|&at| gap_of(at).is_some()).collect::<Vec<_>>();
+    let in_gap = |s: &Scan| {
+        s.calls
+            .iter()
+            .copied()
+            .filter(|&at| gap_of(at).is_some())
+            .collect::<Vec<_>>()
+    };
     let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
     if input.entry != 0 {
         starts.push(input.entry);
     }
     if input.hook_calls {
-        starts.extend(outside.iter().map(|gap| gap.start).filter(|&at| input.bytes_at(at).is_some_and(freestanding::begins_with_call)));
+        starts.extend(outside.iter().map(|gap| gap.start).filter(|&at| {
+            input
+                .bytes_at(at)
+                .is_some_and(freestanding::begins_with_call)
+        }));
     }
     starts.retain(|&at| gap_of(at).is_some());
     if !starts.is_empty() {
         // What these refer to may be data behind a call that does not return.
-        let mut refer: HashSet<u64> = scans.iter().flat_map(|s| s.taken.iter().copied().chain(s.rare().used.iter().map(|u| u.start))).collect();
+        let mut refer: HashSet<u64> = scans
+            .iter()
+            .flat_map(|s| {
+                s.taken
+                    .iter()
+                    .copied()
+                    .chain(s.rare().used.iter().map(|u| u.start))
+            })
+            .collect();
         let (_, seen) = follow_calls(input, &gap_of, &starts, &refer);
         refer.extend(seen);
         starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
     }
     // Hand-written functions without unwind data are known by their addresses alone. They are what these call, if all of it is code to the last byte.
-    let taken = scans.iter().flat_map(|s| &s.taken).chain(input.relative_targets.iter().map(|t| &t.1)).copied();
-    let mut work: Vec<(u64, bool)> = taken.filter(|&at| gap_of(at).is_some()).map(|at| (at, false)).collect();
+    let taken = scans
+        .iter()
+        .flat_map(|s| &s.taken)
+        .chain(input.relative_targets.iter().map(|t| &t.1))
+        .copied();
+    let mut work: Vec<(u64, bool)> = taken
+        .filter(|&at| gap_of(at).is_some())
+        .map(|at| (at, false))
+        .collect();
     work.sort_unstable();
     work.dedup();
     let mut called: HashSet<u64> = starts.iter().copied().collect();
     while let Some((at, is_called)) = work.pop() {
-        let Some(calls) = clean_calls(input, &gap_of, at) else { continue };
+        let Some(calls) = clean_calls(input, &gap_of, at) else {
+            continue;
+        };
         if is_called {
             starts.push(at);
         }
@@ -245,11 +381,18 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
 }
 
 /// Follows control outside of functions: what is called there, and what is referred to. `refer`: where nothing is followed behind a call.
-fn follow_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>, starts: &[u64], refer: &HashSet<u64>) -> (Vec<u64>, Vec<u64>) {
+fn follow_calls<'g>(
+    input: &Input,
+    gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
+    starts: &[u64],
+    refer: &HashSet<u64>,
+) -> (Vec<u64>, Vec<u64>) {
     let (mut calls, mut referred) = (Vec::new(), Vec::new());
     let (mut work, mut seen) = (starts.to_vec(), HashSet::new());
     while let Some(from) = work.pop() {
-        let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else { continue };
+        let Some(bytes) = gap_of(from).and_then(|gap| input.slice(&(from..gap.end))) else {
+            continue;
+        };
         let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
         while decoder.can_decode() && seen.insert(decoder.ip()) {
             let inst = decoder.decode();
@@ -274,7 +417,11 @@ fn follow_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64
 }
 
 /// What code outside of functions calls there, if all that control reaches from `from` is code that compilers and people write.
-fn clean_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>, from: u64) -> Option<Vec<u64>> {
+fn clean_calls<'g>(
+    input: &Input,
+    gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
+    from: u64,
+) -> Option<Vec<u64>> {
     let (mut calls, mut work, mut seen) = (Vec::new(), vec![from], BTreeMap::new());
     while let Some(from) = work.pop() {
         let bytes = input.slice(&(from..gap_of(from)?.end))?;
@@ -291,11 +438,18 @@ fn clean_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>
             seen.insert(inst.ip(), inst.next_ip());
             if let Some(target) = direct_target(&inst) {
                 let is_inside = gap_of(target).is_some();
-                if target == inst.next_ip() && inst.is_call_near() || !is_inside && !input.is_code(target) && !input.is_plt(target) {
+                if target == inst.next_ip() && inst.is_call_near()
+                    || !is_inside && !input.is_code(target) && !input.is_plt(target)
+                {
                     return None;
                 }
                 if is_inside {
-                    if inst.is_call_near() { &mut calls } else { &mut work }.push(target);
+                    if inst.is_call_near() {
+                        &mut calls
+                    } else {
+                        &mut work
+                    }
+                    .push(target);
                 }
             }
             if ends_flow(&inst) {
@@ -303,7 +457,10 @@ fn clean_calls<'g>(input: &Input, gap_of: &impl Fn(u64) -> Option<&'g Range<u64>
             }
         }
     }
-    let is_apart = seen.iter().zip(seen.keys().skip(1)).all(|((_, end), next)| end <= next);
+    let is_apart = seen
+        .iter()
+        .zip(seen.keys().skip(1))
+        .all(|((_, end), next)| end <= next);
     is_apart.then_some(calls)
 }
 
@@ -368,7 +525,8 @@ impl Scan {
 
     /// Whether it refers to anything.
     fn tells(&self) -> bool {
-        self.rare.is_some() || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
+        self.rare.is_some()
+            || !(self.branches.is_empty() && self.calls.is_empty() && self.taken.is_empty())
     }
 
     /// `reached`: control is seen to come there.
@@ -385,9 +543,19 @@ impl Scan {
     /// Notes where a jump, or else a call, leads to.
     fn note_target(&mut self, range: &Range<u64>, target: u64, is_jump: bool, reached: bool) {
         if !is_jump {
-            if reached { &mut self.calls } else { &mut self.rare_mut().doubtful }.push(target);
+            if reached {
+                &mut self.calls
+            } else {
+                &mut self.rare_mut().doubtful
+            }
+            .push(target);
         } else if !range.contains(&target) {
-            if reached { &mut self.branches } else { &mut self.rare_mut().doubtful }.push(target);
+            if reached {
+                &mut self.branches
+            } else {
+                &mut self.rare_mut().doubtful
+            }
+            .push(target);
         }
     }
 
@@ -403,13 +571,28 @@ impl Scan {
             }
         }
         let takes = doubt::taken(inst);
-        if let Some((at, _)) = takes.filter(|t| (!input.pie || inst.is_ip_rel_memory_operand()) && !input.is_code(t.0) && distance(input, t.0, 0).is_some()) {
+        if let Some((at, _)) = takes.filter(|t| {
+            (!input.pie || inst.is_ip_rel_memory_operand())
+                && !input.is_code(t.0)
+                && distance(input, t.0, 0).is_some()
+        }) {
             self.rare_mut().distances.push(at);
         }
-        let is_other = |at: u64| !range.contains(&at) && input.is_code(at) && !input.is_object(at) && (!input.pie || inst.is_ip_rel_memory_operand());
-        let taken = takes.or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
+        let is_other = |at: u64| {
+            !range.contains(&at)
+                && input.is_code(at)
+                && !input.is_object(at)
+                && (!input.pie || inst.is_ip_rel_memory_operand())
+        };
+        let taken = takes
+            .or_else(|| doubt::read(inst).and_then(|(at, whole)| Some((input.word(at)?, whole))));
         if let Some((at, whole)) = taken.filter(|t| is_other(t.0)) {
-            self.rare_mut().others.push(doubt::used(inst, at, whole, input.bytes_at(inst.next_ip()).unwrap_or(&[])));
+            self.rare_mut().others.push(doubt::used(
+                inst,
+                at,
+                whole,
+                input.bytes_at(inst.next_ip()).unwrap_or(&[]),
+            ));
         }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
@@ -422,13 +605,18 @@ impl Scan {
         }
         match inst.mnemonic() {
             Mnemonic::Lea => self.taken.push(at),
-            _ => self.rare_mut().used.push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
+            _ => self
+                .rare_mut()
+                .used
+                .push(at..at.saturating_add(inst.memory_size().size().max(1) as u64)),
         }
     }
 
     fn note_immediate(&mut self, input: &Input, inst: &Instruction) {
         // The last operand is the only one that can be wide enough.
-        let Some(last) = inst.op_count().checked_sub(1) else { return };
+        let Some(last) = inst.op_count().checked_sub(1) else {
+            return;
+        };
         let value = match inst.op_kind(last) {
             OpKind::Immediate32 => u64::from(inst.immediate32()),
             OpKind::Immediate32to64 => inst.immediate32to64() as u64,
@@ -443,8 +631,12 @@ impl Scan {
 
 /// Whether an instruction reads or writes the register itself.
 fn handles_gs(inst: &Instruction) -> bool {
-    let special = matches!(inst.mnemonic(), Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs);
-    let register = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS || inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::GS;
+    let special = matches!(
+        inst.mnemonic(),
+        Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs
+    );
+    let register = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS
+        || inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::GS;
     special || register
 }
 
@@ -458,7 +650,13 @@ fn uses_gs(inst: &Instruction) -> bool {
 fn is_segmented(kind: OpKind) -> bool {
     matches!(
         kind,
-        OpKind::Memory | OpKind::MemorySegSI | OpKind::MemorySegESI | OpKind::MemorySegRSI | OpKind::MemorySegDI | OpKind::MemorySegEDI | OpKind::MemorySegRDI
+        OpKind::Memory
+            | OpKind::MemorySegSI
+            | OpKind::MemorySegESI
+            | OpKind::MemorySegRSI
+            | OpKind::MemorySegDI
+            | OpKind::MemorySegEDI
+            | OpKind::MemorySegRDI
     )
 }
 
@@ -510,7 +708,13 @@ impl Skim {
     /// Notes what an instruction is that was decoded.
     fn meet(&mut self, inst: &Instruction, range: &Range<u64>) {
         let target = direct_target(inst);
-        let turn = Turn { next: inst.next_ip(), target, is_jump: jump_target(inst).is_some(), is_call: is_call(inst.flow_control()), ends: ends_flow(inst) };
+        let turn = Turn {
+            next: inst.next_ip(),
+            target,
+            is_jump: jump_target(inst).is_some(),
+            is_call: is_call(inst.flow_control()),
+            ends: ends_flow(inst),
+        };
         if target.is_some() || turn.is_call || turn.ends {
             self.turns.push(turn);
         }
@@ -547,9 +751,16 @@ impl Skim {
 
 impl<'a> Scanner<'a> {
     fn of(input: &'a Input<'a>) -> Scanner<'a> {
-        let around = |ranges: &mut dyn Iterator<Item = Range<u64>>| ranges.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or(0..0);
+        let around = |ranges: &mut dyn Iterator<Item = Range<u64>>| {
+            ranges
+                .reduce(|a, b| a.start.min(b.start)..a.end.max(b.end))
+                .unwrap_or(0..0)
+        };
         let code = around(&mut input.exec_ranges.iter().cloned());
-        let segments = input.segments.iter().map(|s| s.vaddr..s.vaddr.saturating_add(s.bytes.len() as u64));
+        let segments = input
+            .segments
+            .iter()
+            .map(|s| s.vaddr..s.vaddr.saturating_add(s.bytes.len() as u64));
         let all = around(&mut segments.chain([code.clone()]).filter(|r| !r.is_empty()));
         Scanner { input, code, all }
     }
@@ -566,8 +777,23 @@ impl<'a> Scanner<'a> {
         let is_large = |f: &FunctionInfo| f.range.end - f.range.start >= LARGE;
         // Large ones come first: all would wait for whoever meets one last.
         let (large, ()) = rayon::join(
-            || functions.par_iter().enumerate().filter(|(_, f)| is_large(f)).map(|(n, f)| (n, self.scan(f, &mut Skim::default()))).collect::<Vec<_>>(),
-            || scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| if is_large(f) { Scan::default() } else { self.scan(f, skim) })),
+            || {
+                functions
+                    .par_iter()
+                    .enumerate()
+                    .filter(|(_, f)| is_large(f))
+                    .map(|(n, f)| (n, self.scan(f, &mut Skim::default())))
+                    .collect::<Vec<_>>()
+            },
+            || {
+                scans.par_extend(functions.par_iter().map_init(Skim::default, |skim, f| {
+                    if is_large(f) {
+                        Scan::default()
+                    } else {
+                        self.scan(f, skim)
+                    }
+                }))
+            },
         );
         large.into_iter().for_each(|(n, scan)| scans[n] = scan);
         scans
@@ -575,15 +801,25 @@ impl<'a> Scanner<'a> {
 
     fn scan(&self, f: &FunctionInfo, skim: &mut Skim) -> Scan {
         let input = self.input;
-        let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
+        let mut scan = Scan {
+            range: f.range.clone(),
+            left: f.left,
+            ..Scan::default()
+        };
         let Some(bytes) = input.slice(&f.range) else {
             scan.left = Some(LeftReason::NoBytes);
             return scan;
         };
-        let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
+        let pads = f
+            .unwind
+            .map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
         if self.skim(bytes, &f.range, pads, skim, &mut scan) {
             if skim.jumps {
-                let source = Source { bytes, base: f.range.start, entries: pads.iter().map(|p| p.1).collect() };
+                let source = Source {
+                    bytes,
+                    base: f.range.start,
+                    entries: pads.iter().map(|p| p.1).collect(),
+                };
                 if let Ok(body) = source.decode() {
                     scan.halves = jumps_by_halves(&body.insns);
                     outside_tables(input, f, body, &source, &mut scan);
@@ -596,7 +832,14 @@ impl<'a> Scanner<'a> {
 
     /// Notes what a function refers to if it is instructions from its first byte to its last, and all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does,
     /// but what tells nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
-    fn skim(&self, bytes: &[u8], range: &Range<u64>, pads: &[(Range<u64>, u64)], found: &mut Skim, scan: &mut Scan) -> bool {
+    fn skim(
+        &self,
+        bytes: &[u8],
+        range: &Range<u64>,
+        pads: &[(Range<u64>, u64)],
+        found: &mut Skim,
+        scan: &mut Scan,
+    ) -> bool {
         if !self.is_low() {
             return false;
         }
@@ -624,9 +867,19 @@ impl<'a> Scanner<'a> {
                     What::Plain => self.may_tell(window, &skimmed, end, range),
                     What::Unknown => true,
                     what => {
-                        let target = (what != What::Return).then(|| end.wrapping_add_signed(skimmed.distance.into()));
-                        let (is_jump, ends) = (matches!(what, What::Jump | What::Branch), matches!(what, What::Jump | What::Return));
-                        found.turns.push(Turn { next: end, target, is_jump, is_call: what == What::Call, ends });
+                        let target = (what != What::Return)
+                            .then(|| end.wrapping_add_signed(skimmed.distance.into()));
+                        let (is_jump, ends) = (
+                            matches!(what, What::Jump | What::Branch),
+                            matches!(what, What::Jump | What::Return),
+                        );
+                        found.turns.push(Turn {
+                            next: end,
+                            target,
+                            is_jump,
+                            is_call: what == What::Call,
+                            ends,
+                        });
                         false
                     }
                 };
@@ -634,11 +887,15 @@ impl<'a> Scanner<'a> {
                     if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
                         // Filler, as it is to `disasm::sweep`.
                         let before = last.and_then(&mut decode_at);
-                        if before.is_none_or(|i| ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())) {
+                        if before.is_none_or(|i| {
+                            ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())
+                        }) {
                             break;
                         }
                     }
-                    let Some(inst) = decode_at(at).filter(|i| !i.is_invalid()) else { return false };
+                    let Some(inst) = decode_at(at).filter(|i| !i.is_invalid()) else {
+                        return false;
+                    };
                     next = at + inst.len();
                     found.meet(&inst, range);
                     if inst.mnemonic() == Mnemonic::Xbegin {
@@ -653,8 +910,16 @@ impl<'a> Scanner<'a> {
             found.starts[at] = number;
             (last, at) = (Some(at), next);
         }
-        let targets = found.turns.iter().filter_map(|t| t.target).chain(pads.iter().map(|p| p.1)).chain([range.start]);
-        if !targets.into_iter().all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize] != 0) {
+        let targets = found
+            .turns
+            .iter()
+            .filter_map(|t| t.target)
+            .chain(pads.iter().map(|p| p.1))
+            .chain([range.start]);
+        if !targets
+            .into_iter()
+            .all(|at| !range.contains(&at) || found.starts[(at - range.start) as usize] != 0)
+        {
             return false;
         }
         found.reach(range, pads.iter().map(|p| p.1).chain([range.start]));
@@ -667,7 +932,13 @@ impl<'a> Scanner<'a> {
     }
 
     /// Whether [`Scan::note_operands`] may have something to note of an instruction that [`skim`] has seen, or [`Skim::referred`] is about it. `next`: where it ends.
-    fn may_tell(&self, window: &[u8; WINDOW], skimmed: &Skimmed, next: u64, range: &Range<u64>) -> bool {
+    fn may_tell(
+        &self,
+        window: &[u8; WINDOW],
+        skimmed: &Skimmed,
+        next: u64,
+        range: &Range<u64>,
+    ) -> bool {
         let input = self.input;
         let number = |at: u8| four(window, at.into()) as i32 as u64;
         let leads_on = |at: u64| self.all.contains(&at) && distance(input, at, 0).is_some();
@@ -676,11 +947,23 @@ impl<'a> Scanner<'a> {
             if skimmed.ip_relative {
                 let at = next.wrapping_add(displacement);
                 let is_near = self.code.contains(&at) || range.contains(&at);
-                let word = || if skimmed.loads_word() { input.word(at) } else { None };
-                return is_near || skimmed.constant != 0 || skimmed.takes_address() && leads_on(at) || word().is_some_and(|w| self.code.contains(&w));
+                let word = || {
+                    if skimmed.loads_word() {
+                        input.word(at)
+                    } else {
+                        None
+                    }
+                };
+                return is_near
+                    || skimmed.constant != 0
+                    || skimmed.takes_address() && leads_on(at)
+                    || word().is_some_and(|w| self.code.contains(&w));
             }
             let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
-            if !input.pie && (self.code.contains(&displacement) || is_word && self.all.contains(&displacement)) {
+            if !input.pie
+                && (self.code.contains(&displacement)
+                    || is_word && self.all.contains(&displacement))
+            {
                 return true;
             }
         }
@@ -689,19 +972,36 @@ impl<'a> Scanner<'a> {
         }
         let constant = number(skimmed.constant);
         // Whether its sign is extended.
-        [constant, constant & u64::from(u32::MAX)].iter().any(|&c| self.code.contains(&c) || skimmed.takes_constant() && leads_on(c))
+        [constant, constant & u64::from(u32::MAX)]
+            .iter()
+            .any(|&c| self.code.contains(&c) || skimmed.takes_constant() && leads_on(c))
     }
 
     /// The same as [`Scanner::scan`] for any function.
     fn scan_whole(&self, f: &FunctionInfo, bytes: &[u8], pads: &[(Range<u64>, u64)]) -> Scan {
         let input = self.input;
-        let mut scan = Scan { range: f.range.clone(), left: f.left, ..Scan::default() };
-        let source = Source { bytes, base: f.range.start, entries: pads.iter().map(|p| p.1).collect() };
+        let mut scan = Scan {
+            range: f.range.clone(),
+            left: f.left,
+            ..Scan::default()
+        };
+        let source = Source {
+            bytes,
+            base: f.range.start,
+            entries: pads.iter().map(|p| p.1).collect(),
+        };
         match source.decode() {
             Ok(body) => {
                 let reached = reached(&body, &f.range, &source.entries);
-                body.insns.iter().zip(&reached).for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
-                let ways: Vec<u64> = holes(&body.insns, &f.range).into_iter().flat_map(|hole| branches_anywhere(input, hole)).map(|b| b.2).collect();
+                body.insns
+                    .iter()
+                    .zip(&reached)
+                    .for_each(|(i, &reached)| scan.note(input, &f.range, &i.inst, reached));
+                let ways: Vec<u64> = holes(&body.insns, &f.range)
+                    .into_iter()
+                    .flat_map(|hole| branches_anywhere(input, hole))
+                    .map(|b| b.2)
+                    .collect();
                 if !ways.is_empty() {
                     scan.rare_mut().ways = ways;
                 }
@@ -725,14 +1025,20 @@ impl<'a> Scanner<'a> {
     fn scan_stray(&self, range: &Range<u64>) -> Scan {
         let input = self.input;
         let mut scan = Scan::default();
-        let Some(bytes) = input.slice(range) else { return scan };
+        let Some(bytes) = input.slice(range) else {
+            return scan;
+        };
         let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
         let (mut at, mut tail) = (0, [0; WINDOW]);
         while at < bytes.len() {
             let window = window(bytes, at, &mut tail);
             let (skimmed, ip) = (skim(window), range.start + at as u64);
             let next = at + usize::from(skimmed.len);
-            if skimmed.what == What::Plain && next <= bytes.len() && self.is_low() && !self.may_tell(window, &skimmed, range.start + next as u64, range) {
+            if skimmed.what == What::Plain
+                && next <= bytes.len()
+                && self.is_low()
+                && !self.may_tell(window, &skimmed, range.start + next as u64, range)
+            {
                 at = next;
                 continue;
             }
@@ -773,21 +1079,36 @@ fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
     if insns.iter().any(is_indirect_jump) {
         return vec![true; insns.len()];
     }
-    let refers = insns.iter().filter(|i| i.inst.is_ip_rel_memory_operand()).map(|i| i.inst.ip_rel_memory_address());
+    let refers = insns
+        .iter()
+        .filter(|i| i.inst.is_ip_rel_memory_operand())
+        .map(|i| i.inst.ip_rel_memory_address());
     let referred: Vec<u64> = refers.filter(|at| range.contains(at)).collect();
     let mut seen = vec![false; insns.len()];
-    let mut work: Vec<usize> = pads.iter().chain([&range.start]).filter_map(|&at| places.get(at)).collect();
+    let mut work: Vec<usize> = pads
+        .iter()
+        .chain([&range.start])
+        .filter_map(|&at| places.get(at))
+        .collect();
     while let Some(first) = work.pop() {
         let mut at = Some(first);
         while let Some(i) = at.filter(|&i| !std::mem::replace(&mut seen[i], true)) {
             let insn = &insns[i];
-            if insn.flow == FlowControl::Next && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) && insn.inst.code() != Code::Hlt {
+            if insn.flow == FlowControl::Next
+                && insns.get(i + 1).is_some_and(|next| next.ip == insn.next())
+                && insn.inst.code() != Code::Hlt
+            {
                 at = Some(i + 1);
                 continue;
             }
             work.extend(direct_target(&insn.inst).and_then(|t| places.get(t)));
-            let goes_on = !(ends_flow(&insn.inst) || is_call(insn.flow) && referred.contains(&insn.next()));
-            at = if goes_on { places.get(insn.next()) } else { None };
+            let goes_on =
+                !(ends_flow(&insn.inst) || is_call(insn.flow) && referred.contains(&insn.next()));
+            at = if goes_on {
+                places.get(insn.next())
+            } else {
+                None
+            };
         }
     }
     seen
@@ -795,31 +1116,55 @@ fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
 
 /// Whether an indirect jump goes to four bytes that were loaded shortly before.
 fn jumps_by_halves(insns: &[Insn]) -> bool {
-    let loads = |i: &Insn| i.inst.mnemonic() == Mnemonic::Mov && i.inst.op0_register().is_gpr32() && i.inst.op1_kind() == OpKind::Memory;
-    let mut jumps = insns.iter().enumerate().filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
+    let loads = |i: &Insn| {
+        i.inst.mnemonic() == Mnemonic::Mov
+            && i.inst.op0_register().is_gpr32()
+            && i.inst.op1_kind() == OpKind::Memory
+    };
+    let mut jumps = insns
+        .iter()
+        .enumerate()
+        .filter(|(_, i)| is_indirect_jump(i) && i.inst.op0_kind() == OpKind::Register);
     jumps.any(|(n, jump)| {
-        let sets = |i: &&Insn| i.inst.op0_kind() == OpKind::Register && i.inst.op0_register().full_register() == jump.inst.op0_register();
-        insns[n.saturating_sub(16)..n].iter().rev().find(sets).is_some_and(loads)
+        let sets = |i: &&Insn| {
+            i.inst.op0_kind() == OpKind::Register
+                && i.inst.op0_register().full_register() == jump.inst.op0_register()
+        };
+        insns[n.saturating_sub(16)..n]
+            .iter()
+            .rev()
+            .find(sets)
+            .is_some_and(loads)
     })
 }
 
 /// Jump table targets in other functions (cold parts).
 fn outside_tables(input: &Input, f: &FunctionInfo, body: Body, source: &Source, scan: &mut Scan) {
-    let entries = Entries { pads: pads_of(input, f), ..Entries::default() };
+    let entries = Entries {
+        pads: pads_of(input, f),
+        ..Entries::default()
+    };
     let mut factory = InstructionInfoFactory::new();
     let all = recover(input, body, source, &f.range, &entries, &[], &mut factory);
-    scan.jumps = all.graph.insns.iter().enumerate().any(|(n, i)| is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain));
+    scan.jumps =
+        all.graph.insns.iter().enumerate().any(|(n, i)| {
+            is_indirect_jump(i) && !all.found.iter().any(|t| t.jump == n && t.certain)
+        });
     let rare = scan.rare_mut();
     rare.course = all.course.map(Box::new);
     for table in all.found {
-        rare.tabled.extend(table.targets.iter().filter(|t| !f.range.contains(t)));
-        rare.strays.extend(table.strays.iter().filter(|t| !f.range.contains(t)));
+        rare.tabled
+            .extend(table.targets.iter().filter(|t| !f.range.contains(t)));
+        rare.strays
+            .extend(table.strays.iter().filter(|t| !f.range.contains(t)));
     }
 }
 
 /// Landing pads of a function, sorted by call range.
 pub(crate) fn pads_of(input: &Input, f: &FunctionInfo) -> Vec<(Range<u64>, u64)> {
-    let mut pads = f.unwind.map_or(Vec::new(), |u| input.unwind[u as usize].landing_pads.clone());
+    let mut pads = f.unwind.map_or(Vec::new(), |u| {
+        input.unwind[u as usize].landing_pads.clone()
+    });
     pads.sort_by_key(|p| (p.0.start, p.0.end));
     pads
 }
@@ -843,7 +1188,10 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
 
 /// Branches and calls that begin at any byte of `range`: where each is, its length, and where it leads.
 fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
-    let bytes = input.slice(&range).filter(|bytes| may_branch(bytes)).unwrap_or(&[]);
+    let bytes = input
+        .slice(&range)
+        .filter(|bytes| may_branch(bytes))
+        .unwrap_or(&[]);
     let (mut found, mut tail) = (Vec::new(), [0; WINDOW]);
     let mut decoder = Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE);
     for at in 0..bytes.len() {
@@ -856,7 +1204,11 @@ fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
             break;
         }
         let inst = decoder.decode();
-        found.extend(direct_target(&inst).filter(|_| !inst.is_invalid()).map(|target| (inst.ip(), inst.len() as u64, target)));
+        found.extend(
+            direct_target(&inst)
+                .filter(|_| !inst.is_invalid())
+                .map(|target| (inst.ip(), inst.len() as u64, target)),
+        );
     }
     found
 }
@@ -892,7 +1244,9 @@ fn enter(program: &mut Program, id: FunctionId, target: u64, way: Way) {
 
 /// The function that has a target behind its start.
 fn inside(program: &Program, target: u64) -> Option<FunctionId> {
-    program.function_at(target).filter(|&id| program.function(id).range.start != target)
+    program
+        .function_at(target)
+        .filter(|&id| program.function(id).range.start != target)
 }
 
 /// Targets inside functions.
@@ -903,8 +1257,17 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
     let (certain, rare) = (scan.left.is_none(), scan.rare());
     let if_certain = |way| if certain { way } else { Way::Doubted };
     // What lies behind the table of unknown length means something only in a part of the same function.
-    let parts: Vec<FunctionId> = scan.branches.iter().filter(|_| !rare.strays.is_empty()).filter_map(|&t| program.function_at(t)).collect();
-    let near = rare.strays.iter().filter(|t| program.function_at(**t).is_some_and(|id| parts.contains(&id)));
+    let parts: Vec<FunctionId> = scan
+        .branches
+        .iter()
+        .filter(|_| !rare.strays.is_empty())
+        .filter_map(|&t| program.function_at(t))
+        .collect();
+    let near = rare.strays.iter().filter(|t| {
+        program
+            .function_at(**t)
+            .is_some_and(|id| parts.contains(&id))
+    });
     let by_way = [
         (&scan.branches, if_certain(Way::Branch)),
         (&scan.calls, if_certain(Way::Call)),
@@ -912,13 +1275,19 @@ fn entered(program: &Program, scan: &Scan) -> Entered {
         (&scan.taken, Way::Doubted),
         (&rare.tabled, Way::Table),
     ];
-    let all = by_way.into_iter().flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way))).chain(near.map(|&t| (t, Way::Table)));
-    all.filter_map(|(target, way)| Some((inside(program, target)?, target, way))).collect()
+    let all = by_way
+        .into_iter()
+        .flat_map(|(targets, way)| targets.iter().map(move |&t| (t, way)))
+        .chain(near.map(|&t| (t, Way::Table)));
+    all.filter_map(|(target, way)| Some((inside(program, target)?, target, way)))
+        .collect()
 }
 
 /// Where entry `i` of a table of distances leads, if that is code.
 fn distance(input: &Input, table: u64, i: u64) -> Option<u64> {
-    let bytes = input.bytes_at(table.checked_add(i * 4)?)?.first_chunk::<4>()?;
+    let bytes = input
+        .bytes_at(table.checked_add(i * 4)?)?
+        .first_chunk::<4>()?;
     Some(table.wrapping_add(i32::from_le_bytes(*bytes) as u64)).filter(|&t| input.is_code(t))
 }
 
@@ -931,7 +1300,10 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
         let count = ((end - table) / 4).min(MOST_ENTRIES);
         for target in (0..count).map_while(|i| distance(input, table, i)) {
             if let Some(id) = inside(program, target) {
-                program.functions[id.0 as usize].inner_mut().aimed.push(target);
+                program.functions[id.0 as usize]
+                    .inner_mut()
+                    .aimed
+                    .push(target);
             }
         }
     }
@@ -939,7 +1311,10 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
 
 /// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, that address, and the
 /// function there. Where a function begins that is left out unless it is data: it tells nothing, and most are such.
-fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (u64, u64, Option<FunctionId>)> + use<> {
+fn written_addresses(
+    input: &Input,
+    program: &Program,
+) -> impl Iterator<Item = (u64, u64, Option<FunctionId>)> + use<> {
     const PART: usize = 1 << 16;
     const BLOCK: usize = 64;
     let low = input.exec_ranges.iter().map(|r| r.start).min().unwrap_or(0);
@@ -949,13 +1324,27 @@ fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (
             let mut found = Vec::new();
             for at in (part * PART..segment.bytes.len().min((part + 1) * PART)).step_by(BLOCK) {
                 let bytes = &segment.bytes[at..];
-                let few = bytes.first_chunk().filter(|_| high <= 1 << 32).map_or([1; 8], |bytes| may_hold(bytes, low as u32, high.wrapping_sub(1) as u32));
-                for i in few.iter().enumerate().filter(|(_, may)| **may != 0).flat_map(|(n, _)| 8 * n..8 * n + 8) {
-                    let Some(word) = bytes[i.min(bytes.len())..].first_chunk() else { break };
+                let few = bytes
+                    .first_chunk()
+                    .filter(|_| high <= 1 << 32)
+                    .map_or([1; 8], |bytes| {
+                        may_hold(bytes, low as u32, high.wrapping_sub(1) as u32)
+                    });
+                for i in few
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, may)| **may != 0)
+                    .flat_map(|(n, _)| 8 * n..8 * n + 8)
+                {
+                    let Some(word) = bytes[i.min(bytes.len())..].first_chunk() else {
+                        break;
+                    };
                     let number = u64::from_le_bytes(*word);
                     if number.wrapping_sub(low) < high.saturating_sub(low) {
                         let holder = program.function_at(number);
-                        if holder.is_none_or(|id| program.function(id).range.start != number) || input.is_object(number) {
+                        if holder.is_none_or(|id| program.function(id).range.start != number)
+                            || input.is_object(number)
+                        {
                             found.push((segment.vaddr + (at + i) as u64, number, holder));
                         }
                     }
@@ -963,7 +1352,10 @@ fn written_addresses(input: &Input, program: &Program) -> impl Iterator<Item = (
             }
             found
         };
-        (0..segment.bytes.len().div_ceil(PART)).into_par_iter().map(in_part).collect::<Vec<_>>()
+        (0..segment.bytes.len().div_ceil(PART))
+            .into_par_iter()
+            .map(in_part)
+            .collect::<Vec<_>>()
     };
     // (One list of all would be a copy of the others.)
     let all: Vec<Vec<Vec<_>>> = input.segments.iter().map(in_segment).collect();
@@ -976,13 +1368,19 @@ fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
     let fits = |i: usize| {
         let (third, last) = (bytes[i + 2], bytes[i + 3]);
-        (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0) & (last <= high_last) & ((last > low_last) | (last == low_last) & (third >= low_third))
+        (bytes[i + 4] | bytes[i + 5] | bytes[i + 6] | bytes[i + 7] == 0)
+            & (last <= high_last)
+            & ((last > low_last) | (last == low_last) & (third >= low_third))
     };
     let mut all = [0; 64];
     for (i, fit) in all.iter_mut().enumerate() {
         *fit = u8::from(fits(i));
     }
-    std::array::from_fn(|n| all[8 * n..].first_chunk().map_or(0, |eight| u64::from_ne_bytes(*eight)))
+    std::array::from_fn(|n| {
+        all[8 * n..]
+            .first_chunk()
+            .map_or(0, |eight| u64::from_ne_bytes(*eight))
+    })
 }
 
 /// Data words that hold an address inside a function. Besides those, of an executable at a fixed address, there are words where compilers put none: at any byte, in code as
@@ -1017,7 +1415,10 @@ fn word(input: &Input, program: &mut Program, at: u64, target: u64, holder: Opti
     } else if input.is_object(target) || holder.is_none() {
         program.aimed.push(target);
     } else if let Some(id) = holder.filter(|_| is_inside) {
-        program.functions[id.0 as usize].inner_mut().words.push((at, target));
+        program.functions[id.0 as usize]
+            .inner_mut()
+            .words
+            .push((at, target));
     }
 }
 
@@ -1039,8 +1440,21 @@ fn half_words(input: &Input, program: &mut Program) {
         // Nearly no word holds such an address, so that all else is asked of the few that do.
         let word = |number: u64| number.wrapping_sub(low) < high - low;
         let entered = |four: u64| inside(program, four).map(|id| (id, four));
-        let found: Vec<(FunctionId, u64)> = bytes.par_windows(4).with_min_len(1 << 14).filter_map(|w| Some(u64::from(u32::from_le_bytes(*w.first_chunk()?))).filter(|&n| word(n)).and_then(entered)).collect();
-        found.into_iter().for_each(|(id, target)| program.functions[id.0 as usize].inner_mut().aimed.push(target));
+        let found: Vec<(FunctionId, u64)> = bytes
+            .par_windows(4)
+            .with_min_len(1 << 14)
+            .filter_map(|w| {
+                Some(u64::from(u32::from_le_bytes(*w.first_chunk()?)))
+                    .filter(|&n| word(n))
+                    .and_then(entered)
+            })
+            .collect();
+        found.into_iter().for_each(|(id, target)| {
+            program.functions[id.0 as usize]
+                .inner_mut()
+                .aimed
+                .push(target)
+        });
     }
 }
 
@@ -1052,14 +1466,19 @@ fn names<'i>(input: &'i Input) -> Vec<(u64, &'i str)> {
 }
 
 fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64, &str)]) {
-    if let Some(&(_, name)) = names.get(names.partition_point(|n| n.0 < f.range.start)).filter(|n| n.0 == f.range.start) {
+    if let Some(&(_, name)) = names
+        .get(names.partition_point(|n| n.0 < f.range.start))
+        .filter(|n| n.0 == f.range.start)
+    {
         f.name = name.to_owned();
     }
     f.settle(|at| input.is_object(at));
     if !(options.select)(&f.name, f.range.start) {
         f.left = Some(LeftReason::NotSelected);
-    } else if let Some((_, reason)) =
-        input.excluded.iter().find(|e| e.0.start < f.range.end && f.range.start < e.0.end)
+    } else if let Some((_, reason)) = input
+        .excluded
+        .iter()
+        .find(|e| e.0.start < f.range.end && f.range.start < e.0.end)
     {
         f.left = Some(*reason);
     }
@@ -1078,10 +1497,21 @@ mod tests {
         let input = crate::rewrite::analysis_input(&elf, &unwind);
         let functions = known_functions(&input);
         for pie in [true, false] {
-            let input = Input { pie, ..input.clone() };
+            let input = Input {
+                pie,
+                ..input.clone()
+            };
             let scanner = Scanner::of(&input);
-            let skimmed: usize = functions.par_iter().step_by(3).map_init(Skim::default, |skim, f| compare(&scanner, f, skim)).sum();
-            assert!(skimmed > functions.len() / 4, "{skimmed} of {}", functions.len());
+            let skimmed: usize = functions
+                .par_iter()
+                .step_by(3)
+                .map_init(Skim::default, |skim, f| compare(&scanner, f, skim))
+                .sum();
+            assert!(
+                skimmed > functions.len() / 4,
+                "{skimmed} of {}",
+                functions.len()
+            );
         }
     }
 
@@ -1089,14 +1519,49 @@ mod tests {
     fn compare(scanner: &Scanner, f: &FunctionInfo, skim: &mut Skim) -> usize {
         let input = scanner.input;
         let bytes = input.slice(&f.range).unwrap();
-        let pads = f.unwind.map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
+        let pads = f
+            .unwind
+            .map_or(&[][..], |u| &input.unwind[u as usize].landing_pads);
         let is_skimmed = scanner.skim(bytes, &f.range, pads, skim, &mut Scan::default());
         let (scan, whole) = (scanner.scan(f, skim), scanner.scan_whole(f, bytes, pads));
-        let lists = |s: &Scan| [&s.branches, &s.calls, &s.rare().doubtful, &s.taken, &s.rare().distances, &s.rare().ways, &s.rare().tabled, &s.rare().strays].map(Vec::clone);
+        let lists = |s: &Scan| {
+            [
+                &s.branches,
+                &s.calls,
+                &s.rare().doubtful,
+                &s.taken,
+                &s.rare().distances,
+                &s.rare().ways,
+                &s.rare().tabled,
+                &s.rare().strays,
+            ]
+            .map(Vec::clone)
+        };
         assert_eq!(lists(&scan), lists(&whole), "{:x?}", f.range);
-        let others = |s: &Scan| s.rare().others.iter().map(|u| (u.at, u.changed, u.read)).collect::<Vec<_>>();
-        let rest = |s: &Scan| (s.left, s.rare().inner.clone(), s.jumps, s.halves, s.rare().used.clone(), s.rare().gs, s.rare().course.is_some());
-        assert_eq!((others(&scan), rest(&scan)), (others(&whole), rest(&whole)), "{:x?}", f.range);
+        let others = |s: &Scan| {
+            s.rare()
+                .others
+                .iter()
+                .map(|u| (u.at, u.changed, u.read))
+                .collect::<Vec<_>>()
+        };
+        let rest = |s: &Scan| {
+            (
+                s.left,
+                s.rare().inner.clone(),
+                s.jumps,
+                s.halves,
+                s.rare().used.clone(),
+                s.rare().gs,
+                s.rare().course.is_some(),
+            )
+        };
+        assert_eq!(
+            (others(&scan), rest(&scan)),
+            (others(&whole), rest(&whole)),
+            "{:x?}",
+            f.range
+        );
         usize::from(is_skimmed)
     }
 
@@ -1105,14 +1570,37 @@ mod tests {
     fn so_with_any_bytes() {
         let (mut random, mut skimmed) = (1u64, 0);
         let mut number = || {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
             (random >> 40) as usize
         };
         // Turns, filler, what lies near, and what is taken for an address.
         let pieces: [&[u8]; 24] = [
-            &[0xe8, 1, 0, 0, 0], &[0xe8, 0, 0, 1, 0], &[0xeb, 1], &[0x74, 2], &[0x75, 0xf8], &[0x0f, 0x85, 4, 0, 0, 0], &[0xe9, 0, 0, 1, 0], &[0xc3], &[0xff, 0xd0], &[0xff, 0xe0], &[0xf4], &[0x0f, 0x0b],
-            &[0xcc], &[0x90], &[0], &[0xf0, 0x0f, 0xb1, 0x0f], &[0x48, 0x8d, 5, 3, 0, 0, 0], &[0x48, 0x8d, 5, 0, 0, 1, 0], &[0x48, 0x8b, 5, 0, 0x10, 0, 0], &[0xbf, 8, 0x10, 0x40, 0],
-            &[0xc7, 0xf8, 2, 0, 0, 0], &[0x65, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0], &[0x8b, 4, 0xc5, 0, 0x10, 0x40, 0], &[0x83, 0xc0, 1],
+            &[0xe8, 1, 0, 0, 0],
+            &[0xe8, 0, 0, 1, 0],
+            &[0xeb, 1],
+            &[0x74, 2],
+            &[0x75, 0xf8],
+            &[0x0f, 0x85, 4, 0, 0, 0],
+            &[0xe9, 0, 0, 1, 0],
+            &[0xc3],
+            &[0xff, 0xd0],
+            &[0xff, 0xe0],
+            &[0xf4],
+            &[0x0f, 0x0b],
+            &[0xcc],
+            &[0x90],
+            &[0],
+            &[0xf0, 0x0f, 0xb1, 0x0f],
+            &[0x48, 0x8d, 5, 3, 0, 0, 0],
+            &[0x48, 0x8d, 5, 0, 0, 1, 0],
+            &[0x48, 0x8b, 5, 0, 0x10, 0, 0],
+            &[0xbf, 8, 0x10, 0x40, 0],
+            &[0xc7, 0xf8, 2, 0, 0, 0],
+            &[0x65, 0x48, 0x8b, 4, 0x25, 0, 0, 0, 0],
+            &[0x8b, 4, 0xc5, 0, 0x10, 0x40, 0],
+            &[0x83, 0xc0, 1],
         ];
         for n in 0..60_000 {
             let mut code: Vec<u8> = Vec::new();
@@ -1123,10 +1611,29 @@ mod tests {
             code.resize(code.len() + [0, 0, 3, 17][number() % 4], 0);
             let range = 0x40_1000..0x40_1000 + code.len() as u64;
             code.resize(0x2000, 0x10);
-            let segment = crate::functions::SegmentBytes { vaddr: 0x40_1000, bytes: &code, writable: false, executable: true };
-            let pads = vec![(range.clone(), range.start + number() as u64 % 16)].into_iter().filter(|_| n % 8 == 0).collect();
-            let unwind = vec![crate::ir::UnwindRange { range: range.clone(), landing_pads: pads, understood: true }];
-            let input = Input { exec_ranges: vec![0x40_0000..0x60_0000], segments: vec![segment], unwind, pie: n % 2 == 0, relative_targets: vec![(0x40_2010, 0x40_1003)], ..Input::default() };
+            let segment = crate::functions::SegmentBytes {
+                vaddr: 0x40_1000,
+                bytes: &code,
+                writable: false,
+                executable: true,
+            };
+            let pads = vec![(range.clone(), range.start + number() as u64 % 16)]
+                .into_iter()
+                .filter(|_| n % 8 == 0)
+                .collect();
+            let unwind = vec![crate::ir::UnwindRange {
+                range: range.clone(),
+                landing_pads: pads,
+                understood: true,
+            }];
+            let input = Input {
+                exec_ranges: vec![0x40_0000..0x60_0000],
+                segments: vec![segment],
+                unwind,
+                pie: n % 2 == 0,
+                relative_targets: vec![(0x40_2010, 0x40_1003)],
+                ..Input::default()
+            };
             let f = known_functions(&input).remove(0);
             skimmed += compare(&Scanner::of(&input), &f, &mut Skim::default());
         }

@@ -101,13 +101,29 @@ pub fn code(places: &Places) -> Option<Vec<u8>> {
     // SAFETY: both symbols belong to one piece of a read-only section.
     let bytes = unsafe { std::slice::from_raw_parts(&raw const mgz_faults_code, code_len()) };
     let mut out = bytes.to_vec();
-    let distance = |to: u64| i32::try_from(to.wrapping_sub(places.code) as i64).ok().map(|d| d as u32);
+    let distance = |to: u64| {
+        i32::try_from(to.wrapping_sub(places.code) as i64)
+            .ok()
+            .map(|d| d as u32)
+    };
     let len = u32::try_from(places.clones.1 - places.clones.0).ok()?;
     let (lowest, bytes) = match places.handlers {
         None => (0, 0),
-        Some((start, end)) => (distance(start)?, u32::try_from(end.checked_sub(start)?.max(1)).ok()?),
+        Some((start, end)) => (
+            distance(start)?,
+            u32::try_from(end.checked_sub(start)?.max(1)).ok()?,
+        ),
     };
-    let head = [distance(places.slot)?, distance(places.memory)?, distance(places.clones.0)?, len, distance(places.table)?, places.groups, lowest, bytes];
+    let head = [
+        distance(places.slot)?,
+        distance(places.memory)?,
+        distance(places.clones.0)?,
+        len,
+        distance(places.table)?,
+        places.groups,
+        lowest,
+        bytes,
+    ];
     for (field, value) in out.chunks_exact_mut(4).zip(head) {
         field.copy_from_slice(&value.to_le_bytes());
     }
@@ -127,21 +143,104 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     const R12: u8 = 0x80 | 12;
     const R13: u8 = 0x80 | 13;
     const R14: u8 = 0x80 | 14;
-    let (start, leaves, thunks) = (offset(&raw const mgz_faults_sigaction), offset(&raw const mgz_faults_leaves), offset(&raw const mgz_faults_thunks));
+    let (start, leaves, thunks) = (
+        offset(&raw const mgz_faults_sigaction),
+        offset(&raw const mgz_faults_leaves),
+        offset(&raw const mgz_faults_thunks),
+    );
     // endbr64, push rbx; push r12; sub rsp, 168: 5, 2 and 7 bytes.
-    let mut frame = vec![ADVANCE | 5, DEF_CFA_OFFSET, 16, RBX, 2, ADVANCE | 2, DEF_CFA_OFFSET, 24, R12, 3, ADVANCE | 7, DEF_CFA_OFFSET, 0xc0, 1];
+    let mut frame = vec![
+        ADVANCE | 5,
+        DEF_CFA_OFFSET,
+        16,
+        RBX,
+        2,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        24,
+        R12,
+        3,
+        ADVANCE | 7,
+        DEF_CFA_OFFSET,
+        0xc0,
+        1,
+    ];
     // add rsp, 168; pop r12; pop rbx: 7, 2 and 1 bytes.
     let [low, high] = ((leaves + 7 - (start + 14)) as u16).to_le_bytes();
-    frame.extend([ADVANCE2, low, high, DEF_CFA_OFFSET, 24, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 8]);
-    let (pushes, pops) = (offset(&raw const mgz_faults_pushes), offset(&raw const mgz_faults_pops));
+    frame.extend([
+        ADVANCE2,
+        low,
+        high,
+        DEF_CFA_OFFSET,
+        24,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        16,
+        ADVANCE | 1,
+        DEF_CFA_OFFSET,
+        8,
+    ]);
+    let (pushes, pops) = (
+        offset(&raw const mgz_faults_pushes),
+        offset(&raw const mgz_faults_pops),
+    );
     let [low, high] = ((pushes - thunks) as u16).to_le_bytes();
     // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back the other way round.
-    let mut search = vec![ADVANCE2, low, high, ADVANCE | 2, DEF_CFA_OFFSET, 16, ADVANCE | 1, DEF_CFA_OFFSET, 24, RBX, 3, ADVANCE | 2, DEF_CFA_OFFSET, 32, R12, 4];
+    let mut search = vec![
+        ADVANCE2,
+        low,
+        high,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        16,
+        ADVANCE | 1,
+        DEF_CFA_OFFSET,
+        24,
+        RBX,
+        3,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        32,
+        R12,
+        4,
+    ];
     let [low, high] = ((pops + 2 - (pushes + 9)) as u16).to_le_bytes();
-    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 40, R13, 5, ADVANCE | 2, DEF_CFA_OFFSET, 48, R14, 6, ADVANCE2, low, high, DEF_CFA_OFFSET, 40]);
-    search.extend([ADVANCE | 2, DEF_CFA_OFFSET, 32, ADVANCE | 2, DEF_CFA_OFFSET, 24, ADVANCE | 1, DEF_CFA_OFFSET, 16, ADVANCE | 2, DEF_CFA_OFFSET, 8]);
+    search.extend([
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        40,
+        R13,
+        5,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        48,
+        R14,
+        6,
+        ADVANCE2,
+        low,
+        high,
+        DEF_CFA_OFFSET,
+        40,
+    ]);
+    search.extend([
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        32,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        24,
+        ADVANCE | 1,
+        DEF_CFA_OFFSET,
+        16,
+        ADVANCE | 2,
+        DEF_CFA_OFFSET,
+        8,
+    ]);
     let range = |from: usize, to: usize| at + from as u64..at + to as u64;
-    [(range(start, thunks), frame), (range(thunks, code_len()), search)]
+    [
+        (range(start, thunks), frame),
+        (range(thunks, code_len()), search),
+    ]
 }
 
 /// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
@@ -150,12 +249,18 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bo
     let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
         clone.patches.retain(|&(at, _)| {
-            let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else { return false };
+            let Some((bytes, place)) = elf.at(at).zip(u32::try_from(at).ok()) else {
+                return false;
+            };
             if !bytes_cover_risk(bytes, at, own) {
                 return true;
             }
             let covered = bytes.first_chunk().filter(|_| care.takes_back(at));
-            covers.extend(covered.map(|&bytes| Cover { at: place, bytes, ..Cover::default() }));
+            covers.extend(covered.map(|&bytes| Cover {
+                at: place,
+                bytes,
+                ..Cover::default()
+            }));
             covered.is_some()
         });
     }
@@ -165,7 +270,11 @@ pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bo
 
 fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
     let bytes = &bytes[..bytes.len().min(JUMP as usize + 15)];
-    covers_risk(Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(), at, own)
+    covers_risk(
+        Decoder::with_ip(64, bytes, at, DecoderOptions::NONE).iter(),
+        at,
+        own,
+    )
 }
 
 /// Maps clones to the original, for the code: groups, then the steps of all.
@@ -216,16 +325,34 @@ impl Table {
     /// As it lies in the file.
     pub fn bytes(&self) -> Vec<u8> {
         let steps_at = (self.heads.len() * GROUP_HEAD) as u32;
-        let words = self.heads.iter().flat_map(|&[at, distance, step]| [at, distance, steps_at + step]);
-        words.flat_map(u32::to_le_bytes).chain(self.steps.iter().copied()).chain([END]).collect()
+        let words = self
+            .heads
+            .iter()
+            .flat_map(|&[at, distance, step]| [at, distance, steps_at + step]);
+        words
+            .flat_map(u32::to_le_bytes)
+            .chain(self.steps.iter().copied())
+            .chain([END])
+            .collect()
     }
 
     /// `at`: bytes from the first clone, which lies at `first`.
     fn function(&mut self, clone: &Emitted, at: u64, first: u64) {
-        let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
+        let covered = |orig: u64| {
+            clone
+                .patches
+                .iter()
+                .any(|p| p.0 < orig && orig < p.0 + JUMP)
+        };
         self.station(at, clone.range.start, first);
         let (mut hidden, mut put_in, mut left_out) = (false, false, None);
-        let mut parts = Parts { stream: &clone.stream, states: &clone.states, flags: 0, clone: at, orig: clone.range.start };
+        let mut parts = Parts {
+            stream: &clone.stream,
+            states: &clone.states,
+            flags: 0,
+            clone: at,
+            orig: clone.range.start,
+        };
         for part in parts.by_ref() {
             // The original's place of what stands between the parts of an instruction is that of one that has run.
             if covered(part.orig) || part.flags & (STATE_PASSED | STATE_COUNTED) != 0 {
@@ -235,16 +362,25 @@ impl Table {
                 hidden = true;
             } else if part.clone_len > 0 || put_in {
                 // (What is left out has a station as well if something was put in before it: that might be as long.)
-                let expected = self.last.map(|last| (part.clone as i64 - last.distance) as u64);
+                let expected = self
+                    .last
+                    .map(|last| (part.clone as i64 - last.distance) as u64);
                 // Who goes on at a no-operation that was left out comes to the same.
-                let as_good = part.orig_len == 0 && part.clone_len <= PTWRITE && left_out.is_some() && left_out == expected;
+                let as_good = part.orig_len == 0
+                    && part.clone_len <= PTWRITE
+                    && left_out.is_some()
+                    && left_out == expected;
                 if hidden || expected != Some(part.orig) && !as_good {
                     self.station(part.clone, part.orig, first);
                 }
                 hidden = false;
             }
             put_in = part.orig_len == 0;
-            left_out = if part.clone_len == 0 && part.orig_len > 0 { left_out.or(Some(part.orig)) } else { None };
+            left_out = if part.clone_len == 0 && part.orig_len > 0 {
+                left_out.or(Some(part.orig))
+            } else {
+                None
+            };
         }
         if put_in && !hidden {
             // A jump to what follows in the original.
@@ -259,15 +395,25 @@ impl Table {
         if let Some(last) = self.last {
             // The last step of a group leads to the next one, where no search for something in this group goes on.
             match i8::try_from(distance - last.distance) {
-                Ok(more) if more != HIDDEN && self.step(clone - last.clone, more) => left = last.left,
+                Ok(more) if more != HIDDEN && self.step(clone - last.clone, more) => {
+                    left = last.left
+                }
                 _ => self.steps.push(END),
             }
         }
         if left == 0 {
-            self.heads.push([clone as u32, (first as i64 + distance) as u32, self.steps.len() as u32]);
+            self.heads.push([
+                clone as u32,
+                (first as i64 + distance) as u32,
+                self.steps.len() as u32,
+            ]);
             left = GROUP;
         }
-        self.last = Some(Station { clone, distance, left: left - 1 });
+        self.last = Some(Station {
+            clone,
+            distance,
+            left: left - 1,
+        });
     }
 
     /// From here on, handlers see the clone.
@@ -276,10 +422,16 @@ impl Table {
         if !self.own_step(clone - last.clone, HIDDEN) {
             // No step leads so far, so that another group begins there.
             self.station(clone, (clone as i64 - last.distance) as u64, first);
-            let Some(station) = self.last.filter(|_| self.own_step(0, HIDDEN)) else { return };
+            let Some(station) = self.last.filter(|_| self.own_step(0, HIDDEN)) else {
+                return;
+            };
             last = station;
         }
-        self.last = Some(Station { clone, left: last.left.saturating_sub(1), ..last });
+        self.last = Some(Station {
+            clone,
+            left: last.left.saturating_sub(1),
+            ..last
+        });
     }
 
     /// Whether it is not too far.
@@ -294,7 +446,9 @@ impl Table {
     }
 
     fn own_step(&mut self, clone: u64, longer: i8) -> bool {
-        let Ok(far) = u16::try_from(clone) else { return false };
+        let Ok(far) = u16::try_from(clone) else {
+            return false;
+        };
         let ([low, high], longer) = (far.to_le_bytes(), longer as u8);
         match far {
             1..64 => self.steps.extend([low << 2 | OWN, longer]),
@@ -335,12 +489,21 @@ impl Iterator for Parts<'_> {
             if token == 0 {
                 // The number of a probe state, in LEB128.
                 let end = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
-                let number = rest[..end].iter().rev().fold(0, |n, byte| n << 7 | usize::from(byte & 0x7f));
+                let number = rest[..end]
+                    .iter()
+                    .rev()
+                    .fold(0, |n, byte| n << 7 | usize::from(byte & 0x7f));
                 self.flags = self.states.get(number).map_or(0, |state| state.flags);
                 self.stream = &rest[end..];
                 continue;
             }
-            let part = Part { clone: self.clone, clone_len: u64::from(token & 15), orig: self.orig, orig_len: u64::from(token >> 4), flags: self.flags };
+            let part = Part {
+                clone: self.clone,
+                clone_len: u64::from(token & 15),
+                orig: self.orig,
+                orig_len: u64::from(token >> 4),
+                flags: self.flags,
+            };
             (self.clone, self.orig) = (part.clone + part.clone_len, part.orig + part.orig_len);
             return Some(part);
         }
@@ -351,6 +514,7 @@ impl Iterator for Parts<'_> {
 mod tests {
     use super::*;
     use crate::annotate::address_map;
+    use crate::emit::tests::{around_a_far_loop, around_a_lock};
     use crate::functions::{Options, analyze, discover};
     use crate::ir::{Function, FunctionId};
     use crate::layout::Placed;
@@ -359,13 +523,15 @@ mod tests {
     use crate::unwind::Tables;
     use iced_x86::{Mnemonic, OpKind};
     use mgz_annotations_schema::abi::FLAVOUR_PT;
-    use crate::emit::tests::{around_a_far_loop, around_a_lock};
     use mgz_annotations_schema::addrmap::{AddrMap, Step};
 
     /// The table's way from a clone place (bytes from the first clone) to the original, as `shown.s` goes it.
     fn shown(table: &[u8], groups: usize, first: u64, offset: u64) -> Option<u64> {
         let word = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap());
-        let group = (0..groups).take_while(|g| u64::from(word(g * GROUP_HEAD)) <= offset).last()? * GROUP_HEAD;
+        let group = (0..groups)
+            .take_while(|g| u64::from(word(g * GROUP_HEAD)) <= offset)
+            .last()?
+            * GROUP_HEAD;
         let mut at = u64::from(word(group));
         let mut orig = (first + at).wrapping_sub(word(group + 4) as i32 as i64 as u64);
         let mut steps = &table[word(group + 8) as usize..];
@@ -383,10 +549,18 @@ mod tests {
                 OWN => u64::from(byte()),
                 _ => u64::from(step >> 2),
             };
-            let longer = if kind == OWN || step == FAR { i64::from(byte() as i8) } else { LONGER[usize::from(kind)] };
+            let longer = if kind == OWN || step == FAR {
+                i64::from(byte() as i8)
+            } else {
+                LONGER[usize::from(kind)]
+            };
             let hides = longer == i64::from(HIDDEN);
             let there = orig + clone;
-            let there = if hides { there } else { there.wrapping_sub_signed(longer) };
+            let there = if hides {
+                there
+            } else {
+                there.wrapping_sub_signed(longer)
+            };
             if at + clone > offset {
                 most = if hides { most } else { there };
                 break;
@@ -409,31 +583,62 @@ mod tests {
         let mut clones = Vec::new();
         // Large functions are among them, so that groups have successors.
         for index in (0..program.functions.len()).step_by(7) {
-            let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else { continue };
+            let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else {
+                continue;
+            };
             let bytes = input.slice(&function.range).unwrap();
-            clones.extend(crate::emit::emit(&function, bytes, FLAVOUR_PT, false, false).ok().map(|(clone, _)| Box::new(clone)));
+            clones.extend(
+                crate::emit::emit(&function, bytes, FLAVOUR_PT, false, false)
+                    .ok()
+                    .map(|(clone, _)| Box::new(clone)),
+            );
         }
-        let patches = |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
+        let patches =
+            |clones: &[Box<Emitted>]| clones.iter().map(|c| c.patches.len()).sum::<usize>();
         let before = patches(&clones);
         // In the soft flavour more of them would stay, and what they cover is told.
         let mut soft = clones.clone();
         let covers = uncover(&elf, &mut soft, &Own::default(), true);
-        assert!(covers.iter().all(|c| Cover::fits(c.at.into()) && elf.at(c.at.into()).unwrap().starts_with(&c.bytes)));
+        assert!(covers.iter().all(
+            |c| Cover::fits(c.at.into()) && elf.at(c.at.into()).unwrap().starts_with(&c.bytes)
+        ));
         uncover(&elf, &mut clones, &Own::default(), false);
-        assert!((before / 2..before).contains(&patches(&clones)), "{before} entry jumps became {}", patches(&clones));
-        assert!(!covers.is_empty() && patches(&soft) == patches(&clones) + covers.len(), "{} and {}", patches(&soft), covers.len());
+        assert!(
+            (before / 2..before).contains(&patches(&clones)),
+            "{before} entry jumps became {}",
+            patches(&clones)
+        );
+        assert!(
+            !covers.is_empty() && patches(&soft) == patches(&clones) + covers.len(),
+            "{} and {}",
+            patches(&soft),
+            covers.len()
+        );
         // The first one is not where the segment begins.
         let mut next = 0x1000_0001u64;
-        let addresses: Vec<u64> = clones.iter().map(|c| (next, next += c.code.len() as u64 + 1).0).collect();
+        let addresses: Vec<u64> = clones
+            .iter()
+            .map(|c| (next, next += c.code.len() as u64 + 1).0)
+            .collect();
         let table = Table::new(&clones, &addresses);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
-        let placed = Placed { clones: addresses.clone(), ..Placed::default() };
+        let placed = Placed {
+            clones: addresses.clone(),
+            ..Placed::default()
+        };
         let map = address_map(&clones, &placed).concat();
         let map = AddrMap::new(&map).unwrap();
         let (mut found, mut hidden, mut put_in) = (0, 0, 0);
-        let between = |step: &Step| map.state(step.state).unwrap().flags & (STATE_PASSED | STATE_COUNTED) != 0;
+        let between = |step: &Step| {
+            map.state(step.state).unwrap().flags & (STATE_PASSED | STATE_COUNTED) != 0
+        };
         for (function, clone) in clones.iter().enumerate().step_by(5) {
-            let covered = |orig: u64| clone.patches.iter().any(|p| p.0 < orig && orig < p.0 + JUMP);
+            let covered = |orig: u64| {
+                clone
+                    .patches
+                    .iter()
+                    .any(|p| p.0 < orig && orig < p.0 + JUMP)
+            };
             for step in map.walk(function).unwrap() {
                 let way = |at: u64| shown(&bytes, groups, addresses[0], at - addresses[0]);
                 if between(&step) {
@@ -445,20 +650,45 @@ mod tests {
                     hidden += usize::from(expected.is_none());
                 } else if step.clone_len > 0 {
                     // What was put in counts to what it was put before, or to no-operations before that.
-                    let code = &clone.code[(step.clone - addresses[function]) as usize..][..usize::from(step.clone_len)];
-                    for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter() {
+                    let code = &clone.code[(step.clone - addresses[function]) as usize..]
+                        [..usize::from(step.clone_len)];
+                    for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter()
+                    {
                         let there = way(inst.ip());
-                        let skipped = |from: u64| Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE).iter().take_while(|i| i.ip() < step.orig).all(|i| !may_fail(&i, &Own::default()));
-                        let good = |from: u64| from == step.orig || inst.ip() == step.clone && from < step.orig && step.orig - from < 128 && skipped(from);
-                        assert_eq!(there.is_some_and(good), !covered(step.orig), "{step:x?} {:x} {there:x?}", inst.ip());
+                        let skipped = |from: u64| {
+                            Decoder::with_ip(64, elf.at(from).unwrap(), from, DecoderOptions::NONE)
+                                .iter()
+                                .take_while(|i| i.ip() < step.orig)
+                                .all(|i| !may_fail(&i, &Own::default()))
+                        };
+                        let good = |from: u64| {
+                            from == step.orig
+                                || inst.ip() == step.clone
+                                    && from < step.orig
+                                    && step.orig - from < 128
+                                    && skipped(from)
+                        };
+                        assert_eq!(
+                            there.is_some_and(good),
+                            !covered(step.orig),
+                            "{step:x?} {:x} {there:x?}",
+                            inst.ip()
+                        );
                     }
                     put_in += 1;
                 }
             }
         }
-        assert!(found > 2000 && hidden > 10 && put_in > 100, "{found} found, {hidden} hidden, {put_in} put in");
+        assert!(
+            found > 2000 && hidden > 10 && put_in > 100,
+            "{found} found, {hidden} hidden, {put_in} put in"
+        );
         // About one for a function: of every seventh the distance to the next one is a station of a group of its own.
-        assert!(groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10, "{groups} groups of {} functions", clones.len());
+        assert!(
+            groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10,
+            "{groups} groups of {} functions",
+            clones.len()
+        );
     }
 
     /// Who is shown an instruction of the original runs it behind the handler. It must not be one that has run: nothing in the clone is shown one whose copy lies before it, but
@@ -466,47 +696,126 @@ mod tests {
     #[test]
     fn nothing_is_shown_that_has_run() {
         let run = |(function, original): (Function, Vec<u8>)| {
-            let clone = Box::new(crate::emit::emit(&function, &original, FLAVOUR_PT, false, false).unwrap().0);
+            let clone = Box::new(
+                crate::emit::emit(&function, &original, FLAVOUR_PT, false, false)
+                    .unwrap()
+                    .0,
+            );
             let (clones, first) = ([clone], 0x9000);
             let table = Table::new(&clones, &[first]);
             let (bytes, groups) = (table.bytes(), table.groups() as usize);
             let decoder = Decoder::with_ip(64, &clones[0].code, first, DecoderOptions::NONE);
             let shown = |at: u64| shown(&bytes, groups, first, at - first);
-            decoder.into_iter().map(|i| (i.mnemonic(), shown(i.ip()).map(|at| at - function.range.start))).collect::<Vec<_>>()
+            decoder
+                .into_iter()
+                .map(|i| {
+                    (
+                        i.mnemonic(),
+                        shown(i.ip()).map(|at| at - function.range.start),
+                    )
+                })
+                .collect::<Vec<_>>()
         };
         use Mnemonic as M;
-        assert_eq!(run(around_a_lock()), [(M::Je, Some(0)), (M::Add, Some(2)), (M::Jmp, None), (M::Add, Some(3)), (M::Ret, Some(9))]);
-        assert_eq!(run(around_a_far_loop(0xe2))[80..], [(M::Loop, Some(120)), (M::Jmp, None), (M::Jmp, None), (M::Ret, Some(122))]);
-        assert_eq!(run(around_a_far_loop(0xe3))[80..], [(M::Jrcxz, Some(120)), (M::Jmp, Some(120)), (M::Jmp, Some(120)), (M::Ret, Some(122))]);
+        assert_eq!(
+            run(around_a_lock()),
+            [
+                (M::Je, Some(0)),
+                (M::Add, Some(2)),
+                (M::Jmp, None),
+                (M::Add, Some(3)),
+                (M::Ret, Some(9))
+            ]
+        );
+        assert_eq!(
+            run(around_a_far_loop(0xe2))[80..],
+            [
+                (M::Loop, Some(120)),
+                (M::Jmp, None),
+                (M::Jmp, None),
+                (M::Ret, Some(122))
+            ]
+        );
+        assert_eq!(
+            run(around_a_far_loop(0xe3))[80..],
+            [
+                (M::Jrcxz, Some(120)),
+                (M::Jmp, Some(120)),
+                (M::Jmp, Some(120)),
+                (M::Ret, Some(122))
+            ]
+        );
     }
 
     #[test]
     fn the_code_has_its_distances() {
-        let places = Places { code: 0x5000, slot: 0x4000, memory: 0x9000, clones: (0x6000, 0x7800), table: 0x8000, groups: 3, handlers: Some((0x1000, 0x3000)) };
+        let places = Places {
+            code: 0x5000,
+            slot: 0x4000,
+            memory: 0x9000,
+            clones: (0x6000, 0x7800),
+            table: 0x8000,
+            groups: 3,
+            handlers: Some((0x1000, 0x3000)),
+        };
         let code = code(&places).unwrap();
         let word = |at: usize| i32::from_le_bytes(code[at..at + 4].try_into().unwrap());
-        assert_eq!([0, 4, 8, 12, 16, 20, 24, 28].map(word), [-0x1000, 0x4000, 0x1000, 0x1800, 0x3000, 3, -0x4000, 0x2000]);
+        assert_eq!(
+            [0, 4, 8, 12, 16, 20, 24, 28].map(word),
+            [-0x1000, 0x4000, 0x1000, 0x1800, 0x3000, 3, -0x4000, 0x2000]
+        );
         assert_eq!(code.len(), code_len());
-        assert!(super::code(&Places { slot: 1 << 40, ..places }).is_none());
+        assert!(
+            super::code(&Places {
+                slot: 1 << 40,
+                ..places
+            })
+            .is_none()
+        );
         // The head is no code: what stands in for `sigaction` begins behind it.
         assert_eq!(sigaction(0x5000), 0x5020);
         let [frame, thunks] = unwind(0x5000);
-        assert_eq!((frame.0.start, frame.0.end, thunks.0.end), (0x5020, thunks.0.start, 0x5000 + code.len() as u64));
+        assert_eq!(
+            (frame.0.start, frame.0.end, thunks.0.end),
+            (0x5020, thunks.0.start, 0x5000 + code.len() as u64)
+        );
     }
 
     /// The unwind entries are checked against the instructions: each change of the stack is where they say.
     #[test]
     fn frames_are_described_where_they_change() {
-        let code = code(&Places { code: 0, slot: 0, memory: 0, clones: (0, 0), table: 0, groups: 0, handlers: None }).unwrap();
+        let code = code(&Places {
+            code: 0,
+            slot: 0,
+            memory: 0,
+            clones: (0, 0),
+            table: 0,
+            groups: 0,
+            handlers: None,
+        })
+        .unwrap();
         for (range, instructions) in unwind(0) {
-            let mut decoder = Decoder::with_ip(64, &code[range.start as usize..range.end as usize], range.start, DecoderOptions::NONE);
+            let mut decoder = Decoder::with_ip(
+                64,
+                &code[range.start as usize..range.end as usize],
+                range.start,
+                DecoderOptions::NONE,
+            );
             let (mut depth, mut expected) = (8i64, Vec::new());
             for inst in decoder.iter().take_while(|i| i.mnemonic() != Mnemonic::Ret) {
                 if inst.mnemonic() != Mnemonic::Call {
                     depth -= i64::from(inst.stack_pointer_increment());
                 }
-                if inst.op_count() == 2 && inst.op0_register() == iced_x86::Register::RSP && inst.op1_kind() != OpKind::Register {
-                    depth += inst.try_immediate(1).unwrap() as i64 * if inst.mnemonic() == Mnemonic::Sub { 1 } else { -1 };
+                if inst.op_count() == 2
+                    && inst.op0_register() == iced_x86::Register::RSP
+                    && inst.op1_kind() != OpKind::Register
+                {
+                    depth += inst.try_immediate(1).unwrap() as i64
+                        * if inst.mnemonic() == Mnemonic::Sub {
+                            1
+                        } else {
+                            -1
+                        };
                 }
                 if expected.last().map_or(8, |e: &(u64, i64)| e.1) != depth {
                     expected.push((inst.next_ip() - range.start, depth));
@@ -526,7 +835,15 @@ mod tests {
                     }
                     0x0e => {
                         let long = usize::from(tail[0] & 0x80 != 0);
-                        got.push((at, i64::from(tail[0] & 0x7f) | if long == 1 { i64::from(tail[1]) << 7 } else { 0 }));
+                        got.push((
+                            at,
+                            i64::from(tail[0] & 0x7f)
+                                | if long == 1 {
+                                    i64::from(tail[1]) << 7
+                                } else {
+                                    0
+                                },
+                        ));
                         &tail[1 + long..]
                     }
                     _ => &tail[1..],
@@ -542,24 +859,64 @@ mod tests {
         let mut table = Table::default();
         let mut expected: Vec<Option<u64>> = vec![None; 40];
         // Bytes to the next station, and how much longer that is in the clone.
-        let steps = [(5, 5), (20, 15), (4, 4), (63, 5), (64, 5), (16, -3), (255, 100), (255, -127), (256, 4), (9, 128), (7, -128), (11, 10), (300, 0), (1, 1), (2, -9), (65_535, 5), (65_536, 4)];
+        let steps = [
+            (5, 5),
+            (20, 15),
+            (4, 4),
+            (63, 5),
+            (64, 5),
+            (16, -3),
+            (255, 100),
+            (255, -127),
+            (256, 4),
+            (9, 128),
+            (7, -128),
+            (11, 10),
+            (300, 0),
+            (1, 1),
+            (2, -9),
+            (65_535, 5),
+            (65_536, 4),
+        ];
         // Bytes to a hidden part, and its own. No step leads as far as the last ones.
-        let hidden = [(3, 2), (0, 6), (700, 1), (255, 3), (90, 255), (65_536, 4), (200_000, 1)];
+        let hidden = [
+            (3, 2),
+            (0, 6),
+            (700, 1),
+            (255, 3),
+            (90, 255),
+            (65_536, 4),
+            (200_000, 1),
+        ];
         let mut at = (40, orig);
         table.station(at.0, at.1, first);
         for round in 0..300 {
             let (far, longer) = steps[round * 7 % steps.len()];
             // Where no step leads to the next station, nothing in front of it is known to be put in.
-            let longer = if (-127..128).contains(&longer) && far < 65_536 { longer } else { longer.min(0) };
+            let longer = if (-127..128).contains(&longer) && far < 65_536 {
+                longer
+            } else {
+                longer.min(0)
+            };
             let next = (at.0 + far, (at.1 + far).wrapping_add_signed(-longer));
-            expected.extend((0..far).map(|k| Some(if longer > 0 { (at.1 + k).min(next.1) } else { at.1 + k })));
+            expected.extend((0..far).map(|k| {
+                Some(if longer > 0 {
+                    (at.1 + k).min(next.1)
+                } else {
+                    at.1 + k
+                })
+            }));
             at = next;
             table.station(at.0, at.1, first);
         }
         for (far, len) in hidden {
             let (start, orig) = at;
             at = (start + far + len, orig + far + len - 3.min(len));
-            expected.extend((0..far).map(|k| Some(orig + k)).chain((0..len).map(|_| None)));
+            expected.extend(
+                (0..far)
+                    .map(|k| Some(orig + k))
+                    .chain((0..len).map(|_| None)),
+            );
             table.hide(start + far, first);
             table.station(at.0, at.1, first);
         }
@@ -572,7 +929,11 @@ mod tests {
         let (table, expected) = stations(first, 7_000);
         let (bytes, groups) = (table.bytes(), table.groups() as usize);
         for (offset, &expected) in expected.iter().enumerate() {
-            assert_eq!(shown(&bytes, groups, first, offset as u64), expected, "{offset}");
+            assert_eq!(
+                shown(&bytes, groups, first, offset as u64),
+                expected,
+                "{offset}"
+            );
         }
         assert!((30..60).contains(&groups), "{groups}");
     }
@@ -588,14 +949,30 @@ mod tests {
         let (table, expected) = stations(first, first - (8 << 20));
         let memory = code_len().next_multiple_of(16);
         let clones = (first, first + expected.len() as u64);
-        let places = Places { code: base, slot: base, memory: base + memory as u64, clones, table: base + (memory + MEMORY) as u64, groups: table.groups(), handlers: None };
+        let places = Places {
+            code: base,
+            slot: base,
+            memory: base + memory as u64,
+            clones,
+            table: base + (memory + MEMORY) as u64,
+            groups: table.groups(),
+            handlers: None,
+        };
         let handler = (does_nothing as *const ()).addr() as u64;
-        for (at, bytes) in [(0, code(&places).unwrap()), (memory, handler.to_le_bytes().to_vec()), (memory + MEMORY, table.bytes())] {
+        for (at, bytes) in [
+            (0, code(&places).unwrap()),
+            (memory, handler.to_le_bytes().to_vec()),
+            (memory + MEMORY, table.bytes()),
+        ] {
             map[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         let map = map.make_exec().unwrap();
         // SAFETY: the first thunk's code is there and may be executed while the map lives; it takes a handler's arguments.
-        let thunk = unsafe { std::mem::transmute::<*const u8, extern "C" fn(i32, *mut u64, *mut u64)>(map.as_ptr().add(offset(&raw const mgz_faults_thunks))) };
+        let thunk = unsafe {
+            std::mem::transmute::<*const u8, extern "C" fn(i32, *mut u64, *mut u64)>(
+                map.as_ptr().add(offset(&raw const mgz_faults_thunks)),
+            )
+        };
         // si_code, si_addr and rip, as they are before and after.
         let shown = |signal: i32, si_code: u64, rip: u64| {
             let (mut info, mut context) = ([0u64; 16], [0u64; 128]);
@@ -603,7 +980,14 @@ mod tests {
             thunk(signal, info.as_mut_ptr(), context.as_mut_ptr());
             // Only faults have si_addr: what other signals have there is theirs.
             let is_fault = signal == 11 || signal == 5;
-            assert_eq!(info[2], if is_fault && si_code as i32 > 0 { context[21] } else { rip });
+            assert_eq!(
+                info[2],
+                if is_fault && si_code as i32 > 0 {
+                    context[21]
+                } else {
+                    rip
+                }
+            );
             context[21]
         };
         const KERNEL: u64 = 0x80;
@@ -611,12 +995,28 @@ mod tests {
             let rip = first + at as u64;
             assert_eq!(shown(11, 1, rip), expected.unwrap_or(rip), "{at}");
             if at % 64 < 3 {
-                assert_eq!(shown(5, KERNEL, rip + 1), expected.map_or(rip + 1, |orig| orig + 1), "{at}: behind a breakpoint");
+                assert_eq!(
+                    shown(5, KERNEL, rip + 1),
+                    expected.map_or(rip + 1, |orig| orig + 1),
+                    "{at}: behind a breakpoint"
+                );
                 assert_eq!(shown(5, 2, rip), rip, "{at}: a step");
                 let sent = u64::from(u32::MAX);
-                assert_eq!([shown(11, sent, rip), shown(5, sent, rip), shown(10, sent, rip), shown(14, KERNEL, rip)], [expected.unwrap_or(rip); 4], "{at}: no fault");
+                assert_eq!(
+                    [
+                        shown(11, sent, rip),
+                        shown(5, sent, rip),
+                        shown(10, sent, rip),
+                        shown(14, KERNEL, rip)
+                    ],
+                    [expected.unwrap_or(rip); 4],
+                    "{at}: no fault"
+                );
             }
         }
-        assert_eq!([shown(11, 1, first - 1), shown(11, 1, clones.1)], [first - 1, clones.1]);
+        assert_eq!(
+            [shown(11, 1, first - 1), shown(11, 1, clones.1)],
+            [first - 1, clones.1]
+        );
     }
 }

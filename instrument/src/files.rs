@@ -22,7 +22,10 @@ struct Version {
 
 impl Version {
     fn of(meta: &Metadata) -> Version {
-        Version { bytes: meta.len(), modified: (meta.mtime(), meta.mtime_nsec()) }
+        Version {
+            bytes: meta.len(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+        }
     }
 }
 
@@ -30,7 +33,9 @@ impl Content {
     /// Maps a file; an error if it is not a regular one.
     pub fn read(path: &Path) -> Result<Content> {
         if !std::fs::metadata(path)?.is_file() {
-            return Err(Error::other("not a regular file; name an executable or a shared library"));
+            return Err(Error::other(
+                "not a regular file; name an executable or a shared library",
+            ));
         }
         let file = File::open(path)?;
         let was = Version::of(&file.metadata()?);
@@ -48,13 +53,18 @@ impl Content {
 
     /// Whether nobody has written to the file since it was mapped: else what was read of it at different times may not fit together.
     pub fn is_unchanged(&self) -> bool {
-        self.file.metadata().is_ok_and(|meta| Version::of(&meta) == self.was)
+        self.file
+            .metadata()
+            .is_ok_and(|meta| Version::of(&meta) == self.was)
     }
 }
 
 /// Folder, as it is in the end, and name: what renaming replaces.
 fn entry(path: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
-    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = path
+        .parent()
+        .filter(|p| !p.as_os_str().is_empty())
+        .unwrap_or(Path::new("."));
     Some((folder.canonicalize().ok()?, path.file_name()?))
 }
 
@@ -62,21 +72,34 @@ fn entry(path: &Path) -> Option<(PathBuf, &std::ffi::OsStr)> {
 pub fn check(input: &Path, output: &Path, option: &str) -> std::result::Result<(), Refused> {
     if let (Ok(a), Ok(b)) = (std::fs::metadata(input), std::fs::metadata(output)) {
         if (a.dev(), a.ino()) == (b.dev(), b.ino()) {
-            return Err(Refused::Usage(format!("{} is the input itself, which is never changed; choose another {option}", output.display())));
+            return Err(Refused::Usage(format!(
+                "{} is the input itself, which is never changed; choose another {option}",
+                output.display()
+            )));
         }
         if !b.is_file() {
-            return Err(Refused::Place(format!("{} exists and is not a regular file; choose another {option}", output.display())));
+            return Err(Refused::Place(format!(
+                "{} exists and is not a regular file; choose another {option}",
+                output.display()
+            )));
         }
     }
     Ok(())
 }
 
 /// As [`check`], of a program and its annotations, which also have to be two files.
-pub fn check_both(input: &Path, output: &Path, annotations: &Path) -> std::result::Result<(), Refused> {
+pub fn check_both(
+    input: &Path,
+    output: &Path,
+    annotations: &Path,
+) -> std::result::Result<(), Refused> {
     check(input, output, "-o OUT")?;
     check(input, annotations, "--annotations FILE")?;
     match (entry(output), entry(annotations)) {
-        (Some(a), Some(b)) if a == b => Err(Refused::Usage(format!("{} cannot be both the program and its annotations; choose another --annotations FILE", output.display()))),
+        (Some(a), Some(b)) if a == b => Err(Refused::Usage(format!(
+            "{} cannot be both the program and its annotations; choose another --annotations FILE",
+            output.display()
+        ))),
         _ => Ok(()),
     }
 }
@@ -102,11 +125,15 @@ mod tests {
         std::fs::hard_link(at("in"), at("hard")).unwrap();
         std::os::unix::fs::symlink("in", at("soft")).unwrap();
         std::fs::create_dir(at("sub")).unwrap();
-        let check = |output: &str, annotations: &str| check_both(&at("in"), &at(output), &at(annotations));
+        let check =
+            |output: &str, annotations: &str| check_both(&at("in"), &at(output), &at(annotations));
         assert_eq!(check("out", "out.mgza"), Ok(()));
         for same in ["in", "hard", "soft", "sub/../in"] {
             assert!(matches!(check(same, "a"), Err(Refused::Usage(_))), "{same}");
-            assert!(matches!(check("out", same), Err(Refused::Usage(_))), "{same}");
+            assert!(
+                matches!(check("out", same), Err(Refused::Usage(_))),
+                "{same}"
+            );
         }
         // Neither is there yet.
         assert!(matches!(check("out", "out"), Err(Refused::Usage(_))));
@@ -119,16 +146,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("in");
         std::fs::write(&path, "one program").unwrap();
-        let long_ago = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
-        File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        let long_ago =
+            std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         let content = Content::read(&path).unwrap();
-        assert_eq!((content.bytes(), content.is_unchanged()), (&b"one program"[..], true));
+        assert_eq!(
+            (content.bytes(), content.is_unchanged()),
+            (&b"one program"[..], true)
+        );
         // Another file of the same name is none of ours.
         std::fs::write(folder.path().join("new"), "another one").unwrap();
         std::fs::rename(folder.path().join("new"), &path).unwrap();
         assert!(content.is_unchanged());
         let content = Content::read(&path).unwrap();
-        File::options().write(true).open(&path).unwrap().set_modified(long_ago).unwrap();
+        File::options()
+            .write(true)
+            .open(&path)
+            .unwrap()
+            .set_modified(long_ago)
+            .unwrap();
         assert!(!content.is_unchanged());
         assert!(Content::read(folder.path()).is_err());
         std::fs::write(&path, "").unwrap();

@@ -40,7 +40,9 @@ pub const THREAD_POINTER: i64 = THREAD;
 
 /// The static address that a key stands for.
 pub fn static_address(key: i64) -> Option<u64> {
-    (STATIC..THREAD).contains(&key).then(|| (key - STATIC) as u64)
+    (STATIC..THREAD)
+        .contains(&key)
+        .then(|| (key - STATIC) as u64)
 }
 
 /// Whether a key is in the frame.
@@ -69,21 +71,40 @@ impl Stack {
     /// Tells the touches of an instruction, which are not placed yet.
     fn touches(&self, effect: Effect, list: &Accesses, stores: bool, mut tell: impl FnMut(Touch)) {
         match effect {
-            Effect::Push => tell(Touch { key: self.rsp.wrapping_sub(8), at: 0, ..Touch::top(false, true) }),
-            Effect::Pop => tell(Touch { key: self.rsp, at: 0, ..Touch::top(true, false) }),
+            Effect::Push => tell(Touch {
+                key: self.rsp.wrapping_sub(8),
+                at: 0,
+                ..Touch::top(false, true)
+            }),
+            Effect::Pop => tell(Touch {
+                key: self.rsp,
+                at: 0,
+                ..Touch::top(true, false)
+            }),
             _ => {}
         }
         for access in list.iter() {
             let touch = Touch::of(access, stores);
-            let key = if let Form::Plain(place) = &access.form { self.key(place) } else { None };
-            tell(key.map_or(touch, |key| Touch { key, at: 0, ..touch }));
+            let key = if let Form::Plain(place) = &access.form {
+                self.key(place)
+            } else {
+                None
+            };
+            tell(key.map_or(touch, |key| Touch {
+                key,
+                at: 0,
+                ..touch
+            }));
         }
     }
 
     /// Key of the variable in the frame whose address an instruction takes.
     #[inline]
     pub fn taken(&self, insn: &Insn) -> Option<i64> {
-        let takes = matches!(insn.inst.code(), Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m);
+        let takes = matches!(
+            insn.inst.code(),
+            Code::Lea_r16_m | Code::Lea_r32_m | Code::Lea_r64_m
+        );
         if !takes || !gpr64(insn.inst.memory_base()).is_some_and(|base| STACK.contains(base)) {
             return None;
         }
@@ -110,18 +131,36 @@ impl Stack {
     /// After an instruction that writes one of both registers.
     fn step(&mut self, insn: &Insn, u: &RegUse) {
         let inst = &insn.inst;
-        let target = if inst.op0_kind() == OpKind::Register { gpr64(inst.op0_register()) } else { None };
+        let target = if inst.op0_kind() == OpKind::Register {
+            gpr64(inst.op0_register())
+        } else {
+            None
+        };
         let before = *self;
-        let immediate = |sign: i64| inst.try_immediate(1).ok().map(|c| (c as i64).wrapping_mul(sign));
+        let immediate = |sign: i64| {
+            inst.try_immediate(1)
+                .ok()
+                .map(|c| (c as i64).wrapping_mul(sign))
+        };
         match inst.mnemonic() {
-            _ if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) => return,
+            _ if matches!(
+                inst.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            ) =>
+            {
+                return;
+            }
             Mnemonic::Leave => {
                 self.rsp = self.rbp.map_or(self.rsp - MOVED, |b| b + 8);
                 self.rbp = None;
                 return;
             }
-            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq if target != Some(RSP) => {
-                self.rsp = self.rsp.wrapping_add(i64::from(inst.stack_pointer_increment()));
+            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq
+                if target != Some(RSP) =>
+            {
+                self.rsp = self
+                    .rsp
+                    .wrapping_add(i64::from(inst.stack_pointer_increment()));
             }
             _ if u.clobber.contains(RSP) && target == Some(RSP) => {
                 let known = match inst.mnemonic() {
@@ -135,7 +174,11 @@ impl Stack {
             _ => {}
         }
         if u.clobber.contains(RBP) {
-            self.rbp = if target == Some(RBP) { before.source(insn) } else { None };
+            self.rbp = if target == Some(RBP) {
+                before.source(insn)
+            } else {
+                None
+            };
         }
     }
 
@@ -143,7 +186,9 @@ impl Stack {
     fn source(&self, insn: &Insn) -> Option<i64> {
         let inst = &insn.inst;
         match inst.mnemonic() {
-            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => self.offset(gpr64(inst.op1_register())?),
+            Mnemonic::Mov if inst.op1_kind() == OpKind::Register => {
+                self.offset(gpr64(inst.op1_register())?)
+            }
             Mnemonic::Lea if inst.memory_index() == Register::None => {
                 let base = self.offset(gpr64(inst.memory_base())?)?;
                 Some(base.wrapping_add(inst.memory_displacement64() as i64))
@@ -234,7 +279,21 @@ impl Touch {
     /// The top of the stack.
     fn top(read: bool, write: bool) -> Touch {
         let at = Touch::ELSEWHERE;
-        Touch { key: 0, at, size: 8, base: None, index: None, thread: false, plain: false, read, write, asked: false, address: false, variable: false, shared: false }
+        Touch {
+            key: 0,
+            at,
+            size: 8,
+            base: None,
+            index: None,
+            thread: false,
+            plain: false,
+            read,
+            write,
+            asked: false,
+            address: false,
+            variable: false,
+            shared: false,
+        }
     }
 
     /// An access. `stores`: classes of stores are asked for, too.
@@ -244,13 +303,31 @@ impl Touch {
             Form::Step { pointer } => (false, Some(*pointer), None, false),
             _ => (false, None, None, false),
         };
-        let (Access { read, write, size, .. }, asked) = (*access, access.asks(stores));
-        Touch { size, base, index, thread, plain, asked, address: asked, ..Touch::top(read, write) }
+        let (
+            Access {
+                read, write, size, ..
+            },
+            asked,
+        ) = (*access, access.asks(stores));
+        Touch {
+            size,
+            base,
+            index,
+            thread,
+            plain,
+            asked,
+            address: asked,
+            ..Touch::top(read, write)
+        }
     }
 
     /// Registers in the address, the stack pointer excepted.
     pub fn registers(&self) -> RegSet {
-        self.base.into_iter().chain(self.index).fold(RegSet::EMPTY, RegSet::with).without(RSP)
+        self.base
+            .into_iter()
+            .chain(self.index)
+            .fold(RegSet::EMPTY, RegSet::with)
+            .without(RSP)
     }
 
     /// Whether it has a key: in the frame, static, or thread-local.
@@ -273,8 +350,11 @@ impl Touch {
         self.at = at as u32;
         self.variable = keys.get(at) == Some(&self.key);
         let before = at > 0 && keys[at - 1].saturating_add(8) > self.key;
-        let behind = keys.get(at + usize::from(self.variable)).is_some_and(|&k| k < self.end());
-        self.shared = before || behind || self.variable && (sizes[at] == 0 || self.end() <= self.key);
+        let behind = keys
+            .get(at + usize::from(self.variable))
+            .is_some_and(|&k| k < self.end());
+        self.shared =
+            before || behind || self.variable && (sizes[at] == 0 || self.end() <= self.key);
         self.find_address();
     }
 
@@ -361,7 +441,12 @@ impl Frame {
             let mut makes = Makes::default();
             let range = graph.blocks[b as usize].insns.clone();
             let insns = range.start as usize..range.end as usize;
-            for (((insn, u), step), i) in graph.insns[insns.clone()].iter().zip(&uses[insns.clone()]).zip(&mut frame.steps[insns.clone()]).zip(insns) {
+            for (((insn, u), step), i) in graph.insns[insns.clone()]
+                .iter()
+                .zip(&uses[insns.clone()])
+                .zip(&mut frame.steps[insns.clone()])
+                .zip(insns)
+            {
                 step.clobber = u.clobber;
                 makes.registers.0 |= u.clobber.0;
                 let moves = u.clobber.0 & STACK.0 != 0;
@@ -393,7 +478,9 @@ impl Frame {
             for s in &graph.blocks[b as usize].succs {
                 match &mut frame.at_block[s.0 as usize] {
                     Some(old) if old.rbp != stack.rbp => {
-                        if old.rbp.is_some() && loops.position[s.0 as usize] <= loops.position[b as usize] {
+                        if old.rbp.is_some()
+                            && loops.position[s.0 as usize] <= loops.position[b as usize]
+                        {
                             stale.push(s.0);
                         }
                         old.rbp = None;
@@ -405,8 +492,14 @@ impl Frame {
         }
         frame.number(keyed);
         taken.sort_unstable();
-        frame.escaped = frame.keys.iter().map(|k| taken.binary_search(k).is_ok()).collect();
-        stale.into_iter().for_each(|b| frame.note_again(b as usize, graph, uses, accesses, stores));
+        frame.escaped = frame
+            .keys
+            .iter()
+            .map(|k| taken.binary_search(k).is_ok())
+            .collect();
+        stale
+            .into_iter()
+            .for_each(|b| frame.note_again(b as usize, graph, uses, accesses, stores));
         frame
     }
 
@@ -414,7 +507,12 @@ impl Frame {
     fn number(&mut self, mut keyed: Vec<(i64, u32)>) {
         keyed.sort_unstable_by_key(|k| k.0);
         for same in keyed.chunk_by(|a, b| a.0 == b.0) {
-            let widest = same.iter().map(|k| &self.touches[k.1 as usize]).filter(|t| t.makes_variable()).map(|t| t.size).max();
+            let widest = same
+                .iter()
+                .map(|k| &self.touches[k.1 as usize])
+                .filter(|t| t.makes_variable())
+                .map(|t| t.size)
+                .max();
             if let Some(size) = widest {
                 self.keys.push(same[0].0);
                 self.sizes.push(size as u8);
@@ -428,14 +526,25 @@ impl Frame {
     }
 
     /// Corrects what is written down of a block's accesses to what holds at its start after all.
-    fn note_again(&mut self, b: usize, graph: &Graph, uses: &[RegUse], accesses: &AccessList, stores: bool) {
+    fn note_again(
+        &mut self,
+        b: usize,
+        graph: &Graph,
+        uses: &[RegUse],
+        accesses: &AccessList,
+        stores: bool,
+    ) {
         self.makes[b].asks = true;
         let mut stack = self.at_block[b].unwrap_or(Stack::ENTRY);
         for i in graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize {
             let mut number = self.steps[i].first as usize;
             stack.touches(self.steps[i].effect, &accesses[i], stores, |mut touch| {
                 if touch.has_key() {
-                    touch.place(self.keys.partition_point(|&k| k < touch.key), &self.keys, &self.sizes);
+                    touch.place(
+                        self.keys.partition_point(|&k| k < touch.key),
+                        &self.keys,
+                        &self.sizes,
+                    );
                 } else {
                     touch.find_address();
                 }
@@ -452,7 +561,10 @@ impl Frame {
         self.sizes.clear();
         self.escaped.clear();
         self.makes.iter_mut().for_each(|makes| makes.asks = true);
-        self.touches.iter_mut().filter(|t| t.has_key()).for_each(|t| t.place(0, &[], &[]));
+        self.touches
+            .iter_mut()
+            .filter(|t| t.has_key())
+            .for_each(|t| t.place(0, &[], &[]));
     }
 
     /// What an instruction does to memory.
@@ -493,8 +605,14 @@ impl Frame {
 
     fn overlaps(&self, touch: &Touch) -> impl Iterator<Item = usize> + use<'_> {
         let (key, end, at) = (touch.key, touch.end(), touch.at as usize);
-        let before = self.keys[..at].iter().rev().take_while(|&&k| k > key.saturating_sub(8)).count();
-        (at - before..self.keys.len()).take_while(move |&v| self.keys[v] < end).filter(move |&v| self.keys[v].saturating_add(i64::from(self.sizes[v])) > key)
+        let before = self.keys[..at]
+            .iter()
+            .rev()
+            .take_while(|&&k| k > key.saturating_sub(8))
+            .count();
+        (at - before..self.keys.len())
+            .take_while(move |&v| self.keys[v] < end)
+            .filter(move |&v| self.keys[v].saturating_add(i64::from(self.sizes[v])) > key)
     }
 }
 

@@ -4,13 +4,15 @@
 //! is not there.
 
 use crate::cfg::Graph;
-use crate::discover::uncovered;
 use crate::disasm::{decode, direct_target, sweep};
+use crate::discover::uncovered;
 use crate::functions::{Input, Program};
 use crate::ir::{Insn, InsnId};
 use crate::regs::RAX;
 use iced_x86::{InstructionInfoFactory, Mnemonic, OpAccess, OpKind};
-use mgz_annotations_schema::abi::{HOOKED_CALLS, handler_saved, STATIC_AT, STATIC_ENV, STATIC_MAGIC};
+use mgz_annotations_schema::abi::{
+    HOOKED_CALLS, STATIC_AT, STATIC_ENV, STATIC_MAGIC, handler_saved,
+};
 use std::ops::Range;
 
 /// The system calls of a function that get hooks.
@@ -18,14 +20,17 @@ pub fn hooks(graph: &Graph) -> Vec<InsnId> {
     let in_block = |b: &crate::ir::Block| {
         let insns = &graph.insns[b.insns.start as usize..b.insns.end as usize];
         let first = b.insns.start;
-        (0..insns.len()).filter(move |&i| needs_hook(insns, i)).map(move |i| InsnId(first + i as u32))
+        (0..insns.len())
+            .filter(move |&i| needs_hook(insns, i))
+            .map(move |i| InsnId(first + i as u32))
     };
     graph.blocks.iter().flat_map(in_block).collect()
 }
 
 /// Whether the system call at `at` may be one that the runtime must know of. `insns` are those before it, in the order of their addresses.
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
-    insns[at].inst.mnemonic() == Mnemonic::Syscall && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
+    insns[at].inst.mnemonic() == Mnemonic::Syscall
+        && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
 }
 
 /// The number of the system call behind these instructions, if these set it.
@@ -33,15 +38,28 @@ fn number(before: &[Insn]) -> Option<u32> {
     let mut factory = InstructionInfoFactory::new();
     for insn in before.iter().rev().take(12) {
         let inst = &insn.inst;
-        if inst.mnemonic() == Mnemonic::Mov && inst.op0_register().full_register() == iced_x86::Register::RAX && inst.op0_register().size() >= 4 {
+        if inst.mnemonic() == Mnemonic::Mov
+            && inst.op0_register().full_register() == iced_x86::Register::RAX
+            && inst.op0_register().size() >= 4
+        {
             return inst.try_immediate(1).ok().map(|n| n as u32);
         }
-        let cleared = inst.mnemonic() == Mnemonic::Xor && inst.op_count() == 2 && inst.op1_kind() == OpKind::Register && inst.op0_register() == inst.op1_register();
+        let cleared = inst.mnemonic() == Mnemonic::Xor
+            && inst.op_count() == 2
+            && inst.op1_kind() == OpKind::Register
+            && inst.op0_register() == inst.op1_register();
         if cleared && inst.op0_register() == iced_x86::Register::EAX {
             return Some(0);
         }
-        let writes = |r: &iced_x86::UsedRegister| !matches!(r.access(), OpAccess::Read | OpAccess::CondRead | OpAccess::None) && crate::regs::gpr(r.register()) == Some(RAX);
-        if inst.flow_control() != iced_x86::FlowControl::Next || factory.info(inst).used_registers().iter().any(writes) {
+        let writes = |r: &iced_x86::UsedRegister| {
+            !matches!(
+                r.access(),
+                OpAccess::Read | OpAccess::CondRead | OpAccess::None
+            ) && crate::regs::gpr(r.register()) == Some(RAX)
+        };
+        if inst.flow_control() != iced_x86::FlowControl::Next
+            || factory.info(inst).used_registers().iter().any(writes)
+        {
             return None;
         }
     }
@@ -50,35 +68,56 @@ fn number(before: &[Insn]) -> Option<u32> {
 
 /// The first system call in a function that is not re-emitted and that would need a hook there.
 pub fn unseen(input: &Input, program: &Program, left: &[bool]) -> Option<u64> {
-    let left = program.functions.iter().zip(left).filter(|(_, left)| **left).map(|(f, _)| &f.range);
-    let known = left.filter_map(|range| first_call(input.slice(range)?, range.start)).next();
-    known.or_else(|| uncovered(input, &program.functions).iter().filter_map(|gap| stray_call(input, gap)).next())
+    let left = program
+        .functions
+        .iter()
+        .zip(left)
+        .filter(|(_, left)| **left)
+        .map(|(f, _)| &f.range);
+    let known = left
+        .filter_map(|range| first_call(input.slice(range)?, range.start))
+        .next();
+    known.or_else(|| {
+        uncovered(input, &program.functions)
+            .iter()
+            .filter_map(|gap| stray_call(input, gap))
+            .next()
+    })
 }
 
 /// Whether code begins with a system call.
 pub fn begins_with_call(code: &[u8]) -> bool {
     let call = [0x0f, 0x05];
-    code.starts_with(&call) || code.first() == Some(&0xb8) && code[1..].get(4..6) == Some(&call) || code.starts_with(&[0x48, 0xc7, 0xc0]) && code.get(7..9) == Some(&call)
+    code.starts_with(&call)
+        || code.first() == Some(&0xb8) && code[1..].get(4..6) == Some(&call)
+        || code.starts_with(&[0x48, 0xc7, 0xc0]) && code.get(7..9) == Some(&call)
 }
 
 /// A system call in bytes that belong to no function, if its number is certain: they may be data.
 fn stray_call(input: &Input, gap: &Range<u64>) -> Option<u64> {
     let bytes = input.slice(gap)?;
     let mut calls = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(&[0x0f, 0x05]));
-    calls.find(|&i| set_just_before(&bytes[..i]).is_some_and(|n| HOOKED_CALLS.contains(&n))).map(|i| gap.start + i as u64)
+    calls
+        .find(|&i| set_just_before(&bytes[..i]).is_some_and(|n| HOOKED_CALLS.contains(&n)))
+        .map(|i| gap.start + i as u64)
 }
 
 /// The first system call in a function's bytes that would need a hook.
 fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     let calls = (0..bytes.len()).filter(|&i| bytes[i..].starts_with(&[0x0f, 0x05]));
-    let mut unclear = calls.filter(|&i| set_just_before(&bytes[..i]).is_none_or(|n| HOOKED_CALLS.contains(&n))).peekable();
+    let mut unclear = calls
+        .filter(|&i| set_just_before(&bytes[..i]).is_none_or(|n| HOOKED_CALLS.contains(&n)))
+        .peekable();
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
     match decode(bytes, base, &[]) {
         // What is inside an instruction, as part of an address perhaps, is none: a jump there would have made instructions of it.
         Ok(body) => places.find(|&at| match body.index_of(at) {
             Some(i) => needs_hook(&body.insns, i),
-            None => body.insns.iter().all(|i| !(i.ip + 1..i.inst.next_ip()).contains(&at)),
+            None => body
+                .insns
+                .iter()
+                .all(|i| !(i.ip + 1..i.inst.next_ip()).contains(&at)),
         }),
         Err(_) => places.find(|&at| !lies_inside(bytes, base, at)),
     }
@@ -87,7 +126,13 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
 /// Whether an address lies inside an instruction of code that is instructions from end to end, and nothing jumps there. (Jumps behind a `lock` prefix make
 /// code that is not understood, and yet plain to read.)
 fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
-    sweep(bytes, base).is_some_and(|body| body.index_of(at).is_none() && body.insns.iter().all(|i| direct_target(&i.inst) != Some(at)))
+    sweep(bytes, base).is_some_and(|body| {
+        body.index_of(at).is_none()
+            && body
+                .insns
+                .iter()
+                .all(|i| direct_target(&i.inst) != Some(at))
+    })
 }
 
 /// The number that the last instruction of these bytes puts into rax. The C library's return from signal handlers has unwind data that begins in the
@@ -95,7 +140,11 @@ fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
 fn set_just_before(bytes: &[u8]) -> Option<u32> {
     let number = || bytes.last_chunk::<4>().map(|n| u32::from_le_bytes(*n));
     let head = &bytes[..bytes.len().saturating_sub(4)];
-    if head.ends_with(&[0x48, 0xc7, 0xc0]) || head.ends_with(&[0xb8]) { number() } else { None }
+    if head.ends_with(&[0x48, 0xc7, 0xc0]) || head.ends_with(&[0xb8]) {
+        number()
+    } else {
+        None
+    }
 }
 
 /// Unwind instructions for `abi::HANDLER_CALL`: its caller is the interrupted code, with its registers where the kernel has saved them.
@@ -110,7 +159,13 @@ pub fn handler_frame() -> Vec<u8> {
     const DEREF: u8 = 0x06;
     // Two bytes of a signed LEB128 number.
     const { assert!(handler_saved(0) >= 0x40 && handler_saved(16) < 0x2000) };
-    let place = |n| [BREG_RSP, handler_saved(n) as u8 | 0x80, (handler_saved(n) >> 7) as u8];
+    let place = |n| {
+        [
+            BREG_RSP,
+            handler_saved(n) as u8 | 0x80,
+            (handler_saved(n) >> 7) as u8,
+        ]
+    };
     let mut out = vec![DEF_CFA_EXPRESSION, 4];
     out.extend_from_slice(&place(RSP));
     out.push(DEREF);
@@ -127,8 +182,18 @@ pub const ENTRY_BYTES: usize = 320;
 /// Code for the entry point: finds the runtime's variable in the environment, maps its image and jumps to it. `at` is where the code will lie, `original` the
 /// entry point of the input.
 pub fn entry(at: u64, original: u64) -> Vec<u8> {
-    let mut code = Code { bytes: Vec::new(), plain: Vec::new(), bad: Vec::new() };
-    let name = |from: usize| STATIC_ENV[from..].iter().take(8).rev().fold(0u64, |v, &b| v << 8 | u64::from(b));
+    let mut code = Code {
+        bytes: Vec::new(),
+        plain: Vec::new(),
+        bad: Vec::new(),
+    };
+    let name = |from: usize| {
+        STATIC_ENV[from..]
+            .iter()
+            .take(8)
+            .rev()
+            .fold(0u64, |v, &b| v << 8 | u64::from(b))
+    };
     code.put(&[0x48, 0x8b, 0x04, 0x24]); // mov rax, [rsp]
     code.put(&[0x48, 0x8d, 0x7c, 0xc4, 0x10]); // lea rdi, [rsp + 8*rax + 16]: the environment
     let next = code.bytes.len();
@@ -193,10 +258,22 @@ pub fn entry(at: u64, original: u64) -> Vec<u8> {
     code.here(true);
     code.put(&[0x48, 0x83, 0xc4, 0x40]); // bad: add rsp, 64
     code.here(false);
-    for clear in [[0x31, 0xc0], [0x31, 0xdb], [0x31, 0xc9], [0x31, 0xd2], [0x31, 0xf6], [0x31, 0xff]] {
+    for clear in [
+        [0x31, 0xc0],
+        [0x31, 0xdb],
+        [0x31, 0xc9],
+        [0x31, 0xd2],
+        [0x31, 0xf6],
+        [0x31, 0xff],
+    ] {
         code.put(&clear); // plain: xor eax, eax and so on, as the kernel leaves them
     }
-    for clear in [[0x45, 0x31, 0xc0], [0x45, 0x31, 0xc9], [0x45, 0x31, 0xd2], [0x45, 0x31, 0xdb]] {
+    for clear in [
+        [0x45, 0x31, 0xc0],
+        [0x45, 0x31, 0xc9],
+        [0x45, 0x31, 0xd2],
+        [0x45, 0x31, 0xdb],
+    ] {
         code.put(&clear); // xor r8d, r8d to r11d
     }
     code.put(&[0xe9]); // jmp original
@@ -228,7 +305,11 @@ impl Code {
     fn branch(&mut self, condition: u8, bad: bool) {
         self.put(&[0x0f, condition, 0, 0, 0, 0]);
         let field = self.bytes.len() - 4;
-        if bad { self.bad.push(field) } else { self.plain.push(field) }
+        if bad {
+            self.bad.push(field)
+        } else {
+            self.plain.push(field)
+        }
     }
 
     fn here(&mut self, bad: bool) {
@@ -249,12 +330,23 @@ mod tests {
     fn the_entry_point_decodes_and_branches_stay_inside() {
         let (at, original) = (0x48_0000, 0x40_1000);
         let code = entry(at, original);
-        let all: Vec<_> = Decoder::with_ip(64, &code, at, DecoderOptions::NONE).into_iter().collect();
+        let all: Vec<_> = Decoder::with_ip(64, &code, at, DecoderOptions::NONE)
+            .into_iter()
+            .collect();
         assert!(all.iter().all(|i| !i.is_invalid()));
         let starts: Vec<u64> = all.iter().map(|i| i.ip()).collect();
         let mut left = 0;
-        for inst in all.iter().filter(|i| matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch)) {
-            if inst.near_branch_target() == original { left += 1 } else { assert!(starts.contains(&inst.near_branch_target()), "{inst}") }
+        for inst in all.iter().filter(|i| {
+            matches!(
+                i.flow_control(),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+            )
+        }) {
+            if inst.near_branch_target() == original {
+                left += 1
+            } else {
+                assert!(starts.contains(&inst.near_branch_target()), "{inst}")
+            }
         }
         assert_eq!(left, 1);
         let bias = all.iter().find(|i| i.is_ip_rel_memory_operand()).unwrap();
@@ -264,39 +356,73 @@ mod tests {
     #[test]
     fn bytes_of_a_call_inside_another_instruction() {
         // je 1f; lock 1: cmpxchg [rdi], eax; lea rdi, [rip + …0f05…]; ret
-        let code = [0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x07, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
+        let code = [
+            0x74, 0x01, 0xf0, 0x0f, 0xb1, 0x07, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3,
+        ];
         assert!(lies_inside(&code, 0x1000, 0x1009));
         // The jump leads to these bytes.
         let jumps = [0x74, 0x03, 0x48, 0x8d, 0x3d, 0x0f, 0x05, 0x0b, 0x00, 0xc3];
         assert!(!lies_inside(&jumps, 0x1000, 0x1005));
-        assert!(!lies_inside(&[0xb8, 13, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000, 0x1005));
+        assert!(!lies_inside(
+            &[0xb8, 13, 0, 0, 0, 0x0f, 0x05, 0xc3],
+            0x1000,
+            0x1005
+        ));
     }
 
     #[test]
     fn bytes_of_a_call_in_a_function_that_is_left() {
         // xbegin 1f; mov edx, [rip + …0f05…]; 1: ret
-        let code = [0xc7, 0xf8, 0x06, 0, 0, 0, 0x8b, 0x15, 0x75, 0x0f, 0x05, 0x00, 0xc3];
+        let code = [
+            0xc7, 0xf8, 0x06, 0, 0, 0, 0x8b, 0x15, 0x75, 0x0f, 0x05, 0x00, 0xc3,
+        ];
         assert_eq!(first_call(&code, 0x1000), None);
         // mov eax, clone; syscall; ret, and the same with any number
-        assert_eq!(first_call(&[0xb8, 56, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000), Some(0x1005));
-        assert_eq!(first_call(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], 0x1000), Some(0x1002));
+        assert_eq!(
+            first_call(&[0xb8, 56, 0, 0, 0, 0x0f, 0x05, 0xc3], 0x1000),
+            Some(0x1005)
+        );
+        assert_eq!(
+            first_call(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], 0x1000),
+            Some(0x1002)
+        );
         // The jump leads into the first instruction, where the call is: je 1f; mov edx, 1f: syscall; …
-        assert_eq!(first_call(&[0x74, 0x01, 0xba, 0x0f, 0x05, 0, 0, 0xc3], 0x1000), Some(0x1003));
+        assert_eq!(
+            first_call(&[0x74, 0x01, 0xba, 0x0f, 0x05, 0, 0, 0xc3], 0x1000),
+            Some(0x1003)
+        );
     }
 
     #[test]
     fn numbers_of_system_calls() {
         let call = |code: &[u8]| {
             let body = decode(code, 0x1000, &[]).unwrap();
-            let at = body.insns.iter().position(|i| i.inst.mnemonic() == Mnemonic::Syscall).unwrap();
+            let at = body
+                .insns
+                .iter()
+                .position(|i| i.inst.mnemonic() == Mnemonic::Syscall)
+                .unwrap();
             number(&body.insns[..at])
         };
-        assert_eq!(call(&[0xb8, 13, 0, 0, 0, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3]), Some(13));
-        assert_eq!(call(&[0x31, 0xc0, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3]), Some(0));
+        assert_eq!(
+            call(&[0xb8, 13, 0, 0, 0, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3]),
+            Some(13)
+        );
+        assert_eq!(
+            call(&[0x31, 0xc0, 0x48, 0x89, 0xfe, 0x0f, 0x05, 0xc3]),
+            Some(0)
+        );
         assert_eq!(call(&[0x48, 0x89, 0xf8, 0x0f, 0x05, 0xc3]), None);
-        assert_eq!(call(&[0xb8, 13, 0, 0, 0, 0xff, 0xc0, 0x0f, 0x05, 0xc3]), None);
+        assert_eq!(
+            call(&[0xb8, 13, 0, 0, 0, 0xff, 0xc0, 0x0f, 0x05, 0xc3]),
+            None
+        );
         assert_eq!(set_just_before(&[0x48, 0xc7, 0xc0, 15, 0, 0, 0]), Some(15));
         assert_eq!(set_just_before(&[0x90, 0x48, 0x89, 0xf8]), None);
-        assert!(begins_with_call(&[0xb8, 56, 0, 0, 0, 0x0f, 0x05]) && begins_with_call(&[0x0f, 0x05]) && !begins_with_call(&[0xb8, 0, 0, 0, 0, 0xc3]));
+        assert!(
+            begins_with_call(&[0xb8, 56, 0, 0, 0, 0x0f, 0x05])
+                && begins_with_call(&[0x0f, 0x05])
+                && !begins_with_call(&[0xb8, 0, 0, 0, 0, 0xc3])
+        );
     }
 }

@@ -8,11 +8,11 @@
 
 use crate::analyze::Course;
 use crate::hash::FastSet;
-use crate::risk::Own;
 use crate::ir::{FunctionId, UnwindRange};
+use crate::risk::Own;
 use crate::starts::Starts;
-use std::fmt;
 use std::borrow::Cow;
+use std::fmt;
 use std::ops::Range;
 
 pub use crate::analyze::analyze;
@@ -86,12 +86,15 @@ pub struct Input<'a> {
 impl Input<'_> {
     /// File-backed bytes from `addr` on to the end of their segment.
     pub fn bytes_at(&self, addr: u64) -> Option<&[u8]> {
-        self.segment_at(addr).map(|s| &s.bytes[(addr - s.vaddr) as usize..])
+        self.segment_at(addr)
+            .map(|s| &s.bytes[(addr - s.vaddr) as usize..])
     }
 
     /// The segment whose file-backed bytes contain `addr`.
     pub fn segment_at(&self, addr: u64) -> Option<&SegmentBytes<'_>> {
-        self.segments.iter().find(|s| addr >= s.vaddr && addr - s.vaddr < s.bytes.len() as u64)
+        self.segments
+            .iter()
+            .find(|s| addr >= s.vaddr && addr - s.vaddr < s.bytes.len() as u64)
     }
 
     /// The bytes of `range`, if all are in the file.
@@ -103,14 +106,20 @@ impl Input<'_> {
     /// What the word at `addr` holds when the program starts, as far as it is known.
     pub fn word(&self, addr: u64) -> Option<u64> {
         match self.pie {
-            true => self.relative_targets.binary_search_by_key(&addr, |t| t.0).ok().map(|i| self.relative_targets[i].1),
+            true => self
+                .relative_targets
+                .binary_search_by_key(&addr, |t| t.0)
+                .ok()
+                .map(|i| self.relative_targets[i].1),
             false => Some(u64::from_le_bytes(*self.bytes_at(addr)?.first_chunk()?)),
         }
     }
 
     /// Those of [`Input::relocated`] that reach into `range`.
     pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
-        let from = self.relocated.partition_point(|&at| at.saturating_add(8) <= range.start);
+        let from = self
+            .relocated
+            .partition_point(|&at| at.saturating_add(8) <= range.start);
         let count = self.relocated[from..].partition_point(|&at| at < range.end);
         &self.relocated[from..from + count]
     }
@@ -157,7 +166,13 @@ pub struct Options {
 impl Options {
     /// All functions, loads only, payloads shared.
     pub fn new(flavour: u32) -> Options {
-        Options { flavour, stores: false, select: Box::new(|_, _| true), translated: false, naive: false }
+        Options {
+            flavour,
+            stores: false,
+            select: Box::new(|_, _| true),
+            translated: false,
+            naive: false,
+        }
     }
 }
 
@@ -250,11 +265,24 @@ pub struct Inner {
 }
 
 impl Inner {
-    const NONE: Inner = Inner { branched: Vec::new(), called: Vec::new(), taken: Vec::new(), doubted: Vec::new(), words: Vec::new(), aimed: Vec::new() };
+    const NONE: Inner = Inner {
+        branched: Vec::new(),
+        called: Vec::new(),
+        taken: Vec::new(),
+        doubted: Vec::new(),
+        words: Vec::new(),
+        aimed: Vec::new(),
+    };
 
     /// Puts all in order.
     fn sort(&mut self) {
-        for list in [&mut self.branched, &mut self.called, &mut self.taken, &mut self.doubted, &mut self.aimed] {
+        for list in [
+            &mut self.branched,
+            &mut self.called,
+            &mut self.taken,
+            &mut self.doubted,
+            &mut self.aimed,
+        ] {
             list.sort_unstable();
             list.dedup();
         }
@@ -281,7 +309,17 @@ pub struct Program {
 impl FunctionInfo {
     /// One of which no more is known than where exactly it lies.
     pub fn new(range: Range<u64>) -> FunctionInfo {
-        FunctionInfo { id: FunctionId(0), range, name: String::new(), left: None, exact: true, unwind: None, inner: None, computed: false, course: None }
+        FunctionInfo {
+            id: FunctionId(0),
+            range,
+            name: String::new(),
+            left: None,
+            exact: true,
+            unwind: None,
+            inner: None,
+            computed: false,
+            course: None,
+        }
     }
 
     /// What is known of addresses inside.

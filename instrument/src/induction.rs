@@ -48,9 +48,24 @@ impl Flow<'_> {
             if self.varies(v, l, 0) {
                 match self.step(v, l, 0) {
                     Some(Step::Known(0)) => {}
-                    Some(Step::Known(s)) => return Some(Class { class: CLASS_STRIDED, stride: Some(s) }),
-                    Some(Step::Symbolic) => return Some(Class { class: CLASS_STRIDED, stride: None }),
-                    None => return Some(Class { class: CLASS_IRREGULAR, stride: None }),
+                    Some(Step::Known(s)) => {
+                        return Some(Class {
+                            class: CLASS_STRIDED,
+                            stride: Some(s),
+                        });
+                    }
+                    Some(Step::Symbolic) => {
+                        return Some(Class {
+                            class: CLASS_STRIDED,
+                            stride: None,
+                        });
+                    }
+                    None => {
+                        return Some(Class {
+                            class: CLASS_IRREGULAR,
+                            stride: None,
+                        });
+                    }
                 }
             }
             l = self.loops.all[l as usize].parent;
@@ -64,11 +79,20 @@ impl Flow<'_> {
     }
 
     fn normal_at(&mut self, v: Val, depth: u32) -> Val {
-        if self.values.as_atom(v).is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. })) {
+        if self
+            .values
+            .as_atom(v)
+            .is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. }))
+        {
             return v;
         }
         let sum = self.values.sum(v);
-        if depth > DEPTH || !sum.terms().iter().any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. })) {
+        if depth > DEPTH
+            || !sum
+                .terms()
+                .iter()
+                .any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. }))
+        {
             return v;
         }
         let mut new = self.values.constant(sum.constant);
@@ -87,7 +111,9 @@ impl Flow<'_> {
 
     /// Resolves an atom if it is a phi.
     fn phi(&mut self, atom: Atom, depth: u32) -> Option<Phi> {
-        let Kind::Phi { of, var } = *self.values.kind(atom) else { return None };
+        let Kind::Phi { of, var } = *self.values.kind(atom) else {
+            return None;
+        };
         if let Some(&known) = self.resolved.get(&atom) {
             return Some(known);
         }
@@ -107,11 +133,21 @@ impl Flow<'_> {
         let mut follows: Vec<Step> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
-            let Some(latch) = self.at_latch(latch, var as usize) else { continue };
+            let Some(latch) = self.at_latch(latch, var as usize) else {
+                continue;
+            };
             let latch = self.normal_at(latch, depth + 1);
-            let own = self.values.sum(latch).terms().iter().find(|t| t.0 == atom).map(|t| t.1);
+            let own = self
+                .values
+                .sum(latch)
+                .terms()
+                .iter()
+                .find(|t| t.0 == atom)
+                .map(|t| t.1);
             if own == Some(1) {
-                let Some(rest) = self.values.sum(latch).plus(&self.values.sum(me), -1) else { return Phi::Other };
+                let Some(rest) = self.values.sum(latch).plus(&self.values.sum(me), -1) else {
+                    return Phi::Other;
+                };
                 let rest = self.values.intern(rest);
                 if self.varies(rest, of, depth + 1) {
                     return Phi::Other;
@@ -133,7 +169,11 @@ impl Flow<'_> {
                     Phi::Step(*first)
                 }
             }
-            ([], [first, rest @ ..]) if rest.iter().all(|s| s == first) && *first != Step::Known(0) => Phi::Follows(*first),
+            ([], [first, rest @ ..])
+                if rest.iter().all(|s| s == first) && *first != Step::Known(0) =>
+            {
+                Phi::Follows(*first)
+            }
             _ => Phi::Other,
         }
     }
@@ -159,11 +199,14 @@ impl Flow<'_> {
                 _ => self.loops.is_inside(of, l),
             },
             Kind::Pure { block, inputs } | Kind::Product { block, inputs } => {
-                self.loops.contains(l, block) && inputs.iter().any(|&v| self.varies(v, l, depth + 1))
+                self.loops.contains(l, block)
+                    && inputs.iter().any(|&v| self.varies(v, l, depth + 1))
             }
             Kind::Load { block, address } => {
                 self.loops.contains(l, block)
-                    && (self.calls[l as usize] || self.stores.contains_key(&(l, address)) || self.varies(address, l, depth + 1))
+                    && (self.calls[l as usize]
+                        || self.stores.contains_key(&(l, address))
+                        || self.varies(address, l, depth + 1))
             }
         }
     }
@@ -182,15 +225,20 @@ impl Flow<'_> {
             }
             let step = match *self.values.kind(atom) {
                 Kind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
-                    Phi::Step(step) => self.values.as_constant(step).map_or(Step::Symbolic, Step::Known),
+                    Phi::Step(step) => self
+                        .values
+                        .as_constant(step)
+                        .map_or(Step::Symbolic, Step::Known),
                     Phi::Follows(step) => step,
                     Phi::Invariant(_) | Phi::Other => return None,
                 },
-                Kind::Product { inputs: [a, b], .. } => match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
-                    (true, false) => self.step(a, l, depth + 1).map(|_| Step::Symbolic)?,
-                    (false, true) => self.step(b, l, depth + 1).map(|_| Step::Symbolic)?,
-                    _ => return None,
-                },
+                Kind::Product { inputs: [a, b], .. } => {
+                    match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
+                        (true, false) => self.step(a, l, depth + 1).map(|_| Step::Symbolic)?,
+                        (false, true) => self.step(b, l, depth + 1).map(|_| Step::Symbolic)?,
+                        _ => return None,
+                    }
+                }
                 _ => return None,
             };
             total = total.plus(step, factor);

@@ -95,7 +95,11 @@ impl Insn {
     /// The target of a direct near branch or call.
     #[inline]
     pub fn direct_target(&self) -> Option<u64> {
-        if self.flow == FlowControl::Next { None } else { crate::disasm::direct_target(&self.inst) }
+        if self.flow == FlowControl::Next {
+            None
+        } else {
+            crate::disasm::direct_target(&self.inst)
+        }
     }
 
     /// Whether control cannot go on to the next instruction.
@@ -103,7 +107,10 @@ impl Insn {
     pub fn ends_flow(&self) -> bool {
         match self.flow {
             FlowControl::Next => self.inst.code() == iced_x86::Code::Hlt,
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception => true,
+            FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception => true,
             _ => false,
         }
     }
@@ -333,7 +340,9 @@ impl Function {
 
     /// The block that starts at `ip`.
     pub fn block_at(&self, ip: u64) -> Option<BlockId> {
-        let found = self.blocks.binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
+        let found = self
+            .blocks
+            .binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
         found.ok().map(|i| BlockId(i as u32))
     }
 
@@ -347,10 +356,19 @@ impl Function {
     /// somebody computes with the function's address: compilers put what is done once there, before what jumps lead back to.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
-        let at_start = first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
+        let at_start =
+            first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
         let room = if self.blind { &[][..] } else { &self.room };
-        let code = Code { insns: &self.insns, blocks: &self.blocks, room, data: &self.data, aimed: &self.aimed };
-        if self.blind && (self.blind_start || insn.ip != self.range.start) || self.anywhere && !at_start {
+        let code = Code {
+            insns: &self.insns,
+            blocks: &self.blocks,
+            room,
+            data: &self.data,
+            aimed: &self.aimed,
+        };
+        if self.blind && (self.blind_start || insn.ip != self.range.start)
+            || self.anywhere && !at_start
+        {
             return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
         }
         fits(code, first, !self.blind)

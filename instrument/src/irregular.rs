@@ -41,7 +41,11 @@ impl Traits {
     /// Of a value plus another one, times at most eight.
     fn plus(self, other: Traits) -> Traits {
         let sum = (self.0 | other.0) & Traits::LARGEST_SUM.0;
-        if self.is_any() || other.is_any() || sum == 0 && self.has(other) || sum == Traits::LARGEST_SUM.0 {
+        if self.is_any()
+            || other.is_any()
+            || sum == 0 && self.has(other)
+            || sum == Traits::LARGEST_SUM.0
+        {
             return Traits::ANY;
         }
         Traits(sum << 1 | Traits::SUM.0)
@@ -49,7 +53,11 @@ impl Traits {
 
     /// Of a value times at most 2⁹, and not less than one.
     fn times(self) -> Traits {
-        if self.has(Traits::FIXED) { Traits::ANY } else { self.plus(Traits::NONE) }
+        if self.has(Traits::FIXED) {
+            Traits::ANY
+        } else {
+            self.plus(Traits::NONE)
+        }
     }
 }
 
@@ -111,8 +119,21 @@ impl Keys {
 
     /// The slots of variables that have traits and that calls do not change, see [`crate::dataflow`].
     fn lasting(&self, input: &Input) -> u64 {
-        let lasts = |key: i64| if is_frame(key) { !self.taken.contains(&key) } else { is_fixed(key, input) };
-        if self.more { u64::MAX } else { self.stored.iter().filter(|&&key| lasts(key)).fold(0, |slots, &key| slots | slot(key)) }
+        let lasts = |key: i64| {
+            if is_frame(key) {
+                !self.taken.contains(&key)
+            } else {
+                is_fixed(key, input)
+            }
+        };
+        if self.more {
+            u64::MAX
+        } else {
+            self.stored
+                .iter()
+                .filter(|&&key| lasts(key))
+                .fold(0, |slots, &key| slots | slot(key))
+        }
     }
 }
 
@@ -122,12 +143,19 @@ fn is_fixed(key: i64, input: &Input) -> bool {
 }
 
 impl State {
-    const ENTRY: State = State { registers: 0, memory: [0; 4], stack: Stack::ENTRY };
+    const ENTRY: State = State {
+        registers: 0,
+        memory: [0; 4],
+        stack: Stack::ENTRY,
+    };
 
     /// Where ways meet, what is not the same on all of them has no traits, and what is has those that it has on all.
     fn join(&mut self, other: &State) {
         self.registers &= other.registers;
-        self.memory.iter_mut().zip(&other.memory).for_each(|(mine, theirs)| *mine &= theirs);
+        self.memory
+            .iter_mut()
+            .zip(&other.memory)
+            .for_each(|(mine, theirs)| *mine &= theirs);
         if self.stack.rbp != other.stack.rbp {
             self.stack.rbp = None;
         }
@@ -136,7 +164,12 @@ impl State {
     /// What a variable in memory holds.
     fn variable(&self, key: i64) -> Traits {
         let slot = slot(key);
-        Traits(self.memory.iter().rev().fold(0, |traits, set| traits << 1 | u8::from(set & slot != 0)))
+        Traits(
+            self.memory
+                .iter()
+                .rev()
+                .fold(0, |traits, set| traits << 1 | u8::from(set & slot != 0)),
+        )
     }
 
     fn store(&mut self, key: i64, traits: Traits, keys: &mut Keys) {
@@ -172,14 +205,19 @@ impl State {
             _ => return false,
         };
         match (base.map(|r| self.of(r)), index.map(|r| self.of(r))) {
-            (Some(a), Some(b)) => a.is_any() || b.is_any() || a == Traits::FIXED && b == Traits::FIXED,
+            (Some(a), Some(b)) => {
+                a.is_any() || b.is_any() || a == Traits::FIXED && b == Traits::FIXED
+            }
             (Some(a), None) | (None, Some(a)) => a.has(Traits::FIXED),
             (None, None) => false,
         }
     }
 
     fn address(&self, place: &Place) -> Traits {
-        match (place.base.map(|r| self.of(r)), place.index.map(|r| self.of(r))) {
+        match (
+            place.base.map(|r| self.of(r)),
+            place.index.map(|r| self.of(r)),
+        ) {
             _ if place.segment == Segment::Fs => Traits::ANY,
             (None, None) => Traits::FIXED,
             (Some(a), None) => a,
@@ -190,9 +228,17 @@ impl State {
 
     /// What the memory holds that an instruction reads.
     fn load(&self, list: &Accesses, input: &Input) -> Traits {
-        let Some(Form::Plain(place)) = list.iter().find(|a| a.read).map(|a| &a.form) else { return Traits::NONE };
-        let Some(key) = self.stack.key(place) else { return Traits::NONE };
-        let at_entry = if is_fixed(key, input) { Traits::FIXED } else { Traits::NONE };
+        let Some(Form::Plain(place)) = list.iter().find(|a| a.read).map(|a| &a.form) else {
+            return Traits::NONE;
+        };
+        let Some(key) = self.stack.key(place) else {
+            return Traits::NONE;
+        };
+        let at_entry = if is_fixed(key, input) {
+            Traits::FIXED
+        } else {
+            Traits::NONE
+        };
         Traits(self.variable(key).0 | at_entry.0)
     }
 
@@ -212,21 +258,35 @@ impl State {
                 let lasting = keys.lasting(input);
                 self.memory.iter_mut().for_each(|set| *set &= lasting);
             }
-            self.registers &= if insn.flow == FlowControl::Call { !all_of(1 << RAX.0 | 1 << RDX.0) } else { !all_of(CALLER_SAVED.0) };
+            self.registers &= if insn.flow == FlowControl::Call {
+                !all_of(1 << RAX.0 | 1 << RDX.0)
+            } else {
+                !all_of(CALLER_SAVED.0)
+            };
             return;
         }
         let inst = &insn.inst;
         if inst.mnemonic() == Mnemonic::Push {
-            self.store(self.stack.rsp.wrapping_sub(8), self.operand(inst, 0, list, input), keys);
+            self.store(
+                self.stack.rsp.wrapping_sub(8),
+                self.operand(inst, 0, list, input),
+                keys,
+            );
         }
-        let is_string = list.first().is_some_and(|a| !matches!(a.form, Form::Plain(_))) && inst.is_string_instruction();
+        let is_string = list
+            .first()
+            .is_some_and(|a| !matches!(a.form, Form::Plain(_)))
+            && inst.is_string_instruction();
         let written = written(list);
         // Pointers of strings keep their traits.
         if u.clobber.without(RSP) == RegSet::EMPTY && written.is_none() || is_string {
             return;
         }
         let result = self.result(inst, list, input);
-        if let Some(key) = written.filter(|_| inst.op0_kind() == OpKind::Memory).and_then(|place| self.stack.key(place)) {
+        if let Some(key) = written
+            .filter(|_| inst.op0_kind() == OpKind::Memory)
+            .and_then(|place| self.stack.key(place))
+        {
             self.store(key, result, keys);
         }
         self.registers &= !all_of(u.clobber.0);
@@ -247,15 +307,34 @@ impl State {
         match inst.mnemonic() {
             Mnemonic::Mov | Mnemonic::Movzx | Mnemonic::Movsx | Mnemonic::Movsxd => operand(1),
             Mnemonic::Cdqe | Mnemonic::Cwde => self.of(RAX),
-            Mnemonic::Lea => crate::operands::place_of(inst).map_or(Traits::NONE, |p| self.address(&p)),
+            Mnemonic::Lea => {
+                crate::operands::place_of(inst).map_or(Traits::NONE, |p| self.address(&p))
+            }
             Mnemonic::Pop => self.variable(self.stack.rsp),
-            Mnemonic::Xor if inst.op0_kind() == OpKind::Register && inst.op1_kind() == OpKind::Register && inst.op0_register() == inst.op1_register() => Traits::FIXED,
+            Mnemonic::Xor
+                if inst.op0_kind() == OpKind::Register
+                    && inst.op1_kind() == OpKind::Register
+                    && inst.op0_register() == inst.op1_register() =>
+            {
+                Traits::FIXED
+            }
             Mnemonic::Add | Mnemonic::Sub if is_constant(1) => operand(0),
             Mnemonic::Add => operand(0).plus(operand(1)),
             Mnemonic::Inc | Mnemonic::Dec => operand(0),
-            Mnemonic::Shl | Mnemonic::Sal if is_constant(1) && inst.try_immediate(1).is_ok_and(|c| c & 63 <= 9) => operand(0).times(),
+            Mnemonic::Shl | Mnemonic::Sal
+                if is_constant(1) && inst.try_immediate(1).is_ok_and(|c| c & 63 <= 9) =>
+            {
+                operand(0).times()
+            }
             Mnemonic::Shl | Mnemonic::Sal if is_constant(1) => Traits::ANY,
-            Mnemonic::Imul if inst.op_count() == 3 && inst.try_immediate(2).is_ok_and(|c| (1..=1 << 9).contains(&c)) => operand(1).times(),
+            Mnemonic::Imul
+                if inst.op_count() == 3
+                    && inst
+                        .try_immediate(2)
+                        .is_ok_and(|c| (1..=1 << 9).contains(&c)) =>
+            {
+                operand(1).times()
+            }
             Mnemonic::Sub | Mnemonic::Neg | Mnemonic::Not | Mnemonic::Imul => Traits::ANY,
             _ => Traits::NONE,
         }
@@ -276,7 +355,14 @@ fn written(list: &Accesses) -> Option<&Place> {
 }
 
 /// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so for sure. `stores`: classes of stores are asked for, too.
-pub fn are_all(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse], accesses: &AccessList, stores: bool) -> bool {
+pub fn are_all(
+    input: &Input,
+    graph: &Graph,
+    loops: &Loops,
+    uses: &[RegUse],
+    accesses: &AccessList,
+    stores: bool,
+) -> bool {
     if !loops.all.is_empty() {
         return false;
     }
@@ -290,7 +376,10 @@ pub fn are_all(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse], acc
             if u.clobber == RegSet::EMPTY && list.is_empty() {
                 continue;
             }
-            if list.iter().any(|a| a.asks(stores) && state.may_be_fixed(&a.form)) {
+            if list
+                .iter()
+                .any(|a| a.asks(stores) && state.may_be_fixed(&a.form))
+            {
                 return false;
             }
             let insn = &graph.insns[i];

@@ -25,13 +25,27 @@ pub struct Change {
 /// folder that it means now.
 pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
-    let old = if runpath.is_empty() { elf.dynamic_strings(dt(elf::DT_RPATH)) } else { runpath };
+    let old = if runpath.is_empty() {
+        elf.dynamic_strings(dt(elf::DT_RPATH))
+    } else {
+        runpath
+    };
     let file = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let origin = file.parent().map_or_else(|| "/".into(), |p| p.to_string_lossy().into_owned());
+    let origin = file
+        .parent()
+        .map_or_else(|| "/".into(), |p| p.to_string_lossy().into_owned());
     let mut path = first.to_owned();
-    for part in old.iter().flat_map(|s| s.split(':')).filter(|s| !s.is_empty()) {
+    for part in old
+        .iter()
+        .flat_map(|s| s.split(':'))
+        .filter(|s| !s.is_empty())
+    {
         path.push(':');
-        path.push_str(&part.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin));
+        path.push_str(
+            &part
+                .replace("${ORIGIN}", &origin)
+                .replace("$ORIGIN", &origin),
+        );
     }
     path
 }
@@ -39,15 +53,25 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
 /// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for the libraries'
 /// own needs as well). The string table, grown by the path, will lie at `strings_at`.
 pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Refusal> {
-    let cannot = |why: &str| Refusal::declined(format!("its library search path cannot be changed ({why}); leave out --libs"));
+    let cannot = |why: &str| {
+        Refusal::declined(format!(
+            "its library search path cannot be changed ({why}); leave out --libs"
+        ))
+    };
     /// Bytes of one entry.
     const SIZE: usize = 16;
-    let (table_at, capacity) = elf.dynamic_at.ok_or_else(|| cannot("it has no dynamic section"))?;
+    let (table_at, capacity) = elf
+        .dynamic_at
+        .ok_or_else(|| cannot("it has no dynamic section"))?;
     let index_of = |tag: u64| elf.dynamic.iter().position(|d| d.0 == tag);
     let strtab = index_of(dt(elf::DT_STRTAB)).ok_or_else(|| cannot("no dynamic strings"))?;
     let strsz = index_of(dt(elf::DT_STRSZ)).ok_or_else(|| cannot("no dynamic strings"))?;
-    let size = usize::try_from(elf.dynamic[strsz].1).map_err(|_| cannot("dynamic strings are damaged"))?;
-    let old = elf.at(elf.dynamic[strtab].1).and_then(|b| b.get(..size)).ok_or_else(|| cannot("dynamic strings are damaged"))?;
+    let size =
+        usize::try_from(elf.dynamic[strsz].1).map_err(|_| cannot("dynamic strings are damaged"))?;
+    let old = elf
+        .at(elf.dynamic[strtab].1)
+        .and_then(|b| b.get(..size))
+        .ok_or_else(|| cannot("dynamic strings are damaged"))?;
 
     let (rpath, runpath) = (index_of(dt(elf::DT_RPATH)), index_of(dt(elf::DT_RUNPATH)));
     // A DT_NULL must remain behind the last entry.
@@ -69,12 +93,24 @@ pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Ref
     if let (Some(_), Some(rpath)) = (runpath, rpath) {
         entries[rpath] = own;
     }
-    let mut bytes: Vec<u8> = entries.iter().flat_map(|e| [e.0.to_le_bytes(), e.1.to_le_bytes()]).flatten().collect();
+    let mut bytes: Vec<u8> = entries
+        .iter()
+        .flat_map(|e| [e.0.to_le_bytes(), e.1.to_le_bytes()])
+        .flatten()
+        .collect();
     if slot.is_some() {
-        return Ok(Change { strings, overwrite: vec![(table_at, bytes)], dynamic: None });
+        return Ok(Change {
+            strings,
+            overwrite: vec![(table_at, bytes)],
+            dynamic: None,
+        });
     }
     bytes.extend_from_slice(&[0; SIZE]);
-    Ok(Change { strings, overwrite: Vec::new(), dynamic: Some(bytes) })
+    Ok(Change {
+        strings,
+        overwrite: Vec::new(),
+        dynamic: Some(bytes),
+    })
 }
 
 /// A library that a program needs.
@@ -102,10 +138,22 @@ pub struct Libraries {
 /// Whether a library belongs to the C library, the loader, or their stubs.
 pub fn is_c_library(name: &str) -> bool {
     const STEMS: [&str; 12] = [
-        "libc.so", "libm.so", "libmvec.so", "libpthread.so", "libdl.so", "librt.so", "libutil.so", "libresolv.so", "libnsl.so", "libanl.so",
-        "ld-linux", "linux-vdso",
+        "libc.so",
+        "libm.so",
+        "libmvec.so",
+        "libpthread.so",
+        "libdl.so",
+        "librt.so",
+        "libutil.so",
+        "libresolv.so",
+        "libnsl.so",
+        "libanl.so",
+        "ld-linux",
+        "linux-vdso",
     ];
-    STEMS.iter().any(|s| name.starts_with(s)) || name.starts_with("libnss_") || name.starts_with("ld-musl")
+    STEMS.iter().any(|s| name.starts_with(s))
+        || name.starts_with("libnss_")
+        || name.starts_with("ld-musl")
 }
 
 /// What the search needs of one file.
@@ -121,8 +169,13 @@ struct Node {
 /// Finds the libraries of the program at `path`, the ones that they need included.
 pub fn find(elf: &Elf, path: &Path) -> Libraries {
     let cache = read_cache(Path::new("/etc/ld.so.cache"));
-    let environment: Vec<PathBuf> =
-        std::env::var_os("LD_LIBRARY_PATH").map(|v| std::env::split_paths(&v).filter(|p| !p.as_os_str().is_empty()).collect()).unwrap_or_default();
+    let environment: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
+        .map(|v| {
+            std::env::split_paths(&v)
+                .filter(|p| !p.as_os_str().is_empty())
+                .collect()
+        })
+        .unwrap_or_default();
     let mut libraries = Libraries::default();
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([node(elf, path, Vec::new())]);
@@ -148,14 +201,26 @@ pub fn find(elf: &Elf, path: &Path) -> Libraries {
             let Ok(elf) = Elf::parse(&data) else { continue };
             let text_bytes = elf.code_ranges().iter().map(|r| r.end - r.start).sum();
             queue.push_back(self::node(&elf, &path, inherited.clone()));
-            libraries.found.push(Library { name: name.clone(), path, text_bytes, is_c_library: is_c_library(name) });
+            libraries.found.push(Library {
+                name: name.clone(),
+                path,
+                text_bytes,
+                is_c_library: is_c_library(name),
+            });
         }
     }
     libraries
 }
 
 fn node(elf: &Elf, path: &Path, inherited: Vec<PathBuf>) -> Node {
-    let list = |tag| elf.dynamic_strings(tag).iter().flat_map(|s| s.split(':')).filter(|s| !s.is_empty()).map(str::to_owned).collect();
+    let list = |tag| {
+        elf.dynamic_strings(tag)
+            .iter()
+            .flat_map(|s| s.split(':'))
+            .filter(|s| !s.is_empty())
+            .map(str::to_owned)
+            .collect()
+    };
     Node {
         path: std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()),
         needed: elf.dynamic_strings(dt(elf::DT_NEEDED)),
@@ -167,11 +232,19 @@ fn node(elf: &Elf, path: &Path, inherited: Vec<PathBuf>) -> Node {
 
 /// Replaces `$ORIGIN`, `$LIB` and `$PLATFORM`.
 fn expand(folders: &[String], file: &Path) -> Vec<PathBuf> {
-    let origin = file.parent().map_or_else(|| "/".into(), |p| p.to_string_lossy().into_owned());
+    let origin = file
+        .parent()
+        .map_or_else(|| "/".into(), |p| p.to_string_lossy().into_owned());
     let replace = |text: &str| {
         let mut text = text.to_owned();
-        for (name, value) in [("ORIGIN", origin.as_str()), ("LIB", "lib/x86_64-linux-gnu"), ("PLATFORM", "x86_64")] {
-            text = text.replace(&format!("${{{name}}}"), value).replace(&format!("${name}"), value);
+        for (name, value) in [
+            ("ORIGIN", origin.as_str()),
+            ("LIB", "lib/x86_64-linux-gnu"),
+            ("PLATFORM", "x86_64"),
+        ] {
+            text = text
+                .replace(&format!("${{{name}}}"), value)
+                .replace(&format!("${name}"), value);
         }
         PathBuf::from(text)
     };
@@ -179,15 +252,31 @@ fn expand(folders: &[String], file: &Path) -> Vec<PathBuf> {
 }
 
 /// Folders that the loader searches last.
-const DEFAULT_FOLDERS: [&str; 6] = ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"];
+const DEFAULT_FOLDERS: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
 
-fn locate(name: &str, folders: &[PathBuf], cache: &HashMap<String, Vec<PathBuf>>) -> Option<(PathBuf, Vec<u8>)> {
+fn locate(
+    name: &str,
+    folders: &[PathBuf],
+    cache: &HashMap<String, Vec<PathBuf>>,
+) -> Option<(PathBuf, Vec<u8>)> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![PathBuf::from(name)]
     } else {
         let cached = cache.get(name).into_iter().flatten().cloned();
         let defaults = DEFAULT_FOLDERS.iter().map(|f| Path::new(f).join(name));
-        folders.iter().map(|f| f.join(name)).chain(cached).chain(defaults).collect()
+        folders
+            .iter()
+            .map(|f| f.join(name))
+            .chain(cached)
+            .chain(defaults)
+            .collect()
     };
     candidates.into_iter().find_map(|path| {
         let data = std::fs::read(&path).ok()?;
@@ -200,14 +289,22 @@ fn locate(name: &str, folders: &[PathBuf], cache: &HashMap<String, Vec<PathBuf>>
 fn read_cache(path: &Path) -> HashMap<String, Vec<PathBuf>> {
     const MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
     let mut names: HashMap<String, Vec<PathBuf>> = HashMap::new();
-    let Ok(data) = std::fs::read(path) else { return names };
-    let Some(start) = data.windows(MAGIC.len()).position(|w| w == MAGIC) else { return names };
+    let Ok(data) = std::fs::read(path) else {
+        return names;
+    };
+    let Some(start) = data.windows(MAGIC.len()).position(|w| w == MAGIC) else {
+        return names;
+    };
     let data = &data[start..];
     let count = bytes::u32(data, 20).unwrap_or(0) as usize;
     for i in 0..count {
         let at = 48 + i * 24;
-        let (Some(key), Some(value)) = (bytes::u32(data, at + 4), bytes::u32(data, at + 8)) else { break };
-        let text = |at: u32| bytes::text(data, at as usize).map(|t| String::from_utf8_lossy(t).into_owned());
+        let (Some(key), Some(value)) = (bytes::u32(data, at + 4), bytes::u32(data, at + 8)) else {
+            break;
+        };
+        let text = |at: u32| {
+            bytes::text(data, at as usize).map(|t| String::from_utf8_lossy(t).into_owned())
+        };
         if let (Some(name), Some(path)) = (text(key), text(value)) {
             names.entry(name).or_default().push(path.into());
         }

@@ -28,7 +28,9 @@ use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 fn through_linkage(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Call => direct_target(&insn.inst).is_some_and(|t| input.is_plt(t)),
-        _ => insn.inst.is_ip_rel_memory_operand() && input.is_got(insn.inst.ip_rel_memory_address()),
+        _ => {
+            insn.inst.is_ip_rel_memory_operand() && input.is_got(insn.inst.ip_rel_memory_address())
+        }
     }
 }
 
@@ -51,7 +53,10 @@ struct Effect {
 
 impl Effect {
     fn then(self, next: Effect) -> Effect {
-        Effect { read: self.read | next.read & !self.kill, kill: self.kill | next.kill }
+        Effect {
+            read: self.read | next.read & !self.kill,
+            kill: self.kill | next.kill,
+        }
     }
 
     /// What is live before, where this is live behind.
@@ -77,19 +82,39 @@ impl Effects {
     pub fn of(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse]) -> Effects {
         // From the roots, which are entered from outside, control reaches all blocks of nearly all functions.
         let n = graph.blocks.len();
-        let reachable = if loops.order.len() == n { None } else { Some(graph.reachable()) };
-        let mut all = Effects { insns: Vec::new(), blocks: Vec::with_capacity(n), steps: Vec::with_capacity(n), written: 0, saved: 0 };
+        let reachable = if loops.order.len() == n {
+            None
+        } else {
+            Some(graph.reachable())
+        };
+        let mut all = Effects {
+            insns: Vec::new(),
+            blocks: Vec::with_capacity(n),
+            steps: Vec::with_capacity(n),
+            written: 0,
+            saved: 0,
+        };
         let mut effects = vec![Effect::default(); graph.insns.len()];
         for (b, block) in graph.blocks.iter().enumerate() {
             let (mut sum, mut step) = (Effect::default(), Step::NOTHING);
             let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
-            for ((insn, u), effect) in graph.insns[range.clone()].iter().zip(&uses[range.clone()]).zip(&mut effects[range]) {
-                *effect = Effect { read: u.read.0, kill: u.kill.0 };
+            for ((insn, u), effect) in graph.insns[range.clone()]
+                .iter()
+                .zip(&uses[range.clone()])
+                .zip(&mut effects[range])
+            {
+                *effect = Effect {
+                    read: u.read.0,
+                    kill: u.kill.0,
+                };
                 written |= u.clobber.0;
                 if insn.simple || insn.flow == FlowControl::Next && insn.inst.code() != Code::Hlt {
                     step = step.then(Step::of(FlowControl::Next, u));
-                    if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push && insn.inst.op0_kind() == OpKind::Register {
+                    if u.clobber.contains(RSP)
+                        && insn.inst.mnemonic() == Mnemonic::Push
+                        && insn.inst.op0_kind() == OpKind::Register
+                    {
                         saved |= u.read.0 & CALLEE_SAVED.0;
                     }
                 } else {
@@ -104,16 +129,26 @@ impl Effects {
                 (all.written, all.saved) = (all.written | written, all.saved | saved);
             }
         }
-        Effects { insns: effects, ..all }
+        Effects {
+            insns: effects,
+            ..all
+        }
     }
 }
 
 /// What other code does where an instruction leads to it: changes the effect, and gives what registers it writes.
 fn outside(input: &Input, insn: &Insn, effect: &mut Effect) -> u16 {
     match insn.flow {
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => {}
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return => {}
         FlowControl::Call | FlowControl::IndirectCall => {
-            effect.read = if through_linkage(input, insn) { ALL.without(R11).0 } else { ALL.0 };
+            effect.read = if through_linkage(input, insn) {
+                ALL.without(R11).0
+            } else {
+                ALL.0
+            };
             if calls_import(input, insn) {
                 effect.kill |= 1 << R11.0;
                 return CALLER_SAVED.0;
@@ -127,7 +162,8 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) -> u16 {
 /// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one callable entry. Says whether any register may be offered.
 pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
     let own = CALLER_SAVED.0 & effects.written;
-    let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved) & !RegSet::EMPTY.with(RSP).with(RBP).0;
+    let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved)
+        & !RegSet::EMPTY.with(RSP).with(RBP).0;
     if allowed == 0 {
         return false;
     }
@@ -141,7 +177,11 @@ pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
     for (b, mut live) in live_out.into_iter().enumerate() {
         let pads = pads(graph, b, &live_in);
         let range = graph.blocks[b].insns.start as usize..graph.blocks[b].insns.end as usize;
-        for (insn, effect) in graph.insns[range.clone()].iter_mut().zip(&effects.insns[range]).rev() {
+        for (insn, effect) in graph.insns[range.clone()]
+            .iter_mut()
+            .zip(&effects.insns[range])
+            .rev()
+        {
             live = effect.before(live) | pads;
             insn.dead = RegSet(allowed & !live);
         }
@@ -155,18 +195,38 @@ pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
 pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
         let insns = block.insns.start as usize..block.insns.end as usize;
-        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(Effect::default(), |sum, (insn, u)| {
-            let call = matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall);
-            sum.then(Effect { read: u.read.0, kill: if call { CALLER_SAVED.0 } else { u.kill.0 } })
-        })
+        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(
+            Effect::default(),
+            |sum, (insn, u)| {
+                let call = matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall);
+                sum.then(Effect {
+                    read: u.read.0,
+                    kill: if call { CALLER_SAVED.0 } else { u.kill.0 },
+                })
+            },
+        )
     };
     let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
-    let leave = |exit: Exit| if exit.leaves || exit.returns { ALL.0 & !CALLER_SAVED.0 } else { 0 };
-    backward(graph, &blocks, leave).0.into_iter().map(RegSet).collect()
+    let leave = |exit: Exit| {
+        if exit.leaves || exit.returns {
+            ALL.0 & !CALLER_SAVED.0
+        } else {
+            0
+        }
+    };
+    backward(graph, &blocks, leave)
+        .0
+        .into_iter()
+        .map(RegSet)
+        .collect()
 }
 
 /// Live at each block's start and end. `leave`: what is where control leaves the function.
-fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16) -> (Vec<u16>, Vec<u16>) {
+fn backward(
+    graph: &Graph,
+    effects: &[Effect],
+    leave: impl Fn(Exit) -> u16,
+) -> (Vec<u16>, Vec<u16>) {
     let n = graph.blocks.len();
     let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
     let mut queued = vec![false; n];
@@ -174,10 +234,20 @@ fn backward(graph: &Graph, effects: &[Effect], leave: impl Fn(Exit) -> u16) -> (
     // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
     let mut left = n;
     loop {
-        let Some(b) = left.checked_sub(1).or_else(|| work.pop().map(|b| b as usize)) else { return (live_in, live_out) };
+        let Some(b) = left
+            .checked_sub(1)
+            .or_else(|| work.pop().map(|b| b as usize))
+        else {
+            return (live_in, live_out);
+        };
         left = left.min(b);
         queued[b] = false;
-        live_out[b] = graph.blocks[b].succs.iter().fold(leave(graph.exits[b]), |live, s| live | live_in[s.0 as usize]);
+        live_out[b] = graph.blocks[b]
+            .succs
+            .iter()
+            .fold(leave(graph.exits[b]), |live, s| {
+                live | live_in[s.0 as usize]
+            });
         let new = effects[b].before(live_out[b]) | pads(graph, b, &live_in);
         if new != live_in[b] {
             live_in[b] = new;
@@ -196,7 +266,9 @@ fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
         return 0;
     }
     let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
-    let pads = graph.pads[from..].iter().take_while(|p| p.0.0 as usize == b);
+    let pads = graph.pads[from..]
+        .iter()
+        .take_while(|p| p.0.0 as usize == b);
     let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize]);
     live & !RegSet::EMPTY.with(RAX).with(RDX).0
 }
@@ -204,9 +276,9 @@ fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hash::FastSet;
     use crate::cfg::Entries;
     use crate::disasm::decode;
+    use crate::hash::FastSet;
     use crate::regs::reg_use;
     use iced_x86::InstructionInfoFactory;
 
@@ -217,9 +289,18 @@ mod tests {
 
     fn dead_with(input: &Input, bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(
+            body,
+            &(0x100..0x100 + bytes.len() as u64),
+            &Entries::default(),
+            &[],
+        );
         let mut factory = InstructionInfoFactory::new();
-        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let uses: Vec<RegUse> = g
+            .insns
+            .iter()
+            .map(|i| reg_use(factory.info(&i.inst)))
+            .collect();
         let effects = Effects::of(input, &g, &Loops::find(&g), &uses);
         mark(&mut g, &effects);
         g.insns.iter().map(|i| i.dead.0).collect()
@@ -239,9 +320,19 @@ mod tests {
     #[test]
     fn a_call_reads_everything() {
         // mov rcx,[rdi]; call; mov rax,[rcx]; ret: before the call nothing may go.
-        let code = [&MOV_RCX_RDI[..], &[0xe8, 0, 0x10, 0, 0], &MOV_RAX_RCX, &[RET]].concat();
+        let code = [
+            &MOV_RCX_RDI[..],
+            &[0xe8, 0, 0x10, 0, 0],
+            &MOV_RAX_RCX,
+            &[RET],
+        ]
+        .concat();
         assert_eq!(dead(&code)[1], 0);
-        assert_eq!(dead(&code)[0], 0b10, "rax is live into the call, rcx is loaded first");
+        assert_eq!(
+            dead(&code)[0],
+            0b10,
+            "rax is live into the call, rcx is loaded first"
+        );
     }
 
     #[test]
@@ -250,14 +341,35 @@ mod tests {
         let code = [&[0x31, 0xc9, 0xe8, 0, 0x10, 0, 0][..], &MOV_RCX_RDI, &[RET]].concat();
         let stub = 0x1107;
         let plt = || std::iter::once(0x1100..0x1200).collect::<Vec<_>>();
-        let input = Input { plt: plt(), imported: FastSet::from_iter([stub]), ..Input::default() };
+        let input = Input {
+            plt: plt(),
+            imported: FastSet::from_iter([stub]),
+            ..Input::default()
+        };
         const RCX: u16 = 1 << 1;
         let r11 = 1 << R11.0;
         assert_eq!(dead(&code), [RCX, 0, RCX, RCX], "the callee is in the file");
-        let linked = Input { imported: Default::default(), plt: plt(), ..Input::default() };
-        assert_eq!(dead_with(&linked, &code), [RCX, 0, RCX, RCX], "so it may be here");
-        let ends = Input { plt: plt(), imported: FastSet::from_iter([stub]), no_return: FastSet::from_iter([stub]), ..Input::default() };
-        assert_eq!(dead_with(&ends, &code), [RCX, 0, RCX, RCX], "what does not return writes nothing that anybody sees");
+        let linked = Input {
+            imported: Default::default(),
+            plt: plt(),
+            ..Input::default()
+        };
+        assert_eq!(
+            dead_with(&linked, &code),
+            [RCX, 0, RCX, RCX],
+            "so it may be here"
+        );
+        let ends = Input {
+            plt: plt(),
+            imported: FastSet::from_iter([stub]),
+            no_return: FastSet::from_iter([stub]),
+            ..Input::default()
+        };
+        assert_eq!(
+            dead_with(&ends, &code),
+            [RCX, 0, RCX, RCX],
+            "what does not return writes nothing that anybody sees"
+        );
         let got = dead_with(&input, &code);
         // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
         let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;
@@ -275,7 +387,10 @@ mod tests {
         // push rbx; mov rcx,[rdi]; xor ebx,ebx; pop rbx; ret
         let code = [&[0x53][..], &MOV_RCX_RDI, &[0x31, 0xdb, 0x5b, RET]].concat();
         let d = dead(&code);
-        assert_eq!(d.iter().map(|m| m >> 3 & 1).collect::<Vec<_>>(), [0, 1, 1, 1, 0]);
+        assert_eq!(
+            d.iter().map(|m| m >> 3 & 1).collect::<Vec<_>>(),
+            [0, 1, 1, 1, 0]
+        );
     }
 
     #[test]

@@ -38,12 +38,18 @@ impl Loops {
     /// Finds them.
     pub fn find(graph: &Graph) -> Loops {
         let (order, position, mut back) = reverse_postorder(graph);
-        let mut loops = Loops { all: Vec::new(), of_block: vec![NO_LOOP; graph.blocks.len()], order, position };
+        let mut loops = Loops {
+            all: Vec::new(),
+            of_block: vec![NO_LOOP; graph.blocks.len()],
+            order,
+            position,
+        };
         // Without a way back there is no loop, as in half of all functions.
         if back.is_empty() {
             return loops;
         }
-        back.iter_mut().for_each(|b| *b = loops.position[*b as usize]);
+        back.iter_mut()
+            .for_each(|b| *b = loops.position[*b as usize]);
         back.sort_unstable();
         back.dedup();
         let idom = dominators(graph, &loops.order, &loops.position, &back);
@@ -53,7 +59,10 @@ impl Loops {
                 .preds
                 .iter()
                 .map(|p| p.0)
-                .filter(|&p| loops.position[p as usize] != u32::MAX && dominates(&idom, at, loops.position[p as usize]))
+                .filter(|&p| {
+                    loops.position[p as usize] != u32::MAX
+                        && dominates(&idom, at, loops.position[p as usize])
+                })
                 .collect();
             if !latches.is_empty() {
                 loops.add(graph, header, latches);
@@ -83,7 +92,11 @@ impl Loops {
     /// reverse order.
     fn add(&mut self, graph: &Graph, header: u32, latches: Vec<u32>) {
         let id = self.all.len() as LoopId;
-        self.all.push(Loop { header, parent: NO_LOOP, latches: latches.clone() });
+        self.all.push(Loop {
+            header,
+            parent: NO_LOOP,
+            latches: latches.clone(),
+        });
         let mut work = latches;
         while let Some(b) = work.pop() {
             if self.position[b as usize] == u32::MAX {
@@ -103,7 +116,12 @@ impl Loops {
             if inner != id {
                 self.all[inner as usize].parent = id;
                 let inner_header = self.all[inner as usize].header;
-                work.extend(graph.blocks[inner_header as usize].preds.iter().map(|p| p.0));
+                work.extend(
+                    graph.blocks[inner_header as usize]
+                        .preds
+                        .iter()
+                        .map(|p| p.0),
+                );
             }
         }
         // The header of a loop that consists of an inner loop's blocks only.
@@ -151,7 +169,10 @@ fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
         }
     }
     order.reverse();
-    order.iter().zip(0..).for_each(|(&b, at)| position[b as usize] = at);
+    order
+        .iter()
+        .zip(0..)
+        .for_each(|(&b, at)| position[b as usize] = at);
     (order, position, back)
 }
 
@@ -162,14 +183,23 @@ const UNKNOWN: u32 = u32::MAX - 1;
 /// to which branches lead back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last branch back.
 fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
-    let sources = back.iter().flat_map(|&at| &graph.blocks[order[at as usize] as usize].preds).map(|p| position[p.0 as usize]);
-    let (first, last) = (back[0], sources.filter(|&at| at != u32::MAX).max().unwrap_or(0) as usize);
+    let sources = back
+        .iter()
+        .flat_map(|&at| &graph.blocks[order[at as usize] as usize].preds)
+        .map(|p| position[p.0 as usize]);
+    let (first, last) = (
+        back[0],
+        sources.filter(|&at| at != u32::MAX).max().unwrap_or(0) as usize,
+    );
     let dominator = |at: usize, idom: &[u32]| dominator(graph, order[at], position, first, idom);
     for at in first as usize..=last {
         idom[at] = dominator(at, &idom);
     }
     // All others knew of all their predecessors.
-    let is_final = |idom: &[u32]| back.iter().all(|&at| dominator(at as usize, idom) == idom[at as usize]);
+    let is_final = |idom: &[u32]| {
+        back.iter()
+            .all(|&at| dominator(at as usize, idom) == idom[at as usize])
+    };
     let mut changed = !is_final(&idom);
     while changed {
         changed = false;
@@ -193,7 +223,11 @@ fn dominator(graph: &Graph, b: u32, position: &[u32], first: u32, idom: &[u32]) 
             return ROOT;
         }
         if p != u32::MAX && idom[p as usize] != UNKNOWN {
-            new = if new == UNKNOWN { p } else { intersect(idom, new, p) };
+            new = if new == UNKNOWN {
+                p
+            } else {
+                intersect(idom, new, p)
+            };
         }
     }
     new
@@ -228,7 +262,12 @@ mod tests {
     fn graph(edges: &[(u32, u32)], roots: &[u32], n: usize) -> Graph {
         let mut g = Graph::default();
         for b in 0..n as u32 {
-            g.blocks.push(Block { insns: b..b + 1, succs: Default::default(), preds: Default::default(), external_entry: false });
+            g.blocks.push(Block {
+                insns: b..b + 1,
+                succs: Default::default(),
+                preds: Default::default(),
+                external_entry: false,
+            });
             g.roots.push(roots.contains(&b));
         }
         for &(a, b) in edges {
@@ -240,7 +279,11 @@ mod tests {
 
     #[test]
     fn nested_loops_nest() {
-        let l = Loops::find(&graph(&[(0, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 4)], &[0], 5));
+        let l = Loops::find(&graph(
+            &[(0, 1), (1, 2), (2, 2), (2, 3), (3, 1), (3, 4)],
+            &[0],
+            5,
+        ));
         assert_eq!(l.all.len(), 2);
         let (inner, outer) = (l.of_block[2], l.of_block[1]);
         assert_eq!(l.all[inner as usize].header, 2);
@@ -252,7 +295,11 @@ mod tests {
 
     #[test]
     fn two_back_edges_make_one_loop() {
-        let l = Loops::find(&graph(&[(0, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 4)], &[0], 5));
+        let l = Loops::find(&graph(
+            &[(0, 1), (1, 2), (1, 3), (2, 1), (3, 1), (3, 4)],
+            &[0],
+            5,
+        ));
         assert_eq!(l.all.len(), 1);
         assert_eq!(l.all[0].latches.len(), 2);
     }
@@ -273,28 +320,49 @@ mod tests {
     fn a_way_back_makes_a_loop_if_its_start_is_not_reached_without_its_end() {
         let mut random = 1u64;
         let mut below = |n: u32| {
-            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            random = random
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1_442_695_040_888_963_407);
             (random >> 33) as u32 % n
         };
         let mut loops = 0;
         for _ in 0..20_000 {
             let n = 1 + below(10);
-            let mut edges: Vec<(u32, u32)> = (0..below(2 * n) + 1).map(|_| (below(n), below(n))).collect();
+            let mut edges: Vec<(u32, u32)> = (0..below(2 * n) + 1)
+                .map(|_| (below(n), below(n)))
+                .collect();
             edges.extend((1..n).filter(|_| below(4) > 0).map(|b| (b - 1, b)));
             edges.sort_unstable();
             edges.dedup();
             let roots: Vec<u32> = (0..n).filter(|&b| b == 0 || below(12) == 0).collect();
             let reached = |without: u32| {
-                let mut seen: Vec<bool> = (0..n).map(|b| b != without && roots.contains(&b)).collect();
+                let mut seen: Vec<bool> =
+                    (0..n).map(|b| b != without && roots.contains(&b)).collect();
                 for _ in 0..n {
-                    edges.iter().filter(|e| e.1 != without).for_each(|e| seen[e.1 as usize] |= seen[e.0 as usize]);
+                    edges
+                        .iter()
+                        .filter(|e| e.1 != without)
+                        .for_each(|e| seen[e.1 as usize] |= seen[e.0 as usize]);
                 }
                 seen
             };
             let all = reached(u32::MAX);
-            let latches = |h: u32| edges.iter().filter(|e| e.1 == h && all[e.0 as usize] && !reached(h)[e.0 as usize]).map(|e| e.0).collect::<Vec<_>>();
-            let expected: Vec<(u32, Vec<u32>)> = (0..n).map(|h| (h, latches(h))).filter(|l| !l.1.is_empty()).collect();
-            let mut found: Vec<(u32, Vec<u32>)> = Loops::find(&graph(&edges, &roots, n as usize)).all.into_iter().map(|l| (l.header, l.latches)).collect();
+            let latches = |h: u32| {
+                edges
+                    .iter()
+                    .filter(|e| e.1 == h && all[e.0 as usize] && !reached(h)[e.0 as usize])
+                    .map(|e| e.0)
+                    .collect::<Vec<_>>()
+            };
+            let expected: Vec<(u32, Vec<u32>)> = (0..n)
+                .map(|h| (h, latches(h)))
+                .filter(|l| !l.1.is_empty())
+                .collect();
+            let mut found: Vec<(u32, Vec<u32>)> = Loops::find(&graph(&edges, &roots, n as usize))
+                .all
+                .into_iter()
+                .map(|l| (l.header, l.latches))
+                .collect();
             found.sort_unstable();
             assert_eq!(found, expected, "{edges:?} {roots:?}");
             loops += found.len();

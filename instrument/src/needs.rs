@@ -59,23 +59,45 @@ pub struct View<'a> {
 impl Needs {
     /// Finds it.
     pub fn find(view: &View) -> Needs {
-        let (blocks, insns, variables) = (view.graph.blocks.len(), view.graph.insns.len(), view.frame.variables());
-        let mut needs = Needs { marks: Bits::new(insns), made: Bits::new(insns), loads: vec![false; blocks], variables: Rows::new(blocks, variables), first: Vec::new() };
+        let (blocks, insns, variables) = (
+            view.graph.blocks.len(),
+            view.graph.insns.len(),
+            view.frame.variables(),
+        );
+        let mut needs = Needs {
+            marks: Bits::new(insns),
+            made: Bits::new(insns),
+            loads: vec![false; blocks],
+            variables: Rows::new(blocks, variables),
+            first: Vec::new(),
+        };
         // What is needed behind each block.
         let mut behind = Rows::new(blocks, variables);
         let mut seen = Bits::new(blocks);
         let mut work = view.loops.order.clone();
         let mut waits = vec![true; blocks];
         let mut live = Row::new(variables);
-        let mut budget = TURNS * (insns + view.graph.blocks.iter().map(|b| b.succs.len() + 1).sum::<usize>());
+        let mut budget = TURNS
+            * (insns
+                + view
+                    .graph
+                    .blocks
+                    .iter()
+                    .map(|b| b.succs.len() + 1)
+                    .sum::<usize>());
         while let Some(b) = work.pop() {
             let b = b as usize;
             waits[b] = false;
             let block = &view.graph.blocks[b];
-            let Some(left) = budget.checked_sub(block.insns.len() + block.succs.len() + 1) else { return Needs::all(view) };
+            let Some(left) = budget.checked_sub(block.insns.len() + block.succs.len() + 1) else {
+                return Needs::all(view);
+            };
             budget = left;
             live.clear();
-            block.succs.iter().for_each(|s| needs.variables.add_to(s.0 as usize, &mut live));
+            block
+                .succs
+                .iter()
+                .for_each(|s| needs.variables.add_to(s.0 as usize, &mut live));
             let again = seen.get(b);
             seen.set(b);
             if again {
@@ -84,7 +106,10 @@ impl Needs {
             behind.add(b, &live);
             // What the block makes nothing of goes through, as most of what loops bring.
             let makes = &view.frame.makes[b];
-            if live.low() & makes.registers.0 != 0 || makes.memory && live.has_high() || makes.asks && !again {
+            if live.low() & makes.registers.0 != 0
+                || makes.memory && live.has_high()
+                || makes.asks && !again
+            {
                 if again {
                     behind.add_to(b, &mut live);
                 }
@@ -116,11 +141,21 @@ impl Needs {
     /// Everything, everywhere.
     pub fn all(view: &View) -> Needs {
         let (blocks, variables) = (view.graph.blocks.len(), view.frame.variables());
-        let (mut marks, mut row, mut rows) = (Bits::new(view.graph.insns.len()), Row::new(variables), Rows::new(blocks, variables));
+        let (mut marks, mut row, mut rows) = (
+            Bits::new(view.graph.insns.len()),
+            Row::new(variables),
+            Rows::new(blocks, variables),
+        );
         (0..view.graph.insns.len()).for_each(|i| marks.set(i));
         (0..variables).for_each(|v| row.set(v));
         (0..blocks).for_each(|b| _ = rows.add(b, &row));
-        let mut all = Needs { marks: marks.clone(), made: marks, loads: vec![true; blocks], variables: rows, first: Vec::new() };
+        let mut all = Needs {
+            marks: marks.clone(),
+            made: marks,
+            loads: vec![true; blocks],
+            variables: rows,
+            first: Vec::new(),
+        };
         all.number();
         all
     }
@@ -163,7 +198,9 @@ impl View<'_> {
                 }
                 Effect::Call => self.call(&self.graph.insns[i], live),
                 Effect::String => self.string(i, touches, live),
-                Effect::Accesses | Effect::Push | Effect::Pop => self.accesses(i, touches, follows_stores, live),
+                Effect::Accesses | Effect::Push | Effect::Pop => {
+                    self.accesses(i, touches, follows_stores, live)
+                }
             };
             if made {
                 needs.made.set(i);
@@ -205,7 +242,8 @@ impl View<'_> {
     }
 
     fn call(&self, insn: &Insn, live: &mut Row) -> bool {
-        let registers = live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
+        let registers =
+            live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
         live.take_all(self.changed_by_calls) || registers
     }
 
@@ -214,7 +252,9 @@ impl View<'_> {
         let needed = live.take_low(self.frame.steps[i].clobber.0);
         if needed && !is_repeated_string(&self.graph.insns[i].inst) {
             // A step's only register is its pointer.
-            touches.iter().for_each(|t| live.add_low(t.registers().0 & before));
+            touches
+                .iter()
+                .for_each(|t| live.add_low(t.registers().0 & before));
         }
         needed
     }
@@ -230,11 +270,18 @@ impl View<'_> {
             }
         }
         if stored {
-            touches.iter().filter(|t| t.write && t.plain && !t.has_key()).for_each(|t| self.add_address(t, live));
+            touches
+                .iter()
+                .filter(|t| t.write && t.plain && !t.has_key())
+                .for_each(|t| self.add_address(t, live));
         }
         if needed {
             self.add_inputs(i, live);
-            touches.iter().filter(|t| t.read).filter_map(Touch::variable).for_each(|v| live.set(v));
+            touches
+                .iter()
+                .filter(|t| t.read)
+                .filter_map(Touch::variable)
+                .for_each(|v| live.set(v));
         }
         needed || stored
     }

@@ -33,12 +33,22 @@ pub struct Registers {
 impl Registers {
     /// Nothing is known: the symbols are 1 to 16. `backward`: string instructions may go down.
     pub fn new(backward: bool) -> Registers {
-        Registers { next_symbol: 16, values: std::array::from_fn(|r| Known { symbol: r as u32 + 1, delta: 0 }), backward }
+        Registers {
+            next_symbol: 16,
+            values: std::array::from_fn(|r| Known {
+                symbol: r as u32 + 1,
+                delta: 0,
+            }),
+            backward,
+        }
     }
 
     fn fresh(&mut self) -> Known {
         self.next_symbol += 1;
-        Known { symbol: self.next_symbol, delta: 0 }
+        Known {
+            symbol: self.next_symbol,
+            delta: 0,
+        }
     }
 
     /// From here on nothing is known.
@@ -53,8 +63,14 @@ impl Registers {
         let first = self.next_symbol + 1;
         self.next_symbol += 16;
         self.values = match differences.is_none() {
-            true => std::array::from_fn(|r| Known { symbol: first + r as u32, delta: 0 }),
-            false => std::array::from_fn(|r| Known { symbol: first + u32::from(differences.leaders[r]), delta: differences.deltas[r] }),
+            true => std::array::from_fn(|r| Known {
+                symbol: first + r as u32,
+                delta: 0,
+            }),
+            false => std::array::from_fn(|r| Known {
+                symbol: first + u32::from(differences.leaders[r]),
+                delta: differences.deltas[r],
+            }),
         };
     }
 
@@ -70,10 +86,13 @@ impl Registers {
 
     /// What instructions of a block do that follow each other.
     pub fn advance(&mut self, insns: &[Insn], uses: &[RegUse]) {
-        let from = insns.iter().rposition(|i| hands_over(i.flow)).map_or(0, |last| {
-            self.forget();
-            last + 1
-        });
+        let from = insns
+            .iter()
+            .rposition(|i| hands_over(i.flow))
+            .map_or(0, |last| {
+                self.forget();
+                last + 1
+            });
         for (insn, u) in insns[from..].iter().zip(&uses[from..]) {
             self.step(insn, u);
         }
@@ -88,7 +107,9 @@ impl Registers {
         // The register that the sum is made of, and the constant.
         let (source, constant) = match Kind::of(inst) {
             Kind::Copies => (inst.op1_register(), 0),
-            Kind::Computes if inst.memory_index() == Register::None => (inst.memory_base(), inst.memory_displacement64() as i64),
+            Kind::Computes if inst.memory_index() == Register::None => {
+                (inst.memory_base(), inst.memory_displacement64() as i64)
+            }
             Kind::Adds => (inst.op0_register(), immediate(inst)),
             Kind::Subtracts => (inst.op0_register(), immediate(inst).wrapping_neg()),
             Kind::Increments => (inst.op0_register(), 1),
@@ -102,8 +123,14 @@ impl Registers {
             self.values[usize::from(r.0)] = self.fresh();
         }
         // (What has a sum changes no register but this.)
-        if let (Some(old), Some(target)) = (new, gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register)) {
-            self.values[usize::from(target.0)] = Known { delta: old.delta.wrapping_add(constant), ..old };
+        if let (Some(old), Some(target)) = (
+            new,
+            gpr64(inst.op0_register()).filter(|_| inst.op0_kind() == OpKind::Register),
+        ) {
+            self.values[usize::from(target.0)] = Known {
+                delta: old.delta.wrapping_add(constant),
+                ..old
+            };
         }
     }
 
@@ -113,10 +140,14 @@ impl Registers {
         for r in u.clobber.iter() {
             self.values[usize::from(r.0)] = self.fresh();
         }
-        if matches!(inst.mnemonic(), Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq)
-            && gpr64(inst.op0_register()) != Some(RSP)
+        if matches!(
+            inst.mnemonic(),
+            Mnemonic::Push | Mnemonic::Pop | Mnemonic::Pushfq | Mnemonic::Popfq
+        ) && gpr64(inst.op0_register()) != Some(RSP)
         {
-            let delta = stack.delta.wrapping_add(i64::from(inst.stack_pointer_increment()));
+            let delta = stack
+                .delta
+                .wrapping_add(i64::from(inst.stack_pointer_increment()));
             self.values[usize::from(RSP.0)] = Known { delta, ..stack };
         } else if inst.is_string_instruction() && !is_repeated_string(inst) && !self.backward {
             self.step_pointers(inst, pointers);
@@ -132,7 +163,10 @@ impl Registers {
                 _ => continue,
             };
             let size = inst.memory_size().size() as i64;
-            self.values[usize::from(r.0)] = Known { delta: before.delta.wrapping_add(size), ..before };
+            self.values[usize::from(r.0)] = Known {
+                delta: before.delta.wrapping_add(size),
+                ..before
+            };
         }
     }
 }
@@ -207,7 +241,14 @@ fn relates(inst: &Instruction) -> bool {
 
 /// Whether other code runs before the next instruction.
 fn hands_over(flow: FlowControl) -> bool {
-    matches!(flow, FlowControl::Call | FlowControl::IndirectCall | FlowControl::Interrupt | FlowControl::XbeginXabortXend | FlowControl::Exception)
+    matches!(
+        flow,
+        FlowControl::Call
+            | FlowControl::IndirectCall
+            | FlowControl::Interrupt
+            | FlowControl::XbeginXabortXend
+            | FlowControl::Exception
+    )
 }
 
 /// Per register: the first one with the same symbol, and the difference from that.
@@ -219,9 +260,15 @@ pub struct Differences {
 
 impl Differences {
     /// No two registers have anything in common.
-    pub const NONE: Differences = Differences { leaders: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15], deltas: [0; 16] };
+    pub const NONE: Differences = Differences {
+        leaders: [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15],
+        deltas: [0; 16],
+    };
     /// Control has not come there yet.
-    const UNKNOWN: Differences = Differences { leaders: [u8::MAX; 16], deltas: [0; 16] };
+    const UNKNOWN: Differences = Differences {
+        leaders: [u8::MAX; 16],
+        deltas: [0; 16],
+    };
 
     /// Whether no two registers have anything in common, which is so at most places.
     fn is_none(&self) -> bool {
@@ -241,9 +288,16 @@ impl Differences {
         let mut met = Differences::NONE;
         for r in 0..16 {
             let first = usize::from(self.leaders[r]);
-            let agrees = |&p: &usize| self.leaders[p] == self.leaders[r] && other.leaders[p] == other.leaders[r] && apart(p) == apart(r);
+            let agrees = |&p: &usize| {
+                self.leaders[p] == self.leaders[r]
+                    && other.leaders[p] == other.leaders[r]
+                    && apart(p) == apart(r)
+            };
             if let Some(leader) = (first..r).find(agrees) {
-                (met.leaders[r], met.deltas[r]) = (leader as u8, self.deltas[r].wrapping_sub(self.deltas[leader]));
+                (met.leaders[r], met.deltas[r]) = (
+                    leader as u8,
+                    self.deltas[r].wrapping_sub(self.deltas[leader]),
+                );
             }
         }
         met
@@ -289,7 +343,8 @@ impl Differences {
                 }
             };
             if first != r {
-                (behind.leaders[r], behind.deltas[r]) = (first as u8, values[r].wrapping_sub(values[first]));
+                (behind.leaders[r], behind.deltas[r]) =
+                    (first as u8, values[r].wrapping_sub(values[first]));
             }
         }
         behind
@@ -311,7 +366,10 @@ impl Starts {
     fn new(blocks: usize) -> Starts {
         let mut all = Vec::with_capacity(4 + blocks / 4);
         all.extend([Differences::UNKNOWN, Differences::NONE]);
-        Starts { of_block: vec![UNKNOWN; blocks], all }
+        Starts {
+            of_block: vec![UNKNOWN; blocks],
+            all,
+        }
     }
 
     /// What holds at the start of a block. (Where control does not come, that is nothing.)
@@ -428,38 +486,67 @@ mod tests {
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let graph = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let graph = Graph::build(
+            body,
+            &(0x100..0x100 + bytes.len() as u64),
+            &Entries::default(),
+            &[],
+        );
         let mut factory = InstructionInfoFactory::new();
-        let uses: Vec<RegUse> = graph.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let uses: Vec<RegUse> = graph
+            .insns
+            .iter()
+            .map(|i| reg_use(factory.info(&i.inst)))
+            .collect();
         let distance = |d: Differences| {
             let mut r = Registers::new(false);
             r.start(&d);
-            (r.value(from).symbol == r.value(to).symbol).then(|| r.value(to).delta - r.value(from).delta)
+            (r.value(from).symbol == r.value(to).symbol)
+                .then(|| r.value(to).delta - r.value(from).delta)
         };
         let starts = at_starts(&graph, &uses, false);
-        (0..graph.blocks.len()).map(|b| distance(*starts.at(b))).collect()
+        (0..graph.blocks.len())
+            .map(|b| distance(*starts.at(b)))
+            .collect()
     }
 
     /// jne back over the parts.
     fn back(parts: &[&[u8]]) -> Vec<u8> {
-        vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
+        vec![
+            0x75,
+            (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8,
+        ]
     }
 
     #[test]
     fn pointers_that_a_loop_moves_in_step_keep_their_distance() {
         let both = [ADD_RDI, ADD_RSI];
-        assert_eq!(distances(&[LEA, &both.concat(), &back(&both), RET], RDI, RSI), [None, Some(8), Some(8)]);
+        assert_eq!(
+            distances(&[LEA, &both.concat(), &back(&both), RET], RDI, RSI),
+            [None, Some(8), Some(8)]
+        );
         let one = [ADD_RDI];
-        assert_eq!(distances(&[LEA, ADD_RDI, &back(&one), RET], RDI, RSI), [None; 3], "the loop moves one of them");
+        assert_eq!(
+            distances(&[LEA, ADD_RDI, &back(&one), RET], RDI, RSI),
+            [None; 3],
+            "the loop moves one of them"
+        );
     }
 
     #[test]
     fn ways_that_disagree_leave_nothing() {
         // je over: add rdi, 16.
         let unless = [&[0x74, ADD_RDI.len() as u8], ADD_RDI].concat();
-        assert_eq!(distances(&[LEA, &unless, RET], RDI, RSI), [None, Some(8), None]);
+        assert_eq!(
+            distances(&[LEA, &unless, RET], RDI, RSI),
+            [None, Some(8), None]
+        );
         let both = [&[0x74, 8], ADD_RDI, ADD_RSI].concat();
-        assert_eq!(distances(&[LEA, &both, RET], RDI, RSI), [None, Some(8), Some(8)], "both moved by the same");
+        assert_eq!(
+            distances(&[LEA, &both, RET], RDI, RSI),
+            [None, Some(8), Some(8)],
+            "both moved by the same"
+        );
     }
 
     #[test]
@@ -472,9 +559,18 @@ mod tests {
 
     #[test]
     fn calls_end_what_is_known() {
-        assert_eq!(distances(&[LEA, CALL, &[0x74, 0x00], RET], RDI, RSI), [None, None]);
+        assert_eq!(
+            distances(&[LEA, CALL, &[0x74, 0x00], RET], RDI, RSI),
+            [None, None]
+        );
         // mov rcx, rbx: a callee is not believed to keep rbx.
-        assert_eq!(distances(&[&[0x48, 0x89, 0xd9], CALL, &[0x74, 0x00], RET], RCX, RBX), [None, None]);
-        assert_eq!(distances(&[&[0x48, 0x89, 0xd9], &[0x74, 0x00], RET], RCX, RBX), [None, Some(0)]);
+        assert_eq!(
+            distances(&[&[0x48, 0x89, 0xd9], CALL, &[0x74, 0x00], RET], RCX, RBX),
+            [None, None]
+        );
+        assert_eq!(
+            distances(&[&[0x48, 0x89, 0xd9], &[0x74, 0x00], RET], RCX, RBX),
+            [None, Some(0)]
+        );
     }
 }

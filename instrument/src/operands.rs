@@ -6,7 +6,9 @@
 use crate::facts::Operands;
 use crate::ir::{Gpr, Insn};
 use crate::regs::{RAX, RBX, RCX, RDI, RSI, RSP, gpr, gpr64};
-use iced_x86::{Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+};
 use mgz_annotations_schema::sidecar::{REG_NONE, REG_RIP};
 use smallvec::SmallVec;
 use std::ops::{Index, Range};
@@ -42,17 +44,25 @@ pub struct Place {
 impl Place {
     /// `[register]`.
     pub fn at(register: Gpr) -> Place {
-        Place { segment: Segment::Flat, base: Some(register), index: None, scale: 1, disp: 0, addr32: false }
+        Place {
+            segment: Segment::Flat,
+            base: Some(register),
+            index: None,
+            scale: 1,
+            disp: 0,
+            addr32: false,
+        }
     }
 }
 
 impl Place {
     /// Whether it is at a fixed address or in the frame, whatever registers hold.
     pub fn is_constant(&self) -> bool {
-        self.index.is_none() && match self.base {
-            None => self.segment != Segment::Gs,
-            base => base == Some(RSP),
-        }
+        self.index.is_none()
+            && match self.base {
+                None => self.segment != Segment::Gs,
+                base => base == Some(RSP),
+            }
     }
 }
 
@@ -134,7 +144,11 @@ pub struct AccessList {
 impl AccessList {
     /// Of so many instructions, none of which has any yet.
     pub fn none(insns: usize) -> AccessList {
-        AccessList { of: vec![0; insns], all: Vec::with_capacity(insns / 3), insns: Vec::with_capacity(insns / 3) }
+        AccessList {
+            of: vec![0; insns],
+            all: Vec::with_capacity(insns / 3),
+            insns: Vec::with_capacity(insns / 3),
+        }
     }
 
     /// Sets the one of an instruction behind all that have some.
@@ -162,7 +176,11 @@ impl AccessList {
     /// Those of some instructions that have any, with the instructions' numbers.
     pub fn within(&self, insns: Range<usize>) -> impl Iterator<Item = (usize, &Accesses)> {
         let first = self.insns.partition_point(|&i| (i as usize) < insns.start);
-        self.insns[first..].iter().map(|&i| i as usize).take_while(move |&i| i < insns.end).map(|i| (i, &self[i]))
+        self.insns[first..]
+            .iter()
+            .map(|&i| i as usize)
+            .take_while(move |&i| i < insns.end)
+            .map(|i| (i, &self[i]))
     }
 
     /// All accesses.
@@ -205,17 +223,30 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
         if !is_memory(kind) {
             continue;
         }
-        let Some((read, write)) = directions(info.op_access(op)) else { continue };
+        let Some((read, write)) = directions(info.op_access(op)) else {
+            continue;
+        };
         let form = match kind {
             OpKind::Memory => memory_form(inst),
             OpKind::MemorySegRSI => string_form(inst, RSI),
             OpKind::MemoryESRDI => string_form(inst, RDI),
-            OpKind::MemorySegRDI => Form::Plain(Place { segment: segment(inst), ..Place::at(RDI) }),
-            OpKind::MemorySegSI | OpKind::MemorySegESI | OpKind::MemoryESDI | OpKind::MemoryESEDI => Form::Unknown,
+            OpKind::MemorySegRDI => Form::Plain(Place {
+                segment: segment(inst),
+                ..Place::at(RDI)
+            }),
+            OpKind::MemorySegSI
+            | OpKind::MemorySegESI
+            | OpKind::MemoryESDI
+            | OpKind::MemoryESEDI => Form::Unknown,
             OpKind::MemorySegDI | OpKind::MemorySegEDI => Form::Unknown,
             _ => continue,
         };
-        list.push(Access { read, write, size: size_of(inst), form });
+        list.push(Access {
+            read,
+            write,
+            size: size_of(inst),
+            form,
+        });
     }
     // Operands come destination first; the processor reads its sources first.
     if let [first, second] = &mut list[..]
@@ -232,7 +263,12 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
 pub fn plain_access(inst: &Instruction, operands: &impl Operands) -> Option<Access> {
     let op = (0..3).find(|&op| inst.op_kind(op) == OpKind::Memory)?;
     let (read, write) = directions(operands.op_access(op))?;
-    Some(Access { read, write, size: size_of(inst), form: Form::Plain(plain_place(inst)) })
+    Some(Access {
+        read,
+        write,
+        size: size_of(inst),
+        form: Form::Plain(plain_place(inst)),
+    })
 }
 
 /// Whether an operand is read and written; `None` if neither.
@@ -248,30 +284,60 @@ fn directions(access: OpAccess) -> Option<(bool, bool)> {
 
 fn is_memory(kind: OpKind) -> bool {
     use OpKind::{
-        Memory, MemoryESDI, MemoryESEDI, MemoryESRDI, MemorySegDI, MemorySegEDI, MemorySegESI, MemorySegRDI, MemorySegRSI, MemorySegSI,
+        Memory, MemoryESDI, MemoryESEDI, MemoryESRDI, MemorySegDI, MemorySegEDI, MemorySegESI,
+        MemorySegRDI, MemorySegRSI, MemorySegSI,
     };
     matches!(
         kind,
-        Memory | MemorySegSI | MemorySegESI | MemorySegRSI | MemorySegDI | MemorySegEDI | MemorySegRDI | MemoryESDI | MemoryESEDI | MemoryESRDI
+        Memory
+            | MemorySegSI
+            | MemorySegESI
+            | MemorySegRSI
+            | MemorySegDI
+            | MemorySegEDI
+            | MemorySegRDI
+            | MemoryESDI
+            | MemoryESEDI
+            | MemoryESRDI
     )
 }
 
 /// Touches no data: prefetches, cache line control, monitors.
 fn is_hint(mnemonic: Mnemonic) -> bool {
     use Mnemonic::{
-        Cldemote, Clflush, Clflushopt, Clwb, Invlpg, Lea, Monitor, Monitorx, Nop, Prefetch, Prefetchit0, Prefetchit1, Prefetchnta,
-        Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw, Prefetchwt1,
+        Cldemote, Clflush, Clflushopt, Clwb, Invlpg, Lea, Monitor, Monitorx, Nop, Prefetch,
+        Prefetchit0, Prefetchit1, Prefetchnta, Prefetcht0, Prefetcht1, Prefetcht2, Prefetchw,
+        Prefetchwt1,
     };
     matches!(
         mnemonic,
-        Lea | Nop | Clflush | Clflushopt | Clwb | Cldemote | Invlpg | Monitor | Monitorx | Prefetch | Prefetchnta | Prefetcht0
-            | Prefetcht1 | Prefetcht2 | Prefetchw | Prefetchwt1 | Prefetchit0 | Prefetchit1
+        Lea | Nop
+            | Clflush
+            | Clflushopt
+            | Clwb
+            | Cldemote
+            | Invlpg
+            | Monitor
+            | Monitorx
+            | Prefetch
+            | Prefetchnta
+            | Prefetcht0
+            | Prefetcht1
+            | Prefetcht2
+            | Prefetchw
+            | Prefetchwt1
+            | Prefetchit0
+            | Prefetchit1
     )
 }
 
 fn size_of(inst: &Instruction) -> u32 {
     let size = inst.memory_size();
-    if size == MemorySize::Unknown { 0 } else { size.size() as u32 }
+    if size == MemorySize::Unknown {
+        0
+    } else {
+        size.size() as u32
+    }
 }
 
 fn segment(inst: &Instruction) -> Segment {
@@ -285,7 +351,8 @@ fn segment(inst: &Instruction) -> Segment {
 /// The place of the instruction's memory operand; `None` for addressing that has none (vector index).
 pub fn place_of(inst: &Instruction) -> Option<Place> {
     let index = inst.memory_index();
-    (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand()).then(|| plain_place(inst))
+    (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand())
+        .then(|| plain_place(inst))
 }
 
 /// The place of a memory operand whose index, if it has one, is a general purpose register.
@@ -295,15 +362,28 @@ fn plain_place(inst: &Instruction) -> Place {
     let (base, index) = (inst.memory_base(), inst.memory_index());
     if inst.is_ip_rel_memory_operand() {
         let disp = inst.ip_rel_memory_address() as i64;
-        return Place { segment, base: None, index: None, scale: 1, disp, addr32: base == Register::EIP };
+        return Place {
+            segment,
+            base: None,
+            index: None,
+            scale: 1,
+            disp,
+            addr32: base == Register::EIP,
+        };
     }
-    let addr32 = base.is_gpr32() || index.is_gpr32() || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
+    let addr32 = base.is_gpr32()
+        || index.is_gpr32()
+        || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
     Place {
         segment,
         base: gpr(base),
         index: gpr(index),
         scale: inst.memory_index_scale() as u8,
-        disp: if addr32 { i64::from(inst.memory_displacement64() as i32) } else { inst.memory_displacement64() as i64 },
+        disp: if addr32 {
+            i64::from(inst.memory_displacement64() as i32)
+        } else {
+            inst.memory_displacement64() as i64
+        },
         addr32,
     }
 }
@@ -314,28 +394,51 @@ fn memory_form(inst: &Instruction) -> Form {
         return if plain { Form::Table } else { Form::Unknown };
     }
     if inst.is_vsib() {
-        let base = if inst.memory_base() == Register::None { None } else { gpr64(inst.memory_base()) };
+        let base = if inst.memory_base() == Register::None {
+            None
+        } else {
+            gpr64(inst.memory_base())
+        };
         if base.is_none() && inst.memory_base() != Register::None {
             return Form::Unknown;
         }
         let disp = inst.memory_displacement64() as i64;
-        let place = Place { segment: segment(inst), base, index: None, scale: inst.memory_index_scale() as u8, disp, addr32: false };
-        return Form::Gather { place, index: inst.memory_index().number() as u8 };
+        let place = Place {
+            segment: segment(inst),
+            base,
+            index: None,
+            scale: inst.memory_index_scale() as u8,
+            disp,
+            addr32: false,
+        };
+        return Form::Gather {
+            place,
+            index: inst.memory_index().number() as u8,
+        };
     }
-    let Some(place) = place_of(inst) else { return Form::Unknown };
+    let Some(place) = place_of(inst) else {
+        return Form::Unknown;
+    };
     match inst.mnemonic() {
-        Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc if inst.op1_kind() == OpKind::Register => {
+        Mnemonic::Bt | Mnemonic::Bts | Mnemonic::Btr | Mnemonic::Btc
+            if inst.op1_kind() == OpKind::Register =>
+        {
             match gpr(inst.op1_register()) {
                 Some(offset) => Form::Bits { place, offset },
                 None => Form::Unknown,
             }
         }
         // Stride registers or sizes that depend on a configuration.
-        Mnemonic::Tileloadd | Mnemonic::Tileloaddt1 | Mnemonic::Tilestored | Mnemonic::Bndldx | Mnemonic::Bndstx => Form::Unknown,
+        Mnemonic::Tileloadd
+        | Mnemonic::Tileloaddt1
+        | Mnemonic::Tilestored
+        | Mnemonic::Bndldx
+        | Mnemonic::Bndstx => Form::Unknown,
         // The address uses rsp after the increment.
-        Mnemonic::Pop if place.base == Some(RSP) => {
-            Form::Plain(Place { disp: place.disp.wrapping_add(i64::from(size_of(inst))), ..place })
-        }
+        Mnemonic::Pop if place.base == Some(RSP) => Form::Plain(Place {
+            disp: place.disp.wrapping_add(i64::from(size_of(inst))),
+            ..place
+        }),
         _ => Form::Plain(place),
     }
 }
@@ -347,11 +450,26 @@ fn string_form(inst: &Instruction, pointer: Gpr) -> Form {
     let repeated = inst.has_rep_prefix() || inst.has_repne_prefix();
     let compares = matches!(
         inst.mnemonic(),
-        Mnemonic::Cmpsb | Mnemonic::Cmpsw | Mnemonic::Cmpsd | Mnemonic::Cmpsq | Mnemonic::Scasb | Mnemonic::Scasw | Mnemonic::Scasd | Mnemonic::Scasq
+        Mnemonic::Cmpsb
+            | Mnemonic::Cmpsw
+            | Mnemonic::Cmpsd
+            | Mnemonic::Cmpsq
+            | Mnemonic::Scasb
+            | Mnemonic::Scasw
+            | Mnemonic::Scasd
+            | Mnemonic::Scasq
     );
     match inst.mnemonic() {
-        Mnemonic::Insb | Mnemonic::Insw | Mnemonic::Insd | Mnemonic::Outsb | Mnemonic::Outsw | Mnemonic::Outsd => Form::Unknown,
-        _ if repeated => Form::Repeated { pointer, until: compares },
+        Mnemonic::Insb
+        | Mnemonic::Insw
+        | Mnemonic::Insd
+        | Mnemonic::Outsb
+        | Mnemonic::Outsw
+        | Mnemonic::Outsd => Form::Unknown,
+        _ if repeated => Form::Repeated {
+            pointer,
+            until: compares,
+        },
         _ => Form::Step { pointer },
     }
 }
@@ -370,13 +488,21 @@ pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> 
         && (inst.op0_register().is_gpr32() || inst.op0_register().is_gpr64())
         && register.full_register() != Register::RSP
         && info.op_access(0) == OpAccess::Write
-        && !matches!(inst.mnemonic(), Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt)
+        && !matches!(
+            inst.mnemonic(),
+            Mnemonic::Bsf | Mnemonic::Bsr | Mnemonic::Tzcnt | Mnemonic::Lzcnt
+        )
         && (1..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
-        && (1..inst.op_count())
-            .all(|o| inst.op_kind(o) != OpKind::Register || inst.op_register(o).full_register() != register.full_register());
+        && (1..inst.op_count()).all(|o| {
+            inst.op_kind(o) != OpKind::Register
+                || inst.op_register(o).full_register() != register.full_register()
+        });
     let r = gpr(register)?;
     // Implicit sources (mulx reads rdx) count as uses unless they are the address registers.
-    let implicit = matches!(inst.mnemonic(), Mnemonic::Mulx | Mnemonic::Adcx | Mnemonic::Adox);
+    let implicit = matches!(
+        inst.mnemonic(),
+        Mnemonic::Mulx | Mnemonic::Adcx | Mnemonic::Adox
+    );
     (suits && !implicit).then_some(r)
 }
 
@@ -385,7 +511,11 @@ pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> 
 pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
     let mut factory = InstructionInfoFactory::new();
     let list = accesses(&insn.inst, factory.info(&insn.inst));
-    let found = list.iter().filter(|a| if store { a.write } else { a.read }).nth(nth).copied();
+    let found = list
+        .iter()
+        .filter(|a| if store { a.write } else { a.read })
+        .nth(nth)
+        .copied();
     let inst = &insn.inst;
     let segment = match segment(inst) {
         Segment::Flat => 0,
@@ -394,15 +524,29 @@ pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
     };
     let number = |r: Option<Gpr>| r.map_or(REG_NONE, |r| r.0);
     match found.map(|a| a.form) {
-        Some(Form::Plain(p) | Form::Bits { place: p, .. }) if inst.op_kinds().any(|k| k == OpKind::Memory) => {
+        Some(Form::Plain(p) | Form::Bits { place: p, .. })
+            if inst.op_kinds().any(|k| k == OpKind::Memory) =>
+        {
             if inst.is_ip_rel_memory_operand() {
                 return (REG_RIP, REG_NONE, 1, p.disp, segment);
             }
-            (number(p.base), number(p.index), p.scale, place_of(inst).map_or(p.disp, |q| q.disp), segment)
+            (
+                number(p.base),
+                number(p.index),
+                p.scale,
+                place_of(inst).map_or(p.disp, |q| q.disp),
+                segment,
+            )
         }
-        Some(Form::Plain(p) | Form::Bits { place: p, .. }) => (number(p.base), number(p.index), p.scale, p.disp, segment),
-        Some(Form::Gather { place, index }) => (number(place.base), index, place.scale, place.disp, segment),
-        Some(Form::Repeated { pointer, .. } | Form::Step { pointer }) => (pointer.0, REG_NONE, 1, 0, segment),
+        Some(Form::Plain(p) | Form::Bits { place: p, .. }) => {
+            (number(p.base), number(p.index), p.scale, p.disp, segment)
+        }
+        Some(Form::Gather { place, index }) => {
+            (number(place.base), index, place.scale, place.disp, segment)
+        }
+        Some(Form::Repeated { pointer, .. } | Form::Step { pointer }) => {
+            (pointer.0, REG_NONE, 1, 0, segment)
+        }
         Some(Form::Table) => (RBX.0, RAX.0, 1, 0, segment),
         Some(Form::Unknown) | None => (REG_NONE, REG_NONE, 1, 0, segment),
     }
@@ -419,7 +563,10 @@ mod tests {
     fn of(bytes: &[u8]) -> Vec<Access> {
         let inst = Decoder::with_ip(64, bytes, 0x1000, DecoderOptions::NONE).decode();
         assert!(!inst.is_invalid());
-        accesses(&inst, InstructionInfoFactory::new().info(&inst)).iter().copied().collect()
+        accesses(&inst, InstructionInfoFactory::new().info(&inst))
+            .iter()
+            .copied()
+            .collect()
     }
 
     fn destination(bytes: &[u8]) -> Option<Gpr> {
@@ -428,7 +575,10 @@ mod tests {
     }
 
     fn sizes(bytes: &[u8]) -> Vec<(bool, bool, u32)> {
-        of(bytes).iter().map(|a| (a.read, a.write, a.size)).collect()
+        of(bytes)
+            .iter()
+            .map(|a| (a.read, a.write, a.size))
+            .collect()
     }
 
     #[test]
@@ -460,19 +610,56 @@ mod tests {
 
     #[test]
     fn broadcasts_read_one_element_and_masked_loads_the_whole() {
-        assert_eq!(sizes(&[0x62, 0xf1, 0x74, 0x58, 0x58, 0x07]), [(true, false, 4)]); // vaddps zmm0,zmm1,[rdi]{1to16}
-        assert_eq!(sizes(&[0x62, 0xf1, 0x7c, 0xc9, 0x28, 0x07]), [(true, false, 64)]); // vmovaps zmm0{k1}{z},[rdi]
+        assert_eq!(
+            sizes(&[0x62, 0xf1, 0x74, 0x58, 0x58, 0x07]),
+            [(true, false, 4)]
+        ); // vaddps zmm0,zmm1,[rdi]{1to16}
+        assert_eq!(
+            sizes(&[0x62, 0xf1, 0x7c, 0xc9, 0x28, 0x07]),
+            [(true, false, 64)]
+        ); // vmovaps zmm0{k1}{z},[rdi]
     }
 
     #[test]
     fn strings() {
         let two = of(&[0xf3, 0xa6]); // repe cmpsb
         assert_eq!(two.len(), 2);
-        assert_eq!(two[0].form, Form::Repeated { pointer: RSI, until: true });
-        assert_eq!(two[1].form, Form::Repeated { pointer: RDI, until: true });
+        assert_eq!(
+            two[0].form,
+            Form::Repeated {
+                pointer: RSI,
+                until: true
+            }
+        );
+        assert_eq!(
+            two[1].form,
+            Form::Repeated {
+                pointer: RDI,
+                until: true
+            }
+        );
         let movs = of(&[0xf3, 0x48, 0xa5]); // rep movsq
-        assert_eq!((movs[0].form, movs[0].read, movs[0].size), (Form::Repeated { pointer: RSI, until: false }, true, 8));
-        assert_eq!((movs[1].form, movs[1].write), (Form::Repeated { pointer: RDI, until: false }, true));
+        assert_eq!(
+            (movs[0].form, movs[0].read, movs[0].size),
+            (
+                Form::Repeated {
+                    pointer: RSI,
+                    until: false
+                },
+                true,
+                8
+            )
+        );
+        assert_eq!(
+            (movs[1].form, movs[1].write),
+            (
+                Form::Repeated {
+                    pointer: RDI,
+                    until: false
+                },
+                true
+            )
+        );
         assert_eq!(of(&[0xac])[0].form, Form::Step { pointer: RSI }); // lodsb
         assert_eq!(of(&[0xf3, 0xaa]).iter().filter(|a| a.read).count(), 0); // rep stosb
         assert_eq!(of(&[0x67, 0xf3, 0xa4])[0].form, Form::Unknown); // rep movsb with 32-bit addresses
@@ -482,17 +669,41 @@ mod tests {
     fn gathers_bit_strings_and_xlat() {
         // vpgatherdd xmm0,[rax+xmm1*4],xmm2
         let g = of(&[0xc4, 0xe2, 0x69, 0x90, 0x04, 0x88]);
-        assert!(matches!(g[0].form, Form::Gather { place: Place { base: Some(RAX), scale: 4, .. }, index: 1 }));
+        assert!(matches!(
+            g[0].form,
+            Form::Gather {
+                place: Place {
+                    base: Some(RAX),
+                    scale: 4,
+                    ..
+                },
+                index: 1
+            }
+        ));
         assert_eq!(g[0].size, 4);
-        assert!(matches!(of(&[0x48, 0x0f, 0xa3, 0x0f])[0].form, Form::Bits { offset: RCX, .. })); // bt [rdi],rcx
-        assert!(matches!(of(&[0x48, 0x0f, 0xba, 0x27, 3])[0].form, Form::Plain(_))); // bt qword [rdi],3
+        assert!(matches!(
+            of(&[0x48, 0x0f, 0xa3, 0x0f])[0].form,
+            Form::Bits { offset: RCX, .. }
+        )); // bt [rdi],rcx
+        assert!(matches!(
+            of(&[0x48, 0x0f, 0xba, 0x27, 3])[0].form,
+            Form::Plain(_)
+        )); // bt qword [rdi],3
         assert_eq!(of(&[0xd7])[0].form, Form::Table);
     }
 
     #[test]
     fn rip_relative_operands_are_resolved() {
         let a = of(&[0x8b, 0x05, 0x10, 0, 0, 0])[0]; // mov eax,[rip+0x10]
-        assert!(matches!(a.form, Form::Plain(Place { base: None, index: None, disp: 0x1016, .. })));
+        assert!(matches!(
+            a.form,
+            Form::Plain(Place {
+                base: None,
+                index: None,
+                disp: 0x1016,
+                ..
+            })
+        ));
     }
 
     #[test]

@@ -11,15 +11,20 @@
 use crate::cfg::Graph;
 use crate::facts::Facts;
 use crate::functions::Options;
-use crate::ir::{GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, SitePlan, VectorHalf};
+use crate::ir::{
+    GatherPlan, Gpr, ImplicitLoads, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan,
+    SitePlan, VectorHalf,
+};
 use crate::offsets::{Differences, Known, Registers, at_starts};
-use crate::operands::{Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string};
+use crate::operands::{
+    Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string,
+};
 use crate::regs::{RAX, RBX, RSP, RegUse};
 use crate::stay::Stays;
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
 use mgz_annotations_schema::abi;
-use smallvec::SmallVec;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
+use smallvec::SmallVec;
 
 mod folds;
 mod pairs;
@@ -55,14 +60,28 @@ pub fn plan(
     stays: &Stays,
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
-    let Facts { uses, accesses, own, .. } = facts;
+    let Facts {
+        uses,
+        accesses,
+        own,
+        ..
+    } = facts;
     // Only string instructions ask for the direction.
-    let strings = accesses.iter().any(|a| matches!(a.form, Form::Step { .. } | Form::Repeated { .. } | Form::Unknown));
+    let strings = accesses.iter().any(|a| {
+        matches!(
+            a.form,
+            Form::Step { .. } | Form::Repeated { .. } | Form::Unknown
+        )
+    });
     let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
     let most = accesses.insns().len().min(graph.blocks.len());
-    let mut plan = Plan { regions: Vec::with_capacity(most), ..Plan::default() };
+    let mut plan = Plan {
+        regions: Vec::with_capacity(most),
+        ..Plan::default()
+    };
     let mut builder = Builder::new(options, backward);
-    let starts = may_share(graph, accesses, options.stores).then(|| at_starts(graph, uses, backward));
+    let starts =
+        may_share(graph, accesses, options.stores).then(|| at_starts(graph, uses, backward));
     let mut piece = 0;
     let mut ends = Vec::with_capacity(graph.blocks.len());
     for (number, block) in graph.blocks.iter().enumerate() {
@@ -78,16 +97,28 @@ pub fn plan(
             let list = &accesses[i];
             let mut may_skip = false;
             if !list.is_empty() {
-                while stays.starts().get(piece + 1).is_some_and(|&start| start <= i as u32) {
+                while stays
+                    .starts()
+                    .get(piece + 1)
+                    .is_some_and(|&start| start <= i as u32)
+                {
                     piece += 1;
                 }
-                builder.scratch = stays.at(stays.of(piece)).is_some_and(|s| s.scratch.is_some());
+                builder.scratch = stays
+                    .at(stays.of(piece))
+                    .is_some_and(|s| s.scratch.is_some());
                 if list.iter().any(|a| asks_registers(a, options.stores)) {
                     let from = *known.get_or_insert_with(|| {
-                        builder.registers.start(starts.as_ref().map_or(&Differences::NONE, |starts| starts.at(number)));
+                        builder.registers.start(
+                            starts
+                                .as_ref()
+                                .map_or(&Differences::NONE, |starts| starts.at(number)),
+                        );
                         block.insns.start as usize
                     });
-                    builder.registers.advance(&graph.insns[from..i], &uses[from..i]);
+                    builder
+                        .registers
+                        .advance(&graph.insns[from..i], &uses[from..i]);
                     known = Some(i);
                 }
                 if builder.slots + MOST_SLOTS > abi::MAX_REGION_SLOTS {
@@ -99,7 +130,15 @@ pub fn plan(
                     first = first.or(builder.close(&mut plan.regions));
                 }
                 if options.stores || list.iter().any(|a| a.read) {
-                    builder.instruction(InsnId(i as u32), insn, &uses[i], own[i], list, &mut plan.gathers, |n, a| classify(number, i, n, a));
+                    builder.instruction(
+                        InsnId(i as u32),
+                        insn,
+                        &uses[i],
+                        own[i],
+                        list,
+                        &mut plan.gathers,
+                        |n, a| classify(number, i, n, a),
+                    );
                 }
             }
             if !insn.simple && ends_region(insn) || may_skip {
@@ -108,7 +147,11 @@ pub fn plan(
         }
         let last = builder.close(&mut plan.regions);
         let closed = |end: Option<Closed>| end.map(|c| c.region);
-        ends.push(folds::Ends { first: closed(first.or(last).filter(|c| c.nth == 0)), last: closed(last), one: builder.closed == 1 });
+        ends.push(folds::Ends {
+            first: closed(first.or(last).filter(|c| c.nth == 0)),
+            last: closed(last),
+            one: builder.closed == 1,
+        });
     }
     if !options.naive {
         folds::fold(graph, &mut plan, &ends, &builder.proxies);
@@ -127,9 +170,15 @@ fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
         let mut registers = 0;
-        while let Some((&insn, behind)) = with_accesses.split_first().filter(|(insn, _)| **insn < block.insns.end) {
+        while let Some((&insn, behind)) = with_accesses
+            .split_first()
+            .filter(|(insn, _)| **insn < block.insns.end)
+        {
             with_accesses = behind;
-            for access in accesses[insn as usize].iter().filter(|a| asks_registers(a, stores)) {
+            for access in accesses[insn as usize]
+                .iter()
+                .filter(|a| asks_registers(a, stores))
+            {
                 registers += match &access.form {
                     Form::Plain(place) if place.index.is_none() => 1,
                     _ => 2,
@@ -157,8 +206,16 @@ fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
 #[inline(always)]
 fn ends_region(insn: &Insn) -> bool {
     match insn.flow {
-        FlowControl::Next => matches!(insn.inst.code(), Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt) || is_repeated_string(&insn.inst),
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => false,
+        FlowControl::Next => {
+            matches!(
+                insn.inst.code(),
+                Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt
+            ) || is_repeated_string(&insn.inst)
+        }
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return => false,
         _ => true,
     }
 }
@@ -179,7 +236,13 @@ enum Held {
     /// symbol + delta.
     Register(Known),
     /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
-    Sum { base: u32, index: u32, scale: u8, delta: i64, registers: [(Gpr, Known); 2] },
+    Sum {
+        base: u32,
+        index: u32,
+        scale: u8,
+        delta: i64,
+        registers: [(Gpr, Known); 2],
+    },
     /// Anything else.
     Other,
 }
@@ -195,7 +258,13 @@ struct Formula {
 }
 
 impl Formula {
-    const NONE: Formula = Formula { a: NO_RECORD, b: NO_RECORD, scale: 1, disp: 0, flags: 0 };
+    const NONE: Formula = Formula {
+        a: NO_RECORD,
+        b: NO_RECORD,
+        scale: 1,
+        disp: 0,
+        flags: 0,
+    };
 }
 
 /// A site that needs only that its region has some record.
@@ -263,7 +332,17 @@ impl<'a> Builder<'a> {
     /// A record at an instruction that is about its own operand, all of whose bits count.
     fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
         self.open = None;
-        self.push(RecordPlan { at, after, of: at, payload, second: false }, Held::Other, true)
+        self.push(
+            RecordPlan {
+                at,
+                after,
+                of: at,
+                payload,
+                second: false,
+            },
+            Held::Other,
+            true,
+        )
     }
 
     /// A record of an address or a part of one.
@@ -273,11 +352,36 @@ impl<'a> Builder<'a> {
                 Some(held) => (open.at, held),
                 None => (at, held),
             };
-            return self.push(RecordPlan { at: place, after: false, of: at, payload, second: true }, held, false);
+            return self.push(
+                RecordPlan {
+                    at: place,
+                    after: false,
+                    of: at,
+                    payload,
+                    second: true,
+                },
+                held,
+                false,
+            );
         }
         let may_pair = self.options.flavour == abi::FLAVOUR_SOFT && !self.options.naive;
-        self.open = may_pair.then(|| Open { at, registers: self.registers.all(), dead: self.dead, address_is_cheap: self.address_is_cheap });
-        self.push(RecordPlan { at, after: false, of: at, payload, second: false }, held, false)
+        self.open = may_pair.then(|| Open {
+            at,
+            registers: self.registers.all(),
+            dead: self.dead,
+            address_is_cheap: self.address_is_cheap,
+        });
+        self.push(
+            RecordPlan {
+                at,
+                after: false,
+                of: at,
+                payload,
+                second: false,
+            },
+            held,
+            false,
+        )
     }
 
     fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
@@ -295,7 +399,9 @@ impl<'a> Builder<'a> {
         }
         let now = self.registers.value(r);
         self.held.iter().enumerate().find_map(|(i, h)| match h {
-            Held::Register(k) if k.symbol == now.symbol => Some((i as u8, now.delta.wrapping_sub(k.delta))),
+            Held::Register(k) if k.symbol == now.symbol => {
+                Some((i as u8, now.delta.wrapping_sub(k.delta)))
+            }
             _ => None,
         })
     }
@@ -340,54 +446,115 @@ impl<'a> Builder<'a> {
             }
             let a = self.add_record(at, Payload::Address, Held::Other);
             let flags = if place.addr32 { SiteFlags::ADDR32 } else { 0 };
-            return Ok(Formula { a, flags, ..Formula::NONE });
+            return Ok(Formula {
+                a,
+                flags,
+                ..Formula::NONE
+            });
         }
         let disp = place.disp;
         Ok(match (place.base, place.index) {
-            (None, None) => Formula { disp, flags: SiteFlags::STATIC, ..Formula::NONE },
+            (None, None) => Formula {
+                disp,
+                flags: SiteFlags::STATIC,
+                ..Formula::NONE
+            },
             (Some(base), None) => {
                 let (a, add) = self.register(at, base);
-                Formula { a, disp: disp.wrapping_add(add), ..Formula::NONE }
+                Formula {
+                    a,
+                    disp: disp.wrapping_add(add),
+                    ..Formula::NONE
+                }
             }
             (None, Some(index)) => {
                 let (b, add) = self.register(at, index);
                 let disp = disp.wrapping_add(add.wrapping_mul(i64::from(place.scale)));
-                Formula { b, scale: place.scale, disp, ..Formula::NONE }
+                Formula {
+                    b,
+                    scale: place.scale,
+                    disp,
+                    ..Formula::NONE
+                }
             }
             (Some(base), Some(index)) => self.two_registers(at, place, base, index, can_address),
         })
     }
 
-    fn two_registers(&mut self, at: InsnId, place: &Place, base: Gpr, index: Gpr, can_address: bool) -> Formula {
+    fn two_registers(
+        &mut self,
+        at: InsnId,
+        place: &Place,
+        base: Gpr,
+        index: Gpr,
+        can_address: bool,
+    ) -> Formula {
         let scale = place.scale;
         let (vb, vi) = (self.registers.value(base), self.registers.value(index));
-        let total = place.disp.wrapping_add(vb.delta).wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
+        let total = place
+            .disp
+            .wrapping_add(vb.delta)
+            .wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
         let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
-            Held::Sum { base, index, scale: s, delta, .. } if base == vb.symbol && index == vi.symbol && s == scale => {
+            Held::Sum {
+                base,
+                index,
+                scale: s,
+                delta,
+                ..
+            } if base == vb.symbol && index == vi.symbol && s == scale => {
                 Some((i as u8, total.wrapping_sub(delta)))
             }
             _ => None,
         });
         if let Some((a, disp)) = shared.filter(|_| !self.options.naive) {
-            return Formula { a, disp, ..Formula::NONE };
+            return Formula {
+                a,
+                disp,
+                ..Formula::NONE
+            };
         }
-        let parts_known = self.find_register(base).is_some() || self.find_register(index).is_some() || vb.symbol == vi.symbol;
+        let parts_known = self.find_register(base).is_some()
+            || self.find_register(index).is_some()
+            || vb.symbol == vi.symbol;
         if can_address && !parts_known && self.address_is_cheap {
-            let held = Held::Sum { base: vb.symbol, index: vi.symbol, scale, delta: total, registers: [(base, vb), (index, vi)] };
+            let held = Held::Sum {
+                base: vb.symbol,
+                index: vi.symbol,
+                scale,
+                delta: total,
+                registers: [(base, vb), (index, vi)],
+            };
             let a = self.add_record(at, Payload::Address, held);
             let disp = match self.held[usize::from(a)] {
                 Held::Sum { delta, .. } => total.wrapping_sub(delta),
                 _ => 0,
             };
-            return Formula { a, disp, ..Formula::NONE };
+            return Formula {
+                a,
+                disp,
+                ..Formula::NONE
+            };
         }
         let (a, add_a) = self.register(at, base);
         let (b, add_b) = self.register(at, index);
-        let disp = place.disp.wrapping_add(add_a).wrapping_add(add_b.wrapping_mul(i64::from(scale)));
-        Formula { a, b, scale, disp, flags: 0 }
+        let disp = place
+            .disp
+            .wrapping_add(add_a)
+            .wrapping_add(add_b.wrapping_mul(i64::from(scale)));
+        Formula {
+            a,
+            b,
+            scale,
+            disp,
+            flags: 0,
+        }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one caller; what is known of one instruction")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller; what is known of one instruction"
+    )]
     fn instruction(
         &mut self,
         at: InsnId,
@@ -405,10 +572,13 @@ impl<'a> Builder<'a> {
         // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
         // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
         let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
-        self.address_is_cheap = pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
+        self.address_is_cheap =
+            pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
         // A count is recorded once for both operands of a comparing string instruction, after both pointers.
         let mut count = None;
-        let repeats = list.iter().any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
+        let repeats = list
+            .iter()
+            .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
         let mut pointers = [None; 2];
         if repeats && !self.backward {
             for (n, access) in list.iter().enumerate() {
@@ -418,7 +588,9 @@ impl<'a> Builder<'a> {
                     pointers[n] = Some(self.register(at, pointer));
                 }
             }
-            let until = list.iter().any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
+            let until = list
+                .iter()
+                .any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
             count = Some(if until {
                 let b = self.new_register(at, COUNT);
                 self.add_whole(at, true, Payload::Reg(COUNT));
@@ -429,7 +601,11 @@ impl<'a> Builder<'a> {
         }
         for (n, access) in list.iter().enumerate() {
             for store in [false, true] {
-                let wanted = if store { access.write && self.options.stores } else { access.read };
+                let wanted = if store {
+                    access.write && self.options.stores
+                } else {
+                    access.read
+                };
                 if !wanted {
                     continue;
                 }
@@ -456,8 +632,19 @@ impl<'a> Builder<'a> {
                 if access.read && access.write {
                     site.flags |= SiteFlags::RMW;
                 }
-                let can_address = can_address && (free || !pt || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
-                let outcome = self.formula(at, &insn.inst, access, &mut site, (pointers[n], count), can_address, gathers);
+                let can_address = can_address
+                    && (free
+                        || !pt
+                        || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
+                let outcome = self.formula(
+                    at,
+                    &insn.inst,
+                    access,
+                    &mut site,
+                    (pointers[n], count),
+                    can_address,
+                    gathers,
+                );
                 match outcome {
                     Ok(f) => {
                         (site.a, site.b, site.scale, site.disp) = (f.a, f.b, f.scale, f.disp);
@@ -473,7 +660,10 @@ impl<'a> Builder<'a> {
         }
     }
 
-    #[allow(clippy::too_many_arguments, reason = "one caller; the parts of one site")]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller; the parts of one site"
+    )]
     fn formula(
         &mut self,
         at: InsnId,
@@ -489,35 +679,76 @@ impl<'a> Builder<'a> {
         }
         match access.form {
             Form::Plain(place) => {
-                let is_static = place.base.is_none() && place.index.is_none() && place.segment == Segment::Flat && !place.addr32;
+                let is_static = place.base.is_none()
+                    && place.index.is_none()
+                    && place.segment == Segment::Flat
+                    && !place.addr32;
                 let store = site.flags & SiteFlags::STORE != 0;
-                if place.segment != Segment::Gs && (site.class == CLASS_CONSTANT && !store || is_static) {
-                    self.waiting.push(Waiting { site: self.region.sites.len(), place, insn: at, can_address });
+                if place.segment != Segment::Gs
+                    && (site.class == CLASS_CONSTANT && !store || is_static)
+                {
+                    self.waiting.push(Waiting {
+                        site: self.region.sites.len(),
+                        place,
+                        insn: at,
+                        can_address,
+                    });
                     let flags = if is_static { SiteFlags::STATIC } else { 0 };
                     let disp = if is_static { place.disp } else { 0 };
-                    return Ok(Formula { flags, disp, ..Formula::NONE });
+                    return Ok(Formula {
+                        flags,
+                        disp,
+                        ..Formula::NONE
+                    });
                 }
                 self.address(at, &place, can_address)
             }
             Form::Step { .. } | Form::Repeated { .. } if self.backward => Err(reason::DIRECTION),
             Form::Step { pointer } => self.address(at, &Place::at(pointer), can_address),
             Form::Repeated { until, .. } => {
-                let (Some((a, add)), Some((b, add_b))) = (pointer, count) else { return Err(reason::UNSUPPORTED) };
+                let (Some((a, add)), Some((b, add_b))) = (pointer, count) else {
+                    return Err(reason::UNSUPPORTED);
+                };
                 if add_b != 0 {
                     return Err(reason::UNSUPPORTED);
                 }
-                site.kind = if until { SiteKind::StringUntil } else { SiteKind::String };
-                Ok(Formula { a, b, disp: add, ..Formula::NONE })
+                site.kind = if until {
+                    SiteKind::StringUntil
+                } else {
+                    SiteKind::String
+                };
+                Ok(Formula {
+                    a,
+                    b,
+                    disp: add,
+                    ..Formula::NONE
+                })
             }
             Form::Table => {
                 site.kind = SiteKind::Xlat;
                 let (a, add) = self.register(at, RBX);
                 let (b, add_b) = self.register(at, RAX);
-                if add_b == 0 { Ok(Formula { a, b, disp: add, ..Formula::NONE }) } else { Err(reason::UNSUPPORTED) }
+                if add_b == 0 {
+                    Ok(Formula {
+                        a,
+                        b,
+                        disp: add,
+                        ..Formula::NONE
+                    })
+                } else {
+                    Err(reason::UNSUPPORTED)
+                }
             }
             Form::Bits { place, offset } => {
-                if place.segment != Segment::Flat || place.addr32 || !can_address && place.index.is_some() {
-                    return Err(if place.segment == Segment::Flat { reason::UNSUPPORTED } else { reason::SEGMENT });
+                if place.segment != Segment::Flat
+                    || place.addr32
+                    || !can_address && place.index.is_some()
+                {
+                    return Err(if place.segment == Segment::Flat {
+                        reason::UNSUPPORTED
+                    } else {
+                        reason::SEGMENT
+                    });
                 }
                 site.kind = SiteKind::BitString;
                 let b = self.new_register(at, offset);
@@ -534,7 +765,14 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn gather(&mut self, at: InsnId, inst: &Instruction, place: Place, site: &mut SitePlan, gathers: &mut Vec<GatherPlan>) -> Result<Formula, u8> {
+    fn gather(
+        &mut self,
+        at: InsnId,
+        inst: &Instruction,
+        place: Place,
+        site: &mut SitePlan,
+        gathers: &mut Vec<GatherPlan>,
+    ) -> Result<Formula, u8> {
         if place.segment != Segment::Flat {
             return Err(reason::SEGMENT);
         }
@@ -551,7 +789,12 @@ impl<'a> Builder<'a> {
             site.flags |= SiteFlags::INDEX64;
         }
         let mask_bytes = if masked { 0 } else { site.size as u8 };
-        gathers.push(GatherPlan { insn: at, lanes: lanes as u8, mask_bytes, index_bytes: index_bytes as u16 });
+        gathers.push(GatherPlan {
+            insn: at,
+            lanes: lanes as u8,
+            mask_bytes,
+            index_bytes: index_bytes as u16,
+        });
         let a = self.add_whole(at, false, Payload::Address);
         self.vector(at, inst.memory_index());
         if masked {
@@ -559,13 +802,25 @@ impl<'a> Builder<'a> {
         } else {
             self.vector(at, inst.op2_register());
         }
-        Ok(Formula { a, scale: place.scale, ..Formula::NONE })
+        Ok(Formula {
+            a,
+            scale: place.scale,
+            ..Formula::NONE
+        })
     }
 
     fn vector(&mut self, at: InsnId, register: Register) {
         let (vector, bytes) = (register.number() as u8, register.size() as u8);
         for half in 0..bytes / 8 {
-            self.add_whole(at, false, Payload::Half(VectorHalf { vector, bytes, half }));
+            self.add_whole(
+                at,
+                false,
+                Payload::Half(VectorHalf {
+                    vector,
+                    bytes,
+                    half,
+                }),
+            );
         }
     }
 
@@ -594,18 +849,36 @@ impl<'a> Builder<'a> {
             if alone {
                 site.flags |= SiteFlags::UNRECORDED;
                 site.reason = reason::NO_REGISTER;
-            } else if proxy != Some(n) && site.class == CLASS_CONSTANT && site.flags & SiteFlags::STORE == 0 {
+            } else if proxy != Some(n)
+                && site.class == CLASS_CONSTANT
+                && site.flags & SiteFlags::STORE == 0
+            {
                 site.flags |= SiteFlags::IMPLIED;
                 self.region.implied_const += 1;
             }
         }
         let closed = (!self.region.sites.is_empty()).then(|| {
-            let constant = |s: &SitePlan| s.class == CLASS_CONSTANT && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
-            self.proxies.push(proxy.is_some() && self.region.sites.iter().all(constant));
+            let constant = |s: &SitePlan| {
+                s.class == CLASS_CONSTANT
+                    && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0
+            };
+            self.proxies
+                .push(proxy.is_some() && self.region.sites.iter().all(constant));
             // (Copies have the right size, where growing takes several.)
-            let RegionPlan { records, sites, implied_const } = &self.region;
-            regions.push(RegionPlan { records: SmallVec::from_slice(records), sites: SmallVec::from_slice(sites), implied_const: *implied_const });
-            Closed { region: regions.len() - 1, nth }
+            let RegionPlan {
+                records,
+                sites,
+                implied_const,
+            } = &self.region;
+            regions.push(RegionPlan {
+                records: SmallVec::from_slice(records),
+                sites: SmallVec::from_slice(sites),
+                implied_const: *implied_const,
+            });
+            Closed {
+                region: regions.len() - 1,
+                nth,
+            }
         });
         self.region.records.clear();
         self.region.sites.clear();

@@ -5,7 +5,10 @@
 //! is added by [`crate::liveness`].
 
 use crate::ir::{Gpr, RegSet};
-use iced_x86::{Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic, OpAccess, OpKind, Register};
+use iced_x86::{
+    Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
+    OpAccess, OpKind, Register,
+};
 
 /// rax.
 pub const RAX: Gpr = Gpr(0);
@@ -91,7 +94,9 @@ const fn bits(from: usize) -> [u16; 256] {
 /// The same, for a full 64-bit register only.
 #[inline]
 pub fn gpr64(register: Register) -> Option<Gpr> {
-    register.is_gpr64().then(|| Gpr((register as usize - Register::RAX as usize) as u8))
+    register
+        .is_gpr64()
+        .then(|| Gpr((register as usize - Register::RAX as usize) as u8))
 }
 
 /// Registers read, wholly replaced, and changed in any way.
@@ -106,7 +111,10 @@ pub struct RegUse {
 }
 
 /// What iced knows of an instruction's registers and operands, without its list of memory accesses, which takes longest.
-pub fn registers<'f>(factory: &'f mut InstructionInfoFactory, inst: &Instruction) -> &'f InstructionInfo {
+pub fn registers<'f>(
+    factory: &'f mut InstructionInfoFactory,
+    inst: &Instruction,
+) -> &'f InstructionInfo {
     factory.info_options(inst, InstructionInfoOptions::NO_MEMORY_USAGE)
 }
 
@@ -147,10 +155,19 @@ impl RegUse {
             Mnemonic::And => 0,
             _ => return self,
         };
-        let mask = if register.is_gpr32() { u64::from(u32::MAX) } else { u64::MAX };
-        let whole = inst.op0_kind() == OpKind::Register && (register.is_gpr64() || register.is_gpr32());
+        let mask = if register.is_gpr32() {
+            u64::from(u32::MAX)
+        } else {
+            u64::MAX
+        };
+        let whole =
+            inst.op0_kind() == OpKind::Register && (register.is_gpr64() || register.is_gpr32());
         let immediate = !matches!(inst.op1_kind(), OpKind::Register | OpKind::Memory);
-        if whole && immediate && inst.try_immediate(1).is_ok_and(|c| c & mask == constant & mask)
+        if whole
+            && immediate
+            && inst
+                .try_immediate(1)
+                .is_ok_and(|c| c & mask == constant & mask)
             && let Some(r) = gpr(register)
         {
             self.read = self.read.without(r);
@@ -174,18 +191,39 @@ mod tests {
     #[test]
     fn registers_have_the_numbers_that_iced_gives_them() {
         for register in Register::values() {
-            assert_eq!(gpr(register), register.is_gpr().then(|| Gpr(register.full_register().number() as u8)), "{register:?}");
-            assert_eq!(gpr64(register), register.is_gpr64().then(|| Gpr(register.number() as u8)), "{register:?}");
+            assert_eq!(
+                gpr(register),
+                register
+                    .is_gpr()
+                    .then(|| Gpr(register.full_register().number() as u8)),
+                "{register:?}"
+            );
+            assert_eq!(
+                gpr64(register),
+                register.is_gpr64().then(|| Gpr(register.number() as u8)),
+                "{register:?}"
+            );
             let set = gpr(register).map_or(0, |r| 1 << r.0);
-            let whole = if register.is_gpr32() || register.is_gpr64() { set } else { 0 };
-            assert_eq!((BITS[register as usize], WHOLE[register as usize]), (set, whole), "{register:?}");
+            let whole = if register.is_gpr32() || register.is_gpr64() {
+                set
+            } else {
+                0
+            };
+            assert_eq!(
+                (BITS[register as usize], WHOLE[register as usize]),
+                (set, whole),
+                "{register:?}"
+            );
         }
     }
 
     #[test]
     fn a_32_bit_write_replaces_the_whole_register() {
         let u = uses(&[0x89, 0xd8]); // mov eax, ebx
-        assert_eq!((u.read, u.kill, u.clobber), (RegSet(1 << 3), RegSet(1), RegSet(1)));
+        assert_eq!(
+            (u.read, u.kill, u.clobber),
+            (RegSet(1 << 3), RegSet(1), RegSet(1))
+        );
     }
 
     #[test]

@@ -6,7 +6,9 @@ use crate::ir::ImplicitLoads;
 use crate::layout::{Placed, Sizes};
 use crate::unwind::Tables;
 use mgz_annotations_schema::abi::FLAVOUR_PT;
-use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason};
+use mgz_annotations_schema::sidecar::{
+    CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason,
+};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -152,7 +154,10 @@ impl Report {
     pub fn new(elf: &Elf, unwind: &Tables, flavour: u32) -> Report {
         let named = |name: &str| elf.section(name).map_or(0, |s| s.size);
         // A damaged section header may claim any size.
-        let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"].iter().map(|n| named(n).min(elf.data.len() as u64)).sum();
+        let unwinding = [".eh_frame", ".eh_frame_hdr", ".gcc_except_table"]
+            .iter()
+            .map(|n| named(n).min(elf.data.len() as u64))
+            .sum();
         let _ = unwind;
         Report {
             backend: if flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
@@ -176,7 +181,12 @@ impl Report {
     pub fn left(&mut self, reason: &str) {
         self.functions.found += 1;
         self.functions.left.total += 1;
-        *self.functions.left.reasons.entry(reason.to_owned()).or_default() += 1;
+        *self
+            .functions
+            .left
+            .reasons
+            .entry(reason.to_owned())
+            .or_default() += 1;
     }
 
     /// Adds what the layout and the sidecar say.
@@ -184,7 +194,8 @@ impl Report {
         self.patches = sizes.patches;
         self.clone_bytes = sizes.clone_bytes;
         self.unwind_bytes = sizes.unwind_bytes;
-        self.growth = (self.clone_bytes + self.unwind_bytes) as f64 / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
+        self.growth = (self.clone_bytes + self.unwind_bytes) as f64
+            / (self.text_bytes + self.old_unwind_bytes).max(1) as f64;
         self.records = placed.record_count.into();
         let loads = &mut self.loads;
         for (number, &count) in counts.0.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -200,10 +211,23 @@ impl Report {
                 _ => loads.irregular += count,
             }
             *loads.kinds.entry(kind_name(kind)).or_default() += count;
-            loads.implied += if flags & SiteFlags::IMPLIED != 0 { count } else { 0 };
+            loads.implied += if flags & SiteFlags::IMPLIED != 0 {
+                count
+            } else {
+                0
+            };
             if flags & SiteFlags::UNRECORDED != 0 {
                 loads.unrecorded.total += count;
-                *loads.unrecorded.reasons.entry(reason::NAMES.get(usize::from(why)).copied().unwrap_or("other")).or_default() += count;
+                *loads
+                    .unrecorded
+                    .reasons
+                    .entry(
+                        reason::NAMES
+                            .get(usize::from(why))
+                            .copied()
+                            .unwrap_or("other"),
+                    )
+                    .or_default() += count;
             }
         }
     }
@@ -213,18 +237,45 @@ impl Report {
         let mut out = String::new();
         let f = &self.functions;
         let l = &self.loads;
-        let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { 100.0 * part as f64 / whole as f64 };
+        let share = |part: u64, whole: u64| {
+            if whole == 0 {
+                0.0
+            } else {
+                100.0 * part as f64 / whole as f64
+            }
+        };
         let mut line = |name: &str, text: String| {
             let _ = writeln!(out, "{name:<12}{text}");
         };
         line("input", self.input.clone());
-        line("output", format!("{} ({} backend), annotations in {}", self.output, self.backend, self.annotations));
-        line("functions", format!("{} found, {} instrumented ({:.1}% of the code), {} left", f.found, f.instrumented, share(self.covered_bytes, self.text_bytes), f.left.total));
+        line(
+            "output",
+            format!(
+                "{} ({} backend), annotations in {}",
+                self.output, self.backend, self.annotations
+            ),
+        );
+        line(
+            "functions",
+            format!(
+                "{} found, {} instrumented ({:.1}% of the code), {} left",
+                f.found,
+                f.instrumented,
+                share(self.covered_bytes, self.text_bytes),
+                f.left.total
+            ),
+        );
         for (reason, count) in &f.left.reasons {
             line("", format!("  {count} left: {reason}"));
         }
         if f.entered_late > 0 {
-            line("", format!("  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing", f.entered_late));
+            line(
+                "",
+                format!(
+                    "  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing",
+                    f.entered_late
+                ),
+            );
         }
         line(
             "loads",
@@ -244,12 +295,36 @@ impl Report {
         if self.stores > 0 {
             line("stores", self.stores.to_string());
         }
-        line("records", format!("{} ({:.2} per load)", self.records, self.records as f64 / l.total.max(1) as f64));
+        line(
+            "records",
+            format!(
+                "{} ({:.2} per load)",
+                self.records,
+                self.records as f64 / l.total.max(1) as f64
+            ),
+        );
         if self.shows_faults {
-            let how = if self.backend == "pt" { ", and are shown the original code by way of sigaction" } else { "" };
-            line("handlers", format!("may look at faults: probes change no register{how}"));
+            let how = if self.backend == "pt" {
+                ", and are shown the original code by way of sigaction"
+            } else {
+                ""
+            };
+            line(
+                "handlers",
+                format!("may look at faults: probes change no register{how}"),
+            );
         }
-        line("size", format!("{} bytes of code and {} of unwind tables became {} and {} more (growth {:.2})", self.text_bytes, self.old_unwind_bytes, self.clone_bytes, self.unwind_bytes, self.growth));
+        line(
+            "size",
+            format!(
+                "{} bytes of code and {} of unwind tables became {} and {} more (growth {:.2})",
+                self.text_bytes,
+                self.old_unwind_bytes,
+                self.clone_bytes,
+                self.unwind_bytes,
+                self.growth
+            ),
+        );
         line("time", format!("{:.2} s", self.seconds));
         if let Some(libraries) = &self.libraries {
             self.libraries_text(libraries, &mut out);
@@ -268,14 +343,22 @@ impl Report {
             let _ = writeln!(out, "{:<12}{name} was not found", "library");
         }
         if !libraries.left_out.is_empty() {
-            let names: Vec<String> = libraries.left_out.iter().map(|(n, b)| format!("{n} ({} KiB)", b / 1024)).collect();
+            let names: Vec<String> = libraries
+                .left_out
+                .iter()
+                .map(|(n, b)| format!("{n} ({} KiB)", b / 1024))
+                .collect();
             let _ = writeln!(
                 out,
                 "{:<12}left out: {}; {:.0}% of the program's code is in instrumented files{}",
                 "libraries",
                 names.join(", "),
                 libraries.instrumented_text_pct,
-                if libraries.instrumented.is_empty() { " (--libs instruments libraries as well)" } else { "" }
+                if libraries.instrumented.is_empty() {
+                    " (--libs instruments libraries as well)"
+                } else {
+                    ""
+                }
             );
         }
     }
@@ -294,19 +377,26 @@ impl Counts {
     /// Of some functions.
     pub fn of(rows: &[Rows]) -> Counts {
         let mut counts = Counts::default();
-        rows.iter().flat_map(|r| &r.sites).for_each(|site| counts.0[Counts::number(site)] += 1);
+        rows.iter()
+            .flat_map(|r| &r.sites)
+            .for_each(|site| counts.0[Counts::number(site)] += 1);
         counts
     }
 
     /// Adds others.
     pub fn add(&mut self, other: &Counts) {
-        self.0.iter_mut().zip(&other.0).for_each(|(count, other)| *count += other);
+        self.0
+            .iter_mut()
+            .zip(&other.0)
+            .for_each(|(count, other)| *count += other);
     }
 
     /// Where a site is counted.
     fn number(site: &Site) -> usize {
         const { assert!(SiteFlags::STORE | SiteFlags::IMPLIED | SiteFlags::UNRECORDED == 7) };
-        [site.class, site.kind, site.flags, site.reason].iter().fold(0, |number, &part| number << 3 | usize::from(part & 7))
+        [site.class, site.kind, site.flags, site.reason]
+            .iter()
+            .fold(0, |number, &part| number << 3 | usize::from(part & 7))
     }
 
     /// Class, kind, flags and reason of the sites that are counted there.

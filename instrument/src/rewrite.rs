@@ -3,20 +3,22 @@
 //! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
 //! them, the image from when it is complete on.
 
-use crate::handlers::imports::Imports;
 use crate::annotate::{self, Annotations, Entry, Strings};
 use crate::columns::{Columns, OfClone};
 use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use crate::elf::write::{self, Image, NewSymbol, assemble};
 use crate::elf::{Refusal, symbols};
 use crate::emit::{Emitted, emit};
-use crate::functions::{FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover};
+use crate::functions::{
+    FuncSymbol, Input, LeftReason, Options, Program, SegmentBytes, analyze, discover,
+};
+use crate::handlers::imports::Imports;
+use crate::handlers::{Finding, Wrapped};
 use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::report::Report;
-use crate::unwind::Tables;
 use crate::risk::Own;
-use crate::handlers::{Finding, Wrapped};
+use crate::unwind::Tables;
 use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -63,14 +65,25 @@ pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
 }
 
 fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
-    symbols::functions(elf).into_iter().map(|(name, addr, size)| FuncSymbol { name, addr, size }).collect()
+    symbols::functions(elf)
+        .into_iter()
+        .map(|(name, addr, size)| FuncSymbol { name, addr, size })
+        .collect()
 }
 
 /// What is left of [`analysis_input`] once its largest parts are there.
-fn of_parts<'a>(elf: &Elf<'a>, unwind: &Tables<'a>, unwind_ranges: Vec<UnwindRange>, symbols: Vec<FuncSymbol<'a>>) -> Input<'a> {
+fn of_parts<'a>(
+    elf: &Elf<'a>,
+    unwind: &Tables<'a>,
+    unwind_ranges: Vec<UnwindRange>,
+    symbols: Vec<FuncSymbol<'a>>,
+) -> Input<'a> {
     let segments = elf.loads().map(|s| SegmentBytes {
         vaddr: s.vaddr,
-        bytes: elf.at(s.vaddr).and_then(|b| b.get(..s.filesz as usize)).unwrap_or(&[]),
+        bytes: elf
+            .at(s.vaddr)
+            .and_then(|b| b.get(..s.filesz as usize))
+            .unwrap_or(&[]),
         writable: s.flags & elf::PF_W.0 != 0,
         executable: s.flags & elf::PF_X.0 != 0,
     });
@@ -91,7 +104,13 @@ fn of_parts<'a>(elf: &Elf<'a>, unwind: &Tables<'a>, unwind_ranges: Vec<UnwindRan
     relative_targets.sort_unstable();
     let (labels, objects) = symbols::others(elf, in_code);
     let restartable = elf.restartable();
-    let around = |&a: &u64| unwind.fdes.iter().find(|f| f.range.contains(&a)).map(|f| (f.range.clone(), LeftReason::RestartableSequence));
+    let around = |&a: &u64| {
+        unwind
+            .fdes
+            .iter()
+            .find(|f| f.range.contains(&a))
+            .map(|f| (f.range.clone(), LeftReason::RestartableSequence))
+    };
     let mut input = Input {
         segments: segments.collect(),
         unwind: unwind_ranges,
@@ -100,7 +119,10 @@ fn of_parts<'a>(elf: &Elf<'a>, unwind: &Tables<'a>, unwind_ranges: Vec<UnwindRan
         objects,
         relocated,
         relative_targets,
-        plt: [".plt", ".iplt"].iter().flat_map(|p| elf.ranges_named(p)).collect(),
+        plt: [".plt", ".iplt"]
+            .iter()
+            .flat_map(|p| elf.ranges_named(p))
+            .collect(),
         got: elf.ranges_named(".got"),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
@@ -114,7 +136,11 @@ fn of_parts<'a>(elf: &Elf<'a>, unwind: &Tables<'a>, unwind_ranges: Vec<UnwindRan
     };
     let imports = Imports::read(elf, &input);
     input.no_return = imports.no_return();
-    input.imported = imports.slots.into_keys().chain(imports.stubs.into_keys()).collect();
+    input.imported = imports
+        .slots
+        .into_keys()
+        .chain(imports.stubs.into_keys())
+        .collect();
     input
 }
 
@@ -157,10 +183,19 @@ impl Work<'_, '_> {
         let functions = self.program.functions.len();
         let next = AtomicUsize::new(0);
         let on_thread = |_: BroadcastContext| {
-            let groups = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|group| group * GROUP < functions);
-            groups.map(|group| (group, self.group(group, group * GROUP..functions.min((group + 1) * GROUP)))).collect::<Vec<_>>()
+            let groups = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed))
+                .take_while(|group| group * GROUP < functions);
+            groups
+                .map(|group| {
+                    (
+                        group,
+                        self.group(group, group * GROUP..functions.min((group + 1) * GROUP)),
+                    )
+                })
+                .collect::<Vec<_>>()
         };
-        let mut groups: Vec<(usize, Vec<Outcome>)> = rayon::broadcast(on_thread).into_iter().flatten().collect();
+        let mut groups: Vec<(usize, Vec<Outcome>)> =
+            rayon::broadcast(on_thread).into_iter().flatten().collect();
         groups.sort_unstable_by_key(|(group, _)| *group);
         groups.into_iter().map(|(_, group)| group).collect()
     }
@@ -173,24 +208,46 @@ impl Work<'_, '_> {
     }
 
     fn one(&self, index: usize, rows: &mut Vec<OfClone>) -> Outcome {
-        let &Work { input, unwind, program, options, fixed, .. } = self;
+        let &Work {
+            input,
+            unwind,
+            program,
+            options,
+            fixed,
+            ..
+        } = self;
         let id = FunctionId(index as u32);
         let function = match analyze(input, program, id, options) {
             Ok(function) => function,
             Err(reason) => return Outcome::Left(reason.to_string()),
         };
-        let Some(bytes) = input.slice(&function.range) else { return Outcome::Left("no bytes in the file".into()) };
+        let Some(bytes) = input.slice(&function.range) else {
+            return Outcome::Left("no bytes in the file".into());
+        };
         match emit(&function, bytes, options.flavour, fixed, options.translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
                 // Control enters blocks. Where else something is in the clone only exception tables ask.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
-                    clone.marks.keep(function.blocks.iter().map(|b| b.insns.start as usize));
+                    clone
+                        .marks
+                        .keep(function.blocks.iter().map(|b| b.insns.start as usize));
                 }
                 let records = own.records.len() as u32;
-                rows.push(OfClone { function: id.0, rows: own, align: clone.align, len: clone.len.into() });
+                rows.push(OfClone {
+                    function: id.0,
+                    rows: own,
+                    align: clone.align,
+                    len: clone.len.into(),
+                });
                 let code = std::mem::take(&mut clone.code);
-                Outcome::Cloned(Cloned { clone: Box::new(clone), code, pieces, records, implicit: function.implicit })
+                Outcome::Cloned(Cloned {
+                    clone: Box::new(clone),
+                    code,
+                    pieces,
+                    records,
+                    implicit: function.implicit,
+                })
             }
             Err(error) => Outcome::Left(error.to_string()),
         }
@@ -198,7 +255,12 @@ impl Work<'_, '_> {
 }
 
 /// The pt flavour: through what handlers that may look at faults are installed, so that [`faults`] can show them the original's places.
-fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> Result<Wrapped, Refusal> {
+fn shown_by(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    finding: &Finding,
+) -> Result<Wrapped, Refusal> {
     handlers::wrapped(elf, input, program).ok_or_else(|| {
         Refusal::declined(format!(
             "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
@@ -208,10 +270,17 @@ fn shown_by(elf: &Elf, input: &Input, program: &Program, finding: &Finding) -> R
 }
 
 /// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
-pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settings, begin: impl FnOnce(Image<'a>) -> W + Send) -> Result<Rewritten<W>, Refusal> {
+pub fn rewrite<'a, W: Send>(
+    data: &'a [u8],
+    options: &Options,
+    settings: &Settings,
+    begin: impl FnOnce(Image<'a>) -> W + Send,
+) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
     let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
-    let (unwind, (symbols, checked)) = rayon::join(unwind, || (function_symbols(&elf), elf.check_instrumentable()));
+    let (unwind, (symbols, checked)) = rayon::join(unwind, || {
+        (function_symbols(&elf), elf.check_instrumentable())
+    });
     checked?;
     let (ranges, unwind) = unwind?;
     let discovered = || {
@@ -221,7 +290,8 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
         (input, program)
     };
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let ((mut input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
@@ -235,16 +305,35 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
         input.own = handlers::own(&elf, &input, &program);
     }
     let wrapped = match inspected {
-        Some(finding) if options.flavour == FLAVOUR_PT => Some(shown_by(&elf, &input, &program, &finding)?),
+        Some(finding) if options.flavour == FLAVOUR_PT => {
+            Some(shown_by(&elf, &input, &program, &finding)?)
+        }
         _ => None,
     };
     // The clone is a few times larger than the code at most.
-    let fixed = !elf.is_pie() && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
-    let columns = Columns::new(options.flavour, lines::tells(&elf), program.functions.len().div_ceil(GROUP));
-    let outcomes = Work { input: &input, unwind: &unwind, program: &program, options, fixed, columns: &columns }.all();
+    let fixed = !elf.is_pie()
+        && crate::elf::write::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
+    let columns = Columns::new(
+        options.flavour,
+        lines::tells(&elf),
+        program.functions.len().div_ceil(GROUP),
+    );
+    let outcomes = Work {
+        input: &input,
+        unwind: &unwind,
+        program: &program,
+        options,
+        fixed,
+        columns: &columns,
+    }
+    .all();
 
     if input.hook_calls {
-        let left: Vec<bool> = outcomes.iter().flatten().map(|o| matches!(o, Outcome::Left(_))).collect();
+        let left: Vec<bool> = outcomes
+            .iter()
+            .flatten()
+            .map(|o| matches!(o, Outcome::Left(_)))
+            .collect();
         if let Some(at) = freestanding::unseen(&input, &program, &left) {
             return Err(Refusal::declined(format!(
                 "a static executable with a system call in code that is not understood (at {at:#x}), which the soft backend's runtime must see; link it dynamically, or use --backend pt"
@@ -257,8 +346,17 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
     let mut entries = Vec::with_capacity(count);
     let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let (mut pieces, mut record_counts) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    for (info, outcome) in program.functions.iter_mut().zip(outcomes.into_iter().flatten()) {
-        let mut entry = Entry { name: std::mem::take(&mut info.name), range: info.range.clone(), left: None, clone: None };
+    for (info, outcome) in program
+        .functions
+        .iter_mut()
+        .zip(outcomes.into_iter().flatten())
+    {
+        let mut entry = Entry {
+            name: std::mem::take(&mut info.name),
+            range: info.range.clone(),
+            left: None,
+            clone: None,
+        };
         match outcome {
             Outcome::Cloned(own) => {
                 report.cloned(&info.range, own.implicit);
@@ -275,20 +373,48 @@ pub fn rewrite<'a, W: Send>(data: &'a [u8], options: &Options, settings: &Settin
         }
         entries.push(entry);
     }
-    if columns.records() == 0 && program.functions.iter().all(|f| f.left == Some(LeftReason::NotSelected)) && !program.functions.is_empty() {
-        return Err(Refusal::failed("no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)"));
+    if columns.records() == 0
+        && program
+            .functions
+            .iter()
+            .all(|f| f.left == Some(LeftReason::NotSelected))
+        && !program.functions.is_empty()
+    {
+        return Err(Refusal::failed(
+            "no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)",
+        ));
     }
     let mut covers = Vec::new();
     if shows_faults {
-        covers = faults::uncover(&elf, &mut clones, &own, options.flavour == FLAVOUR_SOFT && own.stays());
+        covers = faults::uncover(
+            &elf,
+            &mut clones,
+            &own,
+            options.flavour == FLAVOUR_SOFT && own.stays(),
+        );
         report.shows_faults = true;
     }
     // (An `endbr64` stays in front.)
     let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
     report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
-    let gathered = Gathered { entries, clones, codes, pieces, record_counts, columns, covers, hash, report, wrapped };
+    let gathered = Gathered {
+        entries,
+        clones,
+        codes,
+        pieces,
+        record_counts,
+        columns,
+        covers,
+        hash,
+        report,
+        wrapped,
+    };
     // Giving back so much memory takes a while.
-    rayon::join(|| finish(&elf, &unwind, options, settings, gathered, begin), || drop((program, input))).0
+    rayon::join(
+        || finish(&elf, &unwind, options, settings, gathered, begin),
+        || drop((program, input)),
+    )
+    .0
 }
 
 /// All functions' results.
@@ -313,8 +439,18 @@ struct Gathered {
 /// The symbol of a function's clone.
 fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
     match entry.name.is_empty() {
-        true => NewSymbol { name: format!("mgz_{:x}", entry.range.start).into(), suffix: "", addr, size },
-        false => NewSymbol { name: entry.name.as_str().into(), suffix: ".mgz", addr, size },
+        true => NewSymbol {
+            name: format!("mgz_{:x}", entry.range.start).into(),
+            suffix: "",
+            addr,
+            size,
+        },
+        false => NewSymbol {
+            name: entry.name.as_str().into(),
+            suffix: ".mgz",
+            addr,
+            size,
+        },
     }
 }
 
@@ -326,8 +462,22 @@ fn finish<'a, W: Send>(
     gathered: Gathered,
     begin: impl FnOnce(Image<'a>) -> W + Send,
 ) -> Result<Rewritten<W>, Refusal> {
-    let Gathered { entries, clones, codes, pieces, record_counts, mut columns, covers, hash, mut report, wrapped } = gathered;
-    let identity = [hash, XxHash3_64::oneshot_with_seed(hash, settings.options_text.as_bytes())];
+    let Gathered {
+        entries,
+        clones,
+        codes,
+        pieces,
+        record_counts,
+        mut columns,
+        covers,
+        hash,
+        mut report,
+        wrapped,
+    } = gathered;
+    let identity = [
+        hash,
+        XxHash3_64::oneshot_with_seed(hash, settings.options_text.as_bytes()),
+    ];
     let mut id = [0; 16];
     id[..8].copy_from_slice(&identity[0].to_le_bytes());
     id[8..].copy_from_slice(&identity[1].to_le_bytes());
@@ -336,7 +486,9 @@ fn finish<'a, W: Send>(
     if room == 0 {
         return Err(Refusal::declined("too many records for one file"));
     }
-    let chosen = settings.id_first.map_or(identity[1] ^ hash.rotate_left(32), u64::from);
+    let chosen = settings
+        .id_first
+        .map_or(identity[1] ^ hash.rotate_left(32), u64::from);
     let id_first = (chosen % room) as u32;
     let parts = Parts {
         elf,
@@ -357,7 +509,13 @@ fn finish<'a, W: Send>(
     let (front, placed) = place(&parts)?;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
-        additions.symbols = entries.iter().filter_map(|e| e.clone.map(|n| symbol(e, placed.clones[n], clones[n].len.into()))).collect();
+        additions.symbols = entries
+            .iter()
+            .filter_map(|e| {
+                e.clone
+                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
+            })
+            .collect();
         Ok::<_, Refusal>((begin(assemble(elf, additions)?), sizes))
     };
     let annotate = || {
@@ -365,14 +523,23 @@ fn finish<'a, W: Send>(
         let functions = annotate::functions(&entries, &clones, &placed, &mut strings);
         let locations = lines::locate(elf, &mut columns.rows(), &mut strings);
         let strings = strings.into_list();
-        rayon::join(|| annotate::address_map(&clones, &placed), || columns.finish(placed.start, &functions, &locations, &strings))
+        rayon::join(
+            || annotate::address_map(&clones, &placed),
+            || columns.finish(placed.start, &functions, &locations, &strings),
+        )
     };
     // Much of either is on one core.
     let (file, (map, columns)) = rayon::join(file, annotate);
     let (begun, sizes) = file?;
-    let (columns, counts) = columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
+    let (columns, counts) =
+        columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
     report.sized(&placed, sizes, counts);
-    let mut annotations = Annotations { id, map, columns, ..Annotations::default() };
+    let mut annotations = Annotations {
+        id,
+        map,
+        columns,
+        ..Annotations::default()
+    };
     annotations.header = Header {
         tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
         input: InputHeader {
@@ -382,11 +549,21 @@ fn finish<'a, W: Send>(
             size: elf.data.len() as u64,
         },
         output: settings.output.clone(),
-        flavour: if options.flavour == FLAVOUR_PT { "pt" } else { "soft" }.into(),
+        flavour: if options.flavour == FLAVOUR_PT {
+            "pt"
+        } else {
+            "soft"
+        }
+        .into(),
         id_first,
         id_count: placed.record_count,
         base: write::base(elf)?,
         ..Header::default()
     };
-    Ok(Rewritten { begun, annotations, report, leftovers: Box::new((clones, pieces, entries)) })
+    Ok(Rewritten {
+        begun,
+        annotations,
+        report,
+        leftovers: Box::new((clones, pieces, entries)),
+    })
 }

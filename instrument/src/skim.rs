@@ -67,13 +67,27 @@ impl Skimmed {
     #[inline(always)]
     const fn of(what: What, len: usize) -> Skimmed {
         let no = false;
-        Skimmed { what, len: len as u8, displacement: 0, constant: 0, distance: 0, ip_relative: no, no_base: no, opcode: ESCAPE, modrm: 0, wide: no }
+        Skimmed {
+            what,
+            len: len as u8,
+            displacement: 0,
+            constant: 0,
+            distance: 0,
+            ip_relative: no,
+            no_base: no,
+            opcode: ESCAPE,
+            modrm: 0,
+            wide: no,
+        }
     }
 
     /// One that leads elsewhere.
     #[inline(always)]
     const fn leading(what: What, len: usize, distance: i32) -> Skimmed {
-        Skimmed { distance, ..Skimmed::of(what, len) }
+        Skimmed {
+            distance,
+            ..Skimmed::of(what, len)
+        }
     }
 
     /// Whether control goes on behind it, and no number of four bytes is in it.
@@ -284,8 +298,16 @@ static SHORT: [u8; 256] = {
 pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     let at = usize::from(code[0] & 0xf0 == REX);
     let fact = SHORT[usize::from(code[at])];
-    let form = if fact & OPERAND != 0 { FORMS[usize::from(code[at + 1])] } else { 0 };
-    if fact == 0 || form & (SIB | FAR) != 0 { 0 } else { at + usize::from(fact & BYTES) + usize::from(form & LEN) }
+    let form = if fact & OPERAND != 0 {
+        FORMS[usize::from(code[at + 1])]
+    } else {
+        0
+    };
+    if fact == 0 || form & (SIB | FAR) != 0 {
+        0
+    } else {
+        at + usize::from(fact & BYTES) + usize::from(form & LEN)
+    }
 }
 
 /// Looks at the instruction that `code` begins with. What is behind the code of a function may be anything: it is for the caller to see whether so many bytes are there.
@@ -357,11 +379,20 @@ fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
             _ => return Skimmed::UNKNOWN,
         }
     }
-    let mut found = if fact & MODRM != 0 { with_operand(code, at, constant) } else { Skimmed::of(What::Plain, at + constant) };
+    let mut found = if fact & MODRM != 0 {
+        with_operand(code, at, constant)
+    } else {
+        Skimmed::of(What::Plain, at + constant)
+    };
     if constant == 4 {
         found.constant = found.len - 4;
     }
-    Skimmed { opcode, modrm, wide, ..found }
+    Skimmed {
+        opcode,
+        modrm,
+        wide,
+        ..found
+    }
 }
 
 /// The same for an opcode of two bytes, whose second is at `at`.
@@ -373,7 +404,11 @@ fn two(code: &[u8; WINDOW], at: usize, prefix: u8, is_bare: bool) -> Skimmed {
     }
     let fact = TWO[usize::from(opcode)];
     if fact & prefix == 0 {
-        return if four(code, 0) == ENDBR64 { Skimmed::of(What::Plain, 4) } else { Skimmed::UNKNOWN };
+        return if four(code, 0) == ENDBR64 {
+            Skimmed::of(What::Plain, 4)
+        } else {
+            Skimmed::UNKNOWN
+        };
     }
     // bt, bts, btr, btc.
     if fact & SPECIAL != 0 && code[at % WINDOW] >> 3 & 7 < 4 {
@@ -405,13 +440,19 @@ fn with_operand(code: &[u8; WINDOW], at: usize, constant: usize) -> Skimmed {
 /// No instruction is longer than fifteen bytes.
 #[inline]
 fn within(found: Skimmed) -> Skimmed {
-    if usize::from(found.len) < WINDOW { found } else { Skimmed::UNKNOWN }
+    if usize::from(found.len) < WINDOW {
+        found
+    } else {
+        Skimmed::UNKNOWN
+    }
 }
 
 /// The four bytes at `at`.
 #[inline]
 pub fn four(code: &[u8; WINDOW], at: usize) -> u32 {
-    code.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b))
+    code.get(at..)
+        .and_then(<[u8]>::first_chunk)
+        .map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 #[cfg(test)]
@@ -426,13 +467,20 @@ mod tests {
     fn check(code: &[u8; WINDOW]) -> bool {
         let skimmed = skim(code);
         let bare = bare_len(code);
-        assert!(bare == 0 || skimmed.is_bare() && bare == usize::from(skimmed.len), "{code:02x?}: {bare} bytes");
+        assert!(
+            bare == 0 || skimmed.is_bare() && bare == usize::from(skimmed.len),
+            "{code:02x?}: {bare} bytes"
+        );
         if skimmed.what == What::Unknown {
             return false;
         }
         let inst = Decoder::with_ip(64, code, AT, DecoderOptions::NONE).decode();
         let context = || format!("{code:02x?}: {inst} is {skimmed:?}");
-        assert!(!inst.is_invalid() && inst.len() == usize::from(skimmed.len), "{}", context());
+        assert!(
+            !inst.is_invalid() && inst.len() == usize::from(skimmed.len),
+            "{}",
+            context()
+        );
         let what = match inst.flow_control() {
             FlowControl::UnconditionalBranch => What::Jump,
             FlowControl::ConditionalBranch => What::Branch,
@@ -442,10 +490,23 @@ mod tests {
             other => panic!("{other:?}: {}", context()),
         };
         assert_eq!(skimmed.what, what, "{}", context());
-        assert_eq!(skimmed.distance as i64 as u64, direct_target(&inst).map_or(0, |t| t.wrapping_sub(inst.next_ip())), "{}", context());
-        assert_eq!(skimmed.is_bare(), what == What::Plain && skimmed.displacement == 0 && skimmed.constant == 0);
+        assert_eq!(
+            skimmed.distance as i64 as u64,
+            direct_target(&inst).map_or(0, |t| t.wrapping_sub(inst.next_ip())),
+            "{}",
+            context()
+        );
+        assert_eq!(
+            skimmed.is_bare(),
+            what == What::Plain && skimmed.displacement == 0 && skimmed.constant == 0
+        );
         assert_ne!(inst.mnemonic(), Mnemonic::Hlt);
-        assert!(inst.segment_prefix() != Register::GS && (0..inst.op_count()).all(|o| !is_special(&inst, o)), "{}", context());
+        assert!(
+            inst.segment_prefix() != Register::GS
+                && (0..inst.op_count()).all(|o| !is_special(&inst, o)),
+            "{}",
+            context()
+        );
         check_operands(code, &inst, &skimmed, &context);
         true
     }
@@ -455,51 +516,121 @@ mod tests {
         match inst.op_kind(op) {
             OpKind::Register => inst.op_register(op).is_segment_register(),
             OpKind::Memory | OpKind::NearBranch64 => false,
-            OpKind::Immediate8 | OpKind::Immediate8to16 | OpKind::Immediate8to32 | OpKind::Immediate8to64 => false,
+            OpKind::Immediate8
+            | OpKind::Immediate8to16
+            | OpKind::Immediate8to32
+            | OpKind::Immediate8to64 => false,
             OpKind::Immediate16 | OpKind::Immediate32 | OpKind::Immediate32to64 => false,
             _ => true,
         }
     }
 
-    fn check_operands(code: &[u8; WINDOW], inst: &Instruction, skimmed: &Skimmed, context: &dyn Fn() -> String) {
+    fn check_operands(
+        code: &[u8; WINDOW],
+        inst: &Instruction,
+        skimmed: &Skimmed,
+        context: &dyn Fn() -> String,
+    ) {
         let has_memory = (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory);
-        let displacement = if skimmed.displacement == 0 { 0 } else { four(code, skimmed.displacement.into()) as i32 as u64 };
+        let displacement = if skimmed.displacement == 0 {
+            0
+        } else {
+            four(code, skimmed.displacement.into()) as i32 as u64
+        };
         let is_far = has_memory && matches!(inst.memory_displ_size(), 4 | 8);
         assert_eq!(skimmed.displacement != 0, is_far, "{}", context());
-        assert_eq!(skimmed.ip_relative, inst.is_ip_rel_memory_operand(), "{}", context());
+        assert_eq!(
+            skimmed.ip_relative,
+            inst.is_ip_rel_memory_operand(),
+            "{}",
+            context()
+        );
         if is_far {
-            let base = if skimmed.ip_relative { inst.next_ip() } else { 0 };
-            assert_eq!(inst.memory_displacement64(), base.wrapping_add(displacement), "{}", context());
+            let base = if skimmed.ip_relative {
+                inst.next_ip()
+            } else {
+                0
+            };
+            assert_eq!(
+                inst.memory_displacement64(),
+                base.wrapping_add(displacement),
+                "{}",
+                context()
+            );
         }
-        assert_eq!(skimmed.no_base, has_memory && inst.memory_base() == Register::None, "{}", context());
-        assert_eq!(skimmed.takes_address(), inst.mnemonic() == Mnemonic::Lea, "{}", context());
-        let loads = matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Add) && inst.op0_register().is_gpr64() && inst.op1_kind() == OpKind::Memory;
+        assert_eq!(
+            skimmed.no_base,
+            has_memory && inst.memory_base() == Register::None,
+            "{}",
+            context()
+        );
+        assert_eq!(
+            skimmed.takes_address(),
+            inst.mnemonic() == Mnemonic::Lea,
+            "{}",
+            context()
+        );
+        let loads = matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Add)
+            && inst.op0_register().is_gpr64()
+            && inst.op1_kind() == OpKind::Memory;
         assert!(skimmed.loads_word() || !loads, "{}", context());
         let last = inst.op_count().wrapping_sub(1);
-        let constant = if last < 5 { inst.op_kind(last) } else { OpKind::Register };
+        let constant = if last < 5 {
+            inst.op_kind(last)
+        } else {
+            OpKind::Register
+        };
         let long = matches!(constant, OpKind::Immediate32 | OpKind::Immediate32to64);
         assert_eq!(skimmed.constant != 0, long, "{}", context());
         if long {
-            assert_eq!(four(code, skimmed.constant.into()), inst.immediate(last) as u32, "{}", context());
+            assert_eq!(
+                four(code, skimmed.constant.into()),
+                inst.immediate(last) as u32,
+                "{}",
+                context()
+            );
         }
-        let takes = long && matches!(inst.mnemonic(), Mnemonic::Mov | Mnemonic::Push | Mnemonic::Add | Mnemonic::Sub);
+        let takes = long
+            && matches!(
+                inst.mnemonic(),
+                Mnemonic::Mov | Mnemonic::Push | Mnemonic::Add | Mnemonic::Sub
+            );
         assert!(skimmed.takes_constant() || !takes, "{}", context());
     }
 
     /// Every opcode of one and two bytes with every ModRM byte, behind every prefix and pairs of them.
     #[test]
     fn what_is_said_is_as_iced_says() {
-        let single = (0x40..0x50).chain([0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3]).map(|p| vec![p]);
-        let pairs = [0x2e, 0x3e, 0x64, 0x66, 0x67, 0xf2, 0xf3, 0x48].map(|second| [0x66, 0xf2, 0xf3, 0x64, 0x48].map(|first| vec![first, second]));
-        let longer = [&[0x66, 0x2e, 0x64, 0x48][..], &[0x66, 0x66, 0x2e, 0x4f], &[0x66, 0x66, 0x66, 0x66, 0x2e], &[0xf3, 0x66, 0x49], &[0x66, 0xf2, 0x44]].map(<[u8]>::to_vec);
+        let single = (0x40..0x50)
+            .chain([0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf0, 0xf2, 0xf3])
+            .map(|p| vec![p]);
+        let pairs = [0x2e, 0x3e, 0x64, 0x66, 0x67, 0xf2, 0xf3, 0x48]
+            .map(|second| [0x66, 0xf2, 0xf3, 0x64, 0x48].map(|first| vec![first, second]));
+        let longer = [
+            &[0x66, 0x2e, 0x64, 0x48][..],
+            &[0x66, 0x66, 0x2e, 0x4f],
+            &[0x66, 0x66, 0x66, 0x66, 0x2e],
+            &[0xf3, 0x66, 0x49],
+            &[0x66, 0xf2, 0x44],
+        ]
+        .map(<[u8]>::to_vec);
         let mut known = 0;
-        for prefix in [vec![]].into_iter().chain(single).chain(pairs.into_iter().flatten()).chain(longer) {
-            for (escape, opcode) in (0..=255).map(|o| (&[][..], o)).chain((0..=255).map(|o| (&[0x0f][..], o))) {
+        for prefix in [vec![]]
+            .into_iter()
+            .chain(single)
+            .chain(pairs.into_iter().flatten())
+            .chain(longer)
+        {
+            for (escape, opcode) in (0..=255)
+                .map(|o| (&[][..], o))
+                .chain((0..=255).map(|o| (&[0x0f][..], o)))
+            {
                 for modrm in 0..=255 {
                     // As SIB byte, too, with and without base and index.
                     for behind in [0x24, 0xcd, 0x25, 0x9d, 0xfa] {
                         let mut code = [0x87; WINDOW];
-                        let bytes = [&prefix, escape, &[opcode, modrm, behind, 0x81, 2, 0x93, 4]].concat();
+                        let bytes =
+                            [&prefix, escape, &[opcode, modrm, behind, 0x81, 2, 0x93, 4]].concat();
                         code[..bytes.len()].copy_from_slice(&bytes);
                         known += u32::from(check(&code));
                     }
@@ -514,7 +645,9 @@ mod tests {
         let (mut random, mut known) = (1u64, 0);
         for _ in 0..2_000_000 {
             let code: [u8; WINDOW] = std::array::from_fn(|_| {
-                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 (random >> 56) as u8
             });
             known += u32::from(check(&code));

@@ -18,7 +18,9 @@ impl Starts {
     /// Of these ranges, whose starts ascend.
     pub fn of<'r>(ranges: impl Iterator<Item = &'r Range<u64>>) -> Starts {
         let ranges: Vec<(u64, u64)> = ranges.map(|r| (r.start, r.end)).collect();
-        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else { return Starts::default() };
+        let (Some(first), Some(last)) = (ranges.first(), ranges.last()) else {
+            return Starts::default();
+        };
         let (base, span) = (first.0, last.0 - first.0);
         // About two buckets a range, however far apart the first and the last are.
         let mut shift = 6;
@@ -33,7 +35,12 @@ impl Starts {
             }
         }
         before.push(ranges.len() as u32);
-        Starts { base, shift, before, ranges }
+        Starts {
+            base,
+            shift,
+            before,
+            ranges,
+        }
     }
 
     /// Number of the range that contains an address.
@@ -50,13 +57,19 @@ impl Starts {
 
     /// Whether one of the ranges holds all of another.
     pub fn covers(&self, range: &Range<u64>) -> bool {
-        self.last_from(range.start).is_some_and(|found| range.end <= self.ranges[found].1)
+        self.last_from(range.start)
+            .is_some_and(|found| range.end <= self.ranges[found].1)
     }
 
     /// Number of the last range that begins at or before an address.
     fn last_from(&self, address: u64) -> Option<usize> {
-        let bucket = usize::try_from(address.checked_sub(self.base)? >> self.shift).ok()?.min(self.before.len().checked_sub(2)?);
-        let (from, to) = (self.before[bucket] as usize, self.before[bucket + 1] as usize);
+        let bucket = usize::try_from(address.checked_sub(self.base)? >> self.shift)
+            .ok()?
+            .min(self.before.len().checked_sub(2)?);
+        let (from, to) = (
+            self.before[bucket] as usize,
+            self.before[bucket + 1] as usize,
+        );
         let next = from + self.ranges[from..to].partition_point(|r| r.0 <= address);
         next.checked_sub(1)
     }
@@ -71,16 +84,43 @@ mod tests {
         let sets: [&[Range<u64>]; 4] = [
             &[],
             &[0x1000..0x1001],
-            &[0x1000..0x1010, 0x1010..0x1011, 0x1011..0x1020, 0x1030..0x1030, 0x1100..0x5000, 0x5000..0x5040, 0x5f00..0x6000],
-            &[0..16, 16..0x20, 1 << 40..(1 << 40) + 7, u64::MAX - 64..u64::MAX],
+            &[
+                0x1000..0x1010,
+                0x1010..0x1011,
+                0x1011..0x1020,
+                0x1030..0x1030,
+                0x1100..0x5000,
+                0x5000..0x5040,
+                0x5f00..0x6000,
+            ],
+            &[
+                0..16,
+                16..0x20,
+                1 << 40..(1 << 40) + 7,
+                u64::MAX - 64..u64::MAX,
+            ],
         ];
         for ranges in sets {
             let starts = Starts::of(ranges.iter());
-            let near = ranges.iter().flat_map(|r| [r.start, r.end].into_iter().flat_map(|a| a.saturating_sub(70)..a.saturating_add(70)));
+            let near = ranges.iter().flat_map(|r| {
+                [r.start, r.end]
+                    .into_iter()
+                    .flat_map(|a| a.saturating_sub(70)..a.saturating_add(70))
+            });
             for at in near.chain([0, 0x1234, 1 << 20, u64::MAX]) {
                 let found = ranges.iter().position(|r| r.contains(&at));
-                assert_eq!(starts.covers(&(at..at.saturating_add(2))), ranges.iter().any(|r| r.start <= at && at.saturating_add(2) <= r.end), "{at:#x} of {ranges:x?}");
-                assert_eq!((starts.find(at), starts.find_start(at)), (found, found.map(|n| (n, ranges[n].start == at))), "{at:#x} of {ranges:x?}");
+                assert_eq!(
+                    starts.covers(&(at..at.saturating_add(2))),
+                    ranges
+                        .iter()
+                        .any(|r| r.start <= at && at.saturating_add(2) <= r.end),
+                    "{at:#x} of {ranges:x?}"
+                );
+                assert_eq!(
+                    (starts.find(at), starts.find_start(at)),
+                    (found, found.map(|n| (n, ranges[n].start == at))),
+                    "{at:#x} of {ranges:x?}"
+                );
             }
         }
     }

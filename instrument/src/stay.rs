@@ -55,15 +55,25 @@ pub struct Stay {
 impl Stay {
     /// Borrowed registers and their places, in the order in which they are saved.
     pub fn borrowed(self) -> impl DoubleEndedIterator<Item = (Gpr, u8)> {
-        let all = [(Some(self.cursor), PLACE_STAY), (self.scratch, PLACE_SCRATCH)];
-        all.into_iter().filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
+        let all = [
+            (Some(self.cursor), PLACE_STAY),
+            (self.scratch, PLACE_SCRATCH),
+        ];
+        all.into_iter()
+            .filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
     }
 
     /// What holds between the regions of the stay.
     pub fn state(self) -> ProbeState {
         let flags = if self.late { STATE_LATE } else { 0 };
-        let mut state = ProbeState { base_reg: self.cursor.reg.0, flags, ..ProbeState::IDLE };
-        self.borrowed().zip(&mut state.saved).for_each(|((reg, place), saved)| *saved = [reg.0, place]);
+        let mut state = ProbeState {
+            base_reg: self.cursor.reg.0,
+            flags,
+            ..ProbeState::IDLE
+        };
+        self.borrowed()
+            .zip(&mut state.saved)
+            .for_each(|((reg, place), saved)| *saved = [reg.0, place]);
         state
     }
 }
@@ -90,7 +100,12 @@ impl Stays {
     /// Stays made elsewhere: all of them; per block, none of which has a call, the stay that it is in; and what stands before it, see
     /// [`Stays::before`].
     pub fn of_parts(all: Vec<Stay>, of_piece: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
-        Stays { all, of_piece, before, ..Stays::default() }
+        Stays {
+            all,
+            of_piece,
+            before,
+            ..Stays::default()
+        }
     }
 
     /// First instructions of the pieces; none if pieces are blocks, as they are where no stay is.
@@ -131,7 +146,11 @@ impl Stays {
 
     /// Whether going from one place to another takes code.
     pub fn needs_code(&self, from: Place, to: Place) -> bool {
-        from != to && (to.is_some() || self.at(from).is_some_and(|s| s.late || s.borrowed().next().is_some()))
+        from != to
+            && (to.is_some()
+                || self
+                    .at(from)
+                    .is_some_and(|s| s.late || s.borrowed().next().is_some()))
     }
 
     /// What holds at a place between regions.
@@ -144,8 +163,20 @@ impl Stays {
 /// SIB byte as a base.
 pub fn cheapest(set: RegSet) -> Option<Gpr> {
     // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
-    const ORDER: [u16; 7] = [7, 3 << 6, 1 << 3 | 1 << 5, 0xf << 8, 3 << 14, 1 << 13, 1 << 12];
-    ORDER.into_iter().map(|group| set.0 & group).find(|&found| found != 0).map(|found| Gpr(found.trailing_zeros() as u8))
+    const ORDER: [u16; 7] = [
+        7,
+        3 << 6,
+        1 << 3 | 1 << 5,
+        0xf << 8,
+        3 << 14,
+        1 << 13,
+        1 << 12,
+    ];
+    ORDER
+        .into_iter()
+        .map(|group| set.0 & group)
+        .find(|&found| found != 0)
+        .map(|found| Gpr(found.trailing_zeros() as u8))
 }
 
 /// What is known of a function before anything is planned.
@@ -171,16 +202,23 @@ impl View<'_> {
 }
 
 fn is_call(insn: &Insn) -> bool {
-    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall) && insn.inst.mnemonic() == Mnemonic::Call
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
+        && insn.inst.mnemonic() == Mnemonic::Call
 }
 
 /// Finds the stays of a function.
 pub fn find(view: &View) -> Stays {
-    let Some(finder) = Finder::new(view) else { return Stays::default() };
+    let Some(finder) = Finder::new(view) else {
+        return Stays::default();
+    };
     let mut allowed: Vec<bool> = finder.pieces.iter().map(|p| p.allowed).collect();
     // Each turn forbids at least one more piece.
     loop {
-        let without_calls: Vec<bool> = allowed.iter().zip(&finder.pieces).map(|(a, p)| *a && !p.end.calls).collect();
+        let without_calls: Vec<bool> = allowed
+            .iter()
+            .zip(&finder.pieces)
+            .map(|(a, p)| *a && !p.end.calls)
+            .collect();
         let mut stays = finder.choose(&without_calls);
         finder.trees(&without_calls, &mut stays);
         finder.areas(&allowed, &mut stays);
@@ -189,7 +227,10 @@ pub fn find(view: &View) -> Stays {
         }
         let wrong = finder.complete(&mut stays);
         if wrong.is_empty() {
-            return Stays { starts: finder.starts, ..stays };
+            return Stays {
+                starts: finder.starts,
+                ..stays
+            };
         }
         for b in wrong {
             allowed[b] = false;
@@ -202,9 +243,16 @@ fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Next => !matches!(
             insn.inst.code(),
-            Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Wrgsbase_r32 | Code::Wrgsbase_r64 | Code::Hlt
+            Code::Wrfsbase_r32
+                | Code::Wrfsbase_r64
+                | Code::Wrgsbase_r32
+                | Code::Wrgsbase_r64
+                | Code::Hlt
         ),
-        FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return => true,
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return => true,
         _ => false,
     }
 }
@@ -227,12 +275,27 @@ struct End {
 impl End {
     /// `next`: the instruction behind it.
     fn of(last: &Insn, next: Option<&Insn>, calls: bool) -> End {
-        let stops =
-            matches!(last.flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
-        let is_branch = matches!(last.flow, FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-        let led = is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near());
+        let stops = matches!(
+            last.flow,
+            FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return
+                | FlowControl::Exception
+        );
+        let is_branch = matches!(
+            last.flow,
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        );
+        let led =
+            is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near());
         let parts = calls || matches!(last.flow, FlowControl::Return | FlowControl::IndirectBranch);
-        End { calls, led, falls: !stops && next.is_some_and(|next| next.ip == last.next()), parts, flow: last.flow }
+        End {
+            calls,
+            led,
+            falls: !stops && next.is_some_and(|next| next.ip == last.next()),
+            parts,
+            flow: last.flow,
+        }
     }
 }
 
@@ -250,7 +313,12 @@ struct Registers {
 }
 
 impl Registers {
-    const NONE: Registers = Registers { dead: USABLE, used: RegSet::EMPTY, addresses: false, tight: false };
+    const NONE: Registers = Registers {
+        dead: USABLE,
+        used: RegSet::EMPTY,
+        addresses: false,
+        tight: false,
+    };
 
     /// Adds what the record of an access needs.
     fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
@@ -290,7 +358,10 @@ impl Cutter<'_> {
     fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Piece, usize) {
         let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
         let (mut allowed, mut calls, mut end) = (true, false, start);
-        for (insn, u) in self.view.insns[start..limit].iter().zip(&self.view.uses[start..limit]) {
+        for (insn, u) in self.view.insns[start..limit]
+            .iter()
+            .zip(&self.view.uses[start..limit])
+        {
             end += 1;
             dead &= insn.dead.0;
             read |= u.read.0;
@@ -307,19 +378,39 @@ impl Cutter<'_> {
             }
             written |= u.clobber.0 | u.kill.0;
         }
-        let mut registers = Registers { dead: RegSet(dead & !written), used: RegSet(read | written), ..Registers::NONE };
+        let mut registers = Registers {
+            dead: RegSet(dead & !written),
+            used: RegSet(read | written),
+            ..Registers::NONE
+        };
         let records = self.records(start, end, &mut registers);
         let end_of = End::of(&self.view.insns[end - 1], self.view.insns.get(end), calls);
-        (Piece { registers, records, allowed, external, end: end_of }, end)
+        (
+            Piece {
+                registers,
+                records,
+                allowed,
+                external,
+                end: end_of,
+            },
+            end,
+        )
     }
 
     /// Whether something in a piece is recorded. Adds what that needs.
     fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
         let mut records = false;
-        while let Some((&i, behind)) = self.accesses.split_first().filter(|(i, _)| (**i as usize) < end) {
+        while let Some((&i, behind)) = self
+            .accesses
+            .split_first()
+            .filter(|(i, _)| (**i as usize) < end)
+        {
             let i = i as usize;
             self.accesses = behind;
-            for access in self.view.accesses[i].iter().filter(|a| i >= start && self.view.records(a)) {
+            for access in self.view.accesses[i]
+                .iter()
+                .filter(|a| i >= start && self.view.records(a))
+            {
                 records = true;
                 registers.record(&self.view.insns[i], &self.view.uses[i], access);
             }
@@ -391,10 +482,17 @@ impl<'a> Finder<'a> {
         if !goes_back && view.accesses.insns().len() == 1 {
             return None;
         }
-        let (mut starts, mut pieces) = (Vec::with_capacity(view.blocks.len() * 2), Vec::with_capacity(view.blocks.len() * 2));
+        let (mut starts, mut pieces) = (
+            Vec::with_capacity(view.blocks.len() * 2),
+            Vec::with_capacity(view.blocks.len() * 2),
+        );
         // First pieces of the blocks.
         let mut firsts = Vec::with_capacity(view.blocks.len());
-        let mut cutter = Cutter { view, accesses: view.accesses.insns(), saved: RegSet::EMPTY };
+        let mut cutter = Cutter {
+            view,
+            accesses: view.accesses.insns(),
+            saved: RegSet::EMPTY,
+        };
         let mut recorded = 0;
         for block in view.blocks {
             firsts.push(pieces.len() as u32);
@@ -411,20 +509,36 @@ impl<'a> Finder<'a> {
         if recorded == 0 || recorded == 1 && !goes_back {
             return None;
         }
-        let mut succs = Edges { spans: Vec::with_capacity(pieces.len()), to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()) };
+        let mut succs = Edges {
+            spans: Vec::with_capacity(pieces.len()),
+            to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()),
+        };
         for (b, block) in view.blocks.iter().enumerate() {
-            let last = firsts.get(b + 1).map_or(pieces.len(), |&next| next as usize) as u32 - 1;
+            let last = firsts
+                .get(b + 1)
+                .map_or(pieces.len(), |&next| next as usize) as u32
+                - 1;
             for piece in firsts[b]..last {
                 let at = succs.to.len() as u32;
                 succs.to.push(piece + 1);
                 succs.spans.push((at, at + 1));
             }
             let at = succs.to.len() as u32;
-            succs.to.extend(block.succs.iter().map(|s| firsts[s.0 as usize]));
+            succs
+                .to
+                .extend(block.succs.iter().map(|s| firsts[s.0 as usize]));
             succs.spans.push((at, succs.to.len() as u32));
         }
         let preds = succs.reversed();
-        Some(Finder { view, starts, pieces, succs, preds, goes_back, saved: cutter.saved })
+        Some(Finder {
+            view,
+            starts,
+            pieces,
+            succs,
+            preds,
+            goes_back,
+            saved: cutter.saved,
+        })
     }
 
     fn records(&self, piece: u32) -> bool {
@@ -433,14 +547,23 @@ impl<'a> Finder<'a> {
 
     /// The piece that begins at an address.
     fn piece_at(&self, ip: u64) -> Option<usize> {
-        self.starts.binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip).ok()
+        self.starts
+            .binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip)
+            .ok()
     }
 
     /// Loops without calls, the largest for which there is a register. The places of pieces are all that is known of these stays.
     fn choose(&self, allowed: &[bool]) -> Stays {
         let n = allowed.len();
-        let mut stays = Stays { of_piece: vec![None; n], ..Stays::default() };
-        let candidates = if self.goes_back { self.on_ways_back(allowed) } else { Vec::new() };
+        let mut stays = Stays {
+            of_piece: vec![None; n],
+            ..Stays::default()
+        };
+        let candidates = if self.goes_back {
+            self.on_ways_back(allowed)
+        } else {
+            Vec::new()
+        };
         if candidates.is_empty() {
             return stays;
         }
@@ -453,7 +576,8 @@ impl<'a> Finder<'a> {
             if let Some(stay) = self.register(&set) {
                 let number = stays.all.len() as u16;
                 stays.all.push(stay);
-                set.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
+                set.iter()
+                    .for_each(|&b| stays.of_piece[b as usize] = Some(number));
                 continue;
             }
             // Without the pieces through which the cycle is entered, the inner ones remain.
@@ -461,7 +585,14 @@ impl<'a> Finder<'a> {
             let inner: Vec<u32> = set
                 .iter()
                 .copied()
-                .filter(|&b| !self.pieces[b as usize].external && self.preds.of(b as usize).iter().all(|&p| search.contains(p)))
+                .filter(|&b| {
+                    !self.pieces[b as usize].external
+                        && self
+                            .preds
+                            .of(b as usize)
+                            .iter()
+                            .all(|&p| search.contains(p))
+                })
                 .collect();
             if inner.len() < set.len() {
                 work.extend(search.cycles(&inner));
@@ -499,19 +630,36 @@ impl<'a> Finder<'a> {
             all.addresses |= r.addresses;
         }
         let cursor = self.keep(&all, None)?;
-        let scratch = if all.addresses { self.keep(&all, Some(cursor.reg)) } else { None };
-        Some(Stay { cursor, scratch, late: true })
+        let scratch = if all.addresses {
+            self.keep(&all, Some(cursor.reg))
+        } else {
+            None
+        };
+        Some(Stay {
+            cursor,
+            scratch,
+            late: true,
+        })
     }
 
     /// The cheapest register to keep, but not `other`.
     fn keep(&self, all: &Registers, other: Option<Gpr>) -> Option<Kept> {
         let not = other.map_or(0, |r| 1 << r.0);
         if let Some(reg) = cheapest(RegSet(all.dead.0 & !not)) {
-            return Some(Kept { reg, spilled: false });
+            return Some(Kept {
+                reg,
+                spilled: false,
+            });
         }
         let unused = USABLE.0 & !all.used.0 & !not;
-        let sets = [unused & !CALLEE_SAVED.0, unused & self.saved.0, unused & !RBP.0];
-        sets.into_iter().find_map(|set| cheapest(RegSet(set))).map(|reg| Kept { reg, spilled: true })
+        let sets = [
+            unused & !CALLEE_SAVED.0,
+            unused & self.saved.0,
+            unused & !RBP.0,
+        ];
+        sets.into_iter()
+            .find_map(|set| cheapest(RegSet(set)))
+            .map(|reg| Kept { reg, spilled: true })
     }
 
     fn is_indirect(&self, piece: usize) -> bool {
@@ -521,19 +669,30 @@ impl<'a> Finder<'a> {
     /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
     fn ends(&self, piece: usize, stays: &Stays) -> bool {
         let code = |&t: &u32| stays.needs_code(stays.of_piece[piece], stays.of_piece[t as usize]);
-        self.pieces[piece].end.calls || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
+        self.pieces[piece].end.calls
+            || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
     /// Decides what stands before the pieces' labels, and which pieces end outside. Returns pieces that must be in no stay, because control enters or
     /// leaves them where no code can be put.
     fn complete(&self, stays: &mut Stays) -> Vec<usize> {
         let mut wrong = Vec::new();
-        stays.ends = (0..self.pieces.len()).map(|u| stays.of_piece[u].is_some() && self.ends(u, stays)).collect();
+        stays.ends = (0..self.pieces.len())
+            .map(|u| stays.of_piece[u].is_some() && self.ends(u, stays))
+            .collect();
         stays.before = vec![None; self.pieces.len()];
-        let out: Vec<Place> = stays.of_piece.iter().zip(&stays.ends).map(|(&place, ends)| place.filter(|_| !ends)).collect();
+        let out: Vec<Place> = stays
+            .of_piece
+            .iter()
+            .zip(&stays.ends)
+            .map(|(&place, ends)| place.filter(|_| !ends))
+            .collect();
         for (t, piece) in self.pieces.iter().enumerate() {
             let to = stays.of_piece[t];
-            let falling = t.checked_sub(1).filter(|&before| self.pieces[before].end.falls).map(|before| out[before]);
+            let falling = t
+                .checked_sub(1)
+                .filter(|&before| self.pieces[before].end.falls)
+                .map(|before| out[before]);
             if piece.external && to.is_some() {
                 if falling.is_some_and(|from| from.is_some()) {
                     wrong.push(t);
@@ -547,7 +706,10 @@ impl<'a> Finder<'a> {
                     let preds = || self.preds.of(t).iter().map(|&p| p as usize);
                     // An indirect jump goes to the code before the label, or needs none.
                     let jumped = preds().find(|&p| self.is_indirect(p)).map(|p| out[p]);
-                    jumped.into_iter().chain(preds().map(|p| out[p])).find(|&from| stays.needs_code(from, to))
+                    jumped
+                        .into_iter()
+                        .chain(preds().map(|p| out[p]))
+                        .find(|&from| stays.needs_code(from, to))
                 }
             };
         }
@@ -564,7 +726,10 @@ impl<'a> Finder<'a> {
                     continue;
                 }
                 // Unwinders and copied tables lead to the code for who comes from outside.
-                if out[u].is_none() && stays.before[t] == Some(None) && (self.pieces[t].external || self.is_indirect(u)) {
+                if out[u].is_none()
+                    && stays.before[t] == Some(None)
+                    && (self.pieces[t].external || self.is_indirect(u))
+                {
                     continue;
                 }
                 wrong.extend([u, t].into_iter().filter(|&b| stays.of_piece[b].is_some()));
@@ -578,7 +743,11 @@ impl<'a> Finder<'a> {
                 match self.piece_at(*target) {
                     None if stays.needs_code(out[u], None) => wrong.push(u),
                     Some(t) if stays.of_piece[t].is_some() => {
-                        let entry = if stays.before[t] == Some(None) { None } else { stays.of_piece[t] };
+                        let entry = if stays.before[t] == Some(None) {
+                            None
+                        } else {
+                            stays.of_piece[t]
+                        };
                         if out[u] != entry {
                             wrong.push(t);
                         }
@@ -616,14 +785,21 @@ struct Search<'a> {
 
 impl<'a> Search<'a> {
     fn new(succs: &'a Edges, pieces: usize) -> Search<'a> {
-        Search { succs, nodes: vec![Node::default(); pieces], current: 0 }
+        Search {
+            succs,
+            nodes: vec![Node::default(); pieces],
+            current: 0,
+        }
     }
 
     /// Makes this the set at hand.
     fn begin(&mut self, pieces: &[u32]) {
         self.current += 1;
         for &b in pieces {
-            self.nodes[b as usize] = Node { set: self.current, ..Node::default() };
+            self.nodes[b as usize] = Node {
+                set: self.current,
+                ..Node::default()
+            };
         }
     }
 
@@ -644,7 +820,12 @@ impl<'a> Search<'a> {
             let (mut v, mut edge) = (root, 0);
             loop {
                 if edge == 0 {
-                    self.nodes[v as usize] = Node { set: current, index: next, low: next, is_open: true };
+                    self.nodes[v as usize] = Node {
+                        set: current,
+                        index: next,
+                        low: next,
+                        is_open: true,
+                    };
                     next += 1;
                     stack.push(v);
                 }
@@ -671,7 +852,9 @@ impl<'a> Search<'a> {
                 }
                 if low == self.nodes[v as usize].index {
                     let from = stack.iter().rposition(|&w| w == v).unwrap_or(0);
-                    stack[from..].iter().for_each(|&b| self.nodes[b as usize].is_open = false);
+                    stack[from..]
+                        .iter()
+                        .for_each(|&b| self.nodes[b as usize].is_open = false);
                     if stack.len() - from > 1 || self.succs.of(v as usize).contains(&v) {
                         let mut set = stack[from..].to_vec();
                         set.sort_unstable();
@@ -679,7 +862,9 @@ impl<'a> Search<'a> {
                     }
                     stack.truncate(from);
                 }
-                let Some((parent, next_edge)) = path.pop() else { break };
+                let Some((parent, next_edge)) = path.pop() else {
+                    break;
+                };
                 let node = &mut self.nodes[parent as usize];
                 node.low = node.low.min(low);
                 (v, edge) = (parent, next_edge);
@@ -704,18 +889,38 @@ mod tests {
     pub(super) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[]);
+        let mut g = Graph::build(
+            body,
+            &(0x100..0x100 + bytes.len() as u64),
+            &Entries::default(),
+            &[],
+        );
         of(&mut g, &[])
     }
 
     fn of(g: &mut Graph, tables: &[JumpTable]) -> (Stays, Vec<Option<Stay>>) {
         let mut factory = InstructionInfoFactory::new();
-        let uses: Vec<RegUse> = g.insns.iter().map(|i| reg_use(factory.info(&i.inst))).collect();
+        let uses: Vec<RegUse> = g
+            .insns
+            .iter()
+            .map(|i| reg_use(factory.info(&i.inst)))
+            .collect();
         let input = Input::default();
         let effects = crate::liveness::Effects::of(&input, g, &crate::loops::Loops::find(g), &uses);
         crate::liveness::mark(g, &effects);
-        let accesses: AccessList = g.insns.iter().map(|i| accesses(&i.inst, factory.info(&i.inst))).collect();
-        let view = View { insns: &g.insns, blocks: &g.blocks, tables, uses: &uses, accesses: &accesses, stores: false };
+        let accesses: AccessList = g
+            .insns
+            .iter()
+            .map(|i| accesses(&i.inst, factory.info(&i.inst)))
+            .collect();
+        let view = View {
+            insns: &g.insns,
+            blocks: &g.blocks,
+            tables,
+            uses: &uses,
+            accesses: &accesses,
+            stores: false,
+        };
         let stays = find(&view);
         let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());
         let of = (0..pieces).map(|b| stays.at(stays.of(b))).collect();
@@ -723,7 +928,10 @@ mod tests {
     }
 
     pub(super) fn kept(reg: u8, spilled: bool) -> Kept {
-        Kept { reg: Gpr(reg), spilled }
+        Kept {
+            reg: Gpr(reg),
+            spilled,
+        }
     }
 
     pub(super) const XOR_ECX: &[u8] = &[0x31, 0xc9];
@@ -734,12 +942,18 @@ mod tests {
 
     /// jne back over the parts.
     fn back(parts: &[&[u8]]) -> Vec<u8> {
-        vec![0x75, (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8]
+        vec![
+            0x75,
+            (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8,
+        ]
     }
 
     /// Those of each piece end where those of the next begin.
     fn edges(starts: &[u32], to: &[u32]) -> Edges {
-        Edges { spans: starts.windows(2).map(|w| (w[0], w[1])).collect(), to: to.to_vec() }
+        Edges {
+            spans: starts.windows(2).map(|w| (w[0], w[1])).collect(),
+            to: to.to_vec(),
+        }
     }
 
     #[test]
@@ -765,35 +979,84 @@ mod tests {
     fn the_cheapest_register_has_the_shortest_code() {
         let order = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
         for set in 0..=u16::MAX {
-            assert_eq!(cheapest(RegSet(set)), order.into_iter().map(Gpr).find(|&r| RegSet(set).contains(r)));
+            assert_eq!(
+                cheapest(RegSet(set)),
+                order
+                    .into_iter()
+                    .map(Gpr)
+                    .find(|&r| RegSet(set).contains(r))
+            );
         }
     }
 
     #[test]
     fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
         let (stays, of) = stays(&[XOR_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
-        assert_eq!(of, [None, Some(Stay { cursor: kept(1, false), scratch: None, late: true }), None]);
-        assert_eq!(stays.before(1), Some(None), "the cursor is loaded where control falls into the loop");
-        assert_eq!(stays.before(2), Some(Some(0)), "nothing is given back, but the cursor is stored");
+        assert_eq!(
+            of,
+            [
+                None,
+                Some(Stay {
+                    cursor: kept(1, false),
+                    scratch: None,
+                    late: true
+                }),
+                None
+            ]
+        );
+        assert_eq!(
+            stays.before(1),
+            Some(None),
+            "the cursor is loaded where control falls into the loop"
+        );
+        assert_eq!(
+            stays.before(2),
+            Some(Some(0)),
+            "nothing is given back, but the cursor is stored"
+        );
         assert_eq!(of[1].unwrap().state().flags, STATE_LATE);
     }
 
     #[test]
     fn else_it_borrows_one_that_the_loop_does_not_use() {
         let (stays, of) = stays(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: None, late: true }));
+        assert_eq!(
+            of[0],
+            Some(Stay {
+                cursor: kept(1, true),
+                scratch: None,
+                late: true
+            })
+        );
         assert_eq!(stays.before(0), Some(None), "callers enter here");
-        assert_eq!(stays.before(1), Some(Some(0)), "it is given back behind the loop");
+        assert_eq!(
+            stays.before(1),
+            Some(Some(0)),
+            "it is given back behind the loop"
+        );
         assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_STAY]);
     }
 
     #[test]
     fn calls_end_stays() {
-        assert_eq!(stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1, [None, None, None]);
+        assert_eq!(
+            stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1,
+            [None, None, None]
+        );
         // An inner loop without calls has one all the same.
         let inner = back(&[LOAD, NEXT]);
-        let (_, of) = stays(&[LOAD, NEXT, &inner, CALL, &back(&[LOAD, NEXT, &inner, CALL]), RET]);
-        assert!(of[0].is_some() && of[1].is_none() && of[2].is_none(), "{of:?}");
+        let (_, of) = stays(&[
+            LOAD,
+            NEXT,
+            &inner,
+            CALL,
+            &back(&[LOAD, NEXT, &inner, CALL]),
+            RET,
+        ]);
+        assert!(
+            of[0].is_some() && of[1].is_none() && of[2].is_none(),
+            "{of:?}"
+        );
     }
 
     #[test]
@@ -805,7 +1068,15 @@ mod tests {
     fn an_address_of_two_registers_gets_a_register_of_its_own() {
         const INDEXED: &[u8] = &[0x8b, 0x04, 0x97]; // mov eax, [rdi+rdx*4]
         let (_, of) = stays(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, true), scratch: Some(kept(8, true)), late: true }), "rcx and r8 are the cheapest that nothing uses");
+        assert_eq!(
+            of[0],
+            Some(Stay {
+                cursor: kept(1, true),
+                scratch: Some(kept(8, true)),
+                late: true
+            }),
+            "rcx and r8 are the cheapest that nothing uses"
+        );
     }
 
     #[test]
@@ -822,8 +1093,23 @@ mod tests {
         assert_eq!(of[0], None);
         const PUSH_RBP: &[u8] = &[0x55];
         const POP_RBP: &[u8] = &[0x5d];
-        let (_, of) = stays(&[PUSH_RBP, LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), POP_RBP, RET]);
-        assert_eq!(of[1], Some(Stay { cursor: kept(5, true), scratch: None, late: true }));
+        let (_, of) = stays(&[
+            PUSH_RBP,
+            LOAD,
+            &all,
+            NEXT,
+            &back(&[LOAD, &all, NEXT]),
+            POP_RBP,
+            RET,
+        ]);
+        assert_eq!(
+            of[1],
+            Some(Stay {
+                cursor: kept(5, true),
+                scratch: None,
+                late: true
+            })
+        );
     }
 
     #[test]
@@ -832,11 +1118,26 @@ mod tests {
         let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
         let stays = |external: bool| {
             let body = decode(&bytes, 0x100, &[]).unwrap();
-            let jump = crate::cfg::KnownJump { ip: 0x102, targets: vec![0x104], closed: true };
-            let mut g = Graph::build(body, &(0x100..0x100 + bytes.len() as u64), &Entries::default(), &[jump]);
+            let jump = crate::cfg::KnownJump {
+                ip: 0x102,
+                targets: vec![0x104],
+                closed: true,
+            };
+            let mut g = Graph::build(
+                body,
+                &(0x100..0x100 + bytes.len() as u64),
+                &Entries::default(),
+                &[jump],
+            );
             let block = g.block_at(0x104).unwrap();
             g.blocks[block.0 as usize].external_entry = external;
-            let table = JumpTable { load: InsnId(0), jump: InsnId(1), table: 0x2000, form: TableForm::Absolute8, targets: vec![0x104] };
+            let table = JumpTable {
+                load: InsnId(0),
+                jump: InsnId(1),
+                table: 0x2000,
+                form: TableForm::Absolute8,
+                targets: vec![0x104],
+            };
             of(&mut g, &[table]).1
         };
         assert!(stays(false)[1].is_some());
@@ -846,6 +1147,9 @@ mod tests {
     #[test]
     fn a_loop_that_is_entered_by_a_branch_that_cannot_be_led_has_none() {
         // jrcxz to the loop's head, which control falls into as well.
-        assert_eq!(stays(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1, [None, None, None]);
+        assert_eq!(
+            stays(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1,
+            [None, None, None]
+        );
     }
 }

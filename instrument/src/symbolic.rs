@@ -7,7 +7,9 @@
 use crate::hash::{FastHasher, FastMap};
 use crate::ir::{Gpr, Insn};
 use crate::regs::{CALLER_SAVED, RAX, gpr, reg_use};
-use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register,
+};
 use std::hash::{Hash, Hasher};
 
 /// Number of a value in [`Machine`].
@@ -60,7 +62,11 @@ impl Machine {
     /// All registers unknown.
     pub fn new() -> Machine {
         // Room for what a chain of a few blocks needs.
-        let mut m = Machine { values: Vec::with_capacity(64), numbers: FastMap::with_capacity_and_hasher(56, Default::default()), ..Machine::default() };
+        let mut m = Machine {
+            values: Vec::with_capacity(64),
+            numbers: FastMap::with_capacity_and_hasher(56, Default::default()),
+            ..Machine::default()
+        };
         for r in 0..16 {
             m.regs[r as usize] = m.intern(Value::Start(Gpr(r)));
         }
@@ -89,7 +95,11 @@ impl Machine {
         let number = self.values.len() as Id;
         let first = *self.numbers.entry(hasher.finish()).or_insert(number);
         if first < number {
-            let known = if self.values[first as usize] == v { Some(first as usize) } else { self.values.iter().position(|o| *o == v) };
+            let known = if self.values[first as usize] == v {
+                Some(first as usize)
+            } else {
+                self.values.iter().position(|o| *o == v)
+            };
             if let Some(known) = known {
                 return known as Id;
             }
@@ -153,7 +163,9 @@ impl Machine {
         }
         match *self.value(id) {
             Value::Zext(inner, b) if b <= bits => self.intern(Value::Zext(inner, b)),
-            Value::Zext(inner, _) | Value::Sext(inner, _) if self.width_of(id) >= bits => self.zext(inner, bits),
+            Value::Zext(inner, _) | Value::Sext(inner, _) if self.width_of(id) >= bits => {
+                self.zext(inner, bits)
+            }
             Value::Load(_, bytes, ..) if bytes * 8 <= bits => id,
             Value::Sum(c, ref terms) if terms.is_empty() => self.constant(c & mask(bits)),
             Value::And(_, m) if m <= mask(bits) => id,
@@ -191,7 +203,9 @@ impl Machine {
         }
         match *self.value(id) {
             Value::Zext(_, b) if b < bits => id,
-            Value::Zext(inner, b) | Value::Sext(inner, b) if b == bits => self.intern(Value::Sext(inner, bits)),
+            Value::Zext(inner, b) | Value::Sext(inner, b) if b == bits => {
+                self.intern(Value::Sext(inner, bits))
+            }
             _ => self.intern(Value::Sext(id, bits)),
         }
     }
@@ -199,10 +213,14 @@ impl Machine {
     /// The address of the instruction's memory operand, without segment; `None` if it is not plain 64-bit addressing.
     pub fn address(&mut self, inst: &Instruction) -> Option<Id> {
         if inst.is_ip_rel_memory_operand() {
-            return (inst.memory_base() == Register::RIP).then(|| self.constant(inst.ip_rel_memory_address()));
+            return (inst.memory_base() == Register::RIP)
+                .then(|| self.constant(inst.ip_rel_memory_address()));
         }
         let mut sum = self.constant(inst.memory_displacement64());
-        for (register, scale) in [(inst.memory_base(), 1), (inst.memory_index(), inst.memory_index_scale())] {
+        for (register, scale) in [
+            (inst.memory_base(), 1),
+            (inst.memory_index(), inst.memory_index_scale()),
+        ] {
             if register != Register::None {
                 let r = crate::regs::gpr64(register)?;
                 let v = self.reg(r);
@@ -241,7 +259,11 @@ impl Machine {
             return self.forget_memory();
         };
         let mut memory = std::mem::take(&mut self.memory);
-        memory.retain(|m| self.distance(address, m.0).is_some_and(|between| between as i64 >= bytes as i64 || between.wrapping_neg() as i64 >= i64::from(m.1)));
+        memory.retain(|m| {
+            self.distance(address, m.0).is_some_and(|between| {
+                between as i64 >= bytes as i64 || between.wrapping_neg() as i64 >= i64::from(m.1)
+            })
+        });
         self.memory = memory;
         self.version += 1;
         if let Some(value) = value {
@@ -256,7 +278,10 @@ impl Machine {
             Value::Sum(c, terms) => Some((*c, &terms[..])),
             _ => None,
         };
-        let ((from, terms), (to, others)) = (sum(from).unwrap_or((0, &own)), sum(to).unwrap_or((0, &other)));
+        let ((from, terms), (to, others)) = (
+            sum(from).unwrap_or((0, &own)),
+            sum(to).unwrap_or((0, &other)),
+        );
         (terms == others).then(|| to.wrapping_sub(from))
     }
 
@@ -276,7 +301,10 @@ impl Machine {
                 let register = inst.op_register(op);
                 let bits = register.size() as u8 * 8;
                 let r = gpr(register)?;
-                if matches!(register, Register::AH | Register::BH | Register::CH | Register::DH) {
+                if matches!(
+                    register,
+                    Register::AH | Register::BH | Register::CH | Register::DH
+                ) {
                     return None;
                 }
                 let v = self.reg(r);
@@ -306,7 +334,10 @@ impl Machine {
     /// Executes an instruction; `index` is its number in the function.
     pub fn step(&mut self, index: usize, insn: &Insn, factory: &mut InstructionInfoFactory) {
         let inst = &insn.inst;
-        if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+        if matches!(
+            inst.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
             for r in CALLER_SAVED.iter() {
                 let v = self.opaque();
                 self.set(r, v);
@@ -337,7 +368,10 @@ impl Machine {
                 let v = self.zext(v, (bytes * 8).min(64) as u8);
                 self.store(address, bytes as u64, Some(v));
             }
-            _ if matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Nop) => {}
+            _ if matches!(
+                inst.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Nop
+            ) => {}
             _ => self.unknown(inst, factory),
         }
         if flags {
@@ -350,10 +384,16 @@ impl Machine {
         let info = factory.info(inst);
         let clobber = reg_use(info).clobber;
         let writes: bool = info.used_memory().iter().any(|m| {
-            !matches!(m.access(), iced_x86::OpAccess::Read | iced_x86::OpAccess::CondRead | iced_x86::OpAccess::NoMemAccess)
+            !matches!(
+                m.access(),
+                iced_x86::OpAccess::Read
+                    | iced_x86::OpAccess::CondRead
+                    | iced_x86::OpAccess::NoMemAccess
+            )
         });
         if writes {
-            let plain = inst.op0_kind() == OpKind::Memory && !matches!(inst.mnemonic(), Mnemonic::Pop | Mnemonic::Push);
+            let plain = inst.op0_kind() == OpKind::Memory
+                && !matches!(inst.mnemonic(), Mnemonic::Pop | Mnemonic::Push);
             let address = if plain { self.address(inst) } else { None };
             let bytes = inst.memory_size().size() as u64;
             if bytes == 0 || inst.memory_size() == MemorySize::Unknown {
@@ -392,7 +432,9 @@ impl Machine {
             }
             Mnemonic::Lea => self.address(inst),
             Mnemonic::Xor | Mnemonic::Sub
-                if inst.op1_kind() == OpKind::Register && inst.op0_kind() == OpKind::Register && inst.op0_register() == inst.op1_register() =>
+                if inst.op1_kind() == OpKind::Register
+                    && inst.op0_kind() == OpKind::Register
+                    && inst.op0_register() == inst.op1_register() =>
             {
                 Some(self.constant(0))
             }
@@ -402,13 +444,21 @@ impl Machine {
                 }
                 let a = self.operand(index, inst, 0)?.0;
                 let b = self.operand(index, inst, 1)?.0;
-                let factor = if inst.mnemonic() == Mnemonic::Add { 1 } else { u64::MAX };
+                let factor = if inst.mnemonic() == Mnemonic::Add {
+                    1
+                } else {
+                    u64::MAX
+                };
                 Some(self.add_scaled(a, b, factor))
             }
             Mnemonic::Inc | Mnemonic::Dec if inst.op0_kind() == OpKind::Register => {
                 let a = self.operand(index, inst, 0)?.0;
                 let one = self.constant(1);
-                let factor = if inst.mnemonic() == Mnemonic::Inc { 1 } else { u64::MAX };
+                let factor = if inst.mnemonic() == Mnemonic::Inc {
+                    1
+                } else {
+                    u64::MAX
+                };
                 Some(self.add_scaled(a, one, factor))
             }
             Mnemonic::Shl if inst.op0_kind() == OpKind::Register => {
@@ -433,5 +483,9 @@ impl Machine {
 }
 
 fn mask(bits: u8) -> u64 {
-    if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
+    if bits >= 64 {
+        u64::MAX
+    } else {
+        (1 << bits) - 1
+    }
 }

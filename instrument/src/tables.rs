@@ -59,7 +59,11 @@ pub struct Found {
 impl Found {
     /// Bytes of the table.
     pub fn span(&self) -> Range<u64> {
-        let width = if self.form == TableForm::Absolute8 { 8 } else { 4 };
+        let width = if self.form == TableForm::Absolute8 {
+            8
+        } else {
+            4
+        };
         self.table..self.table.saturating_add(self.targets.len() as u64 * width)
     }
 }
@@ -72,7 +76,14 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the graph is are left out. A loop around a switch is
 /// closed by the switch's own cases, so that its way back is reached only once the table is found. What is found so must be
 /// found again in the graph that has its targets.
-pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, hopeful: bool, known: &mut Known) -> Vec<Found> {
+pub fn find(
+    graph: &Graph,
+    range: &Range<u64>,
+    input: &Input,
+    factory: &mut InstructionInfoFactory,
+    hopeful: bool,
+    known: &mut Known,
+) -> Vec<Found> {
     known.begin(graph);
     let mut found = Vec::new();
     let mut constants = None;
@@ -80,14 +91,40 @@ pub fn find(graph: &Graph, range: &Range<u64>, input: &Input, factory: &mut Inst
         if !is_indirect_jump(&graph.insns[block.insns.end as usize - 1]) {
             continue;
         }
-        let here = examine(graph, b, range, input, factory, View { constants: None, hopeful: false }, known);
+        let here = examine(
+            graph,
+            b,
+            range,
+            input,
+            factory,
+            View {
+                constants: None,
+                hopeful: false,
+            },
+            known,
+        );
         if here.as_ref().is_some_and(|f| f.certain) {
             found.extend(here);
             continue;
         }
         // The table's address may be in a register since long before.
-        let constants = constants.get_or_insert_with(|| Constants::find(graph, input, known.uses(graph, factory)));
-        found.extend(examine(graph, b, range, input, factory, View { constants: Some(constants), hopeful }, known).or(here));
+        let constants = constants
+            .get_or_insert_with(|| Constants::find(graph, input, known.uses(graph, factory)));
+        found.extend(
+            examine(
+                graph,
+                b,
+                range,
+                input,
+                factory,
+                View {
+                    constants: Some(constants),
+                    hopeful,
+                },
+                known,
+            )
+            .or(here),
+        );
     }
     found
 }
@@ -102,13 +139,25 @@ struct Constants {
 
 impl Constants {
     fn find(graph: &Graph, input: &Input, uses: &[RegUse]) -> Constants {
-        let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph.blocks.iter().map(|b| b.external_entry.then_some([None; 16])).collect();
+        let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph
+            .blocks
+            .iter()
+            .map(|b| b.external_entry.then_some([None; 16]))
+            .collect();
         let mut passed = vec![false; at_block.len()];
-        let mut work: Vec<usize> = (0..at_block.len()).rev().filter(|&b| graph.blocks[b].external_entry).collect();
+        let mut work: Vec<usize> = (0..at_block.len())
+            .rev()
+            .filter(|&b| graph.blocks[b].external_entry)
+            .collect();
         while let Some(b) = work.pop() {
-            let Some(mut state) = at_block[b] else { continue };
+            let Some(mut state) = at_block[b] else {
+                continue;
+            };
             let range = graph.blocks[b].insns.clone();
-            if range.clone().any(|i| ends_there(input, &graph.insns[i as usize])) {
+            if range
+                .clone()
+                .any(|i| ends_there(input, &graph.insns[i as usize]))
+            {
                 continue;
             }
             for i in range.start as usize..range.end as usize {
@@ -129,7 +178,11 @@ impl Constants {
         }
         // (A file that is linked at zero has its headers where small numbers point to.)
         let address = |c: &u64| *c >= 0x1000 && input.segment_at(*c).is_some();
-        at_block.iter_mut().flatten().flatten().for_each(|c| *c = c.filter(address));
+        at_block
+            .iter_mut()
+            .flatten()
+            .flatten()
+            .for_each(|c| *c = c.filter(address));
         Constants { at_block, passed }
     }
 }
@@ -137,26 +190,41 @@ impl Constants {
 /// Whether the instruction calls a function that does not return.
 fn ends_there(input: &Input, insn: &Insn) -> bool {
     match insn.flow {
-        FlowControl::Call => crate::disasm::direct_target(&insn.inst).is_some_and(|t| input.no_return.contains(&t)),
-        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => input.no_return.contains(&insn.inst.ip_rel_memory_address()),
+        FlowControl::Call => {
+            crate::disasm::direct_target(&insn.inst).is_some_and(|t| input.no_return.contains(&t))
+        }
+        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => {
+            input.no_return.contains(&insn.inst.ip_rel_memory_address())
+        }
         _ => false,
     }
 }
 
 fn constant_step(insn: &Insn, u: &RegUse, state: &mut [Option<u64>; 16]) {
     let inst = &insn.inst;
-    if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
-        CALLER_SAVED.iter().for_each(|r| state[usize::from(r.0)] = None);
+    if matches!(
+        inst.flow_control(),
+        FlowControl::Call | FlowControl::IndirectCall
+    ) {
+        CALLER_SAVED
+            .iter()
+            .for_each(|r| state[usize::from(r.0)] = None);
         return;
     }
     let register = inst.op0_register();
     let whole = register.is_gpr64() || register.is_gpr32();
     let new = match inst.mnemonic() {
         _ if inst.op0_kind() != OpKind::Register || !whole => None,
-        Mnemonic::Lea if inst.is_ip_rel_memory_operand() && register.is_gpr64() => Some(inst.ip_rel_memory_address()),
+        Mnemonic::Lea if inst.is_ip_rel_memory_operand() && register.is_gpr64() => {
+            Some(inst.ip_rel_memory_address())
+        }
         Mnemonic::Mov => match inst.op1_kind() {
-            OpKind::Register if register.is_gpr64() => gpr(inst.op1_register()).and_then(|r| state[usize::from(r.0)]),
-            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => inst.try_immediate(1).ok(),
+            OpKind::Register if register.is_gpr64() => {
+                gpr(inst.op1_register()).and_then(|r| state[usize::from(r.0)])
+            }
+            OpKind::Immediate32 | OpKind::Immediate32to64 | OpKind::Immediate64 => {
+                inst.try_immediate(1).ok()
+            }
             _ => None,
         },
         _ => None,
@@ -169,10 +237,25 @@ fn constant_step(insn: &Insn, u: &RegUse, state: &mut [Option<u64>; 16]) {
 /// `upper[id] ≤ bound`.
 type Bounds = Vec<(Id, u64)>;
 
-fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: &mut InstructionInfoFactory, view: View, known: &mut Known) -> Option<Found> {
+fn examine(
+    graph: &Graph,
+    b: usize,
+    range: &Range<u64>,
+    input: &Input,
+    factory: &mut InstructionInfoFactory,
+    view: View,
+    known: &mut Known,
+) -> Option<Found> {
     let jump = graph.blocks[b].insns.end as usize - 1;
     let answer = known.get(graph, view, jump).unwrap_or_else(|| {
-        let mut search = Search { graph, factory, view, jump, budget: PATHS, seen: vec![b] };
+        let mut search = Search {
+            graph,
+            factory,
+            view,
+            jump,
+            budget: PATHS,
+            seen: vec![b],
+        };
         let answer = search.explore(&mut vec![b]);
         let seen = search.seen;
         known.note(graph, view, jump, seen, answer);
@@ -180,7 +263,15 @@ fn examine(graph: &Graph, b: usize, range: &Range<u64>, input: &Input, factory: 
     });
     let (shape, count) = answer?;
     let contents = known.contents(graph, range, input, shape, count);
-    Some(table_of(graph, input, jump, &shape, contents, factory, graph.blocks[b].insns.start as usize))
+    Some(table_of(
+        graph,
+        input,
+        jump,
+        &shape,
+        contents,
+        factory,
+        graph.blocks[b].insns.start as usize,
+    ))
 }
 
 /// What a search knows but the code and its blocks.
@@ -204,11 +295,26 @@ impl View<'_> {
     /// All that a search asks of a block, as a number that is another one as soon as anything of it is.
     fn print(self, graph: &Graph, b: usize) -> u64 {
         let block = &graph.blocks[b];
-        let (first, last) = (&graph.insns[block.insns.start as usize], &graph.insns[block.insns.end as usize - 1]);
+        let (first, last) = (
+            &graph.insns[block.insns.start as usize],
+            &graph.insns[block.insns.end as usize - 1],
+        );
         let mut hasher = FastHasher::default();
-        (first.ip, last.ip, block.insns.start, block.insns.end, block.external_entry, block.preds.len()).hash(&mut hasher);
+        (
+            first.ip,
+            last.ip,
+            block.insns.start,
+            block.insns.end,
+            block.external_entry,
+            block.preds.len(),
+        )
+            .hash(&mut hasher);
         for p in &block.preds {
-            (graph.blocks[p.0 as usize].insns.start, self.reaches(p.0 as usize)).hash(&mut hasher);
+            (
+                graph.blocks[p.0 as usize].insns.start,
+                self.reaches(p.0 as usize),
+            )
+                .hash(&mut hasher);
         }
         // (Nothing known is as good as no constants.)
         if let Some(presets) = self.presets(b).filter(|p| p.iter().any(Option::is_some)) {
@@ -238,19 +344,36 @@ impl Known {
     /// Instructions have other numbers where other filler was dropped, even if as much of it was; and what tables hold is no target if it was dropped.
     fn begin(&mut self, graph: &Graph) {
         if self.dropped != graph.dropped {
-            *self = Known { dropped: graph.dropped, ..Known::default() };
+            *self = Known {
+                dropped: graph.dropped,
+                ..Known::default()
+            };
         }
     }
 
     fn uses(&mut self, graph: &Graph, factory: &mut InstructionInfoFactory) -> &[RegUse] {
         if self.uses.is_empty() {
-            self.uses = graph.insns.iter().map(|i| facts::uses(factory, &i.inst)).collect();
+            self.uses = graph
+                .insns
+                .iter()
+                .map(|i| facts::uses(factory, &i.inst))
+                .collect();
         }
         &self.uses
     }
 
-    fn contents(&mut self, graph: &Graph, range: &Range<u64>, input: &Input, shape: Shape, count: Option<u64>) -> Contents {
-        self.contents.entry((shape, count)).or_insert_with(|| Contents::read(graph, range, input, &shape, count)).clone()
+    fn contents(
+        &mut self,
+        graph: &Graph,
+        range: &Range<u64>,
+        input: &Input,
+        shape: Shape,
+        count: Option<u64>,
+    ) -> Contents {
+        self.contents
+            .entry((shape, count))
+            .or_insert_with(|| Contents::read(graph, range, input, &shape, count))
+            .clone()
     }
 
     /// The answer of a search that met the same blocks.
@@ -259,14 +382,32 @@ impl Known {
             let b = graph.blocks.binary_search_by_key(&first, |b| b.insns.start);
             b.is_ok_and(|b| view.print(graph, b) == print)
         };
-        self.answers.get(&(jump as u32))?.iter().rev().find(|a| a.0.iter().all(same)).map(|a| a.1)
+        self.answers
+            .get(&(jump as u32))?
+            .iter()
+            .rev()
+            .find(|a| a.0.iter().all(same))
+            .map(|a| a.1)
     }
 
-    fn note(&mut self, graph: &Graph, view: View, jump: usize, mut seen: Vec<usize>, answer: Answer) {
+    fn note(
+        &mut self,
+        graph: &Graph,
+        view: View,
+        jump: usize,
+        mut seen: Vec<usize>,
+        answer: Answer,
+    ) {
         seen.sort_unstable();
         seen.dedup();
-        let met = seen.into_iter().map(|b| (graph.blocks[b].insns.start, view.print(graph, b))).collect();
-        self.answers.entry(jump as u32).or_default().push((met, answer));
+        let met = seen
+            .into_iter()
+            .map(|b| (graph.blocks[b].insns.start, view.print(graph, b)))
+            .collect();
+        self.answers
+            .entry(jump as u32)
+            .or_default()
+            .push((met, answer));
     }
 }
 
@@ -318,9 +459,18 @@ impl Search<'_> {
         }
         let graph = self.graph;
         let top = *chain.last()?;
-        let preds: Vec<usize> = graph.blocks[top].preds.iter().map(|p| p.0 as usize).filter(|&p| self.view.reaches(p)).collect();
+        let preds: Vec<usize> = graph.blocks[top]
+            .preds
+            .iter()
+            .map(|p| p.0 as usize)
+            .filter(|&p| self.view.reaches(p))
+            .collect();
         let one = preds.len() == 1 && graph.blocks[top].preds.len() > 1;
-        if graph.blocks[top].external_entry || chain.len() >= CHAIN || preds.len() < 2 && !one || preds.len() > MOST_WAYS {
+        if graph.blocks[top].external_entry
+            || chain.len() >= CHAIN
+            || preds.len() < 2 && !one
+            || preds.len() > MOST_WAYS
+        {
             return here;
         }
         let mut all: Option<(Shape, Option<u64>)> = None;
@@ -336,7 +486,9 @@ impl Search<'_> {
             if way == here {
                 return here;
             }
-            let Some((shape, Some(count))) = way else { return here };
+            let Some((shape, Some(count))) = way else {
+                return here;
+            };
             all = match all {
                 None => Some((shape, Some(count))),
                 Some((first, most)) if first == shape => Some((first, most.max(Some(count)))),
@@ -365,13 +517,21 @@ impl Search<'_> {
                 }
             }
             if i > 0 {
-                learn(graph, insns.end as usize - 1, chain[i - 1], &mut machine, &mut bounds);
+                learn(
+                    graph,
+                    insns.end as usize - 1,
+                    chain[i - 1],
+                    &mut machine,
+                    &mut bounds,
+                );
             }
         }
         let target = target_of(&mut machine, &graph.insns[self.jump], self.jump)?;
         let (shape, index) = table_shape(&mut machine, target, &graph.insns, self.jump)?;
         let (shape, index) = from_least(&machine, &bounds, shape, index);
-        let count = bound(&machine, &bounds, index).and_then(|k| k.checked_add(1)).filter(|&k| k <= MAX_ENTRIES);
+        let count = bound(&machine, &bounds, index)
+            .and_then(|k| k.checked_add(1))
+            .filter(|&k| k <= MAX_ENTRIES);
         Some((shape, count))
     }
 }
@@ -379,7 +539,9 @@ impl Search<'_> {
 /// What the conditional branch `last` says if control goes on at block `next`.
 fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
     let insn = &graph.insns[last];
-    let Some(compared) = machine.compared else { return };
+    let Some(compared) = machine.compared else {
+        return;
+    };
     if insn.flow != FlowControl::ConditionalBranch {
         return;
     }
@@ -399,7 +561,11 @@ fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds:
         (e, true) | (ne, false) => e,
         _ => return,
     };
-    let fact = match (machine.as_constant(compared.left), machine.as_constant(compared.right), holds) {
+    let fact = match (
+        machine.as_constant(compared.left),
+        machine.as_constant(compared.right),
+        holds,
+    ) {
         (None, Some(k), be | e) => Some((compared.left, k)),
         (None, Some(k), b) => k.checked_sub(1).map(|k| (compared.left, k)),
         (Some(k), None, ae | e) => Some((compared.right, k)),
@@ -413,7 +579,9 @@ fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds:
 fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
     let known = bounds
         .iter()
-        .filter(|b| b.0 == id || matches!(*machine.value(b.0), Value::Zext(inner, 32) if inner == id))
+        .filter(|b| {
+            b.0 == id || matches!(*machine.value(b.0), Value::Zext(inner, 32) if inner == id)
+        })
         .map(|b| b.1)
         .min();
     let structural = match *machine.value(id) {
@@ -426,16 +594,28 @@ fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
         _ => None,
     };
     let through = match *machine.value(id) {
-        Value::Zext(inner, bits) => bound(machine, bounds, inner).filter(|&k| bits >= 32 || k < 1 << bits),
+        Value::Zext(inner, bits) => {
+            bound(machine, bounds, inner).filter(|&k| bits >= 32 || k < 1 << bits)
+        }
         // The signed reading equals the unsigned one if the bound has no sign bit.
         Value::Sext(inner, bits) => {
-            let as_zext = bounds.iter().filter(|b| matches!(*machine.value(b.0), Value::Zext(i, z) if i == inner && z == bits));
+            let as_zext = bounds.iter().filter(
+                |b| matches!(*machine.value(b.0), Value::Zext(i, z) if i == inner && z == bits),
+            );
             let inner = bound(machine, bounds, inner);
-            as_zext.map(|b| b.1).chain(inner).min().filter(|&k| bits < 64 && k < 1 << (bits - 1))
+            as_zext
+                .map(|b| b.1)
+                .chain(inner)
+                .min()
+                .filter(|&k| bits < 64 && k < 1 << (bits - 1))
         }
         _ => None,
     };
-    [known, structural, through].into_iter().flatten().min().or_else(|| narrow(machine, bounds, id))
+    [known, structural, through]
+        .into_iter()
+        .flatten()
+        .min()
+        .or_else(|| narrow(machine, bounds, id))
 }
 
 /// A bound by a compare of the low 8 or 16 bits, if there is no other: the compiler knew that the rest is zero, or it would have
@@ -454,7 +634,9 @@ fn target_of(machine: &mut Machine, insn: &Insn, jump: usize) -> Option<Id> {
     match insn.inst.op0_kind() {
         OpKind::Register => Some(machine.reg(gpr(insn.inst.op0_register())?)),
         OpKind::Memory => {
-            if insn.inst.memory_size().size() != 8 || insn.inst.segment_prefix() != iced_x86::Register::None {
+            if insn.inst.memory_size().size() != 8
+                || insn.inst.segment_prefix() != iced_x86::Register::None
+            {
                 return None;
             }
             machine.jump_load(&insn.inst, jump)
@@ -472,7 +654,12 @@ struct Shape {
 }
 
 /// The table that a jump target comes from, and its index.
-fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -> Option<(Shape, Id)> {
+fn table_shape(
+    machine: &mut Machine,
+    target: Id,
+    insns: &[Insn],
+    jump: usize,
+) -> Option<(Shape, Id)> {
     let (anchor, terms) = machine.sum_of(target);
     let [(term, 1)] = terms[..] else { return None };
     let (load, form, width) = match *machine.value(term) {
@@ -480,13 +667,28 @@ fn table_shape(machine: &mut Machine, target: Id, insns: &[Insn], jump: usize) -
         Value::Sext(inner, 32) if anchor != 0 => (inner, TableForm::Relative { anchor }, 4),
         _ => return None,
     };
-    let Value::Load(address, bytes, insn, _) = *machine.value(load) else { return None };
-    if u64::from(bytes) != width || insn == 0 || insn as usize - 1 > jump || insn as usize > insns.len() {
+    let Value::Load(address, bytes, insn, _) = *machine.value(load) else {
+        return None;
+    };
+    if u64::from(bytes) != width
+        || insn == 0
+        || insn as usize - 1 > jump
+        || insn as usize > insns.len()
+    {
         return None;
     }
     let (table, terms) = machine.sum_of(address);
-    let [(index, factor)] = terms[..] else { return None };
-    (factor == width).then_some((Shape { load: insn as usize - 1, table, form }, index))
+    let [(index, factor)] = terms[..] else {
+        return None;
+    };
+    (factor == width).then_some((
+        Shape {
+            load: insn as usize - 1,
+            table,
+            form,
+        },
+        index,
+    ))
 }
 
 /// The same table from another entry on: where the least case was subtracted from a 64-bit index before the compare, the sum that is the entry's address
@@ -499,9 +701,21 @@ fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (S
         Value::Sum(c, terms) if terms[..] == [(index, 1)] => Some((b.0, *c)),
         _ => None,
     });
-    let Some((index, c)) = compared else { return (shape, index) };
-    let width = if shape.form == TableForm::Absolute8 { 8 } else { 4 };
-    (Shape { table: shape.table.wrapping_sub(c.wrapping_mul(width)), ..shape }, index)
+    let Some((index, c)) = compared else {
+        return (shape, index);
+    };
+    let width = if shape.form == TableForm::Absolute8 {
+        8
+    } else {
+        4
+    };
+    (
+        Shape {
+            table: shape.table.wrapping_sub(c.wrapping_mul(width)),
+            ..shape
+        },
+        index,
+    )
 }
 
 /// What a table holds.
@@ -515,7 +729,13 @@ struct Contents {
 }
 
 impl Contents {
-    fn read(graph: &Graph, range: &Range<u64>, input: &Input, shape: &Shape, count: Option<u64>) -> Contents {
+    fn read(
+        graph: &Graph,
+        range: &Range<u64>,
+        input: &Input,
+        shape: &Shape,
+        count: Option<u64>,
+    ) -> Contents {
         let inside = |t: u64| range.contains(&t) && graph.insn_at(t).is_some();
         let whole = count.and_then(|count| read_whole(input, shape, count, &inside, range));
         let certain = whole.is_some();
@@ -524,13 +744,33 @@ impl Contents {
             None => guess(input, shape, &inside),
         };
         let closed = targets.iter().all(|t| inside(*t));
-        Contents { targets, strays, relocated, certain, closed }
+        Contents {
+            targets,
+            strays,
+            relocated,
+            certain,
+            closed,
+        }
     }
 }
 
 /// The table as its jump uses it.
-fn table_of(graph: &Graph, input: &Input, jump: usize, shape: &Shape, contents: Contents, factory: &mut InstructionInfoFactory, block_start: usize) -> Found {
-    let Contents { targets, strays, relocated, certain, closed } = contents;
+fn table_of(
+    graph: &Graph,
+    input: &Input,
+    jump: usize,
+    shape: &Shape,
+    contents: Contents,
+    factory: &mut InstructionInfoFactory,
+    block_start: usize,
+) -> Found {
+    let Contents {
+        targets,
+        strays,
+        relocated,
+        certain,
+        closed,
+    } = contents;
     let read_only = input.segment_at(shape.table).is_some_and(|s| !s.writable);
     let tainted = taint(graph, shape.load, jump, block_start, factory);
     Found {
@@ -548,7 +788,13 @@ fn table_of(graph: &Graph, input: &Input, jump: usize, shape: &Shape, contents: 
 }
 
 /// The targets of `count` entries and whether relocations make them; `None` if one is no target. One in another function (a cold part) is as good.
-fn read_whole(input: &Input, shape: &Shape, count: u64, inside: &dyn Fn(u64) -> bool, range: &Range<u64>) -> Option<(Vec<u64>, bool)> {
+fn read_whole(
+    input: &Input,
+    shape: &Shape,
+    count: u64,
+    inside: &dyn Fn(u64) -> bool,
+    range: &Range<u64>,
+) -> Option<(Vec<u64>, bool)> {
     let (mut targets, mut relocated) = (Vec::new(), false);
     for i in 0..count {
         let (target, reloc) = entry(input, shape, i)?;
@@ -567,9 +813,16 @@ fn read_whole(input: &Input, shape: &Shape, count: u64, inside: &dyn Fn(u64) -> 
 fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>, bool) {
     let (mut targets, mut strays, mut relocated) = (Vec::new(), Vec::new(), false);
     for i in 0..MAX_GUESSES {
-        let Some((target, reloc)) = entry(input, shape, i).filter(|e| input.is_code(e.0)) else { break };
+        let Some((target, reloc)) = entry(input, shape, i).filter(|e| input.is_code(e.0)) else {
+            break;
+        };
         relocated |= reloc;
-        if inside(target) { &mut targets } else { &mut strays }.push(target);
+        if inside(target) {
+            &mut targets
+        } else {
+            &mut strays
+        }
+        .push(target);
     }
     (targets, strays, relocated)
 }
@@ -578,8 +831,13 @@ fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64
 fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
     match shape.form {
         TableForm::Relative { anchor } => {
-            let bytes = input.bytes_at(shape.table.checked_add(i.checked_mul(4)?)?)?.first_chunk::<4>()?;
-            Some((anchor.wrapping_add(i32::from_le_bytes(*bytes) as u64), false))
+            let bytes = input
+                .bytes_at(shape.table.checked_add(i.checked_mul(4)?)?)?
+                .first_chunk::<4>()?;
+            Some((
+                anchor.wrapping_add(i32::from_le_bytes(*bytes) as u64),
+                false,
+            ))
         }
         TableForm::Absolute8 => {
             let at = shape.table.checked_add(i.checked_mul(8)?)?;
@@ -587,14 +845,24 @@ fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
             if let Ok(found) = input.relative_targets.binary_search_by_key(&at, |t| t.0) {
                 return Some((input.relative_targets[found].1, true));
             }
-            input.relocated.binary_search(&at).is_err().then(|| (u64::from_le_bytes(*bytes), false))
+            input
+                .relocated
+                .binary_search(&at)
+                .is_err()
+                .then(|| (u64::from_le_bytes(*bytes), false))
         }
     }
 }
 
 /// Registers that hold something made from the entry at the jump; `None` if it is used for anything else than
 /// that, or loaded in another block.
-fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &mut InstructionInfoFactory) -> Option<RegSet> {
+fn taint(
+    graph: &Graph,
+    load: usize,
+    jump: usize,
+    block_start: usize,
+    factory: &mut InstructionInfoFactory,
+) -> Option<RegSet> {
     if load == jump {
         return Some(RegSet::EMPTY);
     }
@@ -604,7 +872,10 @@ fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &
     let mut tainted = RegSet::EMPTY.with(gpr(graph.insns[load].inst.op0_register())?);
     for insn in &graph.insns[load + 1..jump] {
         let inst = &insn.inst;
-        if matches!(inst.flow_control(), FlowControl::Call | FlowControl::IndirectCall) {
+        if matches!(
+            inst.flow_control(),
+            FlowControl::Call | FlowControl::IndirectCall
+        ) {
             return None;
         }
         let u = facts::uses(factory, inst);
@@ -612,9 +883,12 @@ fn taint(graph: &Graph, load: usize, jump: usize, block_start: usize, factory: &
             tainted = RegSet(tainted.0 & !u.kill.0);
             continue;
         }
-        let plain = matches!(inst.mnemonic(), Mnemonic::Add | Mnemonic::Mov | Mnemonic::Movsxd | Mnemonic::Cdqe | Mnemonic::Lea)
-            && (inst.op_count() == 0 || inst.op0_kind() == OpKind::Register)
-            && (inst.mnemonic() == Mnemonic::Lea || (0..inst.op_count()).all(|o| inst.op_kind(o) != OpKind::Memory));
+        let plain = matches!(
+            inst.mnemonic(),
+            Mnemonic::Add | Mnemonic::Mov | Mnemonic::Movsxd | Mnemonic::Cdqe | Mnemonic::Lea
+        ) && (inst.op_count() == 0 || inst.op0_kind() == OpKind::Register)
+            && (inst.mnemonic() == Mnemonic::Lea
+                || (0..inst.op_count()).all(|o| inst.op_kind(o) != OpKind::Memory));
         if !plain {
             return None;
         }
@@ -633,13 +907,23 @@ mod tests {
     #[test]
     fn what_is_known_holds_for_the_same_instructions_only() {
         // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler makes it code.
-        let code = [0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0];
+        let code = [
+            0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0,
+        ];
         let range = 0x1000..0x1000 + code.len() as u64;
         let body = decode(&code, 0x1000, &[]).unwrap();
         let graph = |filler: u64| {
             let mut suspected = vec![0x1003, 0x1009, filler];
             suspected.sort_unstable();
-            Graph::build(body.clone(), &range, &Entries { suspected, ..Entries::default() }, &[])
+            Graph::build(
+                body.clone(),
+                &range,
+                &Entries {
+                    suspected,
+                    ..Entries::default()
+                },
+                &[],
+            )
         };
         let (first, second) = (graph(0x1002), graph(0x1008));
         assert_eq!((first.insns.len(), second.insns.len()), (6, 6));
@@ -647,8 +931,16 @@ mod tests {
         let mut known = Known::default();
         for graph in [&first, &second, &first] {
             find(graph, &range, &input, &mut factory, false, &mut known);
-            let reads: Vec<RegSet> = known.uses(graph, &mut factory).iter().map(|u| u.read).collect();
-            let expected: Vec<RegSet> = graph.insns.iter().map(|i| reg_use(registers(&mut factory, &i.inst)).read).collect();
+            let reads: Vec<RegSet> = known
+                .uses(graph, &mut factory)
+                .iter()
+                .map(|u| u.read)
+                .collect();
+            let expected: Vec<RegSet> = graph
+                .insns
+                .iter()
+                .map(|i| reg_use(registers(&mut factory, &i.inst)).read)
+                .collect();
             assert_eq!(reads, expected);
         }
     }

@@ -79,14 +79,22 @@ impl Sum {
 
     /// An atom.
     fn atom(atom: Atom) -> Sum {
-        let mut sum = Sum { constant: 0, count: 1, terms: [(0, 0); TERMS] };
+        let mut sum = Sum {
+            constant: 0,
+            count: 1,
+            terms: [(0, 0); TERMS],
+        };
         sum.terms[0] = (atom, 1);
         sum
     }
 
     /// A constant.
     pub fn constant(constant: i64) -> Sum {
-        Sum { constant, count: 0, terms: [(0, 0); TERMS] }
+        Sum {
+            constant,
+            count: 0,
+            terms: [(0, 0); TERMS],
+        }
     }
 
     /// Atoms with their factors.
@@ -96,8 +104,14 @@ impl Sum {
 
     /// `self + factor·other`; `None` if there are too many atoms.
     pub fn plus(&self, other: &Sum, factor: i64) -> Option<Sum> {
-        let mut sum = Sum::constant(self.constant.wrapping_add(other.constant.wrapping_mul(factor)));
-        let (mut a, mut b) = (self.terms().iter().copied().peekable(), other.terms().iter().copied().peekable());
+        let mut sum = Sum::constant(
+            self.constant
+                .wrapping_add(other.constant.wrapping_mul(factor)),
+        );
+        let (mut a, mut b) = (
+            self.terms().iter().copied().peekable(),
+            other.terms().iter().copied().peekable(),
+        );
         loop {
             let (atom, f) = match (a.peek().copied(), b.peek().copied()) {
                 (None, None) => return Some(sum),
@@ -147,7 +161,12 @@ impl Values {
     /// Values of so many instructions.
     pub fn with_room(insns: usize) -> Values {
         let of_sum = vec![0; insns.next_power_of_two().max(64)];
-        Values { atoms: Vec::with_capacity(insns + insns / 2), sums: Vec::with_capacity(insns / 2), of_sum, ..Values::default() }
+        Values {
+            atoms: Vec::with_capacity(insns + insns / 2),
+            sums: Vec::with_capacity(insns / 2),
+            of_sum,
+            ..Values::default()
+        }
     }
 
     /// Number of the sum.
@@ -189,7 +208,11 @@ impl Values {
 
     /// A value's sum.
     pub fn sum(&self, v: Val) -> Sum {
-        if v & ATOM != 0 { Sum::atom(v & !ATOM) } else { self.sums[v as usize] }
+        if v & ATOM != 0 {
+            Sum::atom(v & !ATOM)
+        } else {
+            self.sums[v as usize]
+        }
     }
 
     /// A constant.
@@ -238,7 +261,8 @@ impl Values {
             return self.of_atom(atom);
         }
         let v = self.atom(Kind::Load { block, address });
-        self.of_load.insert((block, address), self.atoms.len() as Atom - 1);
+        self.of_load
+            .insert((block, address), self.atoms.len() as Atom - 1);
         v
     }
 
@@ -246,7 +270,10 @@ impl Values {
     pub fn plus(&mut self, block: u32, a: Val, b: Val, factor: i64) -> Val {
         match self.sum(a).plus(&self.sum(b), factor) {
             Some(sum) => self.intern(sum),
-            None => self.atom(Kind::Pure { block, inputs: [a, b] }),
+            None => self.atom(Kind::Pure {
+                block,
+                inputs: [a, b],
+            }),
         }
     }
 
@@ -271,7 +298,10 @@ impl Values {
         match (self.as_constant(a), self.as_constant(b)) {
             (_, Some(c)) => self.times(block, a, c),
             (Some(c), _) => self.times(block, b, c),
-            _ => self.atom(Kind::Product { block, inputs: [a, b] }),
+            _ => self.atom(Kind::Product {
+                block,
+                inputs: [a, b],
+            }),
         }
     }
 }

@@ -13,11 +13,22 @@ use std::path::Path;
 use std::process::Command;
 
 fn build(compiler: &str, flags: &[&str], source: &str) -> Vec<u8> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/analysis").join(source);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/analysis")
+        .join(source);
     let folder = tempfile::tempdir().unwrap();
     let binary = folder.path().join("t");
-    let status = Command::new(compiler).arg("-w").args(flags).arg("-o").arg(&binary).arg(source).status();
-    assert!(status.expect("a C compiler").success(), "{compiler} {flags:?}");
+    let status = Command::new(compiler)
+        .arg("-w")
+        .args(flags)
+        .arg("-o")
+        .arg(&binary)
+        .arg(source)
+        .status();
+    assert!(
+        status.expect("a C compiler").success(),
+        "{compiler} {flags:?}"
+    );
     std::fs::read(binary).unwrap()
 }
 
@@ -28,7 +39,14 @@ fn functions(data: &[u8], flavour: u32) -> BTreeMap<String, Function> {
     let options = Options::new(flavour);
     let program = discover(&input, &options);
     let named = program.functions.iter().filter(|f| !f.name.is_empty());
-    named.filter_map(|f| Some((f.name.clone(), analyze(&input, &program, FunctionId(f.id.0), &options).ok()?))).collect()
+    named
+        .filter_map(|f| {
+            Some((
+                f.name.clone(),
+                analyze(&input, &program, FunctionId(f.id.0), &options).ok()?,
+            ))
+        })
+        .collect()
 }
 
 #[test]
@@ -39,18 +57,33 @@ fn switches_become_tables_and_computed_gotos_do_not() {
             for kind in [&["-fPIE", "-pie"][..], &["-fno-pie", "-no-pie"]] {
                 let flags: Vec<&str> = [&[optimise, "-fcf-protection=none"][..], kind].concat();
                 let all = functions(&build(compiler, &flags, "switches.c"), FLAVOUR_SOFT);
-                for (name, f) in all.iter().filter(|(n, _)| n.starts_with("table_") && !n.contains('.')) {
-                    let jumps = f.insns.iter().filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch).count();
+                for (name, f) in all
+                    .iter()
+                    .filter(|(n, _)| n.starts_with("table_") && !n.contains('.'))
+                {
+                    let jumps = f
+                        .insns
+                        .iter()
+                        .filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch)
+                        .count();
                     jumps_seen += jumps;
                     // Absolute tables of position independent code are relocated: understood, not copied.
                     assert_eq!(f.tables.len(), jumps, "{compiler} {flags:?} {name}");
                     let entries = f.tables.iter().map(|t| t.targets.len());
-                    assert!(entries.clone().all(|n| (4..=256).contains(&n)), "{compiler} {flags:?} {name}: {:?}", entries.collect::<Vec<_>>());
+                    assert!(
+                        entries.clone().all(|n| (4..=256).contains(&n)),
+                        "{compiler} {flags:?} {name}: {:?}",
+                        entries.collect::<Vec<_>>()
+                    );
                 }
                 let open = &all["open_goto"];
                 assert!(open.tables.is_empty(), "{compiler} {flags:?}");
                 let labels = if optimise == "-O0" { 4 } else { 3 };
-                assert!(open.landings.len() >= labels, "{compiler} {flags:?}: {:x?}", open.landings);
+                assert!(
+                    open.landings.len() >= labels,
+                    "{compiler} {flags:?}: {:x?}",
+                    open.landings
+                );
             }
         }
     }
@@ -60,9 +93,20 @@ fn switches_become_tables_and_computed_gotos_do_not() {
 #[test]
 fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
     let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
-    let landing = |f: &Function| -> Vec<String> { f.landings.iter().map(|&at| format!("{}", f.insn(f.insn_at(at).unwrap()).inst)).collect() };
-    assert_eq!(landing(&all["first"]), ["add $2,%rdi", "add $4,%rdi", "mov %ecx,%eax"]);
-    assert_eq!(landing(&all["second"]), ["test %eax,%eax", "subl $3,8(%rdi)", "add $6,%rdi"]);
+    let landing = |f: &Function| -> Vec<String> {
+        f.landings
+            .iter()
+            .map(|&at| format!("{}", f.insn(f.insn_at(at).unwrap()).inst))
+            .collect()
+    };
+    assert_eq!(
+        landing(&all["first"]),
+        ["add $2,%rdi", "add $4,%rdi", "mov %ecx,%eax"]
+    );
+    assert_eq!(
+        landing(&all["second"]),
+        ["test %eax,%eax", "subl $3,8(%rdi)", "add $6,%rdi"]
+    );
     for f in [&all["first"], &all["second"]] {
         assert!(f.tables.is_empty() && !f.blind, "{:x?}", f.range);
     }
@@ -83,7 +127,12 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     }
     // What has a label may be code, or data. (What is data for certain is nothing that control enters.)
     let inside = &all["inside"];
-    let entered: Vec<u64> = inside.blocks.iter().filter(|b| b.external_entry).map(|b| inside.insn(InsnId(b.insns.start)).ip - inside.range.start).collect();
+    let entered: Vec<u64> = inside
+        .blocks
+        .iter()
+        .filter(|b| b.external_entry)
+        .map(|b| inside.insn(InsnId(b.insns.start)).ip - inside.range.start)
+        .collect();
     assert_eq!(entered, [0, 4]);
     assert!(inside.is_data(inside.range.start + 4) && !inside.is_data(inside.range.start + 3));
     assert!(inside.landings.is_empty());
@@ -94,7 +143,12 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
     let all = functions(&build("gcc", &[], "again.s"), FLAVOUR_SOFT);
     let options = &all["options"];
     let table = options.tables.first().expect("a copied table");
-    assert_eq!((table.targets.len(), options.landings.len()), (4, 0), "{:x?}", options.landings);
+    assert_eq!(
+        (table.targets.len(), options.landings.len()),
+        (4, 0),
+        "{:x?}",
+        options.landings
+    );
     // Without the knowledge that `exit` does not return, the table's register is lost on the way.
     let data = build("gcc", &[], "again.s");
     let elf = Elf::parse(&data).unwrap();
@@ -103,8 +157,18 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
     assert!(!input.no_return.is_empty());
     input.no_return.clear();
     let program = discover(&input, &Options::new(FLAVOUR_SOFT));
-    let function = program.functions.iter().find(|f| f.name == "options").unwrap();
-    let blindly = analyze(&input, &program, FunctionId(function.id.0), &Options::new(FLAVOUR_SOFT)).unwrap();
+    let function = program
+        .functions
+        .iter()
+        .find(|f| f.name == "options")
+        .unwrap();
+    let blindly = analyze(
+        &input,
+        &program,
+        FunctionId(function.id.0),
+        &Options::new(FLAVOUR_SOFT),
+    )
+    .unwrap();
     assert!(blindly.tables.is_empty() && blindly.blind);
 }
 
@@ -113,9 +177,18 @@ fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
     let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
     let unseen = &all["unseen"];
     assert!(unseen.blind && !all["into_unseen"].blind);
-    let entered: Vec<InsnId> = unseen.blocks.iter().filter(|b| b.external_entry).map(|b| InsnId(b.insns.start)).collect();
+    let entered: Vec<InsnId> = unseen
+        .blocks
+        .iter()
+        .filter(|b| b.external_entry)
+        .map(|b| InsnId(b.insns.start))
+        .collect();
     let may: Vec<bool> = entered.iter().map(|&i| unseen.may_patch(i)).collect();
-    assert_eq!(may, [true, false, true], "the start, three short instructions, one of five bytes");
+    assert_eq!(
+        may,
+        [true, false, true],
+        "the start, three short instructions, one of five bytes"
+    );
 }
 
 fn plans(flavour: u32) -> BTreeMap<String, Vec<RegionPlan>> {
@@ -139,7 +212,10 @@ fn loads_off_one_base_share_a_record_as_long_as_its_value_is_known() {
     assert_eq!(displacements(&p["shared_index"], 1), [0, 4, 4]);
     assert_eq!(displacements(&p["known_parts"], 2), [0, 0, 0]);
     let parts = &p["known_parts"][0].sites;
-    assert_eq!((parts[1].a, parts[1].b, parts[1].scale, parts[2].a), (0, 1, 8, 1));
+    assert_eq!(
+        (parts[1].a, parts[1].b, parts[1].scale, parts[2].a),
+        (0, 1, 8, 1)
+    );
     assert_eq!(p["across_a_call"].len(), 2, "a call ends the region");
     assert_eq!(displacements(&p["stack_push"], 1), [0, 8]);
 }
@@ -148,9 +224,21 @@ fn loads_off_one_base_share_a_record_as_long_as_its_value_is_known() {
 fn registers_that_differ_by_a_constant_share_a_record() {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
         let p = plans(flavour);
-        assert_eq!(displacements(&p["over_blocks"], 1), [0, 8, -64], "computed before the loop");
-        assert_eq!(displacements(&p["in_step"], 1), [0, -8], "the loop moves both");
-        assert_eq!(displacements(&p["out_of_step"], 2), [0, -24], "it moves one");
+        assert_eq!(
+            displacements(&p["over_blocks"], 1),
+            [0, 8, -64],
+            "computed before the loop"
+        );
+        assert_eq!(
+            displacements(&p["in_step"], 1),
+            [0, -8],
+            "the loop moves both"
+        );
+        assert_eq!(
+            displacements(&p["out_of_step"], 2),
+            [0, -24],
+            "it moves one"
+        );
     }
 }
 
@@ -162,27 +250,56 @@ fn constant_loads_are_implied_or_have_a_proxy() {
     assert_eq!(implied.records[0].payload, Payload::Reg(Gpr(7)));
     let proxy = &p["proxy"][0];
     assert_eq!((proxy.records.len(), proxy.implied_const), (1, 1));
-    assert_eq!((proxy.records[0].payload, proxy.sites[0].disp), (Payload::Reg(Gpr(4)), 24));
+    assert_eq!(
+        (proxy.records[0].payload, proxy.sites[0].disp),
+        (Payload::Reg(Gpr(4)), 24)
+    );
     assert_eq!(proxy.sites[0].flags & SiteFlags::IMPLIED, 0);
-    assert_eq!(proxy.sites[1].flags & SiteFlags::IMPLIED, SiteFlags::IMPLIED);
+    assert_eq!(
+        proxy.sites[1].flags & SiteFlags::IMPLIED,
+        SiteFlags::IMPLIED
+    );
     let fixed = &p["static_proxy"][0];
-    assert_eq!((fixed.records[0].payload, fixed.sites[0].a), (Payload::Nothing, NO_RECORD));
+    assert_eq!(
+        (fixed.records[0].payload, fixed.sites[0].a),
+        (Payload::Nothing, NO_RECORD)
+    );
     assert_eq!(fixed.sites[0].flags & SiteFlags::STATIC, SiteFlags::STATIC);
 }
 
 #[test]
 fn string_instructions() {
     let p = plans(FLAVOUR_SOFT);
-    assert_eq!(p["copies"].len(), 2, "a repeated instruction ends its region");
+    assert_eq!(
+        p["copies"].len(),
+        2,
+        "a repeated instruction ends its region"
+    );
     let copy = &p["copies"][0];
-    assert_eq!((copy.sites.len(), copy.sites[0].kind, copy.sites[0].size), (1, SiteKind::String, 1));
+    assert_eq!(
+        (copy.sites.len(), copy.sites[0].kind, copy.sites[0].size),
+        (1, SiteKind::String, 1)
+    );
     let payloads: Vec<Payload> = copy.records.iter().map(|r| r.payload).collect();
     assert_eq!(payloads, [Payload::Reg(Gpr(6)), Payload::Reg(Gpr(1))]);
     let compare = &p["compares"][0];
-    assert_eq!(compare.sites.iter().map(|s| (s.kind, s.a, s.b)).collect::<Vec<_>>(), [(SiteKind::StringUntil, 0, 2), (SiteKind::StringUntil, 1, 2)]);
-    assert_eq!(compare.records.iter().map(|r| r.after).collect::<Vec<_>>(), [false, false, false, true]);
+    assert_eq!(
+        compare
+            .sites
+            .iter()
+            .map(|s| (s.kind, s.a, s.b))
+            .collect::<Vec<_>>(),
+        [(SiteKind::StringUntil, 0, 2), (SiteKind::StringUntil, 1, 2)]
+    );
+    assert_eq!(
+        compare.records.iter().map(|r| r.after).collect::<Vec<_>>(),
+        [false, false, false, true]
+    );
     let backward = &p["backwards"][0].sites[0];
-    assert_eq!((backward.flags & SiteFlags::UNRECORDED, backward.reason), (SiteFlags::UNRECORDED, reason::DIRECTION));
+    assert_eq!(
+        (backward.flags & SiteFlags::UNRECORDED, backward.reason),
+        (SiteFlags::UNRECORDED, reason::DIRECTION)
+    );
     assert_eq!(displacements(&p["steps"], 1), [0, 8]);
 }
 
@@ -191,13 +308,25 @@ fn addresses_that_need_a_register() {
     let soft = plans(FLAVOUR_SOFT);
     let pt = plans(FLAVOUR_PT);
     for two in [&soft["no_register"][0], &pt["no_register"][0]] {
-        assert_eq!(two.records.iter().map(|r| r.payload).collect::<Vec<_>>(), [Payload::Reg(Gpr(7)), Payload::Reg(Gpr(6))]);
-        assert_eq!((two.sites[0].a, two.sites[0].b, two.sites[0].scale), (0, 1, 8));
+        assert_eq!(
+            two.records.iter().map(|r| r.payload).collect::<Vec<_>>(),
+            [Payload::Reg(Gpr(7)), Payload::Reg(Gpr(6))]
+        );
+        assert_eq!(
+            (two.sites[0].a, two.sites[0].b, two.sites[0].scale),
+            (0, 1, 8)
+        );
     }
     assert_eq!(pt["own_register"][0].records[0].payload, Payload::Address);
     assert_eq!(soft["thread_local"][0].records[0].payload, Payload::Address);
     let short = &soft["short_address"][0];
-    assert_eq!((short.records[0].payload, short.sites[0].flags & SiteFlags::ADDR32), (Payload::Address, SiteFlags::ADDR32));
+    assert_eq!(
+        (
+            short.records[0].payload,
+            short.sites[0].flags & SiteFlags::ADDR32
+        ),
+        (Payload::Address, SiteFlags::ADDR32)
+    );
 }
 
 #[test]
@@ -206,9 +335,16 @@ fn without_sharing_each_load_has_its_own_records() {
     let elf = Elf::parse(&data).unwrap();
     let tables = Tables::read(&elf).unwrap();
     let input = analysis_input(&elf, &tables);
-    let options = Options { naive: true, ..Options::new(FLAVOUR_SOFT) };
+    let options = Options {
+        naive: true,
+        ..Options::new(FLAVOUR_SOFT)
+    };
     let program = discover(&input, &options);
-    let f = program.functions.iter().find(|f| f.name == "shared_base").unwrap();
+    let f = program
+        .functions
+        .iter()
+        .find(|f| f.name == "shared_base")
+        .unwrap();
     let f = analyze(&input, &program, f.id, &options).unwrap();
     assert_eq!(displacements(&f.regions, 4), [0, 8, 0, 0]);
 }
@@ -217,25 +353,60 @@ fn without_sharing_each_load_has_its_own_records() {
 fn two_addresses_share_a_slot() {
     let p = plans(FLAVOUR_SOFT);
     // Record, place, whether it is the second in its slot.
-    let records = |name: &str| p[name][0].records.iter().map(|r| (r.payload, r.at.0, r.second)).collect::<Vec<_>>();
+    let records = |name: &str| {
+        p[name][0]
+            .records
+            .iter()
+            .map(|r| (r.payload, r.at.0, r.second))
+            .collect::<Vec<_>>()
+    };
     let reg = |n| Payload::Reg(Gpr(n));
-    assert_eq!(records("slot_of_two"), [(reg(7), 0, false), (reg(6), 0, true), (reg(0), 2, false), (reg(1), 2, true)]);
-    assert_eq!(records("slot_of_two_moved"), [(reg(7), 0, false), (reg(6), 0, true)]);
+    assert_eq!(
+        records("slot_of_two"),
+        [
+            (reg(7), 0, false),
+            (reg(6), 0, true),
+            (reg(0), 2, false),
+            (reg(1), 2, true)
+        ]
+    );
+    assert_eq!(
+        records("slot_of_two_moved"),
+        [(reg(7), 0, false), (reg(6), 0, true)]
+    );
     assert_eq!(p["slot_of_two_moved"][0].sites[1].disp, 24);
     assert_eq!(slots(&p["slot_of_two"][0].records), 2);
     let one = records("slot_of_one");
-    assert_eq!(one, [(reg(2), 0, false), (reg(6), 0, true), (reg(1), 1, false)]);
+    assert_eq!(
+        one,
+        [(reg(2), 0, false), (reg(6), 0, true), (reg(1), 1, false)]
+    );
     let pt = plans(FLAVOUR_PT);
-    assert!(pt.values().flatten().flat_map(|r| &r.records).all(|r| !r.second && r.at == r.of));
+    assert!(
+        pt.values()
+            .flatten()
+            .flat_map(|r| &r.records)
+            .all(|r| !r.second && r.at == r.of)
+    );
 }
 
 #[test]
 fn constant_loads_are_counted_with_what_shows_that_they_ran() {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {
         let p = plans(flavour);
-        let counts = |name: &str| p[name].iter().map(|r| (r.records.len(), r.implied_const)).collect::<Vec<_>>();
+        let counts = |name: &str| {
+            p[name]
+                .iter()
+                .map(|r| (r.records.len(), r.implied_const))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(counts("folded"), [(0, 0), (1, 2), (1, 2)]);
-        assert!(p["folded"][0].sites.iter().all(|s| s.flags & SiteFlags::IMPLIED != 0 && s.a == NO_RECORD));
+        assert!(
+            p["folded"][0]
+                .sites
+                .iter()
+                .all(|s| s.flags & SiteFlags::IMPLIED != 0 && s.a == NO_RECORD)
+        );
         assert_eq!(counts("not_folded"), [(1, 0), (1, 0), (1, 0)]);
         assert_eq!(counts("not_folded_either"), [(1, 0), (1, 0), (1, 0)]);
     }

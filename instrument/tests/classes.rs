@@ -37,9 +37,18 @@ fn expected(source: &str) -> Vec<Expected> {
         let (plain_only, text) = text.strip_prefix('0').map_or((false, text), |t| (true, t));
         let (always, optional) = text.split_once('(').unwrap_or((text, ""));
         let list = |t: &str| -> BTreeSet<String> {
-            t.trim_end_matches([' ', ')']).split(',').map(|c| c.trim().to_string()).filter(|c| c != "constant" && !c.is_empty()).collect()
+            t.trim_end_matches([' ', ')'])
+                .split(',')
+                .map(|c| c.trim().to_string())
+                .filter(|c| c != "constant" && !c.is_empty())
+                .collect()
         };
-        all.push(Expected { line: i as u32 + 1, plain_only, classes: list(always), optional: list(optional) });
+        all.push(Expected {
+            line: i as u32 + 1,
+            plain_only,
+            classes: list(always),
+            optional: list(optional),
+        });
     }
     all
 }
@@ -54,31 +63,48 @@ fn classes(binary: &Path, file: &str) -> ByLine {
     let lines = Loader::new(binary).unwrap();
     let mut found = ByLine::new();
     for f in &program.functions {
-        let Ok(function) = analyze(&input, &program, FunctionId(f.id.0), &options) else { continue };
+        let Ok(function) = analyze(&input, &program, FunctionId(f.id.0), &options) else {
+            continue;
+        };
         for site in function.regions.iter().flat_map(|r| &r.sites) {
             let location = lines.find_location(function.insn(site.insn).ip).unwrap();
-            let Some(location) = location.filter(|l| l.file.is_some_and(|f| f.ends_with(file))) else { continue };
+            let Some(location) = location.filter(|l| l.file.is_some_and(|f| f.ends_with(file)))
+            else {
+                continue;
+            };
             let text = match site.class {
                 CLASS_CONSTANT => continue,
-                CLASS_STRIDED if site.flags & SiteFlags::STRIDE_KNOWN != 0 => format!("strided {}", site.stride),
+                CLASS_STRIDED if site.flags & SiteFlags::STRIDE_KNOWN != 0 => {
+                    format!("strided {}", site.stride)
+                }
                 CLASS_STRIDED => "strided ?".to_string(),
                 _ => "irregular".to_string(),
             };
-            found.entry(location.line.unwrap_or(0)).or_default().insert(text);
+            found
+                .entry(location.line.unwrap_or(0))
+                .or_default()
+                .insert(text);
         }
     }
     found
 }
 
 fn check(file: &str) {
-    let source_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/classes").join(file);
+    let source_path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/classes")
+        .join(file);
     let source = std::fs::read_to_string(&source_path).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let table = expected(&source);
     assert!(table.len() >= 20, "the table is there");
     let common = ["-g", "-fno-inline", "-fno-builtin", "-w"];
     let gcc_fast = ["-O2", "-fno-tree-vectorize", "-fno-ipa-icf", "-fno-ipa-cp"];
-    let clang_fast = ["-O2", "-fno-vectorize", "-fno-slp-vectorize", "-fno-unroll-loops"];
+    let clang_fast = [
+        "-O2",
+        "-fno-vectorize",
+        "-fno-slp-vectorize",
+        "-fno-unroll-loops",
+    ];
     let builds: [(&str, &[&str], bool); 7] = [
         ("gcc", &["-O0"], false),
         ("gcc", &["-O0", "-no-pie", "-fno-pie"], false),
@@ -86,25 +112,54 @@ fn check(file: &str) {
         ("gcc", &["-O1"], true),
         ("gcc", &gcc_fast, true),
         ("clang", &clang_fast, true),
-        ("clang", &["-O1", "-fno-unroll-loops", "-fno-vectorize", "-fno-slp-vectorize", "-fPIC"], true),
+        (
+            "clang",
+            &[
+                "-O1",
+                "-fno-unroll-loops",
+                "-fno-vectorize",
+                "-fno-slp-vectorize",
+                "-fPIC",
+            ],
+            true,
+        ),
     ];
     let mut wrong = String::new();
     for (n, (compiler, flags, optimised)) in builds.into_iter().enumerate() {
         let binary = folder.path().join(format!("t{n}"));
-        let status = Command::new(compiler).args(common).args(flags).arg("-o").arg(&binary).arg(&source_path).status();
-        assert!(status.expect("a C compiler").success(), "{compiler} {flags:?}");
+        let status = Command::new(compiler)
+            .args(common)
+            .args(flags)
+            .arg("-o")
+            .arg(&binary)
+            .arg(&source_path)
+            .status();
+        assert!(
+            status.expect("a C compiler").success(),
+            "{compiler} {flags:?}"
+        );
         let found = classes(&binary, file);
         let none = BTreeSet::new();
-        for Expected { line, plain_only, classes, optional } in &table {
+        for Expected {
+            line,
+            plain_only,
+            classes,
+            optional,
+        } in &table
+        {
             let got = found.get(line).unwrap_or(&none);
             let good = if optimised {
-                let stray = got.iter().any(|c| !classes.contains(c) && !optional.contains(c));
+                let stray = got
+                    .iter()
+                    .any(|c| !classes.contains(c) && !optional.contains(c));
                 *plain_only || !stray && (classes.is_empty() || !got.is_empty())
             } else {
                 got == classes
             };
             if !good {
-                wrong += &format!("{compiler} {flags:?} {file}:{line}: expected {classes:?}, found {got:?}\n");
+                wrong += &format!(
+                    "{compiler} {flags:?} {file}:{line}: expected {classes:?}, found {got:?}\n"
+                );
             }
         }
     }

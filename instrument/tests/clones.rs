@@ -6,9 +6,15 @@
 //! stripped programs of the system.
 
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
-use iced_x86::{ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register, RflagsBits};
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register, RflagsBits,
+};
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_HALF, STATE_LATE};
+use mgz_annotations_schema::abi::{
+    FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_HALF,
+    STATE_LATE,
+};
 use mgz_annotations_schema::addrmap::{AddrMap, Step};
 use mgz_instrument::elf::Elf;
 use mgz_instrument::functions::Options;
@@ -24,7 +30,11 @@ struct Rewritten {
 
 fn inputs() -> Vec<std::path::PathBuf> {
     let mut paths = vec![std::env::current_exe().unwrap()];
-    for system in ["/usr/bin/gzip", "/usr/bin/perl", "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"] {
+    for system in [
+        "/usr/bin/gzip",
+        "/usr/bin/perl",
+        "/usr/lib/x86_64-linux-gnu/libstdc++.so.6",
+    ] {
         paths.extend(std::path::Path::new(system).exists().then(|| system.into()));
     }
     paths
@@ -37,11 +47,28 @@ fn all() -> &'static [Rewritten] {
         let mut all = Vec::new();
         for path in inputs() {
             let original = std::fs::read(&path).unwrap();
-            for (flavour, naive) in [(FLAVOUR_SOFT, false), (FLAVOUR_SOFT, true), (FLAVOUR_PT, false)] {
-                let options = Options { stores: naive, naive, ..Options::new(flavour) };
-                let done = rewrite(&original, &options, &Settings::default(), |image| image.to_bytes()).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            for (flavour, naive) in [
+                (FLAVOUR_SOFT, false),
+                (FLAVOUR_SOFT, true),
+                (FLAVOUR_PT, false),
+            ] {
+                let options = Options {
+                    stores: naive,
+                    naive,
+                    ..Options::new(flavour)
+                };
+                let done = rewrite(&original, &options, &Settings::default(), |image| {
+                    image.to_bytes()
+                })
+                .unwrap_or_else(|e| panic!("{}: {e}", path.display()));
                 let name = format!("{} flavour {flavour} naive {naive}", path.display());
-                all.push(Rewritten { name, file: done.begun, sidecar: done.annotations.sidecar().unwrap(), original: original.clone(), pt: flavour == FLAVOUR_PT });
+                all.push(Rewritten {
+                    name,
+                    file: done.begun,
+                    sidecar: done.annotations.sidecar().unwrap(),
+                    original: original.clone(),
+                    pt: flavour == FLAVOUR_PT,
+                });
             }
         }
         all
@@ -58,7 +85,9 @@ fn sample(map: &AddrMap) -> impl Iterator<Item = usize> + use<> {
 }
 
 fn decode(elf: &Elf, ip: u64) -> Instruction {
-    let bytes = elf.at(ip).unwrap_or_else(|| panic!("{ip:#x} is not in the file"));
+    let bytes = elf
+        .at(ip)
+        .unwrap_or_else(|| panic!("{ip:#x} is not in the file"));
     Decoder::with_ip(64, &bytes[..bytes.len().min(15)], ip, DecoderOptions::NONE).decode()
 }
 
@@ -76,45 +105,78 @@ struct Probe {
 
 impl Probe {
     fn new(before: ProbeState) -> Probe {
-        Probe { state: before, cursor: before.base_reg, slots: before.slots_done.into() }
+        Probe {
+            state: before,
+            cursor: before.base_reg,
+            slots: before.slots_done.into(),
+        }
     }
 
     /// Offset in the control page, if the operand is there.
     fn gs(inst: &Instruction) -> Option<u64> {
         let plain = inst.segment_prefix() == Register::GS && inst.memory_index() == Register::None;
-        let offset = if inst.is_ip_rel_memory_operand() { inst.ip_rel_memory_address() } else { inst.memory_displacement64() };
+        let offset = if inst.is_ip_rel_memory_operand() {
+            inst.ip_rel_memory_address()
+        } else {
+            inst.memory_displacement64()
+        };
         plain.then_some(offset)
     }
 
     /// What an inserted instruction does. Panics if it is none that a probe may have.
     fn inserted(&mut self, inst: &Instruction) {
-        assert_eq!(inst.rflags_modified(), RflagsBits::NONE, "a probe changes flags");
+        assert_eq!(
+            inst.rflags_modified(),
+            RflagsBits::NONE,
+            "a probe changes flags"
+        );
         let reads = matches!(inst.mnemonic(), Mnemonic::Ptwrite);
-        assert!(reads || inst.op0_register().full_register() != Register::RSP, "a probe changes rsp");
+        assert!(
+            reads || inst.op0_register().full_register() != Register::RSP,
+            "a probe changes rsp"
+        );
         let base = inst.memory_base();
         if let Some(offset) = Probe::gs(inst) {
             match (inst.op0_kind(), inst.mnemonic()) {
                 (OpKind::Register, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
                     assert_eq!(inst.op0_register().size(), 4);
-                    assert_eq!(self.state.base_reg, NO_REG, "the cursor is in a register already");
+                    assert_eq!(
+                        self.state.base_reg, NO_REG,
+                        "the cursor is in a register already"
+                    );
                     self.cursor = number(inst.op0_register());
                     self.state.base_reg = self.cursor;
                     self.state.base_ahead = 0;
                 }
                 (OpKind::Memory, Mnemonic::Mov) if offset == u64::from(GS_CURSOR) => {
-                    assert_eq!(number(inst.op1_register()), self.cursor, "commit of another register");
-                    assert_eq!(i64::from(self.state.base_ahead), self.slots, "commit of the wrong number of slots");
+                    assert_eq!(
+                        number(inst.op1_register()),
+                        self.cursor,
+                        "commit of another register"
+                    );
+                    assert_eq!(
+                        i64::from(self.state.base_ahead),
+                        self.slots,
+                        "commit of the wrong number of slots"
+                    );
                     // Where memory was behind, it no longer is.
-                    self.state = ProbeState { saved: self.state.saved, base_reg: self.cursor, ..ProbeState::IDLE };
+                    self.state = ProbeState {
+                        saved: self.state.saved,
+                        base_reg: self.cursor,
+                        ..ProbeState::IDLE
+                    };
                     self.slots = 0;
                 }
                 (OpKind::Memory, Mnemonic::Mov) => self.borrow(number(inst.op1_register()), offset),
-                (OpKind::Register, Mnemonic::Mov) => self.give_back(number(inst.op0_register()), offset),
+                (OpKind::Register, Mnemonic::Mov) => {
+                    self.give_back(number(inst.op0_register()), offset)
+                }
                 _ => panic!("unknown use of the control page"),
             }
             return;
         }
-        let to_memory = inst.op0_kind() == OpKind::Memory && !matches!(inst.mnemonic(), Mnemonic::Nop);
+        let to_memory =
+            inst.op0_kind() == OpKind::Memory && !matches!(inst.mnemonic(), Mnemonic::Nop);
         if to_memory {
             assert_eq!(number(base), self.cursor, "a probe writes somewhere else");
             assert_eq!(inst.memory_index(), Register::None);
@@ -122,30 +184,53 @@ impl Probe {
             return;
         }
         match inst.mnemonic() {
-            Mnemonic::Lea if number(inst.op0_register()) == self.cursor && self.state.base_reg == self.cursor && inst.op0_register().size() == 4 && number(base) == self.cursor => {
+            Mnemonic::Lea
+                if number(inst.op0_register()) == self.cursor
+                    && self.state.base_reg == self.cursor
+                    && inst.op0_register().size() == 4
+                    && number(base) == self.cursor =>
+            {
                 let ahead = inst.memory_displacement64() as i64 / SLOT_BYTES as i64;
                 if self.state.flags & STATE_LATE == 0 {
                     self.state.base_ahead = ahead as u8;
                 } else {
-                    assert_eq!(ahead, self.slots, "the cursor moves by the wrong number of slots");
+                    assert_eq!(
+                        ahead, self.slots,
+                        "the cursor moves by the wrong number of slots"
+                    );
                     (self.slots, self.state.slots_done) = (0, 0);
                 }
             }
             Mnemonic::Lea => {}
-            Mnemonic::Mov if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
+            Mnemonic::Mov
+                if inst.segment_prefix() == Register::FS && inst.memory_displacement64() == 0 => {}
             // The upper half of what was just stored.
-            Mnemonic::Mov if number(base) == self.cursor && inst.memory_displacement64() as i64 == self.slots * 16 + 8 => {}
+            Mnemonic::Mov
+                if number(base) == self.cursor
+                    && inst.memory_displacement64() as i64 == self.slots * 16 + 8 => {}
             // The cursor goes from the register that has kept it to another one.
             Mnemonic::Mov if inst.op1_kind() == OpKind::Register => {
-                assert!(inst.op0_register().size() == 4 && number(inst.op1_register()) == self.cursor && self.state.base_reg == self.cursor, "a move of something else");
-                assert!(self.slots == 0 && self.state.base_ahead == 0, "the cursor moves while records are in flight");
+                assert!(
+                    inst.op0_register().size() == 4
+                        && number(inst.op1_register()) == self.cursor
+                        && self.state.base_reg == self.cursor,
+                    "a move of something else"
+                );
+                assert!(
+                    self.slots == 0 && self.state.base_ahead == 0,
+                    "the cursor moves while records are in flight"
+                );
                 self.cursor = number(inst.op0_register());
                 self.state.base_reg = self.cursor;
             }
             Mnemonic::Kmovw | Mnemonic::Nop | Mnemonic::Ptwrite => {}
             Mnemonic::Jmp => assert!(matches!(inst.op0_kind(), OpKind::NearBranch64)),
             _ if inst.is_jcc_short_or_near() => {}
-            Mnemonic::Loop | Mnemonic::Loope | Mnemonic::Loopne | Mnemonic::Jrcxz | Mnemonic::Jecxz => {}
+            Mnemonic::Loop
+            | Mnemonic::Loope
+            | Mnemonic::Loopne
+            | Mnemonic::Jrcxz
+            | Mnemonic::Jecxz => {}
             other => panic!("unexpected probe instruction {other:?}"),
         }
     }
@@ -158,11 +243,21 @@ impl Probe {
                 self.done(1);
             }
             Mnemonic::Mov => {
-                assert!([0, 6].contains(&(at - self.slots * 16)), "payload in the wrong slot");
+                assert!(
+                    [0, 6].contains(&(at - self.slots * 16)),
+                    "payload in the wrong slot"
+                );
                 assert_eq!(inst.op1_register().size(), 8);
-                assert_ne!(number(inst.op1_register()), self.cursor, "the cursor as payload");
+                assert_ne!(
+                    number(inst.op1_register()),
+                    self.cursor,
+                    "the cursor as payload"
+                );
             }
-            Mnemonic::Vmovdqu | Mnemonic::Vmovdqu64 | Mnemonic::Vextracti128 | Mnemonic::Vextracti32x4 => {
+            Mnemonic::Vmovdqu
+            | Mnemonic::Vmovdqu64
+            | Mnemonic::Vextracti128
+            | Mnemonic::Vextracti32x4 => {
                 assert_eq!(at, self.slots * 16, "vector in the wrong slot");
             }
             other => panic!("unexpected store {other:?}"),
@@ -177,18 +272,44 @@ impl Probe {
 
     fn borrow(&mut self, register: u8, offset: u64) {
         let place = (offset - u64::from(GS_SPILL)) / 8;
-        assert!(place < 8 && self.state.saved.iter().all(|s| s[0] != register && s[1] != place as u8), "place or register taken");
-        let free = self.state.saved.iter_mut().find(|s| s[0] == NO_REG).unwrap();
+        assert!(
+            place < 8
+                && self
+                    .state
+                    .saved
+                    .iter()
+                    .all(|s| s[0] != register && s[1] != place as u8),
+            "place or register taken"
+        );
+        let free = self
+            .state
+            .saved
+            .iter_mut()
+            .find(|s| s[0] == NO_REG)
+            .unwrap();
         *free = [register, place as u8];
     }
 
     fn give_back(&mut self, register: u8, offset: u64) {
         let place = ((offset - u64::from(GS_SPILL)) / 8) as u8;
-        let mut rest: Vec<[u8; 2]> = self.state.saved.iter().copied().filter(|s| s[0] != NO_REG).collect();
-        assert_eq!(rest.pop(), Some([register, place]), "registers come back in reverse order");
+        let mut rest: Vec<[u8; 2]> = self
+            .state
+            .saved
+            .iter()
+            .copied()
+            .filter(|s| s[0] != NO_REG)
+            .collect();
+        assert_eq!(
+            rest.pop(),
+            Some([register, place]),
+            "registers come back in reverse order"
+        );
         rest.resize(6, [NO_REG; 2]);
         self.state.saved.copy_from_slice(&rest);
-        assert_ne!(self.state.base_reg, register, "the map counts on a register that is given back");
+        assert_ne!(
+            self.state.base_reg, register,
+            "the map counts on a register that is given back"
+        );
     }
 
     /// Checks what the map says of a place that control reaches from here.
@@ -211,21 +332,41 @@ impl Probe {
 
     /// An original instruction must not touch what is borrowed. It may write the register that keeps the cursor between regions, which then holds it no longer.
     fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
-        let borrowed: Vec<u8> = self.state.saved.iter().map(|s| s[0]).filter(|&r| r != NO_REG).collect();
+        let borrowed: Vec<u8> = self
+            .state
+            .saved
+            .iter()
+            .map(|s| s[0])
+            .filter(|&r| r != NO_REG)
+            .collect();
         let kept = self.state.base_reg;
         for used in factory.info(inst).used_registers() {
-            if used.register().is_gpr() && !matches!(used.access(), OpAccess::None | OpAccess::NoMemAccess) {
+            if used.register().is_gpr()
+                && !matches!(used.access(), OpAccess::None | OpAccess::NoMemAccess)
+            {
                 let register = number(used.register());
-                assert!(!borrowed.contains(&register), "an original instruction uses a borrowed register");
+                assert!(
+                    !borrowed.contains(&register),
+                    "an original instruction uses a borrowed register"
+                );
                 if register == kept {
                     // `or r, -1` and `and r, 0` do not depend on what they read.
                     let sets = match inst.mnemonic() {
-                        Mnemonic::Or => inst.op_count() == 2 && inst.try_immediate(1).is_ok_and(|v| v as u32 == u32::MAX),
-                        Mnemonic::And => inst.op_count() == 2 && inst.try_immediate(1).is_ok_and(|v| v == 0),
+                        Mnemonic::Or => {
+                            inst.op_count() == 2
+                                && inst.try_immediate(1).is_ok_and(|v| v as u32 == u32::MAX)
+                        }
+                        Mnemonic::And => {
+                            inst.op_count() == 2 && inst.try_immediate(1).is_ok_and(|v| v == 0)
+                        }
                         _ => false,
                     };
-                    let writes = sets || matches!(used.access(), OpAccess::Write | OpAccess::CondWrite);
-                    assert!(writes && self.state.slots_done == 0 && self.state.base_ahead == 0, "an original instruction uses the register of the cursor");
+                    let writes =
+                        sets || matches!(used.access(), OpAccess::Write | OpAccess::CondWrite);
+                    assert!(
+                        writes && self.state.slots_done == 0 && self.state.base_ahead == 0,
+                        "an original instruction uses the register of the cursor"
+                    );
                     self.state.base_reg = NO_REG;
                 }
             }
@@ -233,15 +374,34 @@ impl Probe {
     }
 }
 
-fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step, inverse: Option<ConditionCode>) {
-    let branch = original.is_jcc_short_or_near() || original.is_jmp_short_or_near() || original.is_call_near() || original.is_loop() || original.is_jcx_short();
+fn same_instruction(
+    original: &Instruction,
+    clone: &Instruction,
+    step: &Step,
+    inverse: Option<ConditionCode>,
+) {
+    let branch = original.is_jcc_short_or_near()
+        || original.is_jmp_short_or_near()
+        || original.is_call_near()
+        || original.is_loop()
+        || original.is_jcx_short();
     if branch && clone.mnemonic() != original.mnemonic() {
         // A conditional jump of other kinds has an inverse one before it.
-        assert!(original.is_loop() || original.is_jcx_short() || original.is_loopcc() || inverse == Some(original.condition_code()));
+        assert!(
+            original.is_loop()
+                || original.is_jcx_short()
+                || original.is_loopcc()
+                || inverse == Some(original.condition_code())
+        );
         assert_eq!(clone.mnemonic(), Mnemonic::Jmp, "at {:#x}", step.clone);
         return;
     }
-    assert_eq!(clone.mnemonic(), original.mnemonic(), "at {:#x}", step.clone);
+    assert_eq!(
+        clone.mnemonic(),
+        original.mnemonic(),
+        "at {:#x}",
+        step.clone
+    );
     assert_eq!(clone.op_count(), original.op_count());
     for op in 0..original.op_count() {
         if original.op_kind(op) == OpKind::Register {
@@ -249,7 +409,12 @@ fn same_instruction(original: &Instruction, clone: &Instruction, step: &Step, in
         }
     }
     if original.is_ip_rel_memory_operand() {
-        assert_eq!(clone.ip_rel_memory_address(), original.ip_rel_memory_address(), "a reference at {:#x} changed its target", step.clone);
+        assert_eq!(
+            clone.ip_rel_memory_address(),
+            original.ip_rel_memory_address(),
+            "a reference at {:#x} changed its target",
+            step.clone
+        );
     }
 }
 
@@ -263,7 +428,10 @@ fn negated(inst: &Instruction) -> ConditionCode {
 fn the_address_map_says_what_the_code_does() {
     each(|r| {
         println!("{}", r.name);
-        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let (old, new) = (
+            Elf::parse(&r.original).unwrap(),
+            Elf::parse(&r.file).unwrap(),
+        );
         let map = AddrMap::new(&r.sidecar.map).unwrap();
         let mut factory = InstructionInfoFactory::new();
         let mut steps = 0usize;
@@ -271,15 +439,29 @@ fn the_address_map_says_what_the_code_does() {
             let bounds = map.function(f).unwrap();
             let mut end = u64::from(bounds.clone_start);
             let all: Vec<Step> = map.walk(f).unwrap().collect();
-            let place = |ip: u64| all.binary_search_by_key(&ip, |s| s.clone).ok().map(|i| map.state(all[i].state).unwrap());
+            let place = |ip: u64| {
+                all.binary_search_by_key(&ip, |s| s.clone)
+                    .ok()
+                    .map(|i| map.state(all[i].state).unwrap())
+            };
             let mut inverse = None;
             for (n, step) in all.iter().enumerate() {
                 steps += 1;
                 assert_eq!(step.clone, end);
                 end += u64::from(step.clone_len);
                 let inst = decode(&new, step.clone);
-                assert_eq!(inst.len(), usize::from(step.clone_len), "length at {:#x}", step.clone);
-                let context = || format!("{} at {:#x} (original {:#x}): {inst}", r.name, step.clone, step.orig);
+                assert_eq!(
+                    inst.len(),
+                    usize::from(step.clone_len),
+                    "length at {:#x}",
+                    step.clone
+                );
+                let context = || {
+                    format!(
+                        "{} at {:#x} (original {:#x}): {inst}",
+                        r.name, step.clone, step.orig
+                    )
+                };
                 let checked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     let mut probe = Probe::new(map.state(step.state).unwrap());
                     if step.orig_len == 0 {
@@ -289,13 +471,25 @@ fn the_address_map_says_what_the_code_does() {
                         let original = decode(&old, step.orig);
                         // Shorter only where the next one is the same without its prefixes.
                         let rest = decode(&old, step.orig + u64::from(step.orig_len));
-                        let inner = usize::from(step.orig_len) < original.len() && rest.next_ip() == original.next_ip() && rest.code() == original.code();
-                        assert!(original.len() == usize::from(step.orig_len) || inner, "{original}, {} bytes", step.orig_len);
+                        let inner = usize::from(step.orig_len) < original.len()
+                            && rest.next_ip() == original.next_ip()
+                            && rest.code() == original.code();
+                        assert!(
+                            original.len() == usize::from(step.orig_len) || inner,
+                            "{original}, {} bytes",
+                            step.orig_len
+                        );
                         same_instruction(&original, &inst, step, inverse);
                         probe.original(&inst, &mut factory);
                     }
                     let flow = inst.flow_control();
-                    let stops = matches!(flow, FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception);
+                    let stops = matches!(
+                        flow,
+                        FlowControl::UnconditionalBranch
+                            | FlowControl::IndirectBranch
+                            | FlowControl::Return
+                            | FlowControl::Exception
+                    );
                     if !stops && let Some(next) = all.get(n + 1) {
                         probe.reaches(&map.state(next.state).unwrap());
                     }
@@ -303,16 +497,25 @@ fn the_address_map_says_what_the_code_does() {
                         FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => {
                             let to = inst.near_branch_target();
                             // Other functions are entered idle.
-                            let there = place(to).or_else(|| map.at_clone(to).map(|(_, state)| state)).unwrap_or(ProbeState::IDLE);
-                            assert!(place(to).is_some() || there == ProbeState::IDLE, "another function is entered elsewhere");
+                            let there = place(to)
+                                .or_else(|| map.at_clone(to).map(|(_, state)| state))
+                                .unwrap_or(ProbeState::IDLE);
+                            assert!(
+                                place(to).is_some() || there == ProbeState::IDLE,
+                                "another function is entered elsewhere"
+                            );
                             probe.reaches(&there);
                         }
-                        FlowControl::Return | FlowControl::Call | FlowControl::IndirectCall => probe.reaches(&ProbeState::IDLE),
+                        FlowControl::Return | FlowControl::Call | FlowControl::IndirectCall => {
+                            probe.reaches(&ProbeState::IDLE)
+                        }
                         _ => {}
                     }
                 }));
                 assert!(checked.is_ok(), "{}", context());
-                inverse = (step.orig_len == 0 && inst.is_jcc_short_or_near()).then(|| negated(&inst)).or(inverse.filter(|_| step.orig_len == 0));
+                inverse = (step.orig_len == 0 && inst.is_jcc_short_or_near())
+                    .then(|| negated(&inst))
+                    .or(inverse.filter(|_| step.orig_len == 0));
             }
             assert_eq!(end, u64::from(bounds.clone_end));
         }
@@ -326,17 +529,40 @@ fn half_written_slots_begin_where_their_first_record_is_written() {
     let mut halves = 0;
     each(|r| {
         let map = AddrMap::new(&r.sidecar.map).unwrap();
-        let apart = |pair: &&[mgz_annotations_schema::sidecar::Record]| pair[1].slots == 0 && pair[0].clone_ip != pair[1].clone_ip;
+        let apart = |pair: &&[mgz_annotations_schema::sidecar::Record]| {
+            pair[1].slots == 0 && pair[0].clone_ip != pair[1].clone_ip
+        };
         for pair in r.sidecar.records.windows(2).filter(apart).step_by(7) {
-            let mut steps = map.from_clone(pair[0].clone_ip).map(|step| (step.clone, map.state(step.state).unwrap()));
+            let mut steps = map
+                .from_clone(pair[0].clone_ip)
+                .map(|step| (step.clone, map.state(step.state).unwrap()));
             let (at, written) = steps.next().unwrap();
-            assert!(at == pair[0].clone_ip && written.flags & STATE_HALF == 0, "{}: {at:#x}", r.name);
-            let id = steps.take_while(|(clone, _)| *clone <= pair[1].clone_ip).inspect(|(clone, state)| assert!(state.flags & STATE_HALF != 0, "{}: {clone:#x}", r.name)).last();
-            assert_eq!(id.map(|(clone, _)| clone), Some(pair[1].clone_ip), "{}: the id's store", r.name);
+            assert!(
+                at == pair[0].clone_ip && written.flags & STATE_HALF == 0,
+                "{}: {at:#x}",
+                r.name
+            );
+            let id = steps
+                .take_while(|(clone, _)| *clone <= pair[1].clone_ip)
+                .inspect(|(clone, state)| {
+                    assert!(state.flags & STATE_HALF != 0, "{}: {clone:#x}", r.name)
+                })
+                .last();
+            assert_eq!(
+                id.map(|(clone, _)| clone),
+                Some(pair[1].clone_ip),
+                "{}: the id's store",
+                r.name
+            );
         }
     });
     for r in all() {
-        halves += r.sidecar.records.windows(2).filter(|p| p[1].slots == 0 && p[0].clone_ip != p[1].clone_ip).count();
+        halves += r
+            .sidecar
+            .records
+            .windows(2)
+            .filter(|p| p[1].slots == 0 && p[0].clone_ip != p[1].clone_ip)
+            .count();
     }
     assert!(halves > 1000, "{halves}");
 }
@@ -355,7 +581,10 @@ fn functions_are_entered_with_nothing_held() {
 #[test]
 fn branches_of_the_clone_go_where_the_original_goes() {
     each(|r| {
-        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let (old, new) = (
+            Elf::parse(&r.original).unwrap(),
+            Elf::parse(&r.file).unwrap(),
+        );
         let map = AddrMap::new(&r.sidecar.map).unwrap();
         for f in sample(&map) {
             for step in map.walk(f).unwrap().filter(|s| s.orig_len > 0) {
@@ -367,12 +596,18 @@ fn branches_of_the_clone_go_where_the_original_goes() {
                 // A probe that ends a repeated string instruction belongs to the next one, but is not jumped to;
                 // and a jump to dropped no-operations goes behind them.
                 let there = map.at_clone(got).map(|(s, _)| s.orig);
-                let skipped = |to: u64| (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 32;
+                let skipped = |to: u64| {
+                    (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 32
+                };
                 let right = match map.at_original(wanted) {
                     Some(_) => there == Some(wanted),
                     None => got == wanted || there.is_some_and(|to| to >= wanted && skipped(to)),
                 };
-                assert!(right, "{}: {:#x} goes to {got:#x}, not {wanted:#x}", r.name, step.clone);
+                assert!(
+                    right,
+                    "{}: {:#x} goes to {got:#x}, not {wanted:#x}",
+                    r.name, step.clone
+                );
             }
         }
     });
@@ -381,12 +616,22 @@ fn branches_of_the_clone_go_where_the_original_goes() {
 #[test]
 fn unwinding_works_the_same_at_every_instruction() {
     each(|r| {
-        let (old, new) = (Elf::parse(&r.original).unwrap(), Elf::parse(&r.file).unwrap());
+        let (old, new) = (
+            Elf::parse(&r.original).unwrap(),
+            Elf::parse(&r.file).unwrap(),
+        );
         let map = AddrMap::new(&r.sidecar.map).unwrap();
-        let (Some(a), Some(b)) = (old.section(".eh_frame"), new.section(".eh_frame")) else { return };
-        let (old_frame, new_frame) =
-            (EhFrame::new(old.section_bytes(a).unwrap(), LittleEndian), EhFrame::new(new.section_bytes(b).unwrap(), LittleEndian));
-        let (old_bases, new_bases) = (BaseAddresses::default().set_eh_frame(a.addr), BaseAddresses::default().set_eh_frame(b.addr));
+        let (Some(a), Some(b)) = (old.section(".eh_frame"), new.section(".eh_frame")) else {
+            return;
+        };
+        let (old_frame, new_frame) = (
+            EhFrame::new(old.section_bytes(a).unwrap(), LittleEndian),
+            EhFrame::new(new.section_bytes(b).unwrap(), LittleEndian),
+        );
+        let (old_bases, new_bases) = (
+            BaseAddresses::default().set_eh_frame(a.addr),
+            BaseAddresses::default().set_eh_frame(b.addr),
+        );
         let header = new.section(".eh_frame_hdr").unwrap();
         let hdr = gimli::EhFrameHdr::new(new.section_bytes(header).unwrap(), LittleEndian);
         let new_bases = new_bases.set_eh_frame_hdr(header.addr);
@@ -404,29 +649,85 @@ fn unwinding_works_the_same_at_every_instruction() {
         for f in sample(&map) {
             let (mut one, mut two) = (UnwindContext::new(), UnwindContext::new());
             let start = u64::from(map.function(f).unwrap().clone_start);
-            let end = r.sidecar.functions.iter().find(|f| f.clone_start == start).unwrap().end;
+            let end = r
+                .sidecar
+                .functions
+                .iter()
+                .find(|f| f.clone_start == start)
+                .unwrap()
+                .end;
             // A jump that leaves at the end belongs to the next function, and padding (which may stand behind a call
             // that does not return) to what it aligns.
-            let padding = |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
+            let padding =
+                |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
             for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {
-                let before = old_fdes.range(..=step.orig).next_back().map(|e| e.1).filter(|e| e.contains(step.orig));
-                let after = table.fde_for_address(&new_frame, &new_bases, step.clone, EhFrame::cie_from_offset);
+                let before = old_fdes
+                    .range(..=step.orig)
+                    .next_back()
+                    .map(|e| e.1)
+                    .filter(|e| e.contains(step.orig));
+                let after = table.fde_for_address(
+                    &new_frame,
+                    &new_bases,
+                    step.clone,
+                    EhFrame::cie_from_offset,
+                );
                 let Some(before) = before else { continue };
                 let after = after.unwrap_or_else(|e| panic!("{}: {:#x}: {e}", r.name, step.clone));
-                assert_eq!(before.personality().is_some(), after.personality().is_some(), "{}: {:#x} {:#x}", r.name, step.clone, step.orig);
-                let is_null = |p: gimli::Pointer| matches!(p, gimli::Pointer::Direct(0) | gimli::Pointer::Indirect(0));
+                assert_eq!(
+                    before.personality().is_some(),
+                    after.personality().is_some(),
+                    "{}: {:#x} {:#x}",
+                    r.name,
+                    step.clone,
+                    step.orig
+                );
+                let is_null = |p: gimli::Pointer| {
+                    matches!(p, gimli::Pointer::Direct(0) | gimli::Pointer::Indirect(0))
+                };
                 // The new tables say the same of the original.
-                let kept = table.fde_for_address(&new_frame, &new_bases, step.orig, EhFrame::cie_from_offset);
+                let kept = table.fde_for_address(
+                    &new_frame,
+                    &new_bases,
+                    step.orig,
+                    EhFrame::cie_from_offset,
+                );
                 let kept = kept.unwrap_or_else(|e| panic!("{}: {:#x}: {e}", r.name, step.orig));
-                let (old_lsda, new_lsda) = (before.lsda().filter(|p| !is_null(*p)), after.lsda().filter(|p| !is_null(*p)));
-                assert_eq!(old_lsda.is_some(), new_lsda.is_some(), "{}: {:#x}: {:?} {:?}", r.name, step.clone, before.lsda(), after.lsda());
-                let was = before.unwind_info_for_address(&old_frame, &old_bases, &mut one, step.orig).unwrap().clone();
+                let (old_lsda, new_lsda) = (
+                    before.lsda().filter(|p| !is_null(*p)),
+                    after.lsda().filter(|p| !is_null(*p)),
+                );
+                assert_eq!(
+                    old_lsda.is_some(),
+                    new_lsda.is_some(),
+                    "{}: {:#x}: {:?} {:?}",
+                    r.name,
+                    step.clone,
+                    before.lsda(),
+                    after.lsda()
+                );
+                let was = before
+                    .unwind_info_for_address(&old_frame, &old_bases, &mut one, step.orig)
+                    .unwrap()
+                    .clone();
                 for (fde, at) in [(&after, step.clone), (&kept, step.orig)] {
-                    let is = fde.unwind_info_for_address(&new_frame, &new_bases, &mut two, at).unwrap();
-                    assert_eq!(format!("{:?}", was.cfa()), format!("{:?}", is.cfa()), "{}: {at:#x}", r.name);
+                    let is = fde
+                        .unwind_info_for_address(&new_frame, &new_bases, &mut two, at)
+                        .unwrap();
+                    assert_eq!(
+                        format!("{:?}", was.cfa()),
+                        format!("{:?}", is.cfa()),
+                        "{}: {at:#x}",
+                        r.name
+                    );
                     for register in 0..17 {
                         let register = gimli::Register(register);
-                        assert_eq!(format!("{:?}", was.register(register)), format!("{:?}", is.register(register)), "{}: {at:#x} {register:?}", r.name);
+                        assert_eq!(
+                            format!("{:?}", was.register(register)),
+                            format!("{:?}", is.register(register)),
+                            "{}: {at:#x} {register:?}",
+                            r.name
+                        );
                     }
                 }
                 compared += 1;
@@ -449,12 +750,21 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
             let mut jumps = 0;
             for f in r.sidecar.functions.iter().filter(|f| f.clone_start != 0) {
                 for at in f.start..f.end {
-                    let Some(offset) = elf.file_offset(at).map(|o| o as usize) else { continue };
-                    if kept.get(offset..offset + 5).is_none_or(|b| b == &r.original[offset..offset + 5]) || kept[offset] != 0xe9 {
+                    let Some(offset) = elf.file_offset(at).map(|o| o as usize) else {
+                        continue;
+                    };
+                    if kept
+                        .get(offset..offset + 5)
+                        .is_none_or(|b| b == &r.original[offset..offset + 5])
+                        || kept[offset] != 0xe9
+                    {
                         continue;
                     }
                     let to = decode(&new, at).near_branch_target();
-                    if map.at_clone(to).is_some_and(|(step, _)| (at..at + 16).contains(&step.orig)) {
+                    if map
+                        .at_clone(to)
+                        .is_some_and(|(step, _)| (at..at + 16).contains(&step.orig))
+                    {
                         // (A jump may stand on a no-operation, which has no clone of its own.)
                         kept[offset..offset + 5].copy_from_slice(&r.original[offset..offset + 5]);
                         jumps += 1;
@@ -464,7 +774,10 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
             assert!(jumps > 100, "{}: {jumps} entry jumps", r.name);
             // Of handlers that may look at faults: the linkage table's entry of `sigaction` leads into the file.
             let mut led = 0;
-            for at in (0..kept.len() - 6).filter(|&at| r.original[at..at + 2] == [0xff, 0x25]).collect::<Vec<_>>() {
+            for at in (0..kept.len() - 6)
+                .filter(|&at| r.original[at..at + 2] == [0xff, 0x25])
+                .collect::<Vec<_>>()
+            {
                 if kept[at..at + 2] == [0x90, 0xe9] {
                     kept[at..at + 6].copy_from_slice(&r.original[at..at + 6]);
                     led += 1;

@@ -16,7 +16,10 @@ struct Instant(f64);
 
 impl Instant {
     fn now() -> Instant {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
         // SAFETY: the pointer is to a local of the right type.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
         Instant(time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9)
@@ -45,13 +48,35 @@ fn stream(n: u64) -> impl Iterator<Item = u64> {
 }
 
 fn main() {
-    let number = |at: usize, or: u64| std::env::args().nth(at).and_then(|a| a.parse::<f64>().ok()).map_or(or, |v| v as u64);
-    let listed = |at: usize, what: &str| std::env::args().nth(at).is_none_or(|list| list.split(',').any(|w| w == what));
+    let number = |at: usize, or: u64| {
+        std::env::args()
+            .nth(at)
+            .and_then(|a| a.parse::<f64>().ok())
+            .map_or(or, |v| v as u64)
+    };
+    let listed = |at: usize, what: &str| {
+        std::env::args()
+            .nth(at)
+            .is_none_or(|list| list.split(',').any(|w| w == what))
+    };
     let largest = number(1, 100_000_000);
-    println!("{:>12} {:>7} {:>10} {:>8} {:>10} {:>10} {:>12} {:>12}", "blocks", "bound", "tree M/s", "nodes", "accuracy", "worst", "engine M/s", "exact M/s");
+    println!(
+        "{:>12} {:>7} {:>10} {:>8} {:>10} {:>10} {:>12} {:>12}",
+        "blocks", "bound", "tree M/s", "nodes", "accuracy", "worst", "engine M/s", "exact M/s"
+    );
     let mut n = number(2, 100_000);
     while n <= largest {
-        for (name, bound) in [("99%", Bound::Relative(0.01)), ("99.9%", Bound::Relative(0.001)), ("b=2048", Bound::Absolute { error: 2048, exact: 0 })] {
+        for (name, bound) in [
+            ("99%", Bound::Relative(0.01)),
+            ("99.9%", Bound::Relative(0.001)),
+            (
+                "b=2048",
+                Bound::Absolute {
+                    error: 2048,
+                    exact: 0,
+                },
+            ),
+        ] {
             if !listed(3, name) {
                 continue;
             }
@@ -64,7 +89,11 @@ fn main() {
                 tree.begin(1);
                 told = Some(tree_only(&mut tree, n, step));
             }
-            let alone = if listed(4, "tree") { (rounds * 2 * n) as f64 / clock.seconds() / 1e6 } else { f64::NAN };
+            let alone = if listed(4, "tree") {
+                (rounds * 2 * n) as f64 / clock.seconds() / 1e6
+            } else {
+                f64::NAN
+            };
             let (sizes, tags) = (vec![8u32; 1 << 16], vec![0u32; 1 << 16]);
             let mut sink = Sum::default();
             // Small ones again and again, as samples of a trace are measured.
@@ -88,10 +117,22 @@ fn main() {
             // All distances are the same. An estimate above it would break the promise.
             let truth = (step - 1) as f64;
             let [mean, worst] = told.map_or([f64::NAN; 2], |t: Told| {
-                assert!(t.greatest as f64 <= truth, "{} is more than {truth}", t.greatest);
-                [t.sum as f64 / (n / step * step) as f64 / truth, t.least as f64 / truth].map(|share| 100.0 * share)
+                assert!(
+                    t.greatest as f64 <= truth,
+                    "{} is more than {truth}",
+                    t.greatest
+                );
+                [
+                    t.sum as f64 / (n / step * step) as f64 / truth,
+                    t.least as f64 / truth,
+                ]
+                .map(|share| 100.0 * share)
             });
-            println!("{n:>12} {name:>7} {alone:>10.1} {:>8} {mean:>9.3}% {worst:>9.3}% {approx:>12.1} {exact:>12.1}   {:x}", tree.most_nodes(), sum & 15);
+            println!(
+                "{n:>12} {name:>7} {alone:>10.1} {:>8} {mean:>9.3}% {worst:>9.3}% {approx:>12.1} {exact:>12.1}   {:x}",
+                tree.most_nodes(),
+                sum & 15
+            );
         }
         n *= 10;
     }
@@ -105,13 +146,23 @@ fn conversion() {
     let mut fine = Fine::new(WHOLE);
     let mut x = 1u64;
     for i in 0..5_000_000u64 {
-        x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        x = x
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         fine.add(((x >> 24) >> (i % 40)).max(1));
     }
-    for (name, bars) in [("all bins", fine.bins().collect::<Vec<_>>()), ("log bins", fine.cut(&Scale::Log))] {
+    for (name, bars) in [
+        ("all bins", fine.bins().collect::<Vec<_>>()),
+        ("log bins", fine.cut(&Scale::Log)),
+    ] {
         let clock = Instant::now();
         let got = convert(&bars, 1e5, 1e9, Spread::Binomial);
-        println!("time to stack, {name}: {} bars up to 2^40, {:.3} s, {} bars out", bars.len(), clock.seconds(), got.len());
+        println!(
+            "time to stack, {name}: {} bars up to 2^40, {:.3} s, {} bars out",
+            bars.len(),
+            clock.seconds(),
+            got.len()
+        );
     }
 }
 
@@ -125,7 +176,10 @@ struct Told {
 
 fn tree_only(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
     #[cfg(target_arch = "x86_64")]
-    if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("bmi2") && std::arch::is_x86_feature_detected!("lzcnt") {
+    if std::arch::is_x86_feature_detected!("avx2")
+        && std::arch::is_x86_feature_detected!("bmi2")
+        && std::arch::is_x86_feature_detected!("lzcnt")
+    {
         // SAFETY: the CPU has just been found to have the features.
         return unsafe { tree_modern(tree, n, step) };
     }
@@ -140,7 +194,11 @@ fn tree_modern(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
 
 #[inline(always)]
 fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
-    let mut told = Told { sum: 0, least: u64::MAX, greatest: 0 };
+    let mut told = Told {
+        sum: 0,
+        least: u64::MAX,
+        greatest: 0,
+    };
     let mut now = 1;
     for _ in 0..n / step {
         for _ in 0..step {
@@ -162,7 +220,10 @@ fn tree_any(tree: &mut ScaleTree, n: u64, step: u64) -> Told {
 /// Whether so many bytes a block are free.
 fn fits(n: u64, bytes: u64) -> bool {
     let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let free = text.lines().find_map(|l| l.strip_prefix("MemAvailable:")).and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
+    let free = text
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:"))
+        .and_then(|l| l.split_whitespace().next()?.parse::<u64>().ok());
     free.is_none_or(|kib| n * bytes < kib * 1024)
 }
 

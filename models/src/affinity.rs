@@ -71,7 +71,11 @@ impl Affinity {
         self.now += 1;
         let at = y as usize;
         self.accesses[at] += 1;
-        while self.window.front().is_some_and(|w| self.now - w.0 > self.reach) {
+        while self
+            .window
+            .front()
+            .is_some_and(|w| self.now - w.0 > self.reach)
+        {
             if let Some((_, x)) = self.window.pop_front() {
                 self.in_window[x as usize] -= 1;
             }
@@ -136,7 +140,8 @@ impl Affinity {
 
     /// SD(x, y); `None` if x was never accessed.
     pub fn density(&self, x: usize, y: usize) -> Option<f64> {
-        (self.accesses[x] > 0 && self.reach > 0).then(|| self.pair(x, y).near as f64 / (self.accesses[x] * self.reach) as f64)
+        (self.accesses[x] > 0 && self.reach > 0)
+            .then(|| self.pair(x, y).near as f64 / (self.accesses[x] * self.reach) as f64)
     }
 }
 

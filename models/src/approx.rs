@@ -50,7 +50,10 @@ impl ApproxEngine {
     /// Feeds accesses in order, as [`crate::reuse::ReuseEngine::run`].
     pub fn run<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("lzcnt") && std::arch::is_x86_feature_detected!("bmi2") {
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("bmi2")
+        {
             // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
@@ -59,7 +62,13 @@ impl ApproxEngine {
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2,lzcnt,bmi1,bmi2,popcnt")]
-    fn run_modern<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+    fn run_modern<S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) {
         self.run_any(address, size, tag, sink);
     }
 
@@ -98,7 +107,14 @@ impl ApproxEngine {
     /// An access to several blocks: they do not stand between each other. Very long ones are taken in portions, as by the exact engine,
     /// each of which takes a time of its own.
     #[inline(never)]
-    fn touch_many<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
+    fn touch_many<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
         const PORTION: u64 = 1 << 16;
         let mut from = first;
         loop {
@@ -111,7 +127,14 @@ impl ApproxEngine {
         }
     }
 
-    fn touch_portion<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
+    fn touch_portion<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
         let mut touched = std::mem::take(&mut self.touched);
         touched.clear();
         touched.extend((first..=last).map(|block| (block, self.times.get(block))));

@@ -51,7 +51,9 @@ mod tests {
     /// sorted points the sorted assignment is the best; here all permutations are tried.
     fn by_assignment(a: &[usize], b: &[usize]) -> usize {
         fn best(a: &[usize], b: &mut Vec<usize>) -> usize {
-            let Some((&first, rest)) = a.split_first() else { return 0 };
+            let Some((&first, rest)) = a.split_first() else {
+                return 0;
+            };
             (0..b.len())
                 .map(|i| {
                     let to = b.remove(i);

@@ -29,7 +29,11 @@ pub struct Bin {
 impl Bin {
     /// Mean of the values; the bin's middle if it has none.
     pub fn mean(&self) -> f64 {
-        if self.count > 0.0 { self.sum / self.count } else { 0.5 * (self.from + self.to - 1.0) }
+        if self.count > 0.0 {
+            self.sum / self.count
+        } else {
+            0.5 * (self.from + self.to - 1.0)
+        }
     }
 }
 
@@ -52,7 +56,12 @@ pub struct Fine {
 impl Fine {
     /// An empty histogram with `bits` of relative resolution (at most 20).
     pub fn new(bits: u32) -> Fine {
-        Fine { bits: bits.min(20), cells: Vec::new(), count: 0, greatest: 0 }
+        Fine {
+            bits: bits.min(20),
+            cells: Vec::new(),
+            count: 0,
+            greatest: 0,
+        }
     }
 
     /// Index of the bin of a value.
@@ -119,10 +128,19 @@ impl Fine {
 
     /// The bins that have values, ascending.
     pub fn bins(&self) -> impl DoubleEndedIterator<Item = Bin> + '_ {
-        self.cells.iter().enumerate().filter(|(_, cell)| cell.count > 0).map(|(index, cell)| {
-            let (first, span) = self.bounds(index);
-            Bin { from: first as f64, to: first as f64 + span as f64, count: cell.count as f64, sum: cell.sum as f64 }
-        })
+        self.cells
+            .iter()
+            .enumerate()
+            .filter(|(_, cell)| cell.count > 0)
+            .map(|(index, cell)| {
+                let (first, span) = self.bounds(index);
+                Bin {
+                    from: first as f64,
+                    to: first as f64 + span as f64,
+                    count: cell.count as f64,
+                    sum: cell.sum as f64,
+                }
+            })
     }
 
     /// Sum of all values.
@@ -183,21 +201,38 @@ impl Scale {
     /// The scale of Cabrera's figures.
     pub const CABRERA: Scale = Scale::Octaves { first: 4, bins: 0 };
     /// The scale of RDX's figures.
-    pub const RDX: Scale = Scale::Octaves { first: 4096, bins: 20 };
+    pub const RDX: Scale = Scale::Octaves {
+        first: 4096,
+        bins: 20,
+    };
 
     /// Number of the bin that holds `value`.
     pub fn index(&self, value: f64) -> usize {
-        let octave = |v: f64| if v < 1.0 { 0 } else { v.log2().floor() as usize + 1 };
+        let octave = |v: f64| {
+            if v < 1.0 {
+                0
+            } else {
+                v.log2().floor() as usize + 1
+            }
+        };
         match *self {
             Scale::Log => octave(value),
             Scale::Linear { width } => (value / width as f64) as usize,
             Scale::LogLinear { width } => {
                 let width = width as f64;
-                if value < width { octave(value) } else { octave(width) + (value / width) as usize - 1 }
+                if value < width {
+                    octave(value)
+                } else {
+                    octave(width) + (value / width) as usize - 1
+                }
             }
             Scale::Octaves { first, bins } => {
                 let index = octave(value / first as f64);
-                if bins > 0 { index.min(bins as usize - 1) } else { index }
+                if bins > 0 {
+                    index.min(bins as usize - 1)
+                } else {
+                    index
+                }
             }
         }
     }
@@ -210,10 +245,18 @@ impl Scale {
             Scale::Linear { width } => width as f64 * index as f64,
             Scale::LogLinear { width } => {
                 let logs = width.trailing_zeros() as usize + 1;
-                if index < logs { octave(index) } else { width as f64 * (index - logs + 1) as f64 }
+                if index < logs {
+                    octave(index)
+                } else {
+                    width as f64 * (index - logs + 1) as f64
+                }
             }
             Scale::Octaves { first, bins } => {
-                if bins > 0 && index >= bins as usize { f64::INFINITY } else { octave(index) * first as f64 }
+                if bins > 0 && index >= bins as usize {
+                    f64::INFINITY
+                } else {
+                    octave(index) * first as f64
+                }
             }
         }
     }
@@ -228,7 +271,15 @@ pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
             bin.count += count;
             bin.sum += sum;
         }
-        _ => out.push((index, Bin { from: scale.edge(index), to: scale.edge(index + 1), count, sum })),
+        _ => out.push((
+            index,
+            Bin {
+                from: scale.edge(index),
+                to: scale.edge(index + 1),
+                count,
+                sum,
+            },
+        )),
     };
     for bin in bins {
         let last = scale.index((bin.to - 1.0).max(bin.from));
@@ -241,7 +292,10 @@ pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
         let width = bin.to - bin.from;
         let shift = bin.mean() - 0.5 * (bin.from + bin.to - 1.0);
         while index <= last {
-            let (from, to) = (scale.edge(index).max(bin.from), scale.edge(index + 1).min(bin.to));
+            let (from, to) = (
+                scale.edge(index).max(bin.from),
+                scale.edge(index + 1).min(bin.to),
+            );
             let count = bin.count * (to - from) / width;
             put(index, count, count * (0.5 * (from + to - 1.0) + shift));
             index += 1;
@@ -254,7 +308,12 @@ pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
     for (index, bin) in out {
         while full.len() < index {
             let at = full.len();
-            full.push(Bin { from: scale.edge(at), to: scale.edge(at + 1), count: 0.0, sum: 0.0 });
+            full.push(Bin {
+                from: scale.edge(at),
+                to: scale.edge(at + 1),
+                count: 0.0,
+                sum: 0.0,
+            });
         }
         full.push(bin);
     }
@@ -317,7 +376,12 @@ pub fn reference(bins: impl Iterator<Item = Bin>, partitions: usize) -> Vec<Part
         }
         let count = size - need.max(0.0);
         if count > 0.0 {
-            out.push(Partition { from, to, mean: sum / count, count });
+            out.push(Partition {
+                from,
+                to,
+                mean: sum / count,
+                count,
+            });
         }
     }
     out
@@ -327,7 +391,10 @@ pub fn reference(bins: impl Iterator<Item = Bin>, partitions: usize) -> Vec<Part
 /// (equation 1) and Zhong's accuracy; a missing bin counts as empty.
 pub fn similarity(a: &[f64], b: &[f64]) -> f64 {
     let at = |s: &[f64], i: usize| s.get(i).copied().unwrap_or(0.0);
-    1.0 - 0.5 * (0..a.len().max(b.len())).map(|i| (at(a, i) - at(b, i)).abs()).sum::<f64>()
+    1.0 - 0.5
+        * (0..a.len().max(b.len()))
+            .map(|i| (at(a, i) - at(b, i)).abs())
+            .sum::<f64>()
 }
 
 /// RDX's Ŝ (equation 2): the same over sliding averages of two neighbouring bins, which forgives values
@@ -336,7 +403,10 @@ pub fn similarity_sliding(a: &[f64], b: &[f64]) -> f64 {
     let at = |s: &[f64], i: usize| s.get(i).copied().unwrap_or(0.0);
     let n = a.len().max(b.len());
     let pair = |s: &[f64], i: usize| 0.5 * (at(s, i) + at(s, i + 1));
-    1.0 - 0.5 * (0..n.saturating_sub(1)).map(|i| (pair(a, i) - pair(b, i)).abs()).sum::<f64>()
+    1.0 - 0.5
+        * (0..n.saturating_sub(1))
+            .map(|i| (pair(a, i) - pair(b, i)).abs())
+            .sum::<f64>()
 }
 
 /// Shares of the whole by bin number of `scale`.
@@ -373,7 +443,15 @@ mod tests {
         // Zhong et al., section 3.1: [0,1) [1,2) [2,4) [4,8).
         let bins = fine(&[0, 1, 1, 2, 3, 4, 7, 7], 4).cut(&Scale::Log);
         let got: Vec<(f64, f64, f64)> = bins.iter().map(|b| (b.from, b.to, b.count)).collect();
-        assert_eq!(got, [(0.0, 1.0, 1.0), (1.0, 2.0, 2.0), (2.0, 4.0, 2.0), (4.0, 8.0, 3.0)]);
+        assert_eq!(
+            got,
+            [
+                (0.0, 1.0, 1.0),
+                (1.0, 2.0, 2.0),
+                (2.0, 4.0, 2.0),
+                (4.0, 8.0, 3.0)
+            ]
+        );
     }
 
     #[test]
@@ -382,20 +460,48 @@ mod tests {
         let got: Vec<(f64, f64, f64)> = bins.iter().map(|b| (b.from, b.to, b.count)).collect();
         assert_eq!(
             got,
-            [(512.0, 1024.0, 1.0), (1024.0, 2048.0, 2.0), (2048.0, 4096.0, 2.0), (4096.0, 6144.0, 1.0), (6144.0, 8192.0, 1.0), (8192.0, 10240.0, 1.0)]
+            [
+                (512.0, 1024.0, 1.0),
+                (1024.0, 2048.0, 2.0),
+                (2048.0, 4096.0, 2.0),
+                (4096.0, 6144.0, 1.0),
+                (6144.0, 8192.0, 1.0),
+                (8192.0, 10240.0, 1.0)
+            ]
         );
     }
 
     #[test]
     fn the_scales_of_rdx_and_cabrera() {
         // RDX: [0,4K) [4K,8K) … [1G,2G), 20 bins, and the last takes what is larger.
-        assert_eq!((Scale::RDX.index(0.0), Scale::RDX.index(4095.0), Scale::RDX.index(4096.0), Scale::RDX.index(8192.0)), (0, 0, 1, 2));
+        assert_eq!(
+            (
+                Scale::RDX.index(0.0),
+                Scale::RDX.index(4095.0),
+                Scale::RDX.index(4096.0),
+                Scale::RDX.index(8192.0)
+            ),
+            (0, 0, 1, 2)
+        );
         assert_eq!(Scale::RDX.index(1.5 * 1024f64.powi(3)), 19);
         assert_eq!(Scale::RDX.index(1e15), 19);
-        assert_eq!((Scale::RDX.edge(19), Scale::RDX.edge(20)), (1024f64.powi(3), f64::INFINITY));
+        assert_eq!(
+            (Scale::RDX.edge(19), Scale::RDX.edge(20)),
+            (1024f64.powi(3), f64::INFINITY)
+        );
         // Cabrera: index([0,4)) = 0, index([4,8)) = 1, index([8,16)) = 2, index([32,64)) = 4.
         let index = |v: f64| Scale::CABRERA.index(v);
-        assert_eq!((index(0.0), index(3.0), index(4.0), index(8.0), index(32.0), index(63.0)), (0, 0, 1, 2, 4, 4));
+        assert_eq!(
+            (
+                index(0.0),
+                index(3.0),
+                index(4.0),
+                index(8.0),
+                index(32.0),
+                index(63.0)
+            ),
+            (0, 0, 1, 2, 4, 4)
+        );
     }
 
     #[test]
@@ -404,14 +510,23 @@ mod tests {
         assert_eq!(similarity(&[1.0, 0.0], &[1.0]), 1.0);
         assert_eq!(similarity(&[1.0, 0.0], &[0.0, 1.0]), 0.0);
         // Off by one bin in the middle: the sliding window forgives half of it.
-        assert_eq!(similarity(&[0.0, 1.0, 0.0, 0.0], &[0.0, 0.0, 1.0, 0.0]), 0.0);
-        assert_eq!(similarity_sliding(&[0.0, 1.0, 0.0, 0.0], &[0.0, 0.0, 1.0, 0.0]), 0.5);
+        assert_eq!(
+            similarity(&[0.0, 1.0, 0.0, 0.0], &[0.0, 0.0, 1.0, 0.0]),
+            0.0
+        );
+        assert_eq!(
+            similarity_sliding(&[0.0, 1.0, 0.0, 0.0], &[0.0, 0.0, 1.0, 0.0]),
+            0.5
+        );
     }
 
     #[test]
     fn a_reference_histogram_of_distinct_values_is_their_sorted_list() {
         let parts = fine(&[9, 3, 3, 7, 1, 1, 1, 5], 12).reference(8);
-        assert_eq!(parts.iter().map(|p| p.mean).collect::<Vec<_>>(), [1.0, 1.0, 1.0, 3.0, 3.0, 5.0, 7.0, 9.0]);
+        assert_eq!(
+            parts.iter().map(|p| p.mean).collect::<Vec<_>>(),
+            [1.0, 1.0, 1.0, 3.0, 3.0, 5.0, 7.0, 9.0]
+        );
         let parts = fine(&[9, 3, 3, 7, 1, 1, 1, 5], 12).reference(2);
         assert_eq!(parts.iter().map(|p| p.mean).collect::<Vec<_>>(), [1.5, 6.0]);
     }

@@ -37,13 +37,21 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
             // The thread whose next access is due first: access i of n is due at (i + ½) / n.
             let mut done = vec![0u64; lengths.len()];
             let due = |thread: usize, i: u64| (i as f64 + 0.5) / lengths[thread] as f64;
-            let mut heap: std::collections::BinaryHeap<(std::cmp::Reverse<Due>, std::cmp::Reverse<usize>)> =
-                (0..lengths.len()).filter(|&t| lengths[t] > 0).map(|t| (std::cmp::Reverse(Due(due(t, 0))), std::cmp::Reverse(t))).collect();
+            let mut heap: std::collections::BinaryHeap<(
+                std::cmp::Reverse<Due>,
+                std::cmp::Reverse<usize>,
+            )> = (0..lengths.len())
+                .filter(|&t| lengths[t] > 0)
+                .map(|t| (std::cmp::Reverse(Due(due(t, 0))), std::cmp::Reverse(t)))
+                .collect();
             while let Some((_, std::cmp::Reverse(thread))) = heap.pop() {
                 next(thread);
                 done[thread] += 1;
                 if done[thread] < lengths[thread] {
-                    heap.push((std::cmp::Reverse(Due(due(thread, done[thread]))), std::cmp::Reverse(thread)));
+                    heap.push((
+                        std::cmp::Reverse(Due(due(thread, done[thread]))),
+                        std::cmp::Reverse(thread),
+                    ));
                 }
             }
         }
@@ -118,7 +126,12 @@ mod tests {
     fn distances(letters: &str) -> Vec<Option<u64>> {
         let address: Vec<u64> = letters.bytes().map(|b| u64::from(b) * 64).collect();
         let mut sink = Distances::default();
-        ReuseEngine::new(6).run(&address, &vec![8; address.len()], &vec![0; address.len()], &mut sink);
+        ReuseEngine::new(6).run(
+            &address,
+            &vec![8; address.len()],
+            &vec![0; address.len()],
+            &mut sink,
+        );
         sink.0
     }
 

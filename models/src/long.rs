@@ -75,7 +75,14 @@ impl Long {
     pub(crate) fn new(shift: u32, horizon: u64) -> Long {
         Long {
             shift,
-            table: vec![Entry { block: 0, slot: 0, tick: 0 }; MIN_TABLE],
+            table: vec![
+                Entry {
+                    block: 0,
+                    slot: 0,
+                    tick: 0
+                };
+                MIN_TABLE
+            ],
             table_shift: 64 - MIN_TABLE.trailing_zeros(),
             used: 0,
             rank: Rank::new(MIN_SLOTS),
@@ -103,7 +110,8 @@ impl Long {
         if self.table.len() > MIN_TABLE && self.used * 32 < self.table.len() {
             // A large sample has gone by; small ones shall stay in the cache.
             self.rank = Rank::new(MIN_SLOTS);
-            self.table.truncate((self.used * 4).next_power_of_two().max(MIN_TABLE));
+            self.table
+                .truncate((self.used * 4).next_power_of_two().max(MIN_TABLE));
             self.table.shrink_to_fit();
             self.table_shift = 64 - self.table.len().trailing_zeros();
         } else {
@@ -126,23 +134,35 @@ impl Long {
     pub(crate) fn take_over(&mut self, lines: &[Line], slots: u32) {
         self.swept = self.begin;
         if self.tick - self.cleared >= self.horizon / 2 {
-            self.table.fill(Entry { block: 0, slot: 0, tick: (self.begin as u32).wrapping_sub(1) });
+            self.table.fill(Entry {
+                block: 0,
+                slot: 0,
+                tick: (self.begin as u32).wrapping_sub(1),
+            });
             self.cleared = self.begin;
         }
         // Slots are handed out without holes; those that are no longer anybody's last are taken back.
         let mut marked = vec![false; slots as usize];
         lines.iter().for_each(|l| marked[l.slot as usize] = true);
         self.reserve(marked.len().max(lines.len()));
-        (0..slots).filter(|&slot| !marked[slot as usize]).for_each(|slot| self.rank.clear(slot));
+        (0..slots)
+            .filter(|&slot| !marked[slot as usize])
+            .for_each(|slot| self.rank.clear(slot));
         self.next_slot = slots;
         self.live = lines.len() as u32;
         if lines.iter().any(|l| l.slot != l.end) {
             self.joined = vec![0; self.rank.capacity() / 64];
-            lines.iter().for_each(|l| (l.slot..l.end).for_each(|slot| self.set_joined(slot.into())));
+            lines
+                .iter()
+                .for_each(|l| (l.slot..l.end).for_each(|slot| self.set_joined(slot.into())));
         }
         for line in lines {
             let (at, _) = self.find(line.block, self.tick);
-            self.table[at] = Entry { block: line.block, slot: line.slot.into(), tick: (self.begin + u64::from(line.row)) as u32 };
+            self.table[at] = Entry {
+                block: line.block,
+                slot: line.slot.into(),
+                tick: (self.begin + u64::from(line.row)) as u32,
+            };
             self.used += 1;
         }
     }
@@ -154,9 +174,21 @@ impl Long {
 
     /// Feeds accesses in order.
     #[inline(always)]
-    pub(crate) fn run<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+    pub(crate) fn run<S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) {
         let len = address.len();
-        let mut batch = Batch { block: [0; BATCH], distance: [0; BATCH], interval: [0; BATCH], list: [(0, 0, 0); BATCH], listed: 0 };
+        let mut batch = Batch {
+            block: [0; BATCH],
+            distance: [0; BATCH],
+            interval: [0; BATCH],
+            list: [(0, 0, 0); BATCH],
+            listed: 0,
+        };
         address.iter().take(BATCH).for_each(|&a| self.prefetch(a));
         let mut from = 0;
         while from < len {
@@ -167,11 +199,21 @@ impl Long {
             let rows = self.narrow(&address[from..most], &size[from..most]);
             if rows > 0 {
                 self.look_up(&address[from..from + rows], &mut batch);
-                self.count(&address[(from + BATCH).min(len)..(from + BATCH + rows).min(len)], &mut batch);
+                self.count(
+                    &address[(from + BATCH).min(len)..(from + BATCH + rows).min(len)],
+                    &mut batch,
+                );
                 let row = self.tick - self.begin;
                 for (i, &tag) in tag[from..from + rows].iter().enumerate().take(BATCH) {
                     let row = row + i as u64;
-                    sink.touch(row, batch.block[i], tag, batch.interval[i] == NEVER, batch.distance[i].into(), batch.interval[i]);
+                    sink.touch(
+                        row,
+                        batch.block[i],
+                        tag,
+                        batch.interval[i] == NEVER,
+                        batch.distance[i].into(),
+                        batch.interval[i],
+                    );
                     sink.done(row, tag);
                 }
                 self.tick += rows as u64;
@@ -203,12 +245,23 @@ impl Long {
     /// How many accesses from the first one on touch one block each.
     #[inline(always)]
     fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
-        let crosses = |(&address, &size): (&u64, &u32)| (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift;
+        let crosses = |(&address, &size): (&u64, &u32)| {
+            (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
+        };
         // Mostly none crosses: no branch for each.
-        if address.iter().zip(size).fold(0, |any, access| any | crosses(access)) == 0 {
+        if address
+            .iter()
+            .zip(size)
+            .fold(0, |any, access| any | crosses(access))
+            == 0
+        {
             return address.len();
         }
-        address.iter().zip(size).position(|access| crosses(access) != 0).unwrap_or(address.len())
+        address
+            .iter()
+            .zip(size)
+            .position(|access| crosses(access) != 0)
+            .unwrap_or(address.len())
     }
 
     /// Greatest age, in ticks, of an entry of this sample in the table.
@@ -270,7 +323,11 @@ impl Long {
             let (at, found) = self.find(block, tick);
             let entry = &mut self.table[at];
             let old = *entry;
-            *entry = Entry { block, slot: next, tick: tick as u32 };
+            *entry = Entry {
+                block,
+                slot: next,
+                tick: tick as u32,
+            };
             next += 1;
             last_at = at;
             if found {
@@ -304,7 +361,8 @@ impl Long {
             if let Some(&ahead) = ahead.get(k) {
                 self.prefetch(ahead);
             }
-            batch.distance[i as usize % BATCH] = live.wrapping_sub(self.rank.upto(self.access_end(slot)));
+            batch.distance[i as usize % BATCH] =
+                live.wrapping_sub(self.rank.upto(self.access_end(slot)));
             self.rank.clear(slot);
         }
         ahead.iter().skip(listed).for_each(|&a| self.prefetch(a));
@@ -324,7 +382,10 @@ impl Long {
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
         const PORTION: u64 = 1 << 16;
-        let (first, last) = (address >> self.shift, address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift);
+        let (first, last) = (
+            address >> self.shift,
+            address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
+        );
         let row = self.tick - self.begin;
         self.last_at = NOWHERE;
         let mut from = first;
@@ -339,7 +400,14 @@ impl Long {
         sink.done(row, tag);
     }
 
-    fn touch_portion<S: ReuseSink>(&mut self, row: u64, first: u64, last: u64, tag: u32, sink: &mut S) {
+    fn touch_portion<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
         let count = (last - first + 1) as usize;
         self.reserve(count);
         let mut touched = std::mem::take(&mut self.touched);
@@ -348,7 +416,10 @@ impl Long {
             let (at, found) = self.find(block, self.tick);
             let entry = self.table[at];
             let before = if found {
-                Some((entry.slot, self.tick - u64::from((self.tick as u32).wrapping_sub(entry.tick))))
+                Some((
+                    entry.slot,
+                    self.tick - u64::from((self.tick as u32).wrapping_sub(entry.tick)),
+                ))
             } else {
                 self.take_ancient(block)
             };
@@ -378,7 +449,11 @@ impl Long {
             }
             let (at, found) = self.find(block, self.tick);
             self.used += usize::from(!found);
-            self.table[at] = Entry { block, slot, tick: self.tick as u32 };
+            self.table[at] = Entry {
+                block,
+                slot,
+                tick: self.tick as u32,
+            };
         }
         self.touched = touched;
     }
@@ -406,8 +481,15 @@ impl Long {
     #[inline(always)]
     fn compact(&mut self, n: usize) {
         let live = self.live as usize;
-        let slots = (live * 4).max(live + 2 * n).max(MIN_SLOTS).next_power_of_two();
-        let slots = if slots > MORE_SLOTS { slots.max(MANY_SLOTS) } else { slots };
+        let slots = (live * 4)
+            .max(live + 2 * n)
+            .max(MIN_SLOTS)
+            .next_power_of_two();
+        let slots = if slots > MORE_SLOTS {
+            slots.max(MANY_SLOTS)
+        } else {
+            slots
+        };
         if !self.joined.is_empty() {
             self.joined = self.joined_of_live(slots);
         }
@@ -421,7 +503,8 @@ impl Long {
                 count += usize::from(now.wrapping_sub(entry.tick) <= span);
             }
             let list = &list[..count];
-            list.iter().for_each(|&at| self.rank.prefetch(entries[at].slot));
+            list.iter()
+                .for_each(|&at| self.rank.prefetch(entries[at].slot));
             for &at in list {
                 entries[at].slot = self.rank.upto(entries[at].slot) - 1;
             }
@@ -467,7 +550,11 @@ impl Long {
     fn rebuild(&mut self, size: usize, horizon: u64) {
         let now = self.tick as u32;
         let span = self.span(self.tick);
-        let free = Entry { block: 0, slot: 0, tick: now.wrapping_sub(span).wrapping_sub(1) };
+        let free = Entry {
+            block: 0,
+            slot: 0,
+            tick: now.wrapping_sub(span).wrapping_sub(1),
+        };
         let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
         self.table_shift = 64 - size.trailing_zeros();
         self.used = 0;
@@ -478,7 +565,8 @@ impl Long {
                 continue;
             }
             if u64::from(age) > horizon {
-                self.ancient.insert(entry.block, (entry.slot, self.tick - u64::from(age)));
+                self.ancient
+                    .insert(entry.block, (entry.slot, self.tick - u64::from(age)));
                 continue;
             }
             let (at, _) = self.find(entry.block, self.tick);

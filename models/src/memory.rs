@@ -31,7 +31,11 @@ pub fn large_vec<T: Copy>(value: T, len: usize) -> Vec<T> {
             let offset = start.addr().next_multiple_of(HUGE) - start.addr();
             // SAFETY: the range lies inside the allocation, and the call is a hint that changes no content.
             unsafe {
-                libc::madvise(start.cast::<u8>().add(offset).cast(), (bytes - offset) / HUGE * HUGE, libc::MADV_HUGEPAGE);
+                libc::madvise(
+                    start.cast::<u8>().add(offset).cast(),
+                    (bytes - offset) / HUGE * HUGE,
+                    libc::MADV_HUGEPAGE,
+                );
             }
         }
     }

@@ -23,7 +23,11 @@ impl MissRatio {
             steps.push((bin.from, beyond, bin.count / width));
         }
         steps.reverse();
-        MissRatio { steps, cold, total: beyond + hits }
+        MissRatio {
+            steps,
+            cold,
+            total: beyond + hits,
+        }
     }
 
     /// Misses in a cache of `blocks` blocks. Inside a bin, values are taken as evenly spread.
@@ -40,7 +44,11 @@ impl MissRatio {
 
     /// Share of the accesses that miss; 0 if there are none.
     pub fn ratio(&self, blocks: f64) -> f64 {
-        if self.total > 0.0 { self.misses(blocks) / self.total } else { 0.0 }
+        if self.total > 0.0 {
+            self.misses(blocks) / self.total
+        } else {
+            0.0
+        }
     }
 
     /// The curve: the ratio at sizes 1, 2, 4, … blocks, `per_octave` points in each doubling, until only first
@@ -49,7 +57,9 @@ impl MissRatio {
         let end = self.steps.last().map_or(1.0, |s| s.0).max(1.0);
         let mut out: Vec<(u64, f64)> = Vec::new();
         for step in 0.. {
-            let size = (f64::from(step) / f64::from(per_octave.max(1))).exp2().round();
+            let size = (f64::from(step) / f64::from(per_octave.max(1)))
+                .exp2()
+                .round();
             if out.last().is_none_or(|l| l.0 != size as u64) {
                 out.push((size as u64, self.ratio(size)));
             }
@@ -75,7 +85,10 @@ mod tests {
         let ratio = MissRatio::new(fine.bins(), 4.0, 0.0);
         assert_eq!(ratio.ratio(4.0), 0.5);
         assert_eq!(ratio.ratio(3.0), 0.625);
-        assert_eq!((ratio.ratio(0.0), ratio.ratio(1.0), ratio.ratio(2.0)), (1.0, 0.875, 0.75));
+        assert_eq!(
+            (ratio.ratio(0.0), ratio.ratio(1.0), ratio.ratio(2.0)),
+            (1.0, 0.875, 0.75)
+        );
         assert_eq!(ratio.curve(1), [(1, 0.875), (2, 0.75), (4, 0.5)]);
     }
 

@@ -44,7 +44,13 @@ impl Default for Names {
 impl Names {
     /// No keys yet.
     pub fn new() -> Names {
-        Names { table: vec![0; SMALLEST], shift: 64 - SMALLEST.trailing_zeros(), keys: Vec::new(), places: Vec::new(), len: 0 }
+        Names {
+            table: vec![0; SMALLEST],
+            shift: 64 - SMALLEST.trailing_zeros(),
+            keys: Vec::new(),
+            places: Vec::new(),
+            len: 0,
+        }
     }
 
     /// Number of keys.
@@ -70,7 +76,9 @@ impl Names {
             // A large sample has gone by; small ones shall stay in the cache.
             self.resize((self.table.len() / 4).max(SMALLEST));
         } else if self.len * 16 < self.table.len() {
-            self.places[..self.len].iter().for_each(|&at| self.table[at as usize] = 0);
+            self.places[..self.len]
+                .iter()
+                .for_each(|&at| self.table[at as usize] = 0);
         } else {
             self.table.fill(0);
         }
@@ -116,17 +124,27 @@ impl Names {
 
     /// The numbers of some keys, at most [`TOGETHER`], each of at most [`KEY_BITS`] bits. There are never more than [`MOST`] keys.
     #[inline(always)]
-    pub fn number(&mut self, keys: impl Iterator<Item = u64> + Clone, numbers: &mut [u32; TOGETHER]) {
+    pub fn number(
+        &mut self,
+        keys: impl Iterator<Item = u64> + Clone,
+        numbers: &mut [u32; TOGETHER],
+    ) {
         self.reserve(TOGETHER);
         let (shift, mask) = (self.shift, self.table.len() - 1);
         let home = |key: u64| (spread(key) >> shift) as usize & mask;
         if self.table.len() > LARGE {
-            keys.clone().for_each(|key| prefetch(&self.table[home(key)]));
+            keys.clone()
+                .for_each(|key| prefetch(&self.table[home(key)]));
         }
         let table = &mut self.table[..];
         let from = self.len;
         // Arrays of a power of two: their places need no check.
-        let (Some(known), Some(places)) = (self.keys[from..].first_chunk_mut::<ROOM>(), self.places[from..].first_chunk_mut::<ROOM>()) else { return };
+        let (Some(known), Some(places)) = (
+            self.keys[from..].first_chunk_mut::<ROOM>(),
+            self.places[from..].first_chunk_mut::<ROOM>(),
+        ) else {
+            return;
+        };
         let mut new = 0usize;
         for (key, number) in keys.zip(numbers.iter_mut()) {
             debug_assert!(key >> KEY_BITS == 0);
@@ -135,7 +153,8 @@ impl Names {
             // Put where it would be if it were new; if it is not, what is there is put back.
             let (entry, is_new) = loop {
                 let there = table[at];
-                let entry = select_unpredictable(there == 0, packed | (from + new + 1) as u64, there);
+                let entry =
+                    select_unpredictable(there == 0, packed | (from + new + 1) as u64, there);
                 table[at] = entry;
                 if (entry ^ packed) >> NUMBER_BITS == 0 {
                     break (entry, there == 0);
@@ -192,7 +211,10 @@ mod tests {
         let mut numbers = [0; TOGETHER];
         for turn in 0..2u64 {
             for from in (0..MOST as u64).step_by(TOGETHER) {
-                names.number((from..from + TOGETHER as u64).map(|k| k * 4096 + turn), &mut numbers);
+                names.number(
+                    (from..from + TOGETHER as u64).map(|k| k * 4096 + turn),
+                    &mut numbers,
+                );
                 assert_eq!(u64::from(numbers[TOGETHER - 1]), from + TOGETHER as u64 - 1);
             }
             assert_eq!(names.len(), MOST);

@@ -45,7 +45,12 @@ impl Pattern {
 pub const DIMENSIONS: [&[Pattern]; 3] = [
     &[Pattern::Constant, Pattern::Linear],
     &[Pattern::Constant, Pattern::SquareRoot, Pattern::Linear],
-    &[Pattern::Constant, Pattern::CubeRoot, Pattern::TwoThirds, Pattern::Linear],
+    &[
+        Pattern::Constant,
+        Pattern::CubeRoot,
+        Pattern::TwoThirds,
+        Pattern::Linear,
+    ],
 ];
 
 /// What was measured of one run.
@@ -61,7 +66,10 @@ pub struct Profile {
 
 /// Accuracy of a predicted histogram: 1 − Σ|x − y| / 2 over the bars of logarithmic histograms (section 4.2.1).
 pub fn accuracy(predicted: &[Bin], measured: &[Bin]) -> f64 {
-    similarity(&shares(predicted.iter().copied(), &Scale::Log), &shares(measured.iter().copied(), &Scale::Log))
+    similarity(
+        &shares(predicted.iter().copied(), &Scale::Log),
+        &shares(measured.iter().copied(), &Scale::Log),
+    )
 }
 
 /// Parts of a histogram that move as one: values from `from` to `to`, evenly spread.
@@ -79,13 +87,20 @@ pub struct Piece {
 pub fn collect(pieces: impl Iterator<Item = Piece>) -> Vec<Bin> {
     let mut cells: std::collections::BTreeMap<usize, f64> = std::collections::BTreeMap::new();
     for piece in pieces.filter(|p| p.share > 0.0) {
-        spread(&piece, |index, share| *cells.entry(index).or_default() += share);
+        spread(&piece, |index, share| {
+            *cells.entry(index).or_default() += share
+        });
     }
     cells
         .into_iter()
         .map(|(index, count)| {
             let (from, to) = (cell_edge(index), cell_edge(index + 1));
-            Bin { from, to, count, sum: count * 0.5 * (from + to - 1.0) }
+            Bin {
+                from,
+                to,
+                count,
+                sum: count * 0.5 * (from + to - 1.0),
+            }
         })
         .collect()
 }
@@ -93,19 +108,31 @@ pub fn collect(pieces: impl Iterator<Item = Piece>) -> Vec<Bin> {
 /// Number of the cell that holds a value.
 pub(crate) fn cell(value: f64) -> usize {
     let v = value.max(0.0);
-    if v < 16.0 { v as usize } else { (((v / 16.0).log2() * 8.0) + 1e-9) as usize + 16 }
+    if v < 16.0 {
+        v as usize
+    } else {
+        (((v / 16.0).log2() * 8.0) + 1e-9) as usize + 16
+    }
 }
 
 /// First value of a cell.
 pub(crate) fn cell_edge(index: usize) -> f64 {
-    if index <= 16 { index as f64 } else { 16.0 * ((index - 16) as f64 / 8.0).exp2() }
+    if index <= 16 {
+        index as f64
+    } else {
+        16.0 * ((index - 16) as f64 / 8.0).exp2()
+    }
 }
 
 /// Divides a piece among the cells that it covers.
 pub(crate) fn spread(piece: &Piece, mut put: impl FnMut(usize, f64)) {
     // A model file may ask for sizes beyond all memories; cells end there.
     let bounded = |v: f64| if v.is_nan() { 0.0 } else { v.clamp(0.0, 1e18) };
-    let piece = &Piece { from: bounded(piece.from), to: bounded(piece.to), share: piece.share };
+    let piece = &Piece {
+        from: bounded(piece.from),
+        to: bounded(piece.to),
+        share: piece.share,
+    };
     let width = piece.to - piece.from;
     if width <= 1.0 + 1e-9 {
         return put(cell(piece.from), piece.share);
@@ -121,9 +148,17 @@ pub(crate) fn spread(piece: &Piece, mut put: impl FnMut(usize, f64)) {
 pub(crate) fn scaled(piece: &Piece, factor: f64) -> Piece {
     if piece.to - piece.from <= 1.0 + 1e-9 {
         let at = piece.from * factor;
-        return Piece { from: at, to: at + 1.0, share: piece.share };
+        return Piece {
+            from: at,
+            to: at + 1.0,
+            share: piece.share,
+        };
     }
-    Piece { from: piece.from * factor, to: piece.to * factor, share: piece.share }
+    Piece {
+        from: piece.from * factor,
+        to: piece.to * factor,
+        share: piece.share,
+    }
 }
 
 /// Pieces of a histogram on a scale: one per bin that has values, narrowed to the values that it has.
@@ -137,7 +172,14 @@ pub(crate) fn pieces(bins: &[Bin], scale: &Scale) -> Vec<Piece> {
                 piece.to = bin.to;
                 piece.share += share;
             }
-            _ => out.push((index, Piece { from: bin.from, to: bin.to, share })),
+            _ => out.push((
+                index,
+                Piece {
+                    from: bin.from,
+                    to: bin.to,
+                    share,
+                },
+            )),
         }
     }
     out.into_iter().map(|(_, piece)| piece).collect()
@@ -148,12 +190,34 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn bins(values: &[(f64, f64, f64)]) -> Vec<Bin> {
-        values.iter().map(|&(from, to, count)| Bin { from, to, count, sum: count * 0.5 * (from + to - 1.0) }).collect()
+        values
+            .iter()
+            .map(|&(from, to, count)| Bin {
+                from,
+                to,
+                count,
+                sum: count * 0.5 * (from + to - 1.0),
+            })
+            .collect()
     }
 
     #[test]
     fn pieces_keep_their_share_and_powers_of_two_are_edges() {
-        let got = collect([Piece { from: 3.0, to: 100.0, share: 0.5 }, Piece { from: 7.0, to: 8.0, share: 0.25 }].into_iter());
+        let got = collect(
+            [
+                Piece {
+                    from: 3.0,
+                    to: 100.0,
+                    share: 0.5,
+                },
+                Piece {
+                    from: 7.0,
+                    to: 8.0,
+                    share: 0.25,
+                },
+            ]
+            .into_iter(),
+        );
         assert!((got.iter().map(|b| b.count).sum::<f64>() - 0.75).abs() < 1e-9);
         for k in 0..40 {
             let edge = f64::from(k).exp2();

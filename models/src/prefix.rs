@@ -23,7 +23,11 @@ pub(crate) struct Prefix {
 
 impl Prefix {
     pub(crate) fn new() -> Prefix {
-        Prefix { sizes: Vec::new(), levels: vec![Vec::new()], total: 0 }
+        Prefix {
+            sizes: Vec::new(),
+            levels: vec![Vec::new()],
+            total: 0,
+        }
     }
 
     pub(crate) fn clear(&mut self) {
@@ -32,7 +36,6 @@ impl Prefix {
         self.levels.truncate(1);
         self.total = 0;
     }
-
 
     pub(crate) fn size(&self, at: usize) -> u64 {
         self.sizes[at]
@@ -135,13 +138,19 @@ mod tests {
         for round in 0..2 {
             let mut plain: Vec<u64> = Vec::new();
             for n in 0..5000usize {
-                random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                random = random
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
                 let size = random >> 60;
                 prefix.push(size);
                 plain.push(size);
                 let at = (random >> 20) as usize % (n + 1);
                 let behind: u64 = plain[at + 1..].iter().sum();
-                assert_eq!(prefix.behind(at), behind, "round {round}, {n} entries, at {at}");
+                assert_eq!(
+                    prefix.behind(at),
+                    behind,
+                    "round {round}, {n} entries, at {at}"
+                );
                 if plain[at] > 0 {
                     assert_eq!(prefix.take(at), behind);
                     plain[at] -= 1;
@@ -150,7 +159,7 @@ mod tests {
                 assert_eq!(prefix.total(), plain.iter().sum::<u64>());
             }
             prefix.clear();
-                assert_eq!(prefix.total(), 0);
+            assert_eq!(prefix.total(), 0);
         }
     }
 }

@@ -50,7 +50,9 @@ fn full32(slots: usize) -> Line32 {
 #[inline(always)]
 fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
     let both = both.as_flattened();
-    both[N - 1 - at % N..].first_chunk().expect("at least half is left")
+    both[N - 1 - at % N..]
+        .first_chunk()
+        .expect("at least half is left")
 }
 
 /// For [`around`]: all words but that at the place.
@@ -81,7 +83,11 @@ impl Rank {
             upper.push(vec![full32(each); lines]);
             (entries, each) = (lines, each * FAN);
         }
-        Rank { leaves: crate::large_vec(Leaf([!0; LEAF_WORDS]), leaves), level1: vec![FULL16; level1], upper }
+        Rank {
+            leaves: crate::large_vec(Leaf([!0; LEAF_WORDS]), leaves),
+            level1: vec![FULL16; level1],
+            upper,
+        }
     }
 
     /// Number of slots that fit.
@@ -119,13 +125,21 @@ impl Rank {
         // Whole vectors are written, as they will be read: a read that spans what smaller writes have just left waits until these are in the cache.
         let kept = !(1 << (slot % 64));
         let others = around(&OTHERS, slot / 64 % LEAF_WORDS);
-        self.leaves[leaf].0.iter_mut().zip(others).for_each(|(word, other)| *word &= other | kept);
+        self.leaves[leaf]
+            .0
+            .iter_mut()
+            .zip(others)
+            .for_each(|(word, other)| *word &= other | kept);
         let line = &mut self.level1[leaf / FAN1].0;
-        line.iter_mut().zip(around(&BEHIND16, leaf % FAN1)).for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
+        line.iter_mut()
+            .zip(around(&BEHIND16, leaf % FAN1))
+            .for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
         let mut entry = leaf / FAN1;
         for level in &mut self.upper {
             let line = &mut level[entry / FAN].0;
-            line.iter_mut().zip(around(&BEHIND32, entry % FAN)).for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
+            line.iter_mut()
+                .zip(around(&BEHIND32, entry % FAN))
+                .for_each(|(counter, less)| *counter = counter.wrapping_sub(*less));
             entry /= FAN;
         }
     }
@@ -137,9 +151,14 @@ impl Rank {
         let leaf = slot / LEAF_BITS;
         let words = &self.leaves[leaf].0;
         let last = slot / 64 % LEAF_WORDS;
-        let before: u64 = words.iter().zip(around(&BEFORE, last)).map(|(word, mask)| u64::from((word & mask).count_ones())).sum();
+        let before: u64 = words
+            .iter()
+            .zip(around(&BEFORE, last))
+            .map(|(word, mask)| u64::from((word & mask).count_ones()))
+            .sum();
         let part = words[last] & !0u64 >> (63 - slot % 64);
-        let mut count = before as u32 + part.count_ones() + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
+        let mut count =
+            before as u32 + part.count_ones() + u32::from(self.level1[leaf / FAN1].0[leaf % FAN1]);
         let mut entry = leaf / FAN1;
         for level in &self.upper {
             count += level[entry / FAN].0[entry % FAN];
@@ -168,7 +187,9 @@ mod tests {
         let mut plain = vec![true; slots as usize];
         let mut random = 12345u64;
         let mut next = || {
-            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (random >> 33) as u32
         };
         for turn in 0..slots {

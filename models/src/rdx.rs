@@ -68,7 +68,13 @@ pub struct Reservoir {
 impl Reservoir {
     /// `watchpoints` registers, all free.
     pub fn new(watchpoints: usize, seed: u64) -> Reservoir {
-        Reservoir { slots: vec![None; watchpoints.max(1)], random: Random::new(seed), samples: 0, by_context: BTreeMap::new(), observations: Vec::new() }
+        Reservoir {
+            slots: vec![None; watchpoints.max(1)],
+            random: Random::new(seed),
+            samples: 0,
+            by_context: BTreeMap::new(),
+            observations: Vec::new(),
+        }
     }
 
     /// What the registers watch.
@@ -86,9 +92,19 @@ impl Reservoir {
         self.samples += 1;
         let count = self.by_context.entry(context).or_default();
         *count += 1;
-        let watch = Watch { place, used_at: now, context, sample: self.samples, age_in_samples: 1, context_samples: *count };
+        let watch = Watch {
+            place,
+            used_at: now,
+            context,
+            sample: self.samples,
+            age_in_samples: 1,
+            context_samples: *count,
+        };
         // Every armed register has seen one more sample.
-        self.slots.iter_mut().flatten().for_each(|w| w.age_in_samples += 1);
+        self.slots
+            .iter_mut()
+            .flatten()
+            .for_each(|w| w.age_in_samples += 1);
         if let Some(free) = self.slots.iter().position(Option::is_none) {
             self.slots[free] = Some(watch);
             return Decision::Arm(free);
@@ -103,18 +119,29 @@ impl Reservoir {
             if self.random.below(k) == 0 {
                 self.give_up(slot, now);
                 // The newcomer takes over the register's count: the reservoir goes on.
-                self.slots[slot] = Some(Watch { age_in_samples: k, ..watch });
+                self.slots[slot] = Some(Watch {
+                    age_in_samples: k,
+                    ..watch
+                });
                 return Decision::Arm(slot);
             }
         }
-        self.observations.push(Observation { context, age: 0, reuse: None, proportional: 0.0, sample: self.samples });
+        self.observations.push(Observation {
+            context,
+            age: 0,
+            reuse: None,
+            proportional: 0.0,
+            sample: self.samples,
+        });
         Decision::Skip
     }
 
     /// The address of a register was accessed at time `now`: the register is free again.
     pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<Watch> {
         let watch = self.slots.get_mut(slot)?.take()?;
-        let proportional = (self.by_context.get(&watch.context).copied().unwrap_or(0) + 1).saturating_sub(watch.context_samples).max(1);
+        let proportional = (self.by_context.get(&watch.context).copied().unwrap_or(0) + 1)
+            .saturating_sub(watch.context_samples)
+            .max(1);
         self.observations.push(Observation {
             context: watch.context,
             age: now.saturating_sub(watch.used_at),
@@ -128,7 +155,13 @@ impl Reservoir {
     /// A register is given up at time `now` (its hardware was lost, its thread ended).
     pub fn give_up(&mut self, slot: usize, now: u64) {
         if let Some(watch) = self.slots.get_mut(slot).and_then(Option::take) {
-            self.observations.push(Observation { context: watch.context, age: now.saturating_sub(watch.used_at), reuse: None, proportional: 0.0, sample: watch.sample });
+            self.observations.push(Observation {
+                context: watch.context,
+                age: now.saturating_sub(watch.used_at),
+                reuse: None,
+                proportional: 0.0,
+                sample: watch.sample,
+            });
         }
     }
 
@@ -161,7 +194,10 @@ pub struct Estimate {
 
 /// Weighs the observations.
 pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estimate {
-    let mut out = Estimate { weights: vec![0.0; observations.len()], never: 0.0 };
+    let mut out = Estimate {
+        weights: vec![0.0; observations.len()],
+        never: 0.0,
+    };
     if attribution != Attribution::Survival {
         for (weight, o) in out.weights.iter_mut().zip(observations) {
             *weight = match (attribution, o.reuse) {
@@ -203,7 +239,10 @@ pub fn pairs(observations: &[Observation], estimate: &Estimate) -> Vec<(u32, u32
             sum.1 += weight * o.age as f64;
         }
     }
-    let mut out: Vec<(u32, u32, f64, f64)> = sums.into_iter().map(|((u, r), (w, d))| (u, r, w, d)).collect();
+    let mut out: Vec<(u32, u32, f64, f64)> = sums
+        .into_iter()
+        .map(|((u, r), (w, d))| (u, r, w, d))
+        .collect();
     out.sort_by(|a, b| b.3.total_cmp(&a.3));
     out
 }
@@ -318,7 +357,14 @@ mod tests {
         }
         let (observations, _) = watcher.finish();
         let estimate = estimate(&observations, attribution);
-        let sum = |long: bool| -> f64 { observations.iter().zip(&estimate.weights).filter(|(o, _)| o.reuse.is_some() && (o.age > 1) == long).map(|(_, w)| w).sum() };
+        let sum = |long: bool| -> f64 {
+            observations
+                .iter()
+                .zip(&estimate.weights)
+                .filter(|(o, _)| o.reuse.is_some() && (o.age > 1) == long)
+                .map(|(_, w)| w)
+                .sum()
+        };
         (sum(false), sum(true))
     }
 
@@ -327,13 +373,28 @@ mod tests {
         // Truth: of four reuses one is short, three are about as long as the array.
         for watchpoints in 1..=4 {
             let share = |attribution| {
-                let sums = (0..20).map(|seed| listing_2(watchpoints, attribution, seed)).fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+                let sums = (0..20)
+                    .map(|seed| listing_2(watchpoints, attribution, seed))
+                    .fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
                 sums.0 / (sums.0 + sums.1)
             };
-            let (survival, paper, none) = (share(Attribution::Survival), share(Attribution::Proportional), share(Attribution::None));
-            assert!((survival - 0.25).abs() < 0.04, "{watchpoints} watchpoints: {survival}");
-            assert!((paper - 0.25).abs() < 0.15, "{watchpoints} watchpoints: {paper}");
-            assert!(none > survival + 0.1, "{watchpoints} watchpoints: without attribution short reuses dominate: {none}");
+            let (survival, paper, none) = (
+                share(Attribution::Survival),
+                share(Attribution::Proportional),
+                share(Attribution::None),
+            );
+            assert!(
+                (survival - 0.25).abs() < 0.04,
+                "{watchpoints} watchpoints: {survival}"
+            );
+            assert!(
+                (paper - 0.25).abs() < 0.15,
+                "{watchpoints} watchpoints: {paper}"
+            );
+            assert!(
+                none > survival + 0.1,
+                "{watchpoints} watchpoints: without attribution short reuses dominate: {none}"
+            );
         }
     }
 
@@ -347,10 +408,14 @@ mod tests {
         assert_eq!(reservoir.reuse(1, 4, 4).unwrap().place, 'b' as u64);
         assert_eq!(reservoir.reuse(0, 5, 5).unwrap().place, 'a' as u64);
         let seen = reservoir.finish(5);
-        let ages: Vec<(u32, u64, Option<u32>)> = seen.iter().map(|o| (o.context, o.age, o.reuse)).collect();
+        let ages: Vec<(u32, u64, Option<u32>)> =
+            seen.iter().map(|o| (o.context, o.age, o.reuse)).collect();
         assert_eq!(ages, [(2, 2, Some(4)), (1, 4, Some(5)), (3, 2, None)]);
         let estimate = estimate(&seen, Attribution::Survival);
-        assert_eq!((estimate.weights.clone(), estimate.never), (vec![1.0, 1.0, 0.0], 1.0));
+        assert_eq!(
+            (estimate.weights.clone(), estimate.never),
+            (vec![1.0, 1.0, 0.0], 1.0)
+        );
         assert_eq!(pairs(&seen, &estimate)[0], (1, 5, 1.0, 4.0));
     }
 
@@ -370,14 +435,23 @@ mod tests {
 
     /// The product-limit estimate by its textbook definition: Π (1 − d/n) over ages.
     fn survival_by_definition(observations: &[Observation], age: u64) -> f64 {
-        let mut ages: Vec<u64> = observations.iter().filter(|o| o.reuse.is_some() && o.age <= age).map(|o| o.age).collect();
+        let mut ages: Vec<u64> = observations
+            .iter()
+            .filter(|o| o.reuse.is_some() && o.age <= age)
+            .map(|o| o.age)
+            .collect();
         ages.sort_unstable();
         ages.dedup();
-        ages.iter().map(|&t| {
-            let deaths = observations.iter().filter(|o| o.reuse.is_some() && o.age == t).count() as f64;
-            let risk = observations.iter().filter(|o| o.age >= t).count() as f64;
-            1.0 - deaths / risk
-        }).product()
+        ages.iter()
+            .map(|&t| {
+                let deaths = observations
+                    .iter()
+                    .filter(|o| o.reuse.is_some() && o.age == t)
+                    .count() as f64;
+                let risk = observations.iter().filter(|o| o.age >= t).count() as f64;
+                1.0 - deaths / risk
+            })
+            .product()
     }
 
     proptest! {

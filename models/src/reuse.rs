@@ -24,7 +24,11 @@ pub trait ReuseSink {
     /// Either of the two; distance and interval of a first touch mean nothing. For sinks that count without branches.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
-        if first { self.first(row, block, tag) } else { self.reuse(row, block, tag, distance, interval) }
+        if first {
+            self.first(row, block, tag)
+        } else {
+            self.reuse(row, block, tag, distance, interval)
+        }
     }
     /// All blocks of access `row` are done.
     fn done(&mut self, row: u64, tag: u32);
@@ -64,9 +68,20 @@ impl Narrow<'_> {
     /// Tells a sink of them one by one.
     #[inline(always)]
     pub fn tell<S: ReuseSink + ?Sized>(&self, sink: &mut S) {
-        let each = self.address.iter().zip(self.tag).zip(self.last.iter().zip(self.distance));
+        let each = self
+            .address
+            .iter()
+            .zip(self.tag)
+            .zip(self.last.iter().zip(self.distance));
         for (row, ((&address, &tag), (&last, &distance))) in (self.row..).zip(each) {
-            sink.touch(row, address >> self.shift, tag, last == NEVER, distance.into(), row.wrapping_sub(last.into()));
+            sink.touch(
+                row,
+                address >> self.shift,
+                tag,
+                last == NEVER,
+                distance.into(),
+                row.wrapping_sub(last.into()),
+            );
             sink.done(row, tag);
         }
     }
@@ -94,7 +109,11 @@ impl ReuseEngine {
 
     fn with_limits(shift: u32, horizon: u64, short: usize) -> ReuseEngine {
         let shift = shift.min(63);
-        ReuseEngine { short: Short::new(shift, short), is_short: true, long: Long::new(shift, horizon) }
+        ReuseEngine {
+            short: Short::new(shift, short),
+            is_short: true,
+            long: Long::new(shift, horizon),
+        }
     }
 
     /// Starts a sample: nothing has been touched yet.
@@ -105,7 +124,11 @@ impl ReuseEngine {
 
     /// Number of distinct blocks touched in this sample.
     pub fn blocks(&self) -> u64 {
-        if self.is_short { self.short.blocks() } else { self.long.blocks() }
+        if self.is_short {
+            self.short.blocks()
+        } else {
+            self.long.blocks()
+        }
     }
 
     /// Feeds accesses in order. The slices have one element per access; `size` 0 counts as 1.
@@ -132,19 +155,33 @@ impl ReuseEngine {
     }
 
     #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512vl,avx512vpopcntdq")]
+    #[target_feature(
+        enable = "popcnt,avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw,avx512vl,avx512vpopcntdq"
+    )]
     fn run_wide<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
         self.run_any::<Vectors, S>(address, size, tag, sink);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt")]
-    fn run_modern<S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+    fn run_modern<S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) {
         self.run_any::<Vectors, S>(address, size, tag, sink);
     }
 
     #[inline(always)]
-    fn run_any<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) {
+    fn run_any<C: Counters, S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) {
         let len = address.len().min(size.len()).min(tag.len());
         let (address, size, tag) = (&address[..len], &size[..len], &tag[..len]);
         let mut done = 0;
@@ -157,7 +194,8 @@ impl ReuseEngine {
             self.is_short = false;
             self.long.take_over(&self.short.lines(), self.short.used());
         }
-        self.long.run(&address[done..], &size[done..], &tag[done..], sink);
+        self.long
+            .run(&address[done..], &size[done..], &tag[done..], sink);
     }
 }
 
@@ -181,7 +219,8 @@ pub(crate) mod tests {
             self.told.push((row, block, tag, None));
         }
         fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
-            self.told.push((row, block, tag, Some((distance, interval))));
+            self.told
+                .push((row, block, tag, Some((distance, interval))));
         }
         fn done(&mut self, row: u64, _tag: u32) {
             assert_eq!(row, self.done);
@@ -198,9 +237,12 @@ pub(crate) mod tests {
         let mut told = Vec::new();
         for (i, access) in accesses.iter().enumerate() {
             for block in blocks(access) {
-                let previous = (0..i).rev().find(|&p| blocks(&accesses[p]).contains(&block));
+                let previous = (0..i)
+                    .rev()
+                    .find(|&p| blocks(&accesses[p]).contains(&block));
                 let reuse = previous.map(|p| {
-                    let between: HashSet<u64> = accesses[p + 1..i].iter().flat_map(blocks).collect();
+                    let between: HashSet<u64> =
+                        accesses[p + 1..i].iter().flat_map(blocks).collect();
                     (between.len() as u64, (i - p) as u64)
                 });
                 told.push((i as u64, block, i as u32, reuse));
@@ -228,32 +270,49 @@ pub(crate) mod tests {
     /// D of each access of a sequence of letters, one block each; `None` for first touches.
     fn letters(text: &str) -> Vec<Option<(u64, u64)>> {
         let accesses: Vec<(u64, u32)> = text.bytes().map(|b| (u64::from(b) * 64, 8)).collect();
-        measured(&mut ReuseEngine::new(6), &accesses, 0).into_iter().map(|t| t.3).collect()
+        measured(&mut ReuseEngine::new(6), &accesses, 0)
+            .into_iter()
+            .map(|t| t.3)
+            .collect()
     }
 
     #[test]
     fn example_of_rdx() {
         // "a1, b1, c1, b2, a2: the reuse distance of a at a2 is 2", its time reuse is 4.
-        assert_eq!(letters("abcba"), [None, None, None, Some((1, 2)), Some((2, 4))]);
+        assert_eq!(
+            letters("abcba"),
+            [None, None, None, Some((1, 2)), Some((2, 4))]
+        );
     }
 
     #[test]
     fn example_of_barai_figure_1() {
-        let distances: Vec<Option<u64>> = letters("abacbdda").iter().map(|r| r.map(|r| r.0)).collect();
-        assert_eq!(distances, [None, None, Some(1), None, Some(2), None, Some(0), Some(3)]);
+        let distances: Vec<Option<u64>> =
+            letters("abacbdda").iter().map(|r| r.map(|r| r.0)).collect();
+        assert_eq!(
+            distances,
+            [None, None, Some(1), None, Some(2), None, Some(0), Some(3)]
+        );
     }
 
     #[test]
     fn the_measures_of_zhong_figure_1() {
         // Distances of a b c a a c b, their locality signature, and the misses of caches of all sizes; three of seven are first touches.
-        let distances: Vec<Option<u64>> = letters("abcaacb").iter().map(|r| r.map(|r| r.0)).collect();
-        assert_eq!(distances, [None, None, None, Some(2), Some(0), Some(1), Some(2)]);
+        let distances: Vec<Option<u64>> =
+            letters("abcaacb").iter().map(|r| r.map(|r| r.0)).collect();
+        assert_eq!(
+            distances,
+            [None, None, None, Some(2), Some(0), Some(1), Some(2)]
+        );
         let mut fine = crate::histogram::Fine::new(crate::histogram::WHOLE);
         distances.iter().flatten().for_each(|&d| fine.add(d));
         let signature: Vec<(f64, f64)> = fine.bins().map(|b| (b.from, b.count / 4.0)).collect();
         assert_eq!(signature, [(0.0, 0.25), (1.0, 0.25), (2.0, 0.5)]);
         let misses = crate::miss_ratio::MissRatio::new(fine.bins(), 3.0, 0.0);
-        assert_eq!([0.0, 1.0, 2.0, 3.0, 4.0].map(|size| misses.misses(size)), [7.0, 6.0, 5.0, 3.0, 3.0]);
+        assert_eq!(
+            [0.0, 1.0, 2.0, 3.0, 4.0].map(|size| misses.misses(size)),
+            [7.0, 6.0, 5.0, 3.0, 3.0]
+        );
     }
 
     #[test]
@@ -263,7 +322,19 @@ pub(crate) mod tests {
         assert_eq!(told.iter().filter(|t| t.is_none()).count(), 7);
         assert_eq!(told[11], Some((5, 8)));
         let distances: Vec<Option<u64>> = told.iter().map(|r| r.map(|r| r.0)).collect();
-        assert_eq!(distances[4..], [Some(1), Some(0), None, None, None, Some(5), Some(1), Some(5)]);
+        assert_eq!(
+            distances[4..],
+            [
+                Some(1),
+                Some(0),
+                None,
+                None,
+                None,
+                Some(5),
+                Some(1),
+                Some(5)
+            ]
+        );
     }
 
     #[test]
@@ -271,8 +342,14 @@ pub(crate) mod tests {
         // "The second time [a] is encountered, its reuse distance is calculated to be 2, and the reuse distance is 0 when it [is] seen for the
         // third time." If a, b and c share a page, all distances are 0 at page size; if each has its own, they stay.
         let at = |spread: u64, bits: u32| -> Vec<Option<u64>> {
-            let accesses: Vec<(u64, u32)> = "abcaa".bytes().map(|b| (0x10_0000 + u64::from(b - b'a') * spread, 8)).collect();
-            measured(&mut ReuseEngine::new(bits), &accesses, 0).into_iter().map(|t| t.3.map(|t| t.0)).collect()
+            let accesses: Vec<(u64, u32)> = "abcaa"
+                .bytes()
+                .map(|b| (0x10_0000 + u64::from(b - b'a') * spread, 8))
+                .collect();
+            measured(&mut ReuseEngine::new(bits), &accesses, 0)
+                .into_iter()
+                .map(|t| t.3.map(|t| t.0))
+                .collect()
         };
         assert_eq!(at(64, 6), [None, None, None, Some(2), Some(0)]);
         assert_eq!(at(64, 12), [None, Some(0), Some(0), Some(0), Some(0)]);
@@ -286,7 +363,11 @@ pub(crate) mod tests {
 
     #[test]
     fn an_access_across_two_blocks_touches_both_and_neither_stands_between_the_other() {
-        let told = measured(&mut ReuseEngine::new(6), &[(60, 8), (60, 8), (64, 8), (0, 1)], 0);
+        let told = measured(
+            &mut ReuseEngine::new(6),
+            &[(60, 8), (60, 8), (64, 8), (0, 1)],
+            0,
+        );
         assert_eq!(
             told.iter().map(|t| (t.0, t.1, t.3)).collect::<Vec<_>>(),
             [
@@ -312,17 +393,29 @@ pub(crate) mod tests {
 
     #[test]
     fn addresses_at_the_end_of_the_address_space_are_fine() {
-        let told = measured(&mut ReuseEngine::new(6), &[(u64::MAX, 8), (u64::MAX - 1, u32::MAX), (0, 0)], 0);
+        let told = measured(
+            &mut ReuseEngine::new(6),
+            &[(u64::MAX, 8), (u64::MAX - 1, u32::MAX), (0, 0)],
+            0,
+        );
         assert_eq!(told.len(), 3);
         assert_eq!(told[1].3, Some((0, 1)));
-        measured(&mut ReuseEngine::new(0), &[(u64::MAX, 1), (u64::MAX - 3, 8)], 0);
+        measured(
+            &mut ReuseEngine::new(0),
+            &[(u64::MAX, 1), (u64::MAX - 3, 8)],
+            0,
+        );
     }
 
     #[test]
     fn a_large_sample_leaves_nothing_to_the_next_one() {
         let mut engine = ReuseEngine::new(6);
         let large: Vec<(u64, u32)> = (0..300_000).map(|i| (i * 64, 8)).collect();
-        assert!(measured(&mut engine, &large, 0).iter().all(|t| t.3.is_none()));
+        assert!(
+            measured(&mut engine, &large, 0)
+                .iter()
+                .all(|t| t.3.is_none())
+        );
         for _ in 0..3 {
             let small: Vec<(u64, u32)> = (0..100).map(|i| (i % 50 * 64, 8)).collect();
             assert_eq!(measured(&mut engine, &small, 0), by_definition(&small, 6));

@@ -201,7 +201,9 @@ impl ScaleTree {
         self.merged_time = next_time;
         self.build_finder();
         let by_bound = match self.bound {
-            Bound::Relative(e) => (4.0 * (self.blocks().max(1) as f64).ln() / -(1.0 - e).ln()) as usize + 4,
+            Bound::Relative(e) => {
+                (4.0 * (self.blocks().max(1) as f64).ln() / -(1.0 - e).ln()) as usize + 4
+            }
             Bound::Absolute { .. } => 2 * self.merged,
         };
         self.limit = by_bound.max(self.merged + MIN_NODES / 2).max(MIN_NODES);
@@ -277,7 +279,10 @@ mod tests {
         assert_eq!(tree.take(4), 3);
         assert_eq!(tree.blocks(), 6);
         tree.push(1);
-        assert_eq!((tree.distance(12), tree.distance(11), tree.distance(1)), (0, 1, 4));
+        assert_eq!(
+            (tree.distance(12), tree.distance(11), tree.distance(1)),
+            (0, 1, 4)
+        );
     }
 
     #[test]
@@ -299,7 +304,12 @@ mod tests {
         let logs = |e: f64| 4.0 * (n as f64).ln() / -(1.0 - e).ln() + 4.0;
         assert!((run(Bound::Relative(0.01)) as f64) <= logs(0.01) + 1.0);
         assert!((run(Bound::Relative(0.1)) as f64) <= logs(0.1).max(2048.0));
-        assert!(run(Bound::Absolute { error: 1000, exact: 0 }) <= 2 * MIN_NODES);
+        assert!(
+            run(Bound::Absolute {
+                error: 1000,
+                exact: 0
+            }) <= 2 * MIN_NODES
+        );
     }
 
     proptest! {

@@ -108,7 +108,10 @@ mod modern {
                 // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
                 unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
             };
-            Vectors { lanes: std::array::from_fn(lanes), copy: *before }
+            Vectors {
+                lanes: std::array::from_fn(lanes),
+                copy: *before,
+            }
         }
         #[inline(always)]
         fn get(&self, word: usize, few: bool) -> u16 {
@@ -122,7 +125,8 @@ mod modern {
                     let numbers = _mm256_loadu_si256(NUMBERS.as_ptr().cast());
                     let word = _mm256_set1_epi16(word as i16 - (vector * FEW) as i16);
                     // Where a number is greater, the comparison gives -1.
-                    self.lanes[vector] = _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
+                    self.lanes[vector] =
+                        _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
                 }
                 self.keep(vector);
             }
@@ -208,16 +212,43 @@ impl Short {
     /// What is known of all blocks.
     pub(crate) fn lines(&self) -> Vec<Line> {
         let line = |(&block, &slot): (&u64, &u16)| {
-            let (end, row) = self.accesses.get(slot as usize).copied().unwrap_or((slot, slot));
-            Line { block, slot, end, row }
+            let (end, row) = self
+                .accesses
+                .get(slot as usize)
+                .copied()
+                .unwrap_or((slot, slot));
+            Line {
+                block,
+                slot,
+                end,
+                row,
+            }
         };
-        self.names.keys().iter().zip(&*self.last).map(line).collect()
+        self.names
+            .keys()
+            .iter()
+            .zip(&*self.last)
+            .map(line)
+            .collect()
     }
 
     /// Feeds accesses in order; returns how many. The others, if any, do not fit.
     #[inline(always)]
-    pub(crate) fn run<C: Counters, S: ReuseSink>(&mut self, address: &[u64], size: &[u32], tag: &[u32], sink: &mut S) -> usize {
-        let mut told = Told { line: [0; BATCH], distance: [0; BATCH], last: [0; BATCH], slot: [0; BATCH], list: [0; BATCH], listed: 0 };
+    pub(crate) fn run<C: Counters, S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) -> usize {
+        let mut told = Told {
+            line: [0; BATCH],
+            distance: [0; BATCH],
+            last: [0; BATCH],
+            slot: [0; BATCH],
+            list: [0; BATCH],
+            listed: 0,
+        };
         let mut from = 0;
         while from < address.len() {
             let room = BATCH.min(self.slots - self.next);
@@ -225,7 +256,8 @@ impl Short {
             let to = from + self.narrow(&address[from..most], &size[from..most]);
             if from < to {
                 let shift = self.shift;
-                self.names.number(address[from..to].iter().map(|a| a >> shift), &mut told.line);
+                self.names
+                    .number(address[from..to].iter().map(|a| a >> shift), &mut told.line);
                 let few = self.next + BATCH <= FEW * 64;
                 match (self.accesses.is_empty(), few) {
                     (true, true) => self.count::<C, false, true>(to - from, &mut told),
@@ -246,19 +278,34 @@ impl Short {
 
     #[inline(always)]
     fn touched(&self, address: u64, size: u32) -> (u64, u64) {
-        (address >> self.shift, address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift)
+        (
+            address >> self.shift,
+            address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
+        )
     }
 
     /// How many accesses from the first one on touch one block each, and one that can get a number.
     #[inline(always)]
     fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
         let high = (self.shift + KEY_BITS).min(63);
-        let not = |(&address, &size): (&u64, &u32)| (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift | address >> high;
+        let not = |(&address, &size): (&u64, &u32)| {
+            (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
+                | address >> high
+        };
         // Mostly all do: no branch for each.
-        if address.iter().zip(size).fold(0, |any, access| any | not(access)) == 0 {
+        if address
+            .iter()
+            .zip(size)
+            .fold(0, |any, access| any | not(access))
+            == 0
+        {
             return address.len();
         }
-        address.iter().zip(size).position(|access| not(access) != 0).unwrap_or(address.len())
+        address
+            .iter()
+            .zip(size)
+            .position(|access| not(access) != 0)
+            .unwrap_or(address.len())
     }
 
     /// The number of marked slots behind `end`.
@@ -266,16 +313,23 @@ impl Short {
     fn above(&self, end: u16) -> u32 {
         let word = end as usize / 64 % WORDS;
         let upto = !0u64 >> (63 - end % 64);
-        self.live.wrapping_sub(u32::from(self.before[word])).wrapping_sub((self.words[word] & upto).count_ones())
+        self.live
+            .wrapping_sub(u32::from(self.before[word]))
+            .wrapping_sub((self.words[word] & upto).count_ones())
     }
 
     /// The distances of rows that touch one block each: first slots are taken, then those that were there before are counted from a list. First
     /// touches are not on it.
     #[inline(always)]
-    fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(&mut self, rows: usize, told: &mut Told) {
+    fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(
+        &mut self,
+        rows: usize,
+        told: &mut Told,
+    ) {
         let (next, rows) = (self.next, rows.min(BATCH));
         if JOINED {
-            self.accesses.extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
+            self.accesses
+                .extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
         }
         // Rows that are not on the list are written where the next that is will be.
         let mut listed = 0usize;
@@ -286,7 +340,11 @@ impl Short {
             if JOINED {
                 told.slot[i] = slot;
             }
-            told.last[i] = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.1) } else { slot };
+            told.last[i] = if JOINED {
+                self.accesses.get(slot as usize).map_or(slot, |a| a.1)
+            } else {
+                slot
+            };
             told.distance[i] = 0;
             told.list[listed % BATCH] = i as u16;
             listed += usize::from(slot != NEVER);
@@ -296,12 +354,18 @@ impl Short {
         for earlier in 0..told.listed {
             let i = told.list[earlier] as usize % BATCH;
             let slot = if JOINED { told.slot[i] } else { told.last[i] };
-            let end = if JOINED { self.accesses.get(slot as usize).map_or(slot, |a| a.0) } else { slot };
+            let end = if JOINED {
+                self.accesses.get(slot as usize).map_or(slot, |a| a.0)
+            } else {
+                slot
+            };
             let word = end as usize / 64 % WORDS;
             let upto = !0u64 >> (63 - end % 64);
             // Each row before was a new block, but for those on the list.
             let live = self.live + (i - earlier) as u32;
-            told.distance[i] = live.wrapping_sub(u32::from(before.get(word, FEW_WORDS))).wrapping_sub((self.words[word] & upto).count_ones());
+            told.distance[i] = live
+                .wrapping_sub(u32::from(before.get(word, FEW_WORDS)))
+                .wrapping_sub((self.words[word] & upto).count_ones());
             let word = slot as usize / 64 % WORDS;
             self.words[word] &= !(1 << (slot % 64));
             before.lower_behind(word, FEW_WORDS);
@@ -318,8 +382,22 @@ impl Short {
     #[inline(always)]
     fn tell<S: ReuseSink>(&mut self, address: &[u64], tag: &[u32], told: &Told, sink: &mut S) {
         let rows = tag.len().min(BATCH);
-        let (block, last, distance, again) = (&told.line[..rows], &told.last[..rows], &told.distance[..rows], &told.list[..told.listed]);
-        sink.narrow(&Narrow { row: self.rows as u64, address, shift: self.shift, tag, block, last, distance, again });
+        let (block, last, distance, again) = (
+            &told.line[..rows],
+            &told.last[..rows],
+            &told.distance[..rows],
+            &told.list[..told.listed],
+        );
+        sink.narrow(&Narrow {
+            row: self.rows as u64,
+            address,
+            shift: self.shift,
+            tag,
+            block,
+            last,
+            distance,
+            again,
+        });
         self.rows += tag.len();
     }
 
@@ -332,15 +410,27 @@ impl Short {
             return false;
         }
         if self.accesses.is_empty() {
-            self.accesses.extend((0..self.next as u16).map(|slot| (slot, slot)));
+            self.accesses
+                .extend((0..self.next as u16).map(|slot| (slot, slot)));
         }
         let mut numbers = [0; BATCH];
         self.names.number(first..=last, &mut numbers);
         let row = self.rows as u64;
         for (block, &number) in (first..=last).zip(&numbers) {
             let slot = self.last[number as usize % SLOTS];
-            let (end, before) = self.accesses.get(slot as usize).copied().unwrap_or((slot, slot));
-            sink.touch(row, block, tag, slot == NEVER, u64::from(self.above(end)), row.wrapping_sub(u64::from(before)));
+            let (end, before) = self
+                .accesses
+                .get(slot as usize)
+                .copied()
+                .unwrap_or((slot, slot));
+            sink.touch(
+                row,
+                block,
+                tag,
+                slot == NEVER,
+                u64::from(self.above(end)),
+                row.wrapping_sub(u64::from(before)),
+            );
         }
         let end = (self.next + count - 1) as u16;
         for &number in &numbers[..count] {
@@ -349,7 +439,9 @@ impl Short {
                 self.live += 1;
             } else {
                 self.words[slot as usize / 64] &= !(1 << (slot % 64));
-                self.before[slot as usize / 64 + 1..].iter_mut().for_each(|b| *b -= 1);
+                self.before[slot as usize / 64 + 1..]
+                    .iter_mut()
+                    .for_each(|b| *b -= 1);
             }
             self.accesses.push((end, row as u16));
             self.next += 1;

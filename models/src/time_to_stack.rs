@@ -104,7 +104,11 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin>
     let mut out = Out { cells: Vec::new() };
     for bar in bars.iter().filter(|b| b.count > 0.0) {
         let width = bar.to - bar.from;
-        let slices = if width <= 1.0 { 1 } else { SLICES.min(width as usize) };
+        let slices = if width <= 1.0 {
+            1
+        } else {
+            SLICES.min(width as usize)
+        };
         for slice in 0..slices {
             let time = if slices == 1 {
                 bar.mean()
@@ -116,7 +120,9 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin>
             match spread {
                 Spread::Mean => out.put(mean, mass),
                 // The interval has at least one access besides, all to other blocks.
-                Spread::Binomial => binomial(&mut out, mean, (blocks - 1.0).max(mean).max(1.0), mass),
+                Spread::Binomial => {
+                    binomial(&mut out, mean, (blocks - 1.0).max(mean).max(1.0), mass)
+                }
             }
         }
     }
@@ -126,7 +132,12 @@ pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin>
         .filter(|(_, c)| c.0 > 0.0)
         .map(|(index, &(count, sum))| {
             let (from, to) = Out::bounds(index);
-            Bin { from, to, count, sum }
+            Bin {
+                from,
+                to,
+                count,
+                sum,
+            }
         })
         .collect()
 }
@@ -178,8 +189,16 @@ fn binomial(out: &mut Out, mean: f64, n: f64, mass: f64) {
 fn normal_below(x: f64) -> f64 {
     let z = x.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * z);
-    let tail = t * (0.254_829_592 + t * (-0.284_496_736 + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429)))) * (-z * z).exp();
-    if x >= 0.0 { 1.0 - 0.5 * tail } else { 0.5 * tail }
+    let tail = t
+        * (0.254_829_592
+            + t * (-0.284_496_736
+                + t * (1.421_413_741 + t * (-1.453_152_027 + t * 1.061_405_429))))
+        * (-z * z).exp();
+    if x >= 0.0 {
+        1.0 - 0.5 * tail
+    } else {
+        0.5 * tail
+    }
 }
 
 #[cfg(test)]
@@ -190,7 +209,15 @@ mod tests {
     use std::collections::HashMap;
 
     fn bars(values: &[(u64, u64)]) -> Vec<Bin> {
-        values.iter().map(|&(v, n)| Bin { from: v as f64, to: v as f64 + 1.0, count: n as f64, sum: (v * n) as f64 }).collect()
+        values
+            .iter()
+            .map(|&(v, n)| Bin {
+                from: v as f64,
+                to: v as f64 + 1.0,
+                count: n as f64,
+                sum: (v * n) as f64,
+            })
+            .collect()
     }
 
     #[test]
@@ -220,7 +247,9 @@ mod tests {
         let mut fine = Fine::new(WHOLE);
         let mut x = 1u64;
         for i in 0..2_000_000u64 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             fine.add(((x >> 24) >> (i % 40)).max(1));
         }
         let bars: Vec<Bin> = fine.bins().collect();
@@ -239,7 +268,9 @@ mod tests {
         let mut stack: Vec<u64> = Vec::new();
         let (mut times, mut distances) = (Fine::new(WHOLE), Fine::new(WHOLE));
         for i in 0..60_000u64 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
             let block = (unit * unit * 1000.0) as u64;
             if let Some(before) = last.insert(block, i) {
@@ -252,8 +283,16 @@ mod tests {
         }
         let bars: Vec<Bin> = times.cut(&Scale::Octaves { first: 1, bins: 0 });
         for bars in [times.bins().collect::<Vec<_>>(), bars] {
-            let got = convert(&bars, last.len() as f64, last.len() as f64, Spread::Binomial);
-            let s = similarity(&shares(got.into_iter(), &Scale::Log), &shares(distances.bins(), &Scale::Log));
+            let got = convert(
+                &bars,
+                last.len() as f64,
+                last.len() as f64,
+                Spread::Binomial,
+            );
+            let s = similarity(
+                &shares(got.into_iter(), &Scale::Log),
+                &shares(distances.bins(), &Scale::Log),
+            );
             assert!(s > 0.96, "{s}");
         }
     }

@@ -64,7 +64,10 @@ struct Segment {
 
 impl Segment {
     fn new(entries: usize) -> Segment {
-        Segment { entries: large_vec(FREE, entries), used: 0 }
+        Segment {
+            entries: large_vec(FREE, entries),
+            used: 0,
+        }
     }
 
     /// Whether one more entry needs a larger table.
@@ -91,7 +94,11 @@ impl Segment {
 
     #[cold]
     fn grow(&mut self, bits: u32) {
-        let size = if self.entries.len() < LARGE { self.entries.len() * 2 } else { self.entries.len() / 4 * 5 };
+        let size = if self.entries.len() < LARGE {
+            self.entries.len() * 2
+        } else {
+            self.entries.len() / 4 * 5
+        };
         let old = std::mem::replace(&mut self.entries, large_vec(FREE, size));
         for entry in old.into_iter().filter(|e| e.key() != 0) {
             let at = self.find(spread(entry.key()) << bits, entry.key());
@@ -115,7 +122,10 @@ pub(crate) struct Times {
 
 impl Times {
     pub(crate) fn new() -> Times {
-        Times { segments: vec![Segment::new(MIN_ENTRIES)], bits: 0 }
+        Times {
+            segments: vec![Segment::new(MIN_ENTRIES)],
+            bits: 0,
+        }
     }
 
     /// Forgets all.
@@ -132,7 +142,10 @@ impl Times {
     #[inline(always)]
     fn split(&self, key: u64) -> (usize, u64) {
         let hash = spread(key);
-        (((hash >> 1) >> (63 - self.bits)) as usize, hash << self.bits)
+        (
+            ((hash >> 1) >> (63 - self.bits)) as usize,
+            hash << self.bits,
+        )
     }
 
     #[inline(always)]
@@ -200,8 +213,14 @@ impl Times {
     fn divide(&mut self) {
         let old = std::mem::take(&mut self.segments);
         self.bits = SEGMENT_BITS;
-        self.segments = (0..1 << SEGMENT_BITS).map(|_| Segment::new(SPLIT >> (SEGMENT_BITS - 1))).collect();
-        for entry in old.into_iter().flat_map(|s| s.entries).filter(|e| e.key() != 0) {
+        self.segments = (0..1 << SEGMENT_BITS)
+            .map(|_| Segment::new(SPLIT >> (SEGMENT_BITS - 1)))
+            .collect();
+        for entry in old
+            .into_iter()
+            .flat_map(|s| s.entries)
+            .filter(|e| e.key() != 0)
+        {
             let (number, hash) = self.split(entry.key());
             let segment = &mut self.segments[number];
             if segment.full() {
@@ -226,7 +245,10 @@ mod tests {
             let time = i as u64 + 1;
             times.prefetch(block);
             assert_eq!(times.get(block), plain.get(&block).copied().unwrap_or(0));
-            assert_eq!(times.swap(block, time), plain.insert(block, time).unwrap_or(0));
+            assert_eq!(
+                times.swap(block, time),
+                plain.insert(block, time).unwrap_or(0)
+            );
         }
         for (&block, &time) in &plain {
             assert_eq!(times.get(block), time);
@@ -246,7 +268,10 @@ mod tests {
         check((0..300_000).map(|i| i << 12), &mut times);
         times.clear();
         assert_eq!(times.segments.len(), 1);
-        check([u64::MAX >> 1, 0, 7, 8, u64::MAX >> 1].into_iter(), &mut times);
+        check(
+            [u64::MAX >> 1, 0, 7, 8, u64::MAX >> 1].into_iter(),
+            &mut times,
+        );
     }
 
     #[test]

@@ -66,7 +66,9 @@ impl ReuseSink for Log {
 fn distances_of_a_million_accesses_are_those_of_an_independent_implementation() {
     let mut state = 11u64;
     let mut random = move |n: u64| {
-        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         (state >> 33) % n
     };
     let n = 1_000_000u64;
@@ -79,7 +81,11 @@ fn distances_of_a_million_accesses_are_those_of_an_independent_implementation() 
                 1 => random(300_000),
                 2 => {
                     let bits = random(18);
-                    if i % 3 == 0 { (1 << 30) | (i % 50_000) } else { random(1 << bits) }
+                    if i % 3 == 0 {
+                        (1 << 30) | (i % 50_000)
+                    } else {
+                        random(1 << bits)
+                    }
                 }
                 _ => (i / 200_000) << 20 | random(5000 << (i / 200_000)),
             })
@@ -90,10 +96,19 @@ fn distances_of_a_million_accesses_are_those_of_an_independent_implementation() 
         engine.begin();
         for from in (0..blocks.len()).step_by(77_777) {
             let part = from..(from + 77_777).min(blocks.len());
-            engine.run(&address[part.clone()], &size[part.clone()], &tag[part], &mut log);
+            engine.run(
+                &address[part.clone()],
+                &size[part.clone()],
+                &tag[part],
+                &mut log,
+            );
         }
         let expected = independent(&blocks);
         let differs = log.0.iter().zip(&expected).position(|(a, b)| a != b);
-        assert_eq!((log.0.len(), differs), (expected.len(), None), "kind {kind}");
+        assert_eq!(
+            (log.0.len(), differs),
+            (expected.len(), None),
+            "kind {kind}"
+        );
     }
 }

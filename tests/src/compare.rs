@@ -40,16 +40,36 @@ impl Summary {
 
 /// The originals of the functions that are instrumented.
 pub fn watch_originals(path: &Path, sidecar: &Sidecar) -> Watch {
-    let ranges = sidecar.functions.iter().filter(|f| f.left == NONE).map(|f| (f.start, f.end, false)).collect();
-    Watch { path: path.into(), ranges, ..Watch::default() }
+    let ranges = sidecar
+        .functions
+        .iter()
+        .filter(|f| f.left == NONE)
+        .map(|f| (f.start, f.end, false))
+        .collect();
+    Watch {
+        path: path.into(),
+        ranges,
+        ..Watch::default()
+    }
 }
 
 /// Originals and clones, for the PT flavour.
 pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> Watch {
     let mut watch = watch_originals(path, sidecar);
-    watch.ranges.extend(sidecar.functions.iter().filter(|f| f.left == NONE).map(|f| (f.clone_start, f.clone_end, true)));
+    watch.ranges.extend(
+        sidecar
+            .functions
+            .iter()
+            .filter(|f| f.left == NONE)
+            .map(|f| (f.clone_start, f.clone_end, true)),
+    );
     watch.ranges.sort_unstable();
-    watch.copies = sidecar.sites.iter().filter(|s| s.flags & SiteFlags::STORE == 0).map(|s| (s.clone_ip, s.ip)).collect();
+    watch.copies = sidecar
+        .sites
+        .iter()
+        .filter(|s| s.flags & SiteFlags::STORE == 0)
+        .map(|s| (s.clone_ip, s.ip))
+        .collect();
     watch.copies.sort_unstable();
     watch.copies.dedup();
     watch.original = Some(original.into());
@@ -60,7 +80,10 @@ pub fn watch_clones(path: &Path, original: &Path, sidecar: &Sidecar) -> Watch {
 pub fn by_thread(events: &[Event]) -> BTreeMap<(u32, u32), Vec<Event>> {
     let mut threads: BTreeMap<_, Vec<Event>> = BTreeMap::new();
     for event in events {
-        threads.entry((event.process, event.thread)).or_default().push(*event);
+        threads
+            .entry((event.process, event.thread))
+            .or_default()
+            .push(*event);
     }
     threads
 }
@@ -75,15 +98,27 @@ struct Sites<'a> {
 impl<'a> Sites<'a> {
     fn new(sidecar: &'a Sidecar) -> Sites<'a> {
         let mut at: HashMap<u64, Vec<u32>> = HashMap::new();
-        for (i, site) in sidecar.sites.iter().enumerate().filter(|(_, s)| s.flags & SiteFlags::STORE == 0) {
+        for (i, site) in sidecar
+            .sites
+            .iter()
+            .enumerate()
+            .filter(|(_, s)| s.flags & SiteFlags::STORE == 0)
+        {
             at.entry(site.ip).or_default().push(i as u32);
         }
-        Sites { sidecar, at, turn: HashMap::new() }
+        Sites {
+            sidecar,
+            at,
+            turn: HashMap::new(),
+        }
     }
 
     /// The site of the next load at `ip`.
     fn next(&mut self, ip: u64) -> Result<(u32, &'a Site)> {
-        let all = self.at.get(&ip).with_context(|| format!("the load at {ip:#x} is not in the sidecar"))?;
+        let all = self
+            .at
+            .get(&ip)
+            .with_context(|| format!("the load at {ip:#x} is not in the sidecar"))?;
         let turn = self.turn.entry(ip).or_default();
         let id = all[*turn % all.len()];
         *turn += 1;
@@ -140,10 +175,18 @@ impl Waiting {
 
 /// Compares one thread. Rows are those of the module under test. With `lossy`, loads may have run in original code
 /// that could not be patched; what is in the trace must still have run, in order.
-pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool) -> Result<Summary> {
+pub fn thread(
+    sidecar: &Sidecar,
+    reference: &[Event],
+    rows: &[Row],
+    lossy: bool,
+) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
     let mut expected: HashMap<u32, i64> = HashMap::new();
-    let mut waiting = Waiting { region: NONE, ..Waiting::default() };
+    let mut waiting = Waiting {
+        region: NONE,
+        ..Waiting::default()
+    };
     let mut summary = Summary::default();
     let mut next = rows.iter().filter(|r| !r.store).enumerate().peekable();
     for (i, event) in reference.iter().enumerate() {
@@ -157,22 +200,53 @@ pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool)
             *expected.entry(site.region).or_default() += 1;
             continue;
         }
-        ensure!(site.flags & SiteFlags::UNRECORDED == 0, "the load at {:#x} is not recorded (reason {})", event.ip, site.reason);
-        let fits = next.next_if(|(_, r)| (r.ip, r.address, r.size, r.site) == (event.ip, event.value, event.size, id));
+        ensure!(
+            site.flags & SiteFlags::UNRECORDED == 0,
+            "the load at {:#x} is not recorded (reason {})",
+            event.ip,
+            site.reason
+        );
+        let fits = next.next_if(|(_, r)| {
+            (r.ip, r.address, r.size, r.site) == (event.ip, event.value, event.size, id)
+        });
         if fits.is_none() && lossy {
             summary.lost += 1;
             continue;
         }
         let Some((_, row)) = fits else {
-            let mut text = format!("load {i} of {} (site {id}, kind {}, class {}) is not the next row", reference.len(), site.kind, site.class);
+            let mut text = format!(
+                "load {i} of {} (site {id}, kind {}, class {}) is not the next row",
+                reference.len(),
+                site.kind,
+                site.class
+            );
             let from = i.saturating_sub(3);
             text.push('\n');
-            show("reference", &mut text, reference[from..].iter().take(8).map(|e| (e.ip, e.value, e.size)));
+            show(
+                "reference",
+                &mut text,
+                reference[from..]
+                    .iter()
+                    .take(8)
+                    .map(|e| (e.ip, e.value, e.size)),
+            );
             let at = next.peek().map_or(rows.len(), |(n, _)| *n);
-            show(&format!("rows from {} (the next is {at})", at.saturating_sub(3)), &mut text, rows[at.saturating_sub(3)..].iter().take(8).map(|r| (r.ip, r.address, r.size)));
+            show(
+                &format!("rows from {} (the next is {at})", at.saturating_sub(3)),
+                &mut text,
+                rows[at.saturating_sub(3)..]
+                    .iter()
+                    .take(8)
+                    .map(|r| (r.ip, r.address, r.size)),
+            );
             bail!(text);
         };
-        ensure!(row.class == site.class, "class of site {id}: {} in the row, {} in the sidecar", row.class, site.class);
+        ensure!(
+            row.class == site.class,
+            "class of site {id}: {} in the row, {} in the sidecar",
+            row.class,
+            site.class
+        );
         summary.rows += 1;
         waiting.row(&mut expected);
         if row.implied_const > 0 {
@@ -180,17 +254,37 @@ pub fn thread(sidecar: &Sidecar, reference: &[Event], rows: &[Row], lossy: bool)
         }
     }
     if let Some((i, row)) = next.next() {
-        bail!("row {i} of {} was never executed, nor were those after it: {row:x?}", rows.len());
+        bail!(
+            "row {i} of {} was never executed, nor were those after it: {row:x?}",
+            rows.len()
+        );
     }
     // A region's implied loads may be counted with the regions behind it: which of these follows is not known here, but they are of the same function.
     let mut of_function: HashMap<u32, i64> = HashMap::new();
     for (region, difference) in expected {
-        *of_function.entry(sidecar.regions[region as usize].function).or_default() += difference;
+        *of_function
+            .entry(sidecar.regions[region as usize].function)
+            .or_default() += difference;
     }
-    let mut wrong: Vec<_> = of_function.into_iter().filter(|&(_, difference)| difference != 0 && !lossy).collect();
+    let mut wrong: Vec<_> = of_function
+        .into_iter()
+        .filter(|&(_, difference)| difference != 0 && !lossy)
+        .collect();
     wrong.sort_unstable();
-    let said: Vec<_> = wrong.iter().map(|&(f, difference)| format!("{difference} in function {f} at {:#x}", sidecar.functions[f as usize].start)).collect();
-    ensure!(wrong.is_empty(), "executed minus implied Constant loads is {}", said.join(", "));
+    let said: Vec<_> = wrong
+        .iter()
+        .map(|&(f, difference)| {
+            format!(
+                "{difference} in function {f} at {:#x}",
+                sidecar.functions[f as usize].start
+            )
+        })
+        .collect();
+    ensure!(
+        wrong.is_empty(),
+        "executed minus implied Constant loads is {}",
+        said.join(", ")
+    );
     Ok(summary)
 }
 
@@ -216,7 +310,13 @@ struct Passes {
 
 impl Passes {
     fn fault(&mut self, ip: u64) {
-        let pass = std::mem::replace(&mut self.now, Pass { region: NONE, ..Pass::default() });
+        let pass = std::mem::replace(
+            &mut self.now,
+            Pass {
+                region: NONE,
+                ..Pass::default()
+            },
+        );
         self.interrupted.push(Pass { fault: ip, ..pass });
     }
 
@@ -225,7 +325,11 @@ impl Passes {
         if self.now.region == region {
             return;
         }
-        if let Some(i) = self.interrupted.iter().rposition(|p| p.region == region && fits(p)) {
+        if let Some(i) = self
+            .interrupted
+            .iter()
+            .rposition(|p| p.region == region && fits(p))
+        {
             for left in self.interrupted.split_off(i + 1) {
                 self.give_up(sidecar, &left);
             }
@@ -234,7 +338,9 @@ impl Passes {
     }
 
     fn give_up(&mut self, sidecar: &Sidecar, pass: &Pass) {
-        let Some(region) = sidecar.regions.get(pass.region as usize) else { return };
+        let Some(region) = sidecar.regions.get(pass.region as usize) else {
+            return;
+        };
         let sites = region.first_site..region.first_site + region.site_count;
         for site in sites.filter(|&s| sidecar.sites[s as usize].clone_ip >= pass.fault) {
             *self.missed.entry(site).or_default() += 1;
@@ -246,7 +352,10 @@ impl Passes {
         let later = |p: &Pass| p.last.is_some_and(|l| place > l);
         self.resume(sidecar, region, later);
         if region != self.now.region || self.now.last.is_some_and(|l| place <= l) {
-            self.now = Pass { region, ..Pass::default() };
+            self.now = Pass {
+                region,
+                ..Pass::default()
+            };
             *self.counts.entry(region).or_default() += 1;
         }
         self.now.last = Some(place);
@@ -277,26 +386,44 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
         disp = disp.wrapping_add(bias);
     }
     let a = payload(site.a)?;
-    let cut = |v: u64| if site.flags & SiteFlags::ADDR32 != 0 { v & 0xffff_ffff } else { v };
+    let cut = |v: u64| {
+        if site.flags & SiteFlags::ADDR32 != 0 {
+            v & 0xffff_ffff
+        } else {
+            v
+        }
+    };
     Some(match SiteKind::from_u8(site.kind)? {
         SiteKind::Plain => {
             let b = payload(site.b)?.wrapping_mul(u64::from(site.scale));
             vec![(cut(a.wrapping_add(b).wrapping_add(disp)), site.size)]
         }
         kind @ (SiteKind::String | SiteKind::StringUntil) => {
-            let mut count = if site.b == NO_RECORD { 1 } else { payload(site.b)? };
+            let mut count = if site.b == NO_RECORD {
+                1
+            } else {
+                payload(site.b)?
+            };
             if kind == SiteKind::StringUntil {
                 count = count.wrapping_sub(payload(site.b + 1)?);
             }
-            let row = (cut(a.wrapping_add(disp)), (count * u64::from(site.size)) as u32);
+            let row = (
+                cut(a.wrapping_add(disp)),
+                (count * u64::from(site.size)) as u32,
+            );
             if count == 0 { Vec::new() } else { vec![row] }
         }
         SiteKind::BitString => {
             let word = signed(site, payload(site.b)?).div_euclid(i64::from(site.size) * 8);
-            let address = a.wrapping_add(disp).wrapping_add((word * i64::from(site.size)) as u64);
+            let address = a
+                .wrapping_add(disp)
+                .wrapping_add((word * i64::from(site.size)) as u64);
             vec![(address, site.size)]
         }
-        SiteKind::Xlat => vec![(a.wrapping_add(disp).wrapping_add(payload(site.b)? & 0xff), 1)],
+        SiteKind::Xlat => vec![(
+            a.wrapping_add(disp).wrapping_add(payload(site.b)? & 0xff),
+            1,
+        )],
         SiteKind::Gather => {
             let g = sidecar.gathers.iter().find(|g| g.site == id)?;
             let record = sidecar.regions[site.region as usize].first_record + u32::from(site.a);
@@ -315,12 +442,18 @@ fn expand(sidecar: &Sidecar, id: u32, pass: &Pass, bias: u64) -> Option<Vec<(u64
                 if wide {
                     i64::from_le_bytes(index[i * 8..][..8].try_into().expect("eight bytes"))
                 } else {
-                    i64::from(i32::from_le_bytes(index[i * 4..][..4].try_into().expect("four bytes")))
+                    i64::from(i32::from_le_bytes(
+                        index[i * 4..][..4].try_into().expect("four bytes"),
+                    ))
                 }
             };
             let start = a.wrapping_add(disp);
-            let address = |i: usize| start.wrapping_add((lane(i) as u64).wrapping_mul(u64::from(site.scale)));
-            (0..g.lanes as usize).filter(|&i| active(i)).map(|i| (address(i), site.size)).collect()
+            let address =
+                |i: usize| start.wrapping_add((lane(i) as u64).wrapping_mul(u64::from(site.scale)));
+            (0..g.lanes as usize)
+                .filter(|&i| active(i))
+                .map(|i| (address(i), site.size))
+                .collect()
         }
     })
 }
@@ -344,7 +477,13 @@ pub fn recorded(sidecar: &Sidecar, events: &[Event]) -> Result<(Vec<(u64, u64, u
 /// Checks one thread of a PT-flavoured program: what its `ptwrite`s say must give the loads that its clones ran.
 pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> Result<Summary> {
     let mut sites = Sites::new(sidecar);
-    let mut passes = Passes { now: Pass { region: NONE, ..Pass::default() }, ..Passes::default() };
+    let mut passes = Passes {
+        now: Pass {
+            region: NONE,
+            ..Pass::default()
+        },
+        ..Passes::default()
+    };
     let mut seen = HashMap::<u32, i64>::new();
     let mut summary = Summary::default();
     // Rows of a gather that are still to come, and a repe/repne load that waits for its count.
@@ -358,16 +497,31 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                 summary.loads += 1;
                 summary.lost += 1;
             }
-            Kind::Original => bail!("event {i}: a load in the original body of an instrumented function: {event:x?}"),
-            Kind::Unlisted => bail!("event {i}: a load in a clone that no site describes: {event:x?}"),
+            Kind::Original => bail!(
+                "event {i}: a load in the original body of an instrumented function: {event:x?}"
+            ),
+            Kind::Unlisted => {
+                bail!("event {i}: a load in a clone that no site describes: {event:x?}")
+            }
             Kind::PtWrite => {
-                let at = sidecar.ptwrites.binary_search_by_key(&event.ip, |p| p.ip).map_err(|_| anyhow::anyhow!("a ptwrite at {:#x} that the sidecar does not have", event.ip))?;
+                let at = sidecar
+                    .ptwrites
+                    .binary_search_by_key(&event.ip, |p| p.ip)
+                    .map_err(|_| {
+                        anyhow::anyhow!(
+                            "a ptwrite at {:#x} that the sidecar does not have",
+                            event.ip
+                        )
+                    })?;
                 let known = sidecar.ptwrites[at];
                 let region = sidecar.records[known.record as usize].region;
                 passes.ptwrite(sidecar, region, (known.record, known.part), event.value);
                 for (id, load) in std::mem::take(&mut waiting) {
                     match expand(sidecar, id, &passes.now, bias) {
-                        Some(rows) => ensure!(rows == [(load.value, load.size)], "site {id}: expanded {rows:x?}, executed {load:x?}"),
+                        Some(rows) => ensure!(
+                            rows == [(load.value, load.size)],
+                            "site {id}: expanded {rows:x?}, executed {load:x?}"
+                        ),
                         None => waiting.push((id, load)),
                     }
                 }
@@ -376,7 +530,10 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                 summary.loads += 1;
                 if !coming.is_empty() {
                     let row = coming.remove(0);
-                    ensure!(row == (event.value, event.size), "event {i}: lane {row:x?} expected, executed {event:x?}");
+                    ensure!(
+                        row == (event.value, event.size),
+                        "event {i}: lane {row:x?} expected, executed {event:x?}"
+                    );
                     summary.rows += 1;
                     continue;
                 }
@@ -393,19 +550,30 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
                 }
                 summary.rows += 1;
                 let now = &passes.now;
-                ensure!(site.region == now.region || site.a == NO_RECORD, "event {i}: {event:x?} of region {} runs in region {}", site.region, now.region);
+                ensure!(
+                    site.region == now.region || site.a == NO_RECORD,
+                    "event {i}: {event:x?} of region {} runs in region {}",
+                    site.region,
+                    now.region
+                );
                 match expand(sidecar, id, now, bias) {
                     None if site.kind == SiteKind::StringUntil as u8 => waiting.push((id, *event)),
                     None => bail!("event {i}: a payload of site {id} is missing: {event:x?}"),
                     Some(mut rows) => {
-                        ensure!(!rows.is_empty() && rows[0] == (event.value, event.size), "event {i}, site {id} ({site:x?}): expanded {rows:x?}, executed {event:x?}");
+                        ensure!(
+                            !rows.is_empty() && rows[0] == (event.value, event.size),
+                            "event {i}, site {id} ({site:x?}): expanded {rows:x?}, executed {event:x?}"
+                        );
                         coming = rows.split_off(1);
                     }
                 }
             }
         }
     }
-    ensure!(coming.is_empty() && waiting.is_empty(), "loads that were recorded did not run: {coming:x?} {waiting:x?}");
+    ensure!(
+        coming.is_empty() && waiting.is_empty(),
+        "loads that were recorded did not run: {coming:x?} {waiting:x?}"
+    );
     for left in std::mem::take(&mut passes.interrupted) {
         passes.give_up(sidecar, &left);
     }
@@ -414,9 +582,15 @@ pub fn ptwrites(sidecar: &Sidecar, events: &[Event], bias: u64, lossy: bool) -> 
         for id in r.first_site..r.first_site + r.site_count {
             let site = &sidecar.sites[id as usize];
             // Strings with a count of zero and gathers without active lanes run without a load.
-            let certain = site.kind == SiteKind::Plain as u8 && site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
-            let runs = seen.get(&id).copied().unwrap_or(0) + passes.missed.get(&id).copied().unwrap_or(0);
-            ensure!(!certain || runs == count, "region {region} was recorded {count} times, its load at {:#x} ran {runs} times", site.ip);
+            let certain = site.kind == SiteKind::Plain as u8
+                && site.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0;
+            let runs =
+                seen.get(&id).copied().unwrap_or(0) + passes.missed.get(&id).copied().unwrap_or(0);
+            ensure!(
+                !certain || runs == count,
+                "region {region} was recorded {count} times, its load at {:#x} ran {runs} times",
+                site.ip
+            );
         }
     }
     Ok(summary)

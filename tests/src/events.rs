@@ -26,7 +26,11 @@ impl Watch {
             let _ = writeln!(text, "original {}", original.display());
         }
         for (start, end, clone) in &self.ranges {
-            let _ = writeln!(text, "{} {start:x} {end:x}", if *clone { "clone" } else { "code" });
+            let _ = writeln!(
+                text,
+                "{} {start:x} {end:x}",
+                if *clone { "clone" } else { "code" }
+            );
         }
         for (at, of) in &self.copies {
             let _ = writeln!(text, "copy {at:x} {of:x}");
@@ -40,7 +44,10 @@ impl Watch {
         for line in text.lines() {
             let (word, rest) = line.split_once(' ').context("a line without a value")?;
             if word == "file" {
-                all.push(Watch { path: rest.into(), ..Watch::default() });
+                all.push(Watch {
+                    path: rest.into(),
+                    ..Watch::default()
+                });
                 continue;
             }
             let watch = all.last_mut().context("the first line is not a file")?;
@@ -123,10 +130,19 @@ impl Event {
         if !bytes.len().is_multiple_of(EVENT_BYTES) {
             bail!("{} is cut off", path.display());
         }
-        let u32_at = |b: &[u8], i: usize| u32::from_le_bytes(b[i..i + 4].try_into().expect("four bytes"));
-        let u64_at = |b: &[u8], i: usize| u64::from_le_bytes(b[i..i + 8].try_into().expect("eight bytes"));
+        let u32_at =
+            |b: &[u8], i: usize| u32::from_le_bytes(b[i..i + 4].try_into().expect("four bytes"));
+        let u64_at =
+            |b: &[u8], i: usize| u64::from_le_bytes(b[i..i + 8].try_into().expect("eight bytes"));
         let event = |b: &[u8]| {
-            let kinds = [Kind::Original, Kind::Clone, Kind::Unlisted, Kind::PtWrite, Kind::Module, Kind::Fault];
+            let kinds = [
+                Kind::Original,
+                Kind::Clone,
+                Kind::Unlisted,
+                Kind::PtWrite,
+                Kind::Module,
+                Kind::Fault,
+            ];
             let word = u32_at(b, 12);
             Event {
                 process: u32_at(b, 0),

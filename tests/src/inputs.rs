@@ -30,7 +30,11 @@ impl Random {
 pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
     let mut random = Random::new(seed);
     let words: Vec<String> = (0..3000)
-        .map(|_| (0..2 + random.below(9)).map(|_| (b'a' + random.below(26) as u8) as char).collect())
+        .map(|_| {
+            (0..2 + random.below(9))
+                .map(|_| (b'a' + random.below(26) as u8) as char)
+                .collect()
+        })
         .collect();
     let mut out = Vec::with_capacity(bytes + 4096);
     while out.len() < bytes {
@@ -42,7 +46,15 @@ pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
             }
             2 => {
                 for i in 0..random.below(60) {
-                    out.extend_from_slice(format!("{},{},{:.3}\n", i, random.below(100_000), random.below(1000) as f64 / 7.0).as_bytes());
+                    out.extend_from_slice(
+                        format!(
+                            "{},{},{:.3}\n",
+                            i,
+                            random.below(100_000),
+                            random.below(1000) as f64 / 7.0
+                        )
+                        .as_bytes(),
+                    );
                 }
             }
             3 if out.len() > 100_000 => {
@@ -66,11 +78,26 @@ pub fn mixed_data(bytes: usize, seed: u64) -> Vec<u8> {
 /// SQL that creates, fills, indexes and queries tables of about `rows` rows.
 pub fn sql(rows: u64) -> String {
     let mut random = Random::new(77);
-    let mut out = String::from("create table person(id integer primary key, name text, city text, age int, score real);\ncreate table visit(person int, place text, day int);\nbegin;\n");
+    let mut out = String::from(
+        "create table person(id integer primary key, name text, city text, age int, score real);\ncreate table visit(person int, place text, day int);\nbegin;\n",
+    );
     for i in 0..rows {
-        let _ = writeln!(out, "insert into person values({i},'name{}','city{}',{},{});", random.below(rows), random.below(50), random.below(90), random.below(10_000) as f64 / 16.0);
+        let _ = writeln!(
+            out,
+            "insert into person values({i},'name{}','city{}',{},{});",
+            random.below(rows),
+            random.below(50),
+            random.below(90),
+            random.below(10_000) as f64 / 16.0
+        );
         for _ in 0..random.below(4) {
-            let _ = writeln!(out, "insert into visit values({},'place{}',{});", random.below(rows), random.below(200), random.below(365));
+            let _ = writeln!(
+                out,
+                "insert into visit values({},'place{}',{});",
+                random.below(rows),
+                random.below(200),
+                random.below(365)
+            );
         }
     }
     out.push_str(
@@ -206,23 +233,54 @@ pub fn c_source(functions: u32) -> String {
          struct node { struct node *next; int key; double weight; char name[24]; };\nstatic int counter;\n",
     );
     for i in 0..functions {
-        let (a, b, c) = (random.below(100), 1 + random.below(50), 2 + random.below(14));
+        let (a, b, c) = (
+            random.below(100),
+            1 + random.below(50),
+            2 + random.below(14),
+        );
         let _ = match i % 6 {
-            0 => writeln!(out, "int f{i}(int *p, int n) {{ int s = {a}; for (int i = 0; i < n; i++) {{ if (p[i] % {b} == {c}) s += p[i] * {c}; else s ^= p[(i * {b}) % n]; }} return s; }}"),
-            1 => writeln!(out, "double f{i}(const double *x, const double *y, long n) {{ double s = {a}.5; for (long i = 0; i < n; i += {c}) s += x[i] * y[n - 1 - i] / {b}; return s; }}"),
+            0 => writeln!(
+                out,
+                "int f{i}(int *p, int n) {{ int s = {a}; for (int i = 0; i < n; i++) {{ if (p[i] % {b} == {c}) s += p[i] * {c}; else s ^= p[(i * {b}) % n]; }} return s; }}"
+            ),
+            1 => writeln!(
+                out,
+                "double f{i}(const double *x, const double *y, long n) {{ double s = {a}.5; for (long i = 0; i < n; i += {c}) s += x[i] * y[n - 1 - i] / {b}; return s; }}"
+            ),
             2 => {
                 let _ = write!(out, "int f{i}(int x, struct node *n) {{ switch (x) {{ ");
                 for k in 0..c + 4 {
-                    let _ = write!(out, "case {}: counter += {}; return n->key * {}; ", k * (1 + a % 3), a + k, b + k);
+                    let _ = write!(
+                        out,
+                        "case {}: counter += {}; return n->key * {}; ",
+                        k * (1 + a % 3),
+                        a + k,
+                        b + k
+                    );
                 }
                 writeln!(out, "default: return (int)n->weight; }} }}")
             }
-            3 => writeln!(out, "struct node *f{i}(struct node *list, int key) {{ struct node **at = &list; while (*at && (*at)->key < key + {a}) at = &(*at)->next; struct node *n = malloc(sizeof *n); n->key = key; n->weight = {b}; n->next = *at; *at = n; for (int i = 0; i < {c}; i++) n->name[i] = (char)('a' + (key + i) % 26); return list; }}"),
-            4 => writeln!(out, "unsigned long f{i}(unsigned long x) {{ x ^= x << {c}; x ^= x >> {}; x *= {}ul; return x % {b} ? f{i}(x / {}) + 1 : x; }}", 1 + a % 30, a * 2 + 1, b + 2),
-            _ => writeln!(out, "int f{i}(char *s, int n) {{ int depth = {a} % 3; while (n-- > 0) {{ if (*s == '(') depth++; else if (*s == ')' && depth) depth--; else if (*s >= '0' && *s <= '9') counter = counter * 10 + (*s - '0'); else *s = (char)(*s ^ {b}); s++; }} return depth * {c}; }}"),
+            3 => writeln!(
+                out,
+                "struct node *f{i}(struct node *list, int key) {{ struct node **at = &list; while (*at && (*at)->key < key + {a}) at = &(*at)->next; struct node *n = malloc(sizeof *n); n->key = key; n->weight = {b}; n->next = *at; *at = n; for (int i = 0; i < {c}; i++) n->name[i] = (char)('a' + (key + i) % 26); return list; }}"
+            ),
+            4 => writeln!(
+                out,
+                "unsigned long f{i}(unsigned long x) {{ x ^= x << {c}; x ^= x >> {}; x *= {}ul; return x % {b} ? f{i}(x / {}) + 1 : x; }}",
+                1 + a % 30,
+                a * 2 + 1,
+                b + 2
+            ),
+            _ => writeln!(
+                out,
+                "int f{i}(char *s, int n) {{ int depth = {a} % 3; while (n-- > 0) {{ if (*s == '(') depth++; else if (*s == ')' && depth) depth--; else if (*s >= '0' && *s <= '9') counter = counter * 10 + (*s - '0'); else *s = (char)(*s ^ {b}); s++; }} return depth * {c}; }}"
+            ),
         };
     }
-    let _ = writeln!(out, "int main(void) {{ int data[64]; for (int i = 0; i < 64; i++) data[i] = i * 7; int s = 0;");
+    let _ = writeln!(
+        out,
+        "int main(void) {{ int data[64]; for (int i = 0; i < 64; i++) data[i] = i * 7; int s = 0;"
+    );
     for i in (0..functions).step_by(6) {
         let _ = writeln!(out, "s += f{i}(data, 64);");
     }

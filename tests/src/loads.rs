@@ -59,14 +59,25 @@ pub enum Reads {
 }
 
 fn reads_memory(access: OpAccess) -> bool {
-    matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite)
+    matches!(
+        access,
+        OpAccess::Read | OpAccess::CondRead | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+    )
 }
 
 /// Classifies an instruction.
 pub fn classify(insn: &Instruction, factory: &mut InstructionInfoFactory) -> Reads {
     use Mnemonic as M;
     match insn.mnemonic() {
-        M::Lea | M::Nop | M::Prefetch | M::Prefetchw | M::Prefetchwt1 | M::Prefetchnta | M::Prefetcht0 | M::Prefetcht1 | M::Prefetcht2 => {
+        M::Lea
+        | M::Nop
+        | M::Prefetch
+        | M::Prefetchw
+        | M::Prefetchwt1
+        | M::Prefetchnta
+        | M::Prefetcht0
+        | M::Prefetcht1
+        | M::Prefetcht2 => {
             return Reads::None;
         }
         M::Clflush | M::Clflushopt | M::Clwb | M::Cldemote => return Reads::None,
@@ -108,7 +119,12 @@ pub fn classify(insn: &Instruction, factory: &mut InstructionInfoFactory) -> Rea
     }
     if rsi || rdi {
         let repeated = insn.has_rep_prefix() || insn.has_repe_prefix() || insn.has_repne_prefix();
-        return Reads::String { element, rsi, rdi, repeated };
+        return Reads::String {
+            element,
+            rsi,
+            rdi,
+            repeated,
+        };
     }
     Reads::None
 }
@@ -118,7 +134,10 @@ pub fn register(reg: Register, state: &dyn State) -> u64 {
     if reg == Register::None {
         return 0;
     }
-    let high = matches!(reg, Register::AH | Register::CH | Register::DH | Register::BH);
+    let high = matches!(
+        reg,
+        Register::AH | Register::CH | Register::DH | Register::BH
+    );
     let value = state.gpr(reg.full_register().number());
     match (reg.size(), high) {
         (1, true) => value >> 8 & 0xff,
@@ -148,7 +167,8 @@ fn base(insn: &Instruction, state: &dyn State) -> u64 {
 
 /// Effective address of the explicit operand of anything but a gather.
 pub fn effective(insn: &Instruction, state: &dyn State) -> u64 {
-    let scaled = register(insn.memory_index(), state).wrapping_mul(u64::from(insn.memory_index_scale()));
+    let scaled =
+        register(insn.memory_index(), state).wrapping_mul(u64::from(insn.memory_index_scale()));
     let mut offset = base(insn, state).wrapping_add(scaled);
     let short = |r: Register| r != Register::None && r.size() == 4;
     if short(insn.memory_base()) || short(insn.memory_index()) {
@@ -161,7 +181,11 @@ fn lane(bytes: &[u8; 64], size: usize, i: usize) -> i64 {
     let mut raw = [0u8; 8];
     raw[..size].copy_from_slice(&bytes[i * size..(i + 1) * size]);
     let value = i64::from_le_bytes(raw);
-    if size == 4 { i64::from(value as i32) } else { value }
+    if size == 4 {
+        i64::from(value as i32)
+    } else {
+        value
+    }
 }
 
 fn gather(insn: &Instruction, size: u64, state: &mut dyn State, out: &mut Vec<Read>) {
@@ -175,11 +199,17 @@ fn gather(insn: &Instruction, size: u64, state: &mut dyn State, out: &mut Vec<Re
         state.mask(k.number())
     } else {
         let mask = state.vector(insn.op2_register().number());
-        (0..lanes).filter(|i| mask[(i + 1) * size as usize - 1] & 0x80 != 0).fold(0, |bits, i| bits | 1 << i)
+        (0..lanes)
+            .filter(|i| mask[(i + 1) * size as usize - 1] & 0x80 != 0)
+            .fold(0, |bits, i| bits | 1 << i)
     };
     for i in (0..lanes).filter(|i| active >> i & 1 == 1) {
-        let offset = (lane(&index, index_size, i) as u64).wrapping_mul(u64::from(insn.memory_index_scale()));
-        out.push(Read { address: start.wrapping_add(offset), size });
+        let offset =
+            (lane(&index, index_size, i) as u64).wrapping_mul(u64::from(insn.memory_index_scale()));
+        out.push(Read {
+            address: start.wrapping_add(offset),
+            size,
+        });
     }
 }
 
@@ -187,7 +217,10 @@ fn gather(insn: &Instruction, size: u64, state: &mut dyn State, out: &mut Vec<Re
 pub fn evaluate(insn: &Instruction, reads: &Reads, state: &mut dyn State, out: &mut Vec<Read>) {
     match *reads {
         Reads::None => {}
-        Reads::Plain(size) => out.push(Read { address: effective(insn, state), size }),
+        Reads::Plain(size) => out.push(Read {
+            address: effective(insn, state),
+            size,
+        }),
         Reads::BitString(size) => {
             let bits = size * 8;
             let raw = register(insn.op1_register(), state);
@@ -197,19 +230,33 @@ pub fn evaluate(insn: &Instruction, reads: &Reads, state: &mut dyn State, out: &
                 _ => raw as i64,
             };
             let word = number.div_euclid(bits as i64);
-            out.push(Read { address: effective(insn, state).wrapping_add((word as u64).wrapping_mul(size)), size });
+            out.push(Read {
+                address: effective(insn, state).wrapping_add((word as u64).wrapping_mul(size)),
+                size,
+            });
         }
         Reads::Xlat => {
             let offset = state.gpr(3).wrapping_add(state.gpr(0) & 0xff);
-            out.push(Read { address: offset.wrapping_add(segment(insn, state)), size: 1 });
+            out.push(Read {
+                address: offset.wrapping_add(segment(insn, state)),
+                size: 1,
+            });
         }
         Reads::Gather(size) => gather(insn, size, state, out),
-        Reads::String { element, rsi, rdi, .. } => {
+        Reads::String {
+            element, rsi, rdi, ..
+        } => {
             if rsi {
-                out.push(Read { address: state.gpr(6).wrapping_add(segment(insn, state)), size: element });
+                out.push(Read {
+                    address: state.gpr(6).wrapping_add(segment(insn, state)),
+                    size: element,
+                });
             }
             if rdi {
-                out.push(Read { address: state.gpr(7), size: element });
+                out.push(Read {
+                    address: state.gpr(7),
+                    size: element,
+                });
             }
         }
     }
@@ -232,7 +279,13 @@ mod tests {
             // Register 1: 32-bit indices 0, -1, 2, -3, …; others: every second lane's top bit set.
             let mut bytes = [0u8; 64];
             for i in 0..16i32 {
-                let value = if number == 1 { if i % 2 == 0 { i } else { -i } } else if i % 2 == 1 { -1 } else { 0 };
+                let value = if number == 1 {
+                    if i % 2 == 0 { i } else { -i }
+                } else if i % 2 == 1 {
+                    -1
+                } else {
+                    0
+                };
                 bytes[i as usize * 4..][..4].copy_from_slice(&value.to_le_bytes());
             }
             bytes
@@ -254,12 +307,21 @@ mod tests {
     // rax 0x1000, rcx 0x2000, rdx 0x3000, rbx 0x4000, rsp 0x5000, rbp 0x6000, rsi 0x7000, rdi 0x8000.
     #[test]
     fn plain_operands() {
-        assert_eq!(reads(&[0x8b, 0x44, 0x48, 0x08]), [(0x1000 + 2 * 0x2000 + 8, 4)]); // mov eax,[rax+rcx*2+8]
+        assert_eq!(
+            reads(&[0x8b, 0x44, 0x48, 0x08]),
+            [(0x1000 + 2 * 0x2000 + 8, 4)]
+        ); // mov eax,[rax+rcx*2+8]
         assert_eq!(reads(&[0x48, 0x8b, 0x05, 0x10, 0, 0, 0]), [(0x40_0017, 8)]); // mov rax,[rip+0x10]
         assert_eq!(reads(&[0x48, 0x01, 0x03]), [(0x4000, 8)]); // add [rbx],rax
         assert_eq!(reads(&[0x48, 0x89, 0x03]), []); // mov [rbx],rax
-        assert_eq!(reads(&[0x67, 0x8b, 0x44, 0x43, 0xff]), [(0x4000 + 2 * 0x1000 - 1, 4)]); // mov eax,[ebx+eax*2-1]
-        assert_eq!(reads(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0]), [(0x5_0000_0028, 8)]); // mov rax,fs:0x28
+        assert_eq!(
+            reads(&[0x67, 0x8b, 0x44, 0x43, 0xff]),
+            [(0x4000 + 2 * 0x1000 - 1, 4)]
+        ); // mov eax,[ebx+eax*2-1]
+        assert_eq!(
+            reads(&[0x64, 0x48, 0x8b, 0x04, 0x25, 0x28, 0, 0, 0]),
+            [(0x5_0000_0028, 8)]
+        ); // mov rax,fs:0x28
         assert_eq!(reads(&[0xff, 0x33]), [(0x4000, 8)]); // push [rbx]
         assert_eq!(reads(&[0xff, 0x13]), [(0x4000, 8)]); // call [rbx]
         assert_eq!(reads(&[0xff, 0x23]), [(0x4000, 8)]); // jmp [rbx]
@@ -290,9 +352,15 @@ mod tests {
         assert_eq!(reads(&[0x62, 0xf1, 0x74, 0x58, 0x58, 0x03]), [(0x4000, 4)]); // vaddps zmm0,zmm1,[rbx]{1to16}
         assert_eq!(reads(&[0xc4, 0xe2, 0x7d, 0x5a, 0x03]), [(0x4000, 16)]); // vbroadcasti128 ymm0,[rbx]
         // vgatherdps xmm0,[rbx+xmm1*4],xmm2: lanes 1 and 3 are active, indices -1 and -3.
-        assert_eq!(reads(&[0xc4, 0xe2, 0x69, 0x92, 0x04, 0x8b]), [(0x4000 - 4, 4), (0x4000 - 12, 4)]);
+        assert_eq!(
+            reads(&[0xc4, 0xe2, 0x69, 0x92, 0x04, 0x8b]),
+            [(0x4000 - 4, 4), (0x4000 - 12, 4)]
+        );
         // vgatherdps zmm0{k1},[rbx+zmm1*4]: lanes 0 and 3.
-        assert_eq!(reads(&[0x62, 0xf2, 0x7d, 0x49, 0x92, 0x04, 0x8b]), [(0x4000, 4), (0x4000 - 12, 4)]);
+        assert_eq!(
+            reads(&[0x62, 0xf2, 0x7d, 0x49, 0x92, 0x04, 0x8b]),
+            [(0x4000, 4), (0x4000 - 12, 4)]
+        );
     }
 
     #[test]

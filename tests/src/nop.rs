@@ -28,20 +28,36 @@ pub fn executes_ptwrite() -> bool {
 
 /// Replaces the `ptwrite`s of a PT-flavoured file in place, at the addresses that its sidecar has. Returns how many.
 pub fn replace(path: &Path) -> Result<usize> {
-    let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display()))).with_context(|| format!("{}.mgza", path.display()))?;
+    let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display())))
+        .with_context(|| format!("{}.mgza", path.display()))?;
     let mut bytes = std::fs::read(path)?;
     let segments: Vec<(u64, u64, u64)> = {
         let header = object::elf::FileHeader64::<object::Endianness>::parse(&*bytes)?;
         let e = header.endian()?;
-        let load = |p: &&object::elf::ProgramHeader64<object::Endianness>| p.p_type(e) == object::elf::PT_LOAD;
-        header.program_headers(e, &*bytes)?.iter().filter(load).map(|p| (p.p_vaddr(e), p.p_filesz(e), p.p_offset(e))).collect()
+        let load = |p: &&object::elf::ProgramHeader64<object::Endianness>| {
+            p.p_type(e) == object::elf::PT_LOAD
+        };
+        header
+            .program_headers(e, &*bytes)?
+            .iter()
+            .filter(load)
+            .map(|p| (p.p_vaddr(e), p.p_filesz(e), p.p_offset(e)))
+            .collect()
     };
     for ptwrite in &sidecar.ptwrites {
-        let (vaddr, _, offset) = segments.iter().copied().find(|s| (s.0..s.0 + s.1).contains(&ptwrite.ip)).context("a ptwrite outside of the file")?;
+        let (vaddr, _, offset) = segments
+            .iter()
+            .copied()
+            .find(|s| (s.0..s.0 + s.1).contains(&ptwrite.ip))
+            .context("a ptwrite outside of the file")?;
         let at = (ptwrite.ip - vaddr + offset) as usize;
         match bytes[at..] {
-            [0xf3, 0x48..=0x4f, 0x0f, 0xae, modrm, ..] if modrm & 0xf8 == 0xe0 => bytes[at..at + 5].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0]),
-            [0xf3, 0x0f, 0xae, modrm, ..] if modrm & 0xf8 == 0xe0 => bytes[at..at + 4].copy_from_slice(&[0x0f, 0x1f, 0x40, 0]),
+            [0xf3, 0x48..=0x4f, 0x0f, 0xae, modrm, ..] if modrm & 0xf8 == 0xe0 => {
+                bytes[at..at + 5].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0])
+            }
+            [0xf3, 0x0f, 0xae, modrm, ..] if modrm & 0xf8 == 0xe0 => {
+                bytes[at..at + 4].copy_from_slice(&[0x0f, 0x1f, 0x40, 0])
+            }
             _ => bail!("{}: no ptwrite at {:#x}", path.display(), ptwrite.ip),
         }
     }

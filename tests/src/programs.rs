@@ -18,7 +18,13 @@ pub struct Variant {
 
 impl std::fmt::Display for Variant {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-O{}-{}", if self.clang { "clang" } else { "gcc" }, self.opt, if self.pie { "pie" } else { "nopie" })
+        write!(
+            f,
+            "{}-O{}-{}",
+            if self.clang { "clang" } else { "gcc" },
+            self.opt,
+            if self.pie { "pie" } else { "nopie" }
+        )
     }
 }
 
@@ -46,7 +52,10 @@ pub fn variants(program: &str) -> Vec<Variant> {
     // Steps of 5 through 12 variants: four of them differ in compiler, level and kind.
     let mut picked: Vec<Variant> = (0..4).map(|i| all[(shift + 5 * i) % all.len()]).collect();
     if !picked.iter().any(|v| v.opt == "0") {
-        picked.push(Variant { opt: "0", ..picked[0] });
+        picked.push(Variant {
+            opt: "0",
+            ..picked[0]
+        });
     }
     picked
 }
@@ -59,14 +68,22 @@ pub fn sources() -> PathBuf {
 /// The source file of a program.
 pub fn source(name: &str) -> PathBuf {
     let dir = sources();
-    ["c", "cpp", "f90", "rs"].iter().map(|e| dir.join(format!("{name}.{e}"))).find(|p| p.exists()).unwrap_or_else(|| panic!("no program {name}"))
+    ["c", "cpp", "f90", "rs"]
+        .iter()
+        .map(|e| dir.join(format!("{name}.{e}")))
+        .find(|p| p.exists())
+        .unwrap_or_else(|| panic!("no program {name}"))
 }
 
 /// Compiles a program to `dir/name`, with extra arguments for the compiler. `None` (after saying so) if this
 /// machine lacks the compiler.
 pub fn build(name: &str, variant: Variant, extra: &[&str], dir: &Path) -> Result<Option<PathBuf>> {
     let source = source(name);
-    let kind = source.extension().unwrap_or_default().to_string_lossy().into_owned();
+    let kind = source
+        .extension()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
     let compiler = match (kind.as_str(), variant.clang) {
         ("c", false) => "gcc",
         ("c", true) => "clang",
@@ -76,16 +93,28 @@ pub fn build(name: &str, variant: Variant, extra: &[&str], dir: &Path) -> Result
         _ => "rustc",
     };
     if !tools::have(compiler) {
-        tools::skip(&format!("{compiler} is not installed, so {name} was not tested with it"));
+        tools::skip(&format!(
+            "{compiler} is not installed, so {name} was not tested with it"
+        ));
         return Ok(None);
     }
     let out = dir.join(name);
     let mut command = Command::new(compiler);
     if kind == "rs" {
         let model = if variant.pie { "pic" } else { "static" };
-        command.args(["--edition", "2024", "-C"]).arg(format!("opt-level={}", variant.opt)).arg("-C").arg(format!("relocation-model={model}"));
+        command
+            .args(["--edition", "2024", "-C"])
+            .arg(format!("opt-level={}", variant.opt))
+            .arg("-C")
+            .arg(format!("relocation-model={model}"));
     } else {
-        command.arg(format!("-O{}", variant.opt)).args(if variant.pie { ["-fPIE", "-pie"] } else { ["-fno-pie", "-no-pie"] });
+        command
+            .arg(format!("-O{}", variant.opt))
+            .args(if variant.pie {
+                ["-fPIE", "-pie"]
+            } else {
+                ["-fno-pie", "-no-pie"]
+            });
         command.args(["-w", "-pthread"]);
     }
     command.args(extra).arg("-o").arg(&out).arg(&source);

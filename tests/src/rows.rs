@@ -52,12 +52,19 @@ impl Trace {
     /// # Panics
     /// If no thread has a row.
     pub fn first_thread(&self) -> &[Row] {
-        oldest_first(&self.threads).first().expect("no thread has a row").1
+        oldest_first(&self.threads)
+            .first()
+            .expect("no thread has a row")
+            .1
     }
 
     /// Index of the module with this sidecar.
     pub fn module(&self, sidecar_id: &str) -> Option<u16> {
-        self.manifest.modules.iter().position(|m| m.sidecar_id == sidecar_id).map(|i| i as u16)
+        self.manifest
+            .modules
+            .iter()
+            .position(|m| m.sidecar_id == sidecar_id)
+            .map(|i| i as u16)
     }
 }
 
@@ -65,9 +72,15 @@ impl Trace {
 pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
     let mut weights = BTreeMap::new();
     let file = std::fs::File::open(dir.join(mgz_annotations_schema::trace::WINDOWS))?;
-    for batch in parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)?.build()? {
+    for batch in
+        parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)?.build()?
+    {
         let batch = batch?;
-        let column = |name: &str| batch.column_by_name(name).with_context(|| format!("no column {name}"));
+        let column = |name: &str| {
+            batch
+                .column_by_name(name)
+                .with_context(|| format!("no column {name}"))
+        };
         let sample = column("sample")?.as_primitive::<UInt32Type>();
         let weight = column("stands_for")?.as_primitive::<arrow_array::types::Float64Type>();
         weights.extend(sample.iter().flatten().zip(weight.iter()));
@@ -77,18 +90,26 @@ pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
 
 /// Reads a trace folder.
 pub fn read(dir: &Path) -> Result<Trace> {
-    let text = std::fs::read(dir.join(MANIFEST)).with_context(|| format!("{}/{MANIFEST}", dir.display()))?;
+    let text = std::fs::read(dir.join(MANIFEST))
+        .with_context(|| format!("{}/{MANIFEST}", dir.display()))?;
     let manifest = serde_json::from_slice(&text)?;
-    let mut parts: Vec<_> = std::fs::read_dir(dir.join(SAMPLES_DIR))?.map(|e| e.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut parts: Vec<_> = std::fs::read_dir(dir.join(SAMPLES_DIR))?
+        .map(|e| e.map(|e| e.path()))
+        .collect::<Result<_, _>>()?;
     parts.retain(|p| p.extension().is_some_and(|e| e == "parquet"));
     parts.sort();
     let mut threads: BTreeMap<(u32, u32), Vec<Row>> = BTreeMap::new();
     for part in parts {
         let file = std::fs::File::open(&part)?;
-        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file).with_context(|| part.display().to_string())?;
+        let reader = parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)
+            .with_context(|| part.display().to_string())?;
         for batch in reader.build()? {
             let batch = batch?;
-            let column = |name: &str| batch.column_by_name(name).with_context(|| format!("no column {name}"));
+            let column = |name: &str| {
+                batch
+                    .column_by_name(name)
+                    .with_context(|| format!("no column {name}"))
+            };
             let process = column("process")?.as_primitive::<UInt32Type>();
             let thread = column("thread")?.as_primitive::<UInt32Type>();
             let sample = column("sample")?.as_primitive::<UInt32Type>();
@@ -102,18 +123,21 @@ pub fn read(dir: &Path) -> Result<Trace> {
             let store = column("store")?.as_boolean();
             let implied = column("implied_const")?.as_primitive::<UInt16Type>();
             for i in 0..batch.num_rows() {
-                threads.entry((process.value(i), thread.value(i))).or_default().push(Row {
-                    sample: sample.value(i),
-                    seq: seq.value(i),
-                    module: module.value(i),
-                    ip: ip.value(i),
-                    site: site.value(i),
-                    address: address.value(i),
-                    size: size.value(i),
-                    class: class.value(i),
-                    store: store.value(i),
-                    implied_const: implied.value(i),
-                });
+                threads
+                    .entry((process.value(i), thread.value(i)))
+                    .or_default()
+                    .push(Row {
+                        sample: sample.value(i),
+                        seq: seq.value(i),
+                        module: module.value(i),
+                        ip: ip.value(i),
+                        site: site.value(i),
+                        address: address.value(i),
+                        size: size.value(i),
+                        class: class.value(i),
+                        store: store.value(i),
+                        implied_const: implied.value(i),
+                    });
             }
         }
     }

@@ -35,34 +35,73 @@ pub struct Options<'a> {
 pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Instrumented> {
     let path = PathBuf::from(format!("{}.{flavour}", original.display()));
     let mut command = tools::tool("mgz-instrument");
-    command.args(["--backend", flavour, "-o"]).arg(&path).args(extra).arg(original);
+    command
+        .args(["--backend", flavour, "-o"])
+        .arg(&path)
+        .args(extra)
+        .arg(original);
     if !extra.contains(&"--for") {
         // Clones that `burst` cannot use are the ones that need most testing in the other modes.
         command.args(["--for", "ring"]);
     }
     tools::succeed(&mut command, LIMIT)?;
-    let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display()))).context("the sidecar")?;
-    ensure!(sidecar.functions.iter().any(|f| f.clone_start != 0), "no function of {} was instrumented", original.display());
-    Ok(Instrumented { original: original.into(), path, sidecar })
+    let sidecar =
+        Sidecar::read(&PathBuf::from(format!("{}.mgza", path.display()))).context("the sidecar")?;
+    ensure!(
+        sidecar.functions.iter().any(|f| f.clone_start != 0),
+        "no function of {} was instrumented",
+        original.display()
+    );
+    Ok(Instrumented {
+        original: original.into(),
+        path,
+        sidecar,
+    })
 }
 
 /// `mgz-record OPTIONS -o TRACE -- PROGRAM ARGS`.
 pub fn record_command(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Command {
     let mut command = tools::tool("mgz-record");
-    command.args(options).arg("-o").arg(trace).arg("--").arg(program).args(args);
+    command
+        .args(options)
+        .arg("-o")
+        .arg(trace)
+        .arg("--")
+        .arg(program)
+        .args(args);
     command
 }
 
 /// Runs the stepper over a command in which `program` is stepped.
-pub fn step(dir: &Path, watch: &Watch, program: &Path, flags: &[&str], command: &Command) -> Result<(Output, Vec<Event>)> {
+pub fn step(
+    dir: &Path,
+    watch: &Watch,
+    program: &Path,
+    flags: &[&str],
+    command: &Command,
+) -> Result<(Output, Vec<Event>)> {
     let (watch_file, events) = (dir.join("watch"), dir.join("events"));
     std::fs::write(&watch_file, watch.to_text())?;
     let mut stepper = Command::new(tools::binary("mgz-stepper"));
-    stepper.arg(&watch_file).arg(&events).arg(program).args(flags).arg("--").arg(command.get_program()).args(command.get_args());
-    stepper.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    stepper
+        .arg(&watch_file)
+        .arg(&events)
+        .arg(program)
+        .args(flags)
+        .arg("--")
+        .arg(command.get_program())
+        .args(command.get_args());
+    stepper.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
     let output = tools::run(&mut stepper, LIMIT)?;
     let text = String::from_utf8_lossy(&output.stderr);
-    ensure!(text.contains("mgz-stepper: status"), "the stepper failed: {text}");
+    ensure!(
+        text.contains("mgz-stepper: status"),
+        "the stepper failed: {text}"
+    );
     Ok((output, Event::read(&events)?))
 }
 
@@ -83,44 +122,83 @@ pub fn same_result(what: &str, expected: &Output, got: &Output) -> Result<()> {
 
 /// Compares the trace of `--mode full` with the reference, which steps the same file under `--mode off`:
 /// same mappings and environment, original code.
-pub fn soft_addresses(dir: &Path, original: &Path, args: &[&str], options: Options) -> Result<(Summary, Trace)> {
+pub fn soft_addresses(
+    dir: &Path,
+    original: &Path,
+    args: &[&str],
+    options: Options,
+) -> Result<(Summary, Trace)> {
     let app = instrument(original, "soft", options.instrument)?;
     let expected = tools::run(Command::new(original).args(args), LIMIT)?;
 
     let watch = compare::watch_originals(&app.path, &app.sidecar);
-    let off = record_command(&["--mode", "off", "--no-aslr"], &dir.join("trace.ref"), &app.path, args);
+    let off = record_command(
+        &["--mode", "off", "--no-aslr"],
+        &dir.join("trace.ref"),
+        &app.path,
+        args,
+    );
     let (output, events) = step(dir, &watch, &app.path, &[], &off)?;
     same_result("the reference run", &expected, &output)?;
 
     let trace = dir.join("trace.got");
-    let output = tools::run(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args), LIMIT)?;
+    let output = tools::run(
+        &mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args),
+        LIMIT,
+    )?;
     same_result("the recorded run", &expected, &output)?;
     let trace = rows::read(&trace)?;
     compare_threads(&app.sidecar, &events, &trace, options.lossy).map(|s| (s, trace))
 }
 
-fn compare_threads(sidecar: &Sidecar, events: &[Event], trace: &Trace, lossy: bool) -> Result<Summary> {
-    let loads: Vec<Event> = events.iter().filter(|e| !matches!(e.kind, Kind::Module | Kind::Fault)).copied().collect();
+fn compare_threads(
+    sidecar: &Sidecar,
+    events: &[Event],
+    trace: &Trace,
+    lossy: bool,
+) -> Result<Summary> {
+    let loads: Vec<Event> = events
+        .iter()
+        .filter(|e| !matches!(e.kind, Kind::Module | Kind::Fault))
+        .copied()
+        .collect();
     let reference = compare::by_thread(&loads);
-    let module = trace.module(&sidecar.id_hex()).context("the manifest does not have the program's sidecar")?;
-    let mut recorded: Vec<Vec<rows::Row>> = oldest_first(&trace.threads).into_iter().map(|(_, all)| all.iter().filter(|r| r.module == module).copied().collect()).collect();
+    let module = trace
+        .module(&sidecar.id_hex())
+        .context("the manifest does not have the program's sidecar")?;
+    let mut recorded: Vec<Vec<rows::Row>> = oldest_first(&trace.threads)
+        .into_iter()
+        .map(|(_, all)| all.iter().filter(|r| r.module == module).copied().collect())
+        .collect();
     recorded.retain(|r| !r.is_empty());
     let mut total = Summary::default();
     // Threads that executed only implied loads cannot exist: each region with an implied load has a row.
     if reference.len() != recorded.len() {
         let counts: Vec<_> = reference.values().map(Vec::len).collect();
         let rows: Vec<_> = recorded.iter().map(Vec::len).collect();
-        bail!("the reference has {} threads ({counts:?} loads), the trace {} ({rows:?} rows)", reference.len(), recorded.len());
+        bail!(
+            "the reference has {} threads ({counts:?} loads), the trace {} ({rows:?} rows)",
+            reference.len(),
+            recorded.len()
+        );
     }
     for ((id, events), rows) in oldest_first(&reference).into_iter().zip(&recorded) {
-        total.add(compare::thread(sidecar, events, rows, lossy).with_context(|| format!("thread {id:?} of the reference"))?);
+        total.add(
+            compare::thread(sidecar, events, rows, lossy)
+                .with_context(|| format!("thread {id:?} of the reference"))?,
+        );
     }
     Ok(total)
 }
 
 /// Steps the PT flavour, in which each `ptwrite` is emulated, and checks that its payloads give the loads that
 /// its clones execute.
-pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str], options: Options) -> Result<Summary> {
+pub fn pt_addresses(
+    dir: &Path,
+    original: &Path,
+    args: &[&str],
+    options: Options,
+) -> Result<Summary> {
     let app = instrument(original, "pt", options.instrument)?;
     let expected = tools::run(Command::new(original).args(args), LIMIT)?;
     let watch = compare::watch_clones(&app.path, &app.original, &app.sidecar);
@@ -128,10 +206,16 @@ pub fn pt_addresses(dir: &Path, original: &Path, args: &[&str], options: Options
     command.args(args);
     let (output, events) = step(dir, &watch, &app.path, &["--fixed"], &command)?;
     same_result("the stepped run", &expected, &output)?;
-    let bias = events.iter().find(|e| e.kind == Kind::Module).map_or(0, |e| e.value);
+    let bias = events
+        .iter()
+        .find(|e| e.kind == Kind::Module)
+        .map_or(0, |e| e.value);
     let mut total = Summary::default();
     for (id, events) in compare::by_thread(&events) {
-        total.add(compare::ptwrites(&app.sidecar, &events, bias, options.lossy).with_context(|| format!("thread {id:?}"))?);
+        total.add(
+            compare::ptwrites(&app.sidecar, &events, bias, options.lossy)
+                .with_context(|| format!("thread {id:?}"))?,
+        );
     }
     ensure!(total.rows > 0, "no load was recorded");
     Ok(total)

@@ -132,14 +132,22 @@ pub struct Stepper<W: Write> {
 
 fn request(request: libc::c_uint, tid: i32, data: usize) -> std::io::Result<()> {
     // SAFETY: the requests made through this function take an integer in `data` and touch no memory of ours.
-    if unsafe { libc::ptrace(request, tid, 0usize, data) } < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    if unsafe { libc::ptrace(request, tid, 0usize, data) } < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn event_message(tid: i32) -> std::io::Result<u64> {
     let mut value: libc::c_ulong = 0;
     // SAFETY: the kernel writes one word to `value`.
     let done = unsafe { libc::ptrace(libc::PTRACE_GETEVENTMSG, tid, 0usize, &raw mut value) };
-    if done < 0 { Err(std::io::Error::last_os_error()) } else { Ok(value) }
+    if done < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(value)
+    }
 }
 
 impl<W: Write> Stepper<W> {
@@ -147,15 +155,27 @@ impl<W: Write> Stepper<W> {
     pub fn new(options: Options, out: W) -> Result<Stepper<W>> {
         let mut images = Vec::new();
         for watch in &options.watches {
-            let bytes = std::fs::read(&watch.path).with_context(|| watch.path.display().to_string())?;
+            let bytes =
+                std::fs::read(&watch.path).with_context(|| watch.path.display().to_string())?;
             let original = match &watch.original {
                 Some(path) => std::fs::read(path).with_context(|| path.display().to_string())?,
                 None => Vec::new(),
             };
-            let original_segments = if original.is_empty() { Vec::new() } else { segments(&original)? };
-            images.push(Image { segments: segments(&bytes)?, original, original_segments });
+            let original_segments = if original.is_empty() {
+                Vec::new()
+            } else {
+                segments(&original)?
+            };
+            images.push(Image {
+                segments: segments(&bytes)?,
+                original,
+                original_segments,
+            });
         }
-        let program = options.program.canonicalize().with_context(|| options.program.display().to_string())?;
+        let program = options
+            .program
+            .canonicalize()
+            .with_context(|| options.program.display().to_string())?;
         Ok(Stepper {
             options,
             program,
@@ -185,7 +205,9 @@ impl<W: Write> Stepper<W> {
                 request(libc::PTRACE_TRACEME, 0, 0)
             });
         }
-        command.spawn().with_context(|| format!("cannot run {name}"))
+        command
+            .spawn()
+            .with_context(|| format!("cannot run {name}"))
     }
 
     /// Runs the command to its end.
@@ -221,8 +243,16 @@ impl<W: Write> Stepper<W> {
                     | libc::PTRACE_O_TRACECLONE
                     | libc::PTRACE_O_TRACEEXEC
                     | libc::PTRACE_O_EXITKILL;
-                request(libc::PTRACE_SETOPTIONS, tid, options as usize).context("PTRACE_SETOPTIONS")?;
-                self.threads.insert(tid, Thread { process: tid, started: true, ..Thread::default() });
+                request(libc::PTRACE_SETOPTIONS, tid, options as usize)
+                    .context("PTRACE_SETOPTIONS")?;
+                self.threads.insert(
+                    tid,
+                    Thread {
+                        process: tid,
+                        started: true,
+                        ..Thread::default()
+                    },
+                );
                 self.exec(tid)?;
                 self.resume(tid, 0)?;
                 continue;
@@ -237,7 +267,11 @@ impl<W: Write> Stepper<W> {
         self.out.write_all(&self.buffer)?;
         self.out.flush()?;
         let status = status.context("the command's end was not seen")?;
-        Ok(Outcome { status, steps: self.steps, loads: self.loads })
+        Ok(Outcome {
+            status,
+            steps: self.steps,
+            loads: self.loads,
+        })
     }
 
     fn stopped(&mut self, tid: i32, raw: i32) -> Result<()> {
@@ -252,23 +286,45 @@ impl<W: Write> Stepper<W> {
             if former != tid {
                 self.threads.remove(&former);
             }
-            self.threads.insert(tid, Thread { process: tid, started: true, ..Thread::default() });
+            self.threads.insert(
+                tid,
+                Thread {
+                    process: tid,
+                    started: true,
+                    ..Thread::default()
+                },
+            );
             self.exec(tid)?;
             return self.resume(tid, 0);
         }
-        if event == libc::PTRACE_EVENT_FORK || event == libc::PTRACE_EVENT_VFORK || event == libc::PTRACE_EVENT_CLONE {
+        if event == libc::PTRACE_EVENT_FORK
+            || event == libc::PTRACE_EVENT_VFORK
+            || event == libc::PTRACE_EVENT_CLONE
+        {
             self.born(tid, event, event_message(tid)? as i32)?;
         }
         if event != 0 {
             return self.resume(tid, 0);
         }
-        let thread = self.threads.get_mut(&tid).context("a stop of an unknown thread")?;
+        let thread = self
+            .threads
+            .get_mut(&tid)
+            .context("a stop of an unknown thread")?;
         if !thread.started && signal == libc::SIGSTOP {
             thread.started = true;
-            return if thread.parked { Ok(()) } else { self.resume(tid, 0) };
+            return if thread.parked {
+                Ok(())
+            } else {
+                self.resume(tid, 0)
+            };
         }
         let process = thread.process;
-        if signal == libc::SIGTRAP && self.processes.get(&process).is_some_and(|p| p.stepped || p.breakpoint.is_some()) {
+        if signal == libc::SIGTRAP
+            && self
+                .processes
+                .get(&process)
+                .is_some_and(|p| p.stepped || p.breakpoint.is_some())
+        {
             return self.trapped(tid, process);
         }
         // Any other signal: the instruction under way did not retire, unless it repeats, whose iterations so
@@ -282,22 +338,48 @@ impl<W: Write> Stepper<W> {
 
     /// Logs a fault of an instruction under watch.
     fn faulted(&mut self, tid: i32, pid: i32, signal: i32) -> Result<()> {
-        if !matches!(signal, libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL) || !self.processes.get(&pid).is_some_and(|p| p.stepped) {
+        if !matches!(
+            signal,
+            libc::SIGSEGV | libc::SIGBUS | libc::SIGFPE | libc::SIGILL
+        ) || !self.processes.get(&pid).is_some_and(|p| p.stepped)
+        {
             return Ok(());
         }
         // SAFETY: all-zero bytes are a valid value of this plain struct, which is large enough for what the request writes.
         let (done, info) = unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            (libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0usize, &raw mut info), info)
+            (
+                libc::ptrace(libc::PTRACE_GETSIGINFO, tid, 0usize, &raw mut info),
+                info,
+            )
         };
         if done < 0 || info.si_code <= 0 {
             return Ok(());
         }
         let ip = Registers::read(tid)?.user.rip;
-        let process = self.processes.get_mut(&pid).context("a fault in an unknown process")?;
-        let place = find(process, &self.program, &self.options.watches, &self.images, pid, ip)?;
+        let process = self
+            .processes
+            .get_mut(&pid)
+            .context("a fault in an unknown process")?;
+        let place = find(
+            process,
+            &self.program,
+            &self.options.watches,
+            &self.images,
+            pid,
+            ip,
+        )?;
         match place {
-            Some(place) => self.put(tid, pid, Event { kind: Kind::Fault, ip: ip.wrapping_sub(place.bias), value: signal as u64, ..blank(place.watch) }),
+            Some(place) => self.put(
+                tid,
+                pid,
+                Event {
+                    kind: Kind::Fault,
+                    ip: ip.wrapping_sub(place.bias),
+                    value: signal as u64,
+                    ..blank(place.watch)
+                },
+            ),
             None => Ok(()),
         }
     }
@@ -313,14 +395,24 @@ impl<W: Write> Stepper<W> {
             self.processes.insert(group, Process::new(memory));
         }
         // Until its maker's report is seen, what it shares with its maker is not known.
-        let parked = self.processes.get(&group).is_some_and(|p| p.stepped) && !self.expected.remove(&tid);
-        self.threads.insert(tid, Thread { process: group, parked, ..Thread::default() });
+        let parked =
+            self.processes.get(&group).is_some_and(|p| p.stepped) && !self.expected.remove(&tid);
+        self.threads.insert(
+            tid,
+            Thread {
+                process: group,
+                parked,
+                ..Thread::default()
+            },
+        );
     }
 
     /// A thread reports that it has made a thread or a process.
     fn born(&mut self, tid: i32, event: i32, child: i32) -> Result<()> {
         let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
-        let Some(parent) = self.processes.get_mut(&pid) else { return Ok(()) };
+        let Some(parent) = self.processes.get_mut(&pid) else {
+            return Ok(());
+        };
         if event != libc::PTRACE_EVENT_FORK {
             // Another thread, or a child in the same memory: from here on only steps see everything.
             parent.mine(false)?;
@@ -343,7 +435,11 @@ impl<W: Write> Stepper<W> {
         match self.threads.get_mut(&child) {
             Some(thread) if thread.parked => {
                 thread.parked = false;
-                if thread.started { self.resume(child, 0) } else { Ok(()) }
+                if thread.started {
+                    self.resume(child, 0)
+                } else {
+                    Ok(())
+                }
             }
             Some(_) => Ok(()),
             None => {
@@ -355,12 +451,15 @@ impl<W: Write> Stepper<W> {
 
     /// Lets a thread that is outside of the code under watch run until it comes back, if nothing can be missed.
     fn let_go(&mut self, tid: i32, pid: i32) -> Result<bool> {
-        let Some(process) = self.processes.get_mut(&pid).filter(|p| p.alone) else { return Ok(false) };
+        let Some(process) = self.processes.get_mut(&pid).filter(|p| p.alone) else {
+            return Ok(false);
+        };
         if process.mines.is_none() {
             let mut mines: Vec<(u64, Vec<u8>)> = Vec::new();
             for (watch, bias) in process.mappings.iter().filter_map(|m| m.module) {
                 for &(start, end, _) in &self.options.watches[watch].ranges {
-                    let (start, mut bytes) = (start.wrapping_add(bias), vec![0; (end - start) as usize]);
+                    let (start, mut bytes) =
+                        (start.wrapping_add(bias), vec![0; (end - start) as usize]);
                     let n = process.memory.read(start, &mut bytes);
                     bytes.truncate(n);
                     mines.push((start, bytes));
@@ -405,7 +504,10 @@ impl<W: Write> Stepper<W> {
     }
 
     fn trapped(&mut self, tid: i32, pid: i32) -> Result<()> {
-        let process = self.processes.get_mut(&pid).context("a trap in an unknown process")?;
+        let process = self
+            .processes
+            .get_mut(&pid)
+            .context("a trap in an unknown process")?;
         if let Some((entry, byte)) = process.breakpoint.take() {
             let mut registers = Registers::read(tid)?;
             if registers.user.rip != entry + 1 {
@@ -417,11 +519,18 @@ impl<W: Write> Stepper<W> {
             process.stepped = true;
             return self.resume(tid, 0);
         }
-        let free = self.threads.get_mut(&tid).is_some_and(|t| std::mem::take(&mut t.free));
+        let free = self
+            .threads
+            .get_mut(&tid)
+            .is_some_and(|t| std::mem::take(&mut t.free));
         if free && process.mined {
             let mut registers = Registers::read(tid)?;
             let at = registers.user.rip.wrapping_sub(1);
-            let hit = process.mines.iter().flatten().any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
+            let hit = process
+                .mines
+                .iter()
+                .flatten()
+                .any(|(start, bytes)| (*start..start + bytes.len() as u64).contains(&at));
             if !hit {
                 // A trap of the program's own.
                 if let Some(thread) = self.threads.get_mut(&tid) {
@@ -442,7 +551,11 @@ impl<W: Write> Stepper<W> {
     fn resume(&mut self, tid: i32, signal: i32) -> Result<()> {
         let pid = self.threads.get(&tid).map_or(tid, |t| t.process);
         let stepped = self.processes.get(&pid).is_some_and(|p| p.stepped);
-        let mut how = if stepped { libc::PTRACE_SINGLESTEP } else { libc::PTRACE_CONT };
+        let mut how = if stepped {
+            libc::PTRACE_SINGLESTEP
+        } else {
+            libc::PTRACE_CONT
+        };
         if stepped && signal != 0 && self.threads.get(&tid).is_some_and(|t| t.free) {
             how = libc::PTRACE_CONT;
         } else if stepped && signal == 0 {
@@ -455,7 +568,9 @@ impl<W: Write> Stepper<W> {
             }
         }
         match request(how, tid, signal as usize) {
-            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => bail!("cannot resume thread {tid}: {error}"),
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => {
+                bail!("cannot resume thread {tid}: {error}")
+            }
             _ => Ok(()),
         }
     }
@@ -482,7 +597,16 @@ impl<W: Write> Stepper<W> {
             };
             if code.what == What::PtWrite {
                 let value = operand(&code.insn, &registers);
-                self.put(tid, pid, Event { kind: Kind::PtWrite, value, ip: code.ip, ..blank(code.place.watch) })?;
+                self.put(
+                    tid,
+                    pid,
+                    Event {
+                        kind: Kind::PtWrite,
+                        value,
+                        ip: code.ip,
+                        ..blank(code.place.watch)
+                    },
+                )?;
                 registers.user.rip += code.insn.len() as u64;
                 registers.write()?;
                 continue;
@@ -498,7 +622,12 @@ impl<W: Write> Stepper<W> {
             match kept {
                 Some((register, user)) if code.moved && register == code.insn.memory_base() => {
                     if let Some(original) = self.original(&code) {
-                        loads::evaluate(&original, &code.reads, &mut Registers::at(tid, user), &mut reads);
+                        loads::evaluate(
+                            &original,
+                            &code.reads,
+                            &mut Registers::at(tid, user),
+                            &mut reads,
+                        );
                     }
                 }
                 _ => loads::evaluate(&code.insn, &code.reads, &mut registers, &mut reads),
@@ -508,7 +637,14 @@ impl<W: Write> Stepper<W> {
             if let Some(thread) = self.threads.get_mut(&tid)
                 && !reads.is_empty()
             {
-                thread.pending = Some(Pending { address: ip, reads, kind: code.kind, watch: code.place.watch, ip: code.ip, count });
+                thread.pending = Some(Pending {
+                    address: ip,
+                    reads,
+                    kind: code.kind,
+                    watch: code.place.watch,
+                    ip: code.ip,
+                    count,
+                });
             }
             return Ok(true);
         }
@@ -521,7 +657,9 @@ impl<W: Write> Stepper<W> {
 
     fn log(&mut self, tid: i32, pid: i32, pending: &Pending, after: &Registers) {
         // An address-size prefix on a repeated instruction is not used by any compiler; the count is rcx.
-        let times = pending.count.map_or(1, |before| before.wrapping_sub(after.gpr(1)));
+        let times = pending
+            .count
+            .map_or(1, |before| before.wrapping_sub(after.gpr(1)));
         if times == 0 {
             return;
         }
@@ -540,7 +678,12 @@ impl<W: Write> Stepper<W> {
     }
 
     fn put(&mut self, tid: i32, pid: i32, event: Event) -> Result<()> {
-        Event { process: pid as u32, thread: tid as u32, ..event }.put(&mut self.buffer);
+        Event {
+            process: pid as u32,
+            thread: tid as u32,
+            ..event
+        }
+        .put(&mut self.buffer);
         if self.buffer.len() > 1 << 20 {
             self.out.write_all(&self.buffer)?;
             self.buffer.clear();
@@ -550,20 +693,44 @@ impl<W: Write> Stepper<W> {
 
     /// The instruction at `ip`, if it is under watch.
     fn code(&mut self, tid: i32, pid: i32, ip: u64) -> Result<Option<At>> {
-        let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
+        let process = self
+            .processes
+            .get_mut(&pid)
+            .context("a step in an unknown process")?;
         if let Some(known) = process.code.get(&ip) {
             return Ok(known.clone());
         }
-        let found = find(process, &self.program, &self.options.watches, &self.images, pid, ip)?;
+        let found = find(
+            process,
+            &self.program,
+            &self.options.watches,
+            &self.images,
+            pid,
+            ip,
+        )?;
         let code = match found {
             None => None,
             Some(place) => {
-                let process = self.processes.get_mut(&pid).context("a step in an unknown process")?;
+                let process = self
+                    .processes
+                    .get_mut(&pid)
+                    .context("a step in an unknown process")?;
                 if !process.announced.contains(&place.watch) {
                     process.announced.push(place.watch);
-                    self.put(tid, pid, Event { kind: Kind::Module, value: place.bias, ..blank(place.watch) })?;
+                    self.put(
+                        tid,
+                        pid,
+                        Event {
+                            kind: Kind::Module,
+                            value: place.bias,
+                            ..blank(place.watch)
+                        },
+                    )?;
                 }
-                Some(self.decode(pid, ip, place)?.map_or(At::Other, |code| At::Load(Box::new(code))))
+                Some(
+                    self.decode(pid, ip, place)?
+                        .map_or(At::Other, |code| At::Load(Box::new(code))),
+                )
             }
         };
         if let Some(process) = self.processes.get_mut(&pid) {
@@ -578,14 +745,33 @@ impl<W: Write> Stepper<W> {
         let n = process.memory.read(ip, &mut bytes);
         let mut insn = Decoder::with_ip(64, &bytes[..n], ip, DecoderOptions::NONE).decode();
         if insn.is_invalid() {
-            bail!("{ip:#x}: an instruction that cannot be decoded: {:02x?}", &bytes[..n]);
+            bail!(
+                "{ip:#x}: an instruction that cannot be decoded: {:02x?}",
+                &bytes[..n]
+            );
         }
         if insn.mnemonic() == iced_x86::Mnemonic::Ptwrite {
-            let code = Code { insn, reads: Reads::None, place, kind: Kind::PtWrite, ip: ip - place.bias, moved: false, what: What::PtWrite };
+            let code = Code {
+                insn,
+                reads: Reads::None,
+                place,
+                kind: Kind::PtWrite,
+                ip: ip - place.bias,
+                moved: false,
+                what: What::PtWrite,
+            };
             return Ok(Some(code));
         }
         if place.clone && insn.mnemonic() == iced_x86::Mnemonic::Lea {
-            return Ok(Some(Code { insn, reads: Reads::None, place, kind: Kind::Clone, ip: ip - place.bias, moved: false, what: What::Lea }));
+            return Ok(Some(Code {
+                insn,
+                reads: Reads::None,
+                place,
+                kind: Kind::Clone,
+                ip: ip - place.bias,
+                moved: false,
+                what: What::Lea,
+            }));
         }
         let reads = loads::classify(&insn, &mut self.factory);
         if matches!(reads, Reads::None) {
@@ -597,12 +783,23 @@ impl<W: Write> Stepper<W> {
             && insn.memory_base() == iced_x86::Register::None
             && insn.memory_index() == iced_x86::Register::None
             && insn.memory_displacement64() == 0;
-        let listed = self.options.watches[place.watch].copies.binary_search_by_key(&link, |c| c.0).is_ok();
+        let listed = self.options.watches[place.watch]
+            .copies
+            .binary_search_by_key(&link, |c| c.0)
+            .is_ok();
         if place.clone && thread_pointer && !listed {
             // A probe's way to the base of fs (ARCHITECTURE.md, "Soft probe"); the program's own would be listed.
             return Ok(None);
         }
-        let (mut kind, mut at, mut moved) = (if place.clone { Kind::Unlisted } else { Kind::Original }, link, false);
+        let (mut kind, mut at, mut moved) = (
+            if place.clone {
+                Kind::Unlisted
+            } else {
+                Kind::Original
+            },
+            link,
+            false,
+        );
         if place.clone {
             let watch = &self.options.watches[place.watch];
             if let Ok(i) = watch.copies.binary_search_by_key(&link, |c| c.0) {
@@ -618,21 +815,44 @@ impl<W: Write> Stepper<W> {
                 }
             }
         }
-        Ok(Some(Code { insn, reads, place, kind, ip: at, moved, what: What::Load }))
+        Ok(Some(Code {
+            insn,
+            reads,
+            place,
+            kind,
+            ip: at,
+            moved,
+            what: What::Load,
+        }))
     }
 }
 
 fn gone(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<std::io::Error>().is_some_and(|e| e.raw_os_error() == Some(libc::ESRCH))
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|e| e.raw_os_error() == Some(libc::ESRCH))
 }
 
 fn blank(watch: usize) -> Event {
-    Event { process: 0, thread: 0, kind: Kind::Original, watch: watch as u16, size: 0, ip: 0, value: 0 }
+    Event {
+        process: 0,
+        thread: 0,
+        kind: Kind::Original,
+        watch: watch as u16,
+        size: 0,
+        ip: 0,
+        value: 0,
+    }
 }
 
 fn count_register(insn: &Instruction) -> iced_x86::Register {
-    let short = (0..insn.op_count()).any(|i| matches!(insn.op_kind(i), OpKind::MemorySegESI | OpKind::MemoryESEDI));
-    if short { iced_x86::Register::ECX } else { iced_x86::Register::RCX }
+    let short = (0..insn.op_count())
+        .any(|i| matches!(insn.op_kind(i), OpKind::MemorySegESI | OpKind::MemoryESEDI));
+    if short {
+        iced_x86::Register::ECX
+    } else {
+        iced_x86::Register::RCX
+    }
 }
 
 /// The value that a `ptwrite` with a register operand would send.

@@ -9,14 +9,22 @@ use std::time::{Duration, Instant};
 pub fn binaries() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let deps = test.parent().context("the test has no folder")?;
-    let dir = if deps.ends_with("deps") { deps.parent().context("deps has no parent")? } else { deps };
+    let dir = if deps.ends_with("deps") {
+        deps.parent().context("deps has no parent")?
+    } else {
+        deps
+    };
     Ok(dir.to_path_buf())
 }
 
 /// Path of a binary of this workspace. They are not built by `cargo test`.
 pub fn binary(name: &str) -> PathBuf {
     let path = binaries().expect("the folder of the test").join(name);
-    assert!(path.exists(), "{} does not exist: run `cargo build --release --workspace` first (scripts/test does)", path.display());
+    assert!(
+        path.exists(),
+        "{} does not exist: run `cargo build --release --workspace` first (scripts/test does)",
+        path.display()
+    );
     path
 }
 
@@ -35,13 +43,17 @@ pub fn full_matrix() -> bool {
 /// Whether a program is installed.
 pub fn have(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    program.contains('/') && Path::new(program).exists() || std::env::split_paths(&path).any(|d| d.join(program).is_file())
+    program.contains('/') && Path::new(program).exists()
+        || std::env::split_paths(&path).any(|d| d.join(program).is_file())
 }
 
 /// Exit status as the shell has it: 128 + n for a signal.
 pub fn code(output: &Output) -> i32 {
     use std::os::unix::process::ExitStatusExt;
-    output.status.code().unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
+    output
+        .status
+        .code()
+        .unwrap_or_else(|| 128 + output.status.signal().unwrap_or(0))
 }
 
 /// Runs a command in its own session with a time limit; kills the whole session when it is over.
@@ -55,12 +67,24 @@ pub fn run_with(command: &mut Command, input: Option<&[u8]>, limit: Duration) ->
 }
 
 /// Like [`run_with`]; meanwhile something else is done with the process, whose id it gets. It must end soon after the process has ended.
-pub fn run_beside(command: &mut Command, input: Option<&[u8]>, limit: Duration, meanwhile: impl FnOnce(i32) + Send) -> Result<Output> {
+pub fn run_beside(
+    command: &mut Command,
+    input: Option<&[u8]>,
+    limit: Duration,
+    meanwhile: impl FnOnce(i32) + Send,
+) -> Result<Output> {
     use std::io::{Read, Write};
     use std::os::unix::process::CommandExt;
     use std::process::Stdio;
     let name = format!("{command:?}");
-    command.stdin(if input.is_some() { Stdio::piped() } else { Stdio::null() }).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+        .stdin(if input.is_some() {
+            Stdio::piped()
+        } else {
+            Stdio::null()
+        })
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     // SAFETY: setsid is a plain system call.
     unsafe {
         command.pre_exec(|| {
@@ -68,10 +92,15 @@ pub fn run_beside(command: &mut Command, input: Option<&[u8]>, limit: Duration, 
             Ok(())
         });
     }
-    let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
+    let mut child = command
+        .spawn()
+        .with_context(|| format!("cannot run {name}"))?;
     let session = child.id() as i32;
     let stdin = child.stdin.take();
-    let (mut out, mut err) = (child.stdout.take().context("stdout")?, child.stderr.take().context("stderr")?);
+    let (mut out, mut err) = (
+        child.stdout.take().context("stdout")?,
+        child.stderr.take().context("stderr")?,
+    );
     std::thread::scope(|scope| {
         if let (Some(mut pipe), Some(bytes)) = (stdin, input) {
             // A program may end without reading everything.
@@ -106,9 +135,16 @@ pub fn run_beside(command: &mut Command, input: Option<&[u8]>, limit: Duration, 
             // SAFETY: as above; readers end once the last holder of the pipes is gone.
             unsafe { libc::kill(-session, libc::SIGKILL) };
         }
-        let output = Output { status, stdout: stdout.join().expect("reader"), stderr: stderr.join().expect("reader") };
+        let output = Output {
+            status,
+            stdout: stdout.join().expect("reader"),
+            stderr: stderr.join().expect("reader"),
+        };
         if late {
-            bail!("{name} did not end within {limit:?}; stderr: {}", String::from_utf8_lossy(&output.stderr));
+            bail!(
+                "{name} did not end within {limit:?}; stderr: {}",
+                String::from_utf8_lossy(&output.stderr)
+            );
         }
         Ok(output)
     })
@@ -118,7 +154,11 @@ pub fn run_beside(command: &mut Command, input: Option<&[u8]>, limit: Duration, 
 pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
     let output = run(command, limit)?;
     if !output.status.success() {
-        bail!("{command:?}: status {}\n{}", code(&output), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "{command:?}: status {}\n{}",
+            code(&output),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(output)
 }
@@ -127,9 +167,17 @@ pub fn succeed(command: &mut Command, limit: Duration) -> Result<Output> {
 /// of this one that is open for writing goes into whatever another test starts at the same time, and as long as that has not come to its `exec`, the kernel
 /// refuses to run the program ("text file busy").
 pub fn write_program(path: &Path, bytes: &[u8]) -> Result<()> {
-    let output = run_with(Command::new("cp").arg("/dev/stdin").arg(path), Some(bytes), LIMIT)?;
+    let output = run_with(
+        Command::new("cp").arg("/dev/stdin").arg(path),
+        Some(bytes),
+        LIMIT,
+    )?;
     if !output.status.success() {
-        bail!("cannot write {}: {}", path.display(), String::from_utf8_lossy(&output.stderr));
+        bail!(
+            "cannot write {}: {}",
+            path.display(),
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
     Ok(())
 }
@@ -166,7 +214,10 @@ mod tests {
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
                 succeed(&mut Command::new(&path), LIMIT)
             });
-            let failed: Vec<String> = ran.filter_map(Result::err).map(|e| format!("{e:#}")).collect();
+            let failed: Vec<String> = ran
+                .filter_map(Result::err)
+                .map(|e| format!("{e:#}"))
+                .collect();
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(failed.is_empty(), "{} of 100: {failed:?}", failed.len());
         });

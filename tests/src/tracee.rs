@@ -13,7 +13,11 @@ pub struct Registers {
 }
 
 fn check(result: libc::c_long) -> std::io::Result<()> {
-    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(std::io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 impl Registers {
@@ -23,12 +27,20 @@ impl Registers {
         let mut user: libc::user_regs_struct = unsafe { std::mem::zeroed() };
         // SAFETY: `user` is large enough for what PTRACE_GETREGS writes.
         check(unsafe { libc::ptrace(libc::PTRACE_GETREGS, tid, 0, &raw mut user) })?;
-        Ok(Registers { tid, user, xstate: None })
+        Ok(Registers {
+            tid,
+            user,
+            xstate: None,
+        })
     }
 
     /// General purpose registers as they were; vector registers as they are.
     pub fn at(tid: i32, user: libc::user_regs_struct) -> Registers {
-        Registers { tid, user, xstate: None }
+        Registers {
+            tid,
+            user,
+            xstate: None,
+        }
     }
 
     /// Writes the general purpose registers back.
@@ -41,10 +53,24 @@ impl Registers {
         let tid = self.tid;
         self.xstate.get_or_insert_with(|| {
             let mut bytes = vec![0u8; 16 * 1024];
-            let mut iov = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let mut iov = libc::iovec {
+                iov_base: bytes.as_mut_ptr().cast(),
+                iov_len: bytes.len(),
+            };
             // SAFETY: the vector describes `bytes`, which outlives the call.
-            let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, tid, 0x202usize /* NT_X86_XSTATE */, &raw mut iov) };
-            assert!(result == 0, "the extended state of thread {tid}: {}", std::io::Error::last_os_error());
+            let result = unsafe {
+                libc::ptrace(
+                    libc::PTRACE_GETREGSET,
+                    tid,
+                    0x202usize, /* NT_X86_XSTATE */
+                    &raw mut iov,
+                )
+            };
+            assert!(
+                result == 0,
+                "the extended state of thread {tid}: {}",
+                std::io::Error::last_os_error()
+            );
             bytes
         })
     }
@@ -52,7 +78,11 @@ impl Registers {
     /// Copies `N` bytes of a state component; components that are not in use read as zero.
     fn component(&mut self, component: u32, at: usize, into: &mut [u8]) {
         // Offsets in the standard format come from CPUID leaf 0xd.
-        let offset = if component < 2 { 160 } else { std::arch::x86_64::__cpuid_count(0xd, component).ebx as usize };
+        let offset = if component < 2 {
+            160
+        } else {
+            std::arch::x86_64::__cpuid_count(0xd, component).ebx as usize
+        };
         let state = self.xstate();
         let in_use = u64::from_le_bytes(state[512..520].try_into().expect("eight bytes"));
         if in_use >> component & 1 == 1 {
@@ -65,11 +95,18 @@ impl Registers {
 impl State for Registers {
     fn gpr(&self, number: usize) -> u64 {
         let u = &self.user;
-        [u.rax, u.rcx, u.rdx, u.rbx, u.rsp, u.rbp, u.rsi, u.rdi, u.r8, u.r9, u.r10, u.r11, u.r12, u.r13, u.r14, u.r15][number]
+        [
+            u.rax, u.rcx, u.rdx, u.rbx, u.rsp, u.rbp, u.rsi, u.rdi, u.r8, u.r9, u.r10, u.r11,
+            u.r12, u.r13, u.r14, u.r15,
+        ][number]
     }
 
     fn segment_base(&self, gs: bool) -> u64 {
-        if gs { self.user.gs_base } else { self.user.fs_base }
+        if gs {
+            self.user.gs_base
+        } else {
+            self.user.fs_base
+        }
     }
 
     fn vector(&mut self, number: usize) -> [u8; 64] {
@@ -97,7 +134,11 @@ pub struct Memory(std::fs::File);
 impl Memory {
     /// Opens it. After an exec it has to be opened again.
     pub fn open(pid: i32) -> std::io::Result<Memory> {
-        std::fs::File::options().read(true).write(true).open(format!("/proc/{pid}/mem")).map(Memory)
+        std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{pid}/mem"))
+            .map(Memory)
     }
 
     /// Reads up to `bytes.len()` bytes; returns how many were there.

@@ -69,7 +69,13 @@ pub struct Way {
 
 impl std::fmt::Display for Way {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-O{}-{}", if self.clang { "clang" } else { "gcc" }, self.opt, self.kind)?;
+        write!(
+            f,
+            "{}-O{}-{}",
+            if self.clang { "clang" } else { "gcc" },
+            self.opt,
+            self.kind
+        )?;
         match self.strip {
             Strip::No => {}
             Strip::Symbols => f.write_str("-stripped")?,
@@ -86,12 +92,30 @@ pub fn all() -> Vec<Way> {
         for opt in ["0", "1", "2", "3", "s"] {
             for kind in [Kind::Pie, Kind::NoPie, Kind::Static] {
                 for strip in [Strip::No, Strip::Symbols] {
-                    all.push(Way { clang, opt, kind, strip, flags: &[] });
+                    all.push(Way {
+                        clang,
+                        opt,
+                        kind,
+                        strip,
+                        flags: &[],
+                    });
                 }
             }
         }
-        all.push(Way { clang, opt: "2", kind: Kind::StaticPie, strip: Strip::Symbols, flags: &[] });
-        all.push(Way { clang, opt: "0", kind: Kind::StaticPie, strip: Strip::No, flags: &[] });
+        all.push(Way {
+            clang,
+            opt: "2",
+            kind: Kind::StaticPie,
+            strip: Strip::Symbols,
+            flags: &[],
+        });
+        all.push(Way {
+            clang,
+            opt: "0",
+            kind: Kind::StaticPie,
+            strip: Strip::No,
+            flags: &[],
+        });
     }
     all
 }
@@ -101,15 +125,23 @@ pub fn ways(program: &str) -> Vec<Way> {
     let all = all();
     if let Some(wanted) = std::env::var_os("MGZ_WAY") {
         let wanted = wanted.to_string_lossy().into_owned();
-        return all.into_iter().filter(|w| w.to_string().contains(&wanted)).collect();
+        return all
+            .into_iter()
+            .filter(|w| w.to_string().contains(&wanted))
+            .collect();
     }
     if tools::full_matrix() {
         return all;
     }
-    let shift = program.bytes().fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+    let shift = program
+        .bytes()
+        .fold(0usize, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
     // The steps have no divisor in common with the number of ways, so that each way has its programs.
     let mut picked: Vec<Way> = (0..3).map(|i| all[(shift + 23 * i) % all.len()]).collect();
-    if !picked.iter().any(|w| matches!(w.kind, Kind::Static | Kind::StaticPie)) {
+    if !picked
+        .iter()
+        .any(|w| matches!(w.kind, Kind::Static | Kind::StaticPie))
+    {
         let at = shift % picked.len();
         picked[at].kind = Kind::Static;
     }
@@ -120,7 +152,11 @@ impl Way {
     /// Compiles a program to `dir/name`. `None` if this way does not exist for it, or (after saying so) if this machine lacks what it takes.
     pub fn build(&self, name: &str, dir: &Path) -> Result<Option<PathBuf>> {
         let source = programs::source(name);
-        let kind = source.extension().unwrap_or_default().to_string_lossy().into_owned();
+        let kind = source
+            .extension()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
         let other = kind != "c" && kind != "cpp";
         if other && (self.clang || !self.flags.is_empty()) {
             return Ok(None);
@@ -133,10 +169,22 @@ impl Way {
             ("f90", _) => "gfortran",
             _ => "rustc",
         };
-        let linker = self.flags.iter().find_map(|f| f.strip_prefix("-fuse-ld=")).map_or(String::new(), |l| if l == "mold" { l.to_owned() } else { format!("ld.{l}") });
+        let linker = self
+            .flags
+            .iter()
+            .find_map(|f| f.strip_prefix("-fuse-ld="))
+            .map_or(String::new(), |l| {
+                if l == "mold" {
+                    l.to_owned()
+                } else {
+                    format!("ld.{l}")
+                }
+            });
         for program in [compiler, &linker].into_iter().filter(|p| !p.is_empty()) {
             if !tools::have(program) {
-                tools::skip(&format!("{program} is not installed, so {name} was not tested with it"));
+                tools::skip(&format!(
+                    "{program} is not installed, so {name} was not tested with it"
+                ));
                 return Ok(None);
             }
         }
@@ -149,16 +197,25 @@ impl Way {
                 Kind::Static => ("static", "+crt-static"),
                 Kind::StaticPie => ("pic", "+crt-static"),
             };
-            command.args(["--edition", "2024", "-C"]).arg(format!("opt-level={}", self.opt)).arg("-C").arg(format!("relocation-model={model}"));
+            command
+                .args(["--edition", "2024", "-C"])
+                .arg(format!("opt-level={}", self.opt))
+                .arg("-C")
+                .arg(format!("relocation-model={model}"));
             command.arg("-C").arg(format!("target-feature={crt}"));
         } else {
-            command.arg(format!("-O{}", self.opt)).args(self.kind.flags()).args(["-w", "-pthread"]);
+            command
+                .arg(format!("-O{}", self.opt))
+                .args(self.kind.flags())
+                .args(["-w", "-pthread"]);
             if kind == "cpp" {
                 command.arg("-std=c++20");
             }
             if name == "openmp" {
                 if self.clang {
-                    crate::tools::skip("openmp by clang: its runtime is not among what the tests install");
+                    crate::tools::skip(
+                        "openmp by clang: its runtime is not among what the tests install",
+                    );
                     return Ok(None);
                 }
                 command.arg("-fopenmp");
@@ -170,7 +227,11 @@ impl Way {
             command.arg(assembly);
         }
         if self.strip != Strip::No {
-            command.arg(if kind == "rs" { "-Cstrip=symbols" } else { "-s" });
+            command.arg(if kind == "rs" {
+                "-Cstrip=symbols"
+            } else {
+                "-s"
+            });
         }
         tools::succeed(command.current_dir(dir), tools::LIMIT)?;
         if self.strip == Strip::Sections {

@@ -15,10 +15,17 @@ const LIMIT: Duration = Duration::from_secs(60);
 fn check(name: &str, args: &[&str], options: Options) {
     let mut failures = Vec::new();
     let mut variants = programs::variants(name);
-    if ["f90", "rs"].iter().any(|e| programs::source(name).extension().is_some_and(|x| x == *e)) {
+    if ["f90", "rs"]
+        .iter()
+        .any(|e| programs::source(name).extension().is_some_and(|x| x == *e))
+    {
         variants.retain(|v| !v.clang);
         if variants.is_empty() {
-            variants.push(Variant { clang: false, opt: "2", pie: true });
+            variants.push(Variant {
+                clang: false,
+                opt: "2",
+                pie: true,
+            });
         }
     }
     let only = std::env::var("MGZ_VARIANT").ok();
@@ -32,19 +39,35 @@ fn check(name: &str, args: &[&str], options: Options) {
             Ok(None) => continue,
             Err(error) => panic!("{error:#}"),
         };
-        let mut outcome = |flavour: &str, result: anyhow::Result<mgz_tests::compare::Summary>| match result {
-            Ok(s) => println!("{name} {variant} {flavour}: {} loads = {} rows + {} implied + {} not recorded + {} lost", s.loads, s.rows, s.implied, s.unrecorded, s.lost),
-            Err(error) => failures.push(format!("{name} {variant} {flavour}: {error:#}")),
+        let mut outcome = |flavour: &str, result: anyhow::Result<mgz_tests::compare::Summary>| {
+            match result {
+                Ok(s) => println!(
+                    "{name} {variant} {flavour}: {} loads = {} rows + {} implied + {} not recorded + {} lost",
+                    s.loads, s.rows, s.implied, s.unrecorded, s.lost
+                ),
+                Err(error) => failures.push(format!("{name} {variant} {flavour}: {error:#}")),
+            }
         };
-        outcome("soft", session::soft_addresses(dir.path(), &built, args, options).map(|(s, _)| s));
+        outcome(
+            "soft",
+            session::soft_addresses(dir.path(), &built, args, options).map(|(s, _)| s),
+        );
         if !options.soft_only {
-            outcome("pt", session::pt_addresses(dir.path(), &built, args, options));
+            outcome(
+                "pt",
+                session::pt_addresses(dir.path(), &built, args, options),
+            );
         }
         if std::env::var_os("MGZ_KEEP").is_some() {
             println!("kept in {}", dir.keep().display());
         }
     }
-    assert!(failures.is_empty(), "{} failures:\n{}", failures.len(), failures.join("\n"));
+    assert!(
+        failures.is_empty(),
+        "{} failures:\n{}",
+        failures.len(),
+        failures.join("\n")
+    );
 }
 
 macro_rules! programs {
@@ -60,13 +83,31 @@ programs! {
 /// the next call; that is tested apart, for its result only (as is the PT flavour, where it does so behind each fault). Functions that begin with what may fail have no jump into the clone.
 #[test]
 fn faults() {
-    check("faults", &["keep-registers"], Options { lossy: true, soft_only: true, ..Options::default() });
+    check(
+        "faults",
+        &["keep-registers"],
+        Options {
+            lossy: true,
+            soft_only: true,
+            ..Options::default()
+        },
+    );
 }
 
 /// Without the forms that are not understood, whose cases run in original code: distances without sign from somewhere else than the table, of one byte or two, and subtracted ones.
 #[test]
 fn tables() {
-    check("tables", &[], Options { instrument: &["--exclude", "^(image_base|image_masked|bytes|words|backwards)$"], ..Options::default() });
+    check(
+        "tables",
+        &[],
+        Options {
+            instrument: &[
+                "--exclude",
+                "^(image_base|image_masked|bytes|words|backwards)$",
+            ],
+            ..Options::default()
+        },
+    );
 }
 
 /// The targets of a computed goto and functions of three bytes that are called by pointer may have no room for a
@@ -74,7 +115,14 @@ fn tables() {
 #[test]
 fn code_that_cannot_be_patched() {
     for name in ["goto", "objects"] {
-        check(name, &[], Options { lossy: true, ..Options::default() });
+        check(
+            name,
+            &[],
+            Options {
+                lossy: true,
+                ..Options::default()
+            },
+        );
     }
 }
 
@@ -82,7 +130,14 @@ fn code_that_cannot_be_patched() {
 /// reads its own, so only the program's own functions can be compared.
 #[test]
 fn panics() {
-    check("panics", &[], Options { instrument: &["--functions", "panics"], ..Options::default() });
+    check(
+        "panics",
+        &[],
+        Options {
+            instrument: &["--functions", "panics"],
+            ..Options::default()
+        },
+    );
 }
 
 /// A handler that interrupts a probe between the stores of one record wrote over what the record had so far.
@@ -90,23 +145,49 @@ fn panics() {
 fn records_that_handlers_interrupt_are_whole() {
     let dir = tempfile::tempdir().unwrap();
     for variant in programs::variants("stepped") {
-        let Some(original) = programs::build("stepped", variant, &["-g"], dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build("stepped", variant, &["-g"], dir.path()).unwrap()
+        else {
+            continue;
+        };
         for form in ["ring", "burst"] {
             let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
-            let walked = app.sidecar.functions.iter().find(|f| app.sidecar.string(f.name) == "walked").expect("the function has a symbol");
+            let walked = app
+                .sidecar
+                .functions
+                .iter()
+                .find(|f| app.sidecar.string(f.name) == "walked")
+                .expect("the function has a symbol");
             let loads = |name: &str, args: &[&str]| {
                 let trace = dir.path().join(format!("{name}-{variant}-{form}"));
                 let expected = tools::succeed(Command::new(&original).args(args), LIMIT).unwrap();
-                let got = tools::run(&mut session::record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, args), LIMIT).unwrap();
+                let got = tools::run(
+                    &mut session::record_command(
+                        &["--mode", "full", "--no-aslr"],
+                        &trace,
+                        &app.path,
+                        args,
+                    ),
+                    LIMIT,
+                )
+                .unwrap();
                 session::same_result("stepped", &expected, &got).unwrap();
                 let rows = rows::read(&trace).unwrap();
                 let inside = |r: &&Row| (walked.start..walked.end).contains(&r.ip);
-                rows.first_thread().iter().filter(inside).map(|r| (r.ip, r.address)).collect::<Vec<_>>()
+                rows.first_thread()
+                    .iter()
+                    .filter(inside)
+                    .map(|r| (r.ip, r.address))
+                    .collect::<Vec<_>>()
             };
             let (stepped, plain) = (loads("stepped", &["s"]), loads("plain", &["p"]));
             assert!(plain.len() > 300, "{} loads", plain.len());
             let differing = stepped.iter().zip(&plain).filter(|(a, b)| a != b).count();
-            assert!(stepped.len() == plain.len() && differing == 0, "{variant} {form}: {} loads instead of {}, {differing} others", stepped.len(), plain.len());
+            assert!(
+                stepped.len() == plain.len() && differing == 0,
+                "{variant} {form}: {} loads instead of {}, {differing} others",
+                stepped.len(),
+                plain.len()
+            );
         }
     }
 }

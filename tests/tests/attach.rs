@@ -9,8 +9,16 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
-const FIXED: Variant = Variant { clang: true, opt: "1", pie: false };
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const FIXED: Variant = Variant {
+    clang: true,
+    opt: "1",
+    pie: false,
+};
 /// Words of the arrays of `attached.c`.
 const WORDS: u64 = 1 << 16;
 
@@ -21,29 +29,68 @@ fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
 
 fn attach(pid: i32, trace: &Path, options: &[&str]) -> Output {
     let mut command = tools::tool("mgz-record");
-    command.args(["--rate", "1000", "--force", "--attach", &pid.to_string(), "-o"]).arg(trace).args(options);
+    command
+        .args([
+            "--rate",
+            "1000",
+            "--force",
+            "--attach",
+            &pid.to_string(),
+            "-o",
+        ])
+        .arg(trace)
+        .args(options);
     tools::run(&mut command, LIMIT).unwrap()
 }
 
 fn succeeded(done: &Output) {
-    assert_eq!(tools::code(done), 0, "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        tools::code(done),
+        0,
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 /// Checks that the rows of `chase` follow its list, without a gap inside a window; returns their number.
 fn steps_of_chase(app: &Instrumented, trace: &Trace) -> usize {
     let data = std::fs::read(&app.original).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    let symbol = |name: &str| file.symbols().find(|s| s.name() == Ok(name)).unwrap_or_else(|| panic!("no {name}"));
-    let (chase, list) = (symbol("chase"), symbol("linked").address() + trace.manifest.modules[0].bias);
+    let symbol = |name: &str| {
+        file.symbols()
+            .find(|s| s.name() == Ok(name))
+            .unwrap_or_else(|| panic!("no {name}"))
+    };
+    let (chase, list) = (
+        symbol("chase"),
+        symbol("linked").address() + trace.manifest.modules[0].bias,
+    );
     let code = chase.address()..chase.address() + chase.size();
     let mut steps = 0;
     for rows in trace.threads.values() {
-        for pair in rows.windows(2).filter(|p| p.iter().all(|r| code.contains(&r.ip)) && p[0].sample == p[1].sample && p[0].ip == p[1].ip) {
-            let place = |address: u64| address.checked_sub(list).filter(|at| at % 8 == 0 && at / 8 < WORDS).map(|at| at / 8);
+        for pair in rows.windows(2).filter(|p| {
+            p.iter().all(|r| code.contains(&r.ip))
+                && p[0].sample == p[1].sample
+                && p[0].ip == p[1].ip
+        }) {
+            let place = |address: u64| {
+                address
+                    .checked_sub(list)
+                    .filter(|at| at % 8 == 0 && at / 8 < WORDS)
+                    .map(|at| at / 8)
+            };
             let (now, next) = (place(pair[0].address), place(pair[1].address));
-            let (Some(now), Some(next)) = (now, next) else { panic!("{:#x} or {:#x} is not in the list", pair[0].address, pair[1].address) };
+            let (Some(now), Some(next)) = (now, next) else {
+                panic!(
+                    "{:#x} or {:#x} is not in the list",
+                    pair[0].address, pair[1].address
+                )
+            };
             // Else it has come round to a new call.
-            assert!(next == (now * 40501 + 1) % WORDS || next == 0 || pair[1].seq != pair[0].seq + 1, "{now} is followed by {next}");
+            assert!(
+                next == (now * 40501 + 1) % WORDS || next == 0 || pair[1].seq != pair[0].seq + 1,
+                "{now} is followed by {next}"
+            );
             steps += 1;
         }
     }
@@ -55,7 +102,9 @@ fn steps_of_chase(app: &Instrumented, trace: &Trace) -> usize {
 fn a_running_process_is_sampled_again_and_again() {
     for variant in [PLAIN, FIXED] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(app) = app("attached", variant, dir.path()) else { continue };
+        let Some(app) = app("attached", variant, dir.path()) else {
+            continue;
+        };
         let name = |turn: u32| dir.path().join(format!("trace{turn}"));
         let done = tools::run_beside(Command::new(&app.path).arg("2.5"), None, LIMIT, |pid| {
             std::thread::sleep(Duration::from_millis(100));
@@ -66,13 +115,30 @@ fn a_running_process_is_sampled_again_and_again() {
             }
         });
         let done = done.unwrap();
-        assert_eq!((tools::code(&done), &*done.stdout), (7, &b"fine\n"[..]), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(
+            (tools::code(&done), &*done.stdout),
+            (7, &b"fine\n"[..]),
+            "{}",
+            String::from_utf8_lossy(&done.stderr)
+        );
         for turn in 0..3 {
             let trace = rows::read(&name(turn)).unwrap();
             let m = &trace.manifest;
-            assert!(m.totals.samples > 10 && m.problems.is_empty() && m.totals.dropped.is_empty(), "{turn}: {:?} {:?}", m.totals, m.problems);
-            assert_eq!((m.program_status.as_str(), m.state.as_str()), ("runs on", "complete"));
-            assert!(m.threads.iter().filter(|t| t.samples > 2).count() >= 2, "both workers: {:?}", m.threads);
+            assert!(
+                m.totals.samples > 10 && m.problems.is_empty() && m.totals.dropped.is_empty(),
+                "{turn}: {:?} {:?}",
+                m.totals,
+                m.problems
+            );
+            assert_eq!(
+                (m.program_status.as_str(), m.state.as_str()),
+                ("runs on", "complete")
+            );
+            assert!(
+                m.threads.iter().filter(|t| t.samples > 2).count() >= 2,
+                "both workers: {:?}",
+                m.threads
+            );
             assert!(steps_of_chase(&app, &trace) > 1000, "{turn}");
         }
     }
@@ -82,31 +148,55 @@ fn a_running_process_is_sampled_again_and_again() {
 #[test]
 fn attachments_that_follow_one_another_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("attached", PLAIN, dir.path()) else { return };
+    let Some(app) = app("attached", PLAIN, dir.path()) else {
+        return;
+    };
     let trace = dir.path().join("trace");
     let done = tools::run_beside(Command::new(&app.path).arg("5"), None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(100));
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_millis(2500) {
             let mut command = tools::tool("mgz-record");
-            command.args(["--rate", "20000", "--window", "16", "--duration", "0.03", "--force", "--attach", &pid.to_string(), "-o"]).arg(&trace);
+            command
+                .args([
+                    "--rate",
+                    "20000",
+                    "--window",
+                    "16",
+                    "--duration",
+                    "0.03",
+                    "--force",
+                    "--attach",
+                    &pid.to_string(),
+                    "-o",
+                ])
+                .arg(&trace);
             succeeded(&tools::run(&mut command, LIMIT).unwrap());
         }
     });
     let done = done.unwrap();
-    assert_eq!((tools::code(&done), &*done.stdout), (7, &b"fine\n"[..]), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        (tools::code(&done), &*done.stdout),
+        (7, &b"fine\n"[..]),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
 }
 
 /// The recorder stays to the end of the process; after one that was killed, another can come.
 #[test]
 fn ends_of_processes_and_of_recorders() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("attached", PLAIN, dir.path()) else { return };
+    let Some(app) = app("attached", PLAIN, dir.path()) else {
+        return;
+    };
     let (killed, last) = (dir.path().join("killed"), dir.path().join("last"));
     let done = tools::run_beside(Command::new(&app.path).arg("1.5"), None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(100));
         let mut victim = tools::tool("mgz-record");
-        victim.args(["--rate", "1000", "--attach", &pid.to_string(), "-o"]).arg(&killed);
+        victim
+            .args(["--rate", "1000", "--attach", &pid.to_string(), "-o"])
+            .arg(&killed);
         let mut victim = victim.stderr(std::process::Stdio::null()).spawn().unwrap();
         std::thread::sleep(Duration::from_millis(400));
         victim.kill().unwrap();
@@ -116,10 +206,24 @@ fn ends_of_processes_and_of_recorders() {
         assert!(String::from_utf8_lossy(&done.stderr).contains("mgz-record: ended: "));
     });
     let done = done.unwrap();
-    assert_eq!((tools::code(&done), &*done.stdout), (7, &b"fine\n"[..]), "{}", String::from_utf8_lossy(&done.stderr));
+    assert_eq!(
+        (tools::code(&done), &*done.stdout),
+        (7, &b"fine\n"[..]),
+        "{}",
+        String::from_utf8_lossy(&done.stderr)
+    );
     assert!(rows::read(&last).unwrap().manifest.totals.samples > 10);
-    let recovered = tools::run(tools::tool("mgz-record").arg("--recover").arg(&killed), LIMIT).unwrap();
-    assert_eq!(tools::code(&recovered), 0, "{}", String::from_utf8_lossy(&recovered.stderr));
+    let recovered = tools::run(
+        tools::tool("mgz-record").arg("--recover").arg(&killed),
+        LIMIT,
+    )
+    .unwrap();
+    assert_eq!(
+        tools::code(&recovered),
+        0,
+        "{}",
+        String::from_utf8_lossy(&recovered.stderr)
+    );
     assert!(rows::read(&killed).unwrap().manifest.totals.samples > 10);
 }
 
@@ -131,7 +235,11 @@ fn refusals() {
     let says = |pid: i32, options: &[&str], why: &str| {
         let done = attach(pid, &trace, options);
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(tools::code(&done) == 125 && said.contains(why) && !trace.exists(), "{} {said}", tools::code(&done));
+        assert!(
+            tools::code(&done) == 125 && said.contains(why) && !trace.exists(),
+            "{} {said}",
+            tools::code(&done)
+        );
     };
     says(1 << 29, &[], "no such process");
     let done = tools::run_beside(Command::new("/bin/sleep").arg("1"), None, LIMIT, |pid| {
@@ -140,8 +248,12 @@ fn refusals() {
         says(pid, &["--mode", "full"], "records bursts");
     });
     assert_eq!(tools::code(&done.unwrap()), 0);
-    let Some(app) = app("attached", PLAIN, dir.path()) else { return };
-    let deny = programs::build("deny", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let Some(app) = app("attached", PLAIN, dir.path()) else {
+        return;
+    };
+    let deny = programs::build("deny", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
     let mut filtered = Command::new(&deny);
     filtered.args(["298", "--"]).arg(&app.path).arg("0.5");
     let done = tools::run_beside(&mut filtered, None, LIMIT, |pid| {

@@ -9,8 +9,16 @@ use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
-const FIXED: Variant = Variant { clang: true, opt: "0", pie: false };
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const FIXED: Variant = Variant {
+    clang: true,
+    opt: "0",
+    pie: false,
+};
 
 fn build(name: &str, variant: Variant, dir: &Path) -> Option<PathBuf> {
     programs::build(name, variant, &[], dir).unwrap()
@@ -25,10 +33,17 @@ fn consistent(trace: &Trace) {
     assert_eq!(totals.implied_const, implied);
     if trace.manifest.mode == "full" {
         assert_eq!(totals.loads_executed, Some(totals.rows + implied));
-        assert_eq!(totals.records_executed, totals.records_kept, "full keeps every record");
+        assert_eq!(
+            totals.records_executed, totals.records_kept,
+            "full keeps every record"
+        );
     }
     for ((process, thread), rows) in &trace.threads {
-        assert!(rows.windows(2).all(|w| w[0].seq < w[1].seq && w[0].sample <= w[1].sample), "rows of {process}/{thread} are not in order");
+        assert!(
+            rows.windows(2)
+                .all(|w| w[0].seq < w[1].seq && w[0].sample <= w[1].sample),
+            "rows of {process}/{thread} are not in order"
+        );
     }
 }
 
@@ -39,10 +54,18 @@ fn run(name: &str, variant: Variant, args: &[&str]) -> Option<(Trace, Trace)> {
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let expected = tools::run(Command::new(&original).args(args), LIMIT).unwrap();
     let mut traces = Vec::new();
-    for options in [&["--mode", "full"][..], &["--mode", "ring", "--period", "5000", "--window", "500"]] {
+    for options in [
+        &["--mode", "full"][..],
+        &["--mode", "ring", "--period", "5000", "--window", "500"],
+    ] {
         let trace = dir.path().join(options[1]);
         let got = tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
-        same_result(&format!("{name} {args:?} {variant} {}", options[1]), &expected, &got).unwrap();
+        same_result(
+            &format!("{name} {args:?} {variant} {}", options[1]),
+            &expected,
+            &got,
+        )
+        .unwrap();
         let trace = rows::read(&trace).unwrap();
         assert!(trace.rows() > 0, "{name} {args:?} {}: no rows", options[1]);
         consistent(&trace);
@@ -69,10 +92,16 @@ fn ends_of_all_kinds() {
             ("load-segv", "signal 11"),
             ("trap", "signal 4"),
         ] {
-            let Some((full, ring)) = run("ends", variant, &[how]) else { return };
+            let Some((full, ring)) = run("ends", variant, &[how]) else {
+                return;
+            };
             assert_eq!(full.manifest.program_status, status, "{how}");
             assert_eq!(ring.manifest.program_status, status, "{how}");
-            assert_eq!(full.manifest.state, "complete", "{how}: {:?}", full.manifest.problems);
+            assert_eq!(
+                full.manifest.state, "complete",
+                "{how}: {:?}",
+                full.manifest.problems
+            );
         }
     }
 }
@@ -89,7 +118,9 @@ fn an_uncaught_exception() {
 #[test]
 fn processes() {
     for variant in [PLAIN, FIXED] {
-        let Some((full, _)) = run("forks", variant, &[]) else { return };
+        let Some((full, _)) = run("forks", variant, &[]) else {
+            return;
+        };
         let processes: std::collections::BTreeSet<u32> = full.threads.keys().map(|k| k.0).collect();
         // The parent, three forks, three that run the program anew, and the one that is killed. What runs
         // between vfork and its end is not recorded.
@@ -100,9 +131,15 @@ fn processes() {
 #[test]
 fn threads_at_the_same_time() {
     for variant in [PLAIN, FIXED] {
-        let Some((full, _)) = run("parallel", variant, &["3000"]) else { return };
+        let Some((full, _)) = run("parallel", variant, &["3000"]) else {
+            return;
+        };
         assert_eq!(full.threads.len(), 55, "main, four and fifty threads");
-        let busy = full.threads.values().filter(|rows| rows.len() > 3000).count();
+        let busy = full
+            .threads
+            .values()
+            .filter(|rows| rows.len() > 3000)
+            .count();
         assert!(busy >= 4, "{busy}");
     }
 }
@@ -135,7 +172,9 @@ fn unwinding() {
 #[test]
 fn windows_are_pieces_of_the_whole() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = build("hash", PLAIN, dir.path()) else { return };
+    let Some(original) = build("hash", PLAIN, dir.path()) else {
+        return;
+    };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let record = |options: &[&str], name: &str| {
         let trace = dir.path().join(name);
@@ -143,21 +182,48 @@ fn windows_are_pieces_of_the_whole() {
         rows::read(&trace).unwrap()
     };
     let full = record(&["--mode", "full", "--no-aslr"], "full");
-    let options = ["--mode", "ring", "--no-aslr", "--period", "1000", "--window", "100"];
+    let options = [
+        "--mode",
+        "ring",
+        "--no-aslr",
+        "--period",
+        "1000",
+        "--window",
+        "100",
+    ];
     let (ring, again) = (record(&options, "ring"), record(&options, "again"));
-    let plain = |rows: &[Row]| -> Vec<(u64, u64, u32)> { rows.iter().map(|r| (r.ip, r.address, r.size)).collect() };
+    let plain = |rows: &[Row]| -> Vec<(u64, u64, u32)> {
+        rows.iter().map(|r| (r.ip, r.address, r.size)).collect()
+    };
     let all = plain(full.first_thread());
     let kept = ring.first_thread();
-    assert_eq!(plain(kept), plain(again.first_thread()), "ring is reproducible");
+    assert_eq!(
+        plain(kept),
+        plain(again.first_thread()),
+        "ring is reproducible"
+    );
     let records = full.manifest.totals.records_executed;
-    assert_eq!(ring.manifest.totals.records_executed, records, "ring counts the records exactly");
+    assert_eq!(
+        ring.manifest.totals.records_executed, records,
+        "ring counts the records exactly"
+    );
     let expected = records.div_ceil(1000);
-    assert!(ring.manifest.totals.samples.abs_diff(expected) <= 1, "{} samples of {records} records", ring.manifest.totals.samples);
+    assert!(
+        ring.manifest.totals.samples.abs_diff(expected) <= 1,
+        "{} samples of {records} records",
+        ring.manifest.totals.samples
+    );
     let mut from = 0;
     for window in kept.chunk_by(|a, b| a.sample == b.sample) {
         let window = plain(window);
         let at = all[from..].windows(window.len()).position(|w| w == window);
-        let Some(at) = at else { panic!("a window of {} rows is not in the full trace after row {from}: {:x?}…", window.len(), &window[..window.len().min(4)]) };
+        let Some(at) = at else {
+            panic!(
+                "a window of {} rows is not in the full trace after row {from}: {:x?}…",
+                window.len(),
+                &window[..window.len().min(4)]
+            )
+        };
         from += at + window.len();
     }
 }
@@ -166,25 +232,64 @@ fn windows_are_pieces_of_the_whole() {
 #[test]
 fn vectors_at_the_end_of_a_ring() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = build("gathers", Variant { opt: "2", ..PLAIN }, dir.path()) else { return };
+    let Some(original) = build("gathers", Variant { opt: "2", ..PLAIN }, dir.path()) else {
+        return;
+    };
     let expected = tools::succeed(Command::new(&original).arg("3000"), LIMIT).unwrap();
     for form in ["ring", "burst"] {
         let app = session::instrument(&original, "soft", &["--for", form]).unwrap();
         let known: std::collections::HashSet<(u64, u64)> = {
             let trace = dir.path().join(format!("full-{form}"));
-            tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &["1"]), LIMIT).unwrap();
-            rows::read(&trace).unwrap().first_thread().iter().filter(|r| r.class != 0).map(|r| (r.ip, r.address)).collect()
+            tools::succeed(
+                &mut record_command(&["--mode", "full", "--no-aslr"], &trace, &app.path, &["1"]),
+                LIMIT,
+            )
+            .unwrap();
+            rows::read(&trace)
+                .unwrap()
+                .first_thread()
+                .iter()
+                .filter(|r| r.class != 0)
+                .map(|r| (r.ip, r.address))
+                .collect()
         };
         for (period, window) in [("997", "50"), ("1001", "100"), ("64", "7")] {
             let trace = dir.path().join(format!("{form}-{period}"));
-            let options = ["--mode", "ring", "--no-aslr", "--period", period, "--window", window];
-            let got = tools::run(&mut record_command(&options, &trace, &app.path, &["3000"]), LIMIT).unwrap();
+            let options = [
+                "--mode",
+                "ring",
+                "--no-aslr",
+                "--period",
+                period,
+                "--window",
+                window,
+            ];
+            let got = tools::run(
+                &mut record_command(&options, &trace, &app.path, &["3000"]),
+                LIMIT,
+            )
+            .unwrap();
             same_result("gathers", &expected, &got).unwrap();
             let trace = rows::read(&trace).unwrap();
-            let gathered: Vec<&Row> = trace.first_thread().iter().filter(|r| app.sidecar.sites[r.site as usize].kind == SiteKind::Gather as u8).collect();
-            assert!(trace.manifest.totals.samples > 100 && gathered.len() > 300, "{} samples, {} lanes", trace.manifest.totals.samples, gathered.len());
-            let invented = gathered.iter().filter(|r| !known.contains(&(r.ip, r.address))).count();
-            assert_eq!(invented, 0, "{form}, period {period}: addresses that no run reads");
+            let gathered: Vec<&Row> = trace
+                .first_thread()
+                .iter()
+                .filter(|r| app.sidecar.sites[r.site as usize].kind == SiteKind::Gather as u8)
+                .collect();
+            assert!(
+                trace.manifest.totals.samples > 100 && gathered.len() > 300,
+                "{} samples, {} lanes",
+                trace.manifest.totals.samples,
+                gathered.len()
+            );
+            let invented = gathered
+                .iter()
+                .filter(|r| !known.contains(&(r.ip, r.address)))
+                .count();
+            assert_eq!(
+                invented, 0,
+                "{form}, period {period}: addresses that no run reads"
+            );
         }
     }
 }
@@ -194,42 +299,93 @@ fn a_library_opened_at_run_time() {
     let dir = tempfile::tempdir().unwrap();
     let compile = |source: &str, extra: &[&str], out: &str| {
         let mut command = Command::new("gcc");
-        command.args(["-O2", "-w", "-o"]).arg(dir.path().join(out)).arg(programs::source(source)).args(extra);
+        command
+            .args(["-O2", "-w", "-o"])
+            .arg(dir.path().join(out))
+            .arg(programs::source(source))
+            .args(extra);
         tools::succeed(&mut command, LIMIT).unwrap();
         dir.path().join(out)
     };
     let plugin = compile("plugin", &["-shared", "-fPIC"], "libplugin.so");
     let loader = compile("loader", &["-ldl"], "loader");
-    let (app, library) = (session::instrument(&loader, "soft", &[]).unwrap(), session::instrument(&plugin, "soft", &[]).unwrap());
+    let (app, library) = (
+        session::instrument(&loader, "soft", &[]).unwrap(),
+        session::instrument(&plugin, "soft", &[]).unwrap(),
+    );
     let expected = tools::succeed(Command::new(&loader).arg(&plugin), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(&mut record_command(&["--mode", "full"], &trace, &app.path, &[library.path.to_str().unwrap()]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &["--mode", "full"],
+            &trace,
+            &app.path,
+            &[library.path.to_str().unwrap()],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("loader", &expected, &got).unwrap();
     let trace = rows::read(&trace).unwrap();
-    let module = trace.module(&library.sidecar.id_hex()).expect("the library is in the manifest");
-    let rows = trace.threads.values().flatten().filter(|r| r.module == module).count();
+    let module = trace
+        .module(&library.sidecar.id_hex())
+        .expect("the library is in the manifest");
+    let rows = trace
+        .threads
+        .values()
+        .flatten()
+        .filter(|r| r.module == module)
+        .count();
     assert!(rows >= 3 * 50, "{rows} rows of the library");
 
     // Where its code cannot be changed it runs as it is.
     let options = ["--mode", "full", "--force"];
-    let got = tools::run(&mut record_command(&options, &dir.path().join("trace"), &app.path, &[library.path.to_str().unwrap(), "sealed"]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &options,
+            &dir.path().join("trace"),
+            &app.path,
+            &[library.path.to_str().unwrap(), "sealed"],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("sealed loader", &expected, &got).unwrap();
 
     // As an earlier version would have made it: its note is shorter.
     let mut older = std::fs::read(&library.path).unwrap();
-    let note = |b: &[u8]| b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0";
+    let note = |b: &[u8]| {
+        b[..4] == 4u32.to_le_bytes() && b[8..12] == 1u32.to_le_bytes() && b[12..] == *b"mgz\0"
+    };
     let at = older.windows(16).position(note).expect("a note");
     let number = |b: &[u8], at: usize| u64::from_le_bytes(*b[at..].first_chunk().unwrap());
     // The program header that leads to it.
     let headers = (0..usize::from(older[56])).map(|n| number(&older, 32) as usize + n * 56);
-    let header = headers.into_iter().find(|&h| older[h] == 4 && number(&older, h + 8) == at as u64).expect("a header of the note");
-    for (at, less) in [(at + 4, 16), (at + 16, 1), (header + 32, 16), (header + 40, 16)] {
+    let header = headers
+        .into_iter()
+        .find(|&h| older[h] == 4 && number(&older, h + 8) == at as u64)
+        .expect("a header of the note");
+    for (at, less) in [
+        (at + 4, 16),
+        (at + 16, 1),
+        (header + 32, 16),
+        (header + 40, 16),
+    ] {
         let word: &mut [u8; 4] = older[at..].first_chunk_mut().unwrap();
         *word = (u32::from_le_bytes(*word) - less).to_le_bytes();
     }
     let old = dir.path().join("libolder.so");
     std::fs::write(&old, older).unwrap();
-    let got = tools::run(&mut record_command(&options, &dir.path().join("trace"), &app.path, &[old.to_str().unwrap()]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &options,
+            &dir.path().join("trace"),
+            &app.path,
+            &[old.to_str().unwrap()],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("loader of an older library", &expected, &got).unwrap();
     let said = String::from_utf8_lossy(&got.stderr);
     assert!(said.contains("another version of mgz"), "{said}");
@@ -241,34 +397,75 @@ fn a_library_that_the_program_is_linked_to() {
     let path = dir.path();
     let gcc = |args: &[&str]| {
         let mut command = Command::new("gcc");
-        tools::succeed(command.current_dir(path).args(["-O2", "-w"]).args(args), LIMIT).unwrap();
+        tools::succeed(
+            command.current_dir(path).args(["-O2", "-w"]).args(args),
+            LIMIT,
+        )
+        .unwrap();
     };
     let source = |name: &str| programs::source(name).display().to_string();
-    gcc(&["-shared", "-fPIC", "-Wl,-soname,libplugin.so.1", "-o", "libplugin.so.1", &source("plugin")]);
-    gcc(&["-o", "linked", &source("linked"), "./libplugin.so.1", "-Wl,-rpath,$ORIGIN"]);
+    gcc(&[
+        "-shared",
+        "-fPIC",
+        "-Wl,-soname,libplugin.so.1",
+        "-o",
+        "libplugin.so.1",
+        &source("plugin"),
+    ]);
+    gcc(&[
+        "-o",
+        "linked",
+        &source("linked"),
+        "./libplugin.so.1",
+        "-Wl,-rpath,$ORIGIN",
+    ]);
     let expected = tools::succeed(&mut Command::new(path.join("linked")), LIMIT).unwrap();
     for libs in ["--libs", "--libs=libplugin.so.1"] {
         let app = session::instrument(&path.join("linked"), "soft", &[libs]).unwrap();
         assert!(path.join("linked.soft.libs/libplugin.so.1").exists());
         assert!(path.join("linked.soft.libs/libplugin.so.1.mgza").exists());
-        same_result("unrecorded", &expected, &tools::run(&mut Command::new(&app.path), LIMIT).unwrap()).unwrap();
+        same_result(
+            "unrecorded",
+            &expected,
+            &tools::run(&mut Command::new(&app.path), LIMIT).unwrap(),
+        )
+        .unwrap();
         let trace = path.join("trace");
-        let got = tools::run(&mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        let got = tools::run(
+            &mut record_command(&["--mode", "full", "--force"], &trace, &app.path, &[]),
+            LIMIT,
+        )
+        .unwrap();
         same_result("recorded", &expected, &got).unwrap();
         let trace = rows::read(&trace).unwrap();
         let mut rows = vec![0; trace.manifest.modules.len()];
-        trace.threads.values().flatten().for_each(|r| rows[usize::from(r.module)] += 1);
-        assert!(rows.len() == 2 && rows.iter().min() >= Some(&1) && rows.iter().max() >= Some(&80), "{rows:?} in {:?}", trace.manifest.modules);
+        trace
+            .threads
+            .values()
+            .flatten()
+            .for_each(|r| rows[usize::from(r.module)] += 1);
+        assert!(
+            rows.len() == 2 && rows.iter().min() >= Some(&1) && rows.iter().max() >= Some(&80),
+            "{rows:?} in {:?}",
+            trace.manifest.modules
+        );
     }
 }
 
 #[test]
 fn a_soft_file_runs_as_the_original_does_when_it_is_not_recorded() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = build("throws", PLAIN, dir.path()) else { return };
+    let Some(original) = build("throws", PLAIN, dir.path()) else {
+        return;
+    };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
-    same_result("unrecorded", &expected, &tools::run(&mut Command::new(&app.path), LIMIT).unwrap()).unwrap();
+    same_result(
+        "unrecorded",
+        &expected,
+        &tools::run(&mut Command::new(&app.path), LIMIT).unwrap(),
+    )
+    .unwrap();
 }
 
 #[test]
@@ -277,10 +474,22 @@ fn children_that_are_not_instrumented_do_not_see_the_recorder() {
     let source = dir.path().join("env.c");
     std::fs::write(&source, "#include <stdlib.h>\n#include <unistd.h>\nint main(void) { int r = system(\"env | sort; ls /proc/self/fd | wc -l\"); return r != 0; }\n").unwrap();
     let program = dir.path().join("env");
-    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .arg("-O1")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
-    let got = tools::run(&mut record_command(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(&["--mode", "full"], &dir.path().join("t"), &app.path, &[]),
+        LIMIT,
+    )
+    .unwrap();
     same_result("env", &expected, &got).unwrap();
 }
 
@@ -291,7 +500,15 @@ fn programs_that_others_start() {
     let text = "#include <stdio.h>\nint main(int n, char **v) { int s = 0; for (char *c = v[1]; *c; c++) s += *c; printf(\"%d\\n\", s); return s % 100; }\n";
     std::fs::write(&source, text).unwrap();
     let program = dir.path().join("sum");
-    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .arg("-O1")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let script = dir.path().join("script");
     tools::write_program(&script, b"#!/bin/sh\n\"$1\" abc; \"$1\" xyz\n").unwrap();
@@ -299,12 +516,24 @@ fn programs_that_others_start() {
     let line = |p: &Path| format!("('{0}' abc;'{0}' xyz)", p.display());
     let shell: [&Path; 2] = ["/bin/sh".as_ref(), &script];
     for starter in shell {
-        let arguments = |p: &Path| if starter == script { vec![p.display().to_string()] } else { vec!["-c".to_string(), line(p)] };
+        let arguments = |p: &Path| {
+            if starter == script {
+                vec![p.display().to_string()]
+            } else {
+                vec!["-c".to_string(), line(p)]
+            }
+        };
         let expected = tools::run(Command::new(starter).args(arguments(&program)), LIMIT).unwrap();
-        let trace = dir.path().join(format!("{}.trace", starter.file_name().unwrap().display()));
+        let trace = dir
+            .path()
+            .join(format!("{}.trace", starter.file_name().unwrap().display()));
         let own = arguments(&app.path);
         let own: Vec<&str> = own.iter().map(String::as_str).collect();
-        let got = tools::run(&mut record_command(&["--mode", "full"], &trace, starter, &own), LIMIT).unwrap();
+        let got = tools::run(
+            &mut record_command(&["--mode", "full"], &trace, starter, &own),
+            LIMIT,
+        )
+        .unwrap();
         same_result("started by another", &expected, &got).unwrap();
         let trace = rows::read(&trace).unwrap();
         consistent(&trace);
@@ -322,14 +551,41 @@ fn a_library_that_is_opened_and_closed_many_times() {
         long (*f)(const int *, int, long (*)(long)) = (long (*)(const int *, int, long (*)(long)))dlsym(h, \"plugin_sum\"); s += f(n, 40, add); dlclose(h); }\n\
         printf(\"%ld\\n\", s); return 0; }\n";
     std::fs::write(path.join("opens.c"), text).unwrap();
-    let gcc = |args: &[&str]| tools::succeed(Command::new("gcc").current_dir(path).args(["-O2", "-w"]).args(args), LIMIT).unwrap();
-    gcc(&["-shared", "-fPIC", "-o", "libplugin.so", &programs::source("plugin").display().to_string()]);
+    let gcc = |args: &[&str]| {
+        tools::succeed(
+            Command::new("gcc")
+                .current_dir(path)
+                .args(["-O2", "-w"])
+                .args(args),
+            LIMIT,
+        )
+        .unwrap()
+    };
+    gcc(&[
+        "-shared",
+        "-fPIC",
+        "-o",
+        "libplugin.so",
+        &programs::source("plugin").display().to_string(),
+    ]);
     gcc(&["-o", "opens", "opens.c", "-ldl"]);
     let (program, library) = (path.join("opens"), path.join("libplugin.so"));
     let expected = tools::succeed(Command::new(&program).arg(&library), LIMIT).unwrap();
-    let (app, library) = (session::instrument(&program, "soft", &[]).unwrap(), session::instrument(&library, "soft", &[]).unwrap());
+    let (app, library) = (
+        session::instrument(&program, "soft", &[]).unwrap(),
+        session::instrument(&library, "soft", &[]).unwrap(),
+    );
     let trace = path.join("trace");
-    let got = tools::run(&mut record_command(&["--mode", "full"], &trace, &app.path, &[&library.path.display().to_string()]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &["--mode", "full"],
+            &trace,
+            &app.path,
+            &[&library.path.display().to_string()],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("opened 700 times", &expected, &got).unwrap();
     let trace = rows::read(&trace).unwrap();
     consistent(&trace);
@@ -345,18 +601,48 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
     let text = "#include <stdio.h>\nint t[4096];\nint main(void) { unsigned s = 1; for (int i = 0; i < 3000000; i++) s += t[(s * 5 + i) & 4095]; printf(\"%u\\n\", s); return 0; }\n";
     std::fs::write(&source, text).unwrap();
     let program = dir.path().join("many");
-    tools::succeed(Command::new("gcc").arg("-O1").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .arg("-O1")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
     let expected = tools::run(&mut Command::new(&program), LIMIT).unwrap();
-    for (mode, options) in [("ring", ["--for", "ring"]), ("full", ["--for", "ring"]), ("burst", ["--for", "burst"])] {
+    for (mode, options) in [
+        ("ring", ["--for", "ring"]),
+        ("full", ["--for", "ring"]),
+        ("burst", ["--for", "burst"]),
+    ] {
         let app = session::instrument(&program, "soft", &options).unwrap();
         let copy = dir.path().join(format!("copy-{mode}"));
         tools::succeed(Command::new("cp").arg(&app.path).arg(&copy), LIMIT).unwrap();
         let trace = dir.path().join(format!("{mode}.trace"));
         // (The recorder would refuse what it sees that it is asked for.)
-        let line = format!("cd {}; {}; ./copy-*{mode}", dir.path().display(), app.path.display());
-        let got = tools::run(&mut record_command(&["--mode", mode], &trace, "/bin/sh".as_ref(), &["-c", &line]), LIMIT).unwrap();
+        let line = format!(
+            "cd {}; {}; ./copy-*{mode}",
+            dir.path().display(),
+            app.path.display()
+        );
+        let got = tools::run(
+            &mut record_command(
+                &["--mode", mode],
+                &trace,
+                "/bin/sh".as_ref(),
+                &["-c", &line],
+            ),
+            LIMIT,
+        )
+        .unwrap();
         let twice = [&expected.stdout[..], &expected.stdout].concat();
-        assert_eq!((tools::code(&got), String::from_utf8_lossy(&got.stdout)), (0, String::from_utf8_lossy(&twice)), "{mode}: {}", String::from_utf8_lossy(&got.stderr));
+        assert_eq!(
+            (tools::code(&got), String::from_utf8_lossy(&got.stdout)),
+            (0, String::from_utf8_lossy(&twice)),
+            "{mode}: {}",
+            String::from_utf8_lossy(&got.stderr)
+        );
         let said = String::from_utf8_lossy(&got.stderr).into_owned();
         assert!(said.contains("its sidecar is missing"), "{mode}: {said}");
         consistent(&rows::read(&trace).unwrap());
@@ -370,28 +656,77 @@ fn standard_streams_are_the_programs_own() {
     let text = "#include <stdio.h>\nint main(void) { int c, n = 0; while ((c = getchar()) != EOF) { putchar(c ^ 1); n++; } fprintf(stderr, \"read %d\\n\", n); return n % 200; }\n";
     std::fs::write(&source, text).unwrap();
     let program = dir.path().join("cat");
-    tools::succeed(Command::new("gcc").arg("-O2").arg("-o").arg(&program).arg(&source), LIMIT).unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .arg("-O2")
+            .arg("-o")
+            .arg(&program)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
     let app = session::instrument(&program, "soft", &[]).unwrap();
     let input = mgz_tests::inputs::mixed_data(100_123, 3);
     let expected = tools::run_with(&mut Command::new(&program), Some(&input), LIMIT).unwrap();
-    let got = tools::run_with(&mut record_command(&["--mode", "ring"], &dir.path().join("t"), &app.path, &[]), Some(&input), LIMIT).unwrap();
+    let got = tools::run_with(
+        &mut record_command(&["--mode", "ring"], &dir.path().join("t"), &app.path, &[]),
+        Some(&input),
+        LIMIT,
+    )
+    .unwrap();
     same_result("cat", &expected, &got).unwrap();
     let stderr = String::from_utf8_lossy(&got.stderr).into_owned();
     assert!(stderr.contains("read 100123\n"), "{stderr}");
-    assert!(stderr.lines().any(|l| l.starts_with("mgz-record:") && l.contains("sample")), "the line at the end: {stderr}");
+    assert!(
+        stderr
+            .lines()
+            .any(|l| l.starts_with("mgz-record:") && l.contains("sample")),
+        "the line at the end: {stderr}"
+    );
 }
 
 /// The PT flavour has its jumps in the file: it must give the same output without any recorder.
 #[test]
 fn the_pt_flavour_without_a_recorder() {
     use mgz_tests::nop;
-    for name in ["faults", "retries", "loops", "hash", "switches", "goto", "throws", "objects", "parallel", "signals", "jumps", "forks", "stack", "calls", "alarms", "backtraces"] {
+    for name in [
+        "faults",
+        "retries",
+        "loops",
+        "hash",
+        "switches",
+        "goto",
+        "throws",
+        "objects",
+        "parallel",
+        "signals",
+        "jumps",
+        "forks",
+        "stack",
+        "calls",
+        "alarms",
+        "backtraces",
+    ] {
         for variant in [PLAIN, FIXED] {
             let dir = tempfile::tempdir().unwrap();
-            let Some(original) = build(name, variant, dir.path()) else { continue };
+            let Some(original) = build(name, variant, dir.path()) else {
+                continue;
+            };
             let out = dir.path().join("app.pt");
-            let done = tools::run(tools::tool("mgz-instrument").args(["--backend", "pt", "-o"]).arg(&out).arg(&original), LIMIT).unwrap();
-            assert_eq!(tools::code(&done), 0, "{name}: {}", String::from_utf8_lossy(&done.stderr));
+            let done = tools::run(
+                tools::tool("mgz-instrument")
+                    .args(["--backend", "pt", "-o"])
+                    .arg(&out)
+                    .arg(&original),
+                LIMIT,
+            )
+            .unwrap();
+            assert_eq!(
+                tools::code(&done),
+                0,
+                "{name}: {}",
+                String::from_utf8_lossy(&done.stderr)
+            );
             if !nop::executes_ptwrite() {
                 nop::replace(&out).unwrap();
             }

@@ -9,8 +9,16 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
-const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
-const FIXED: Variant = Variant { clang: true, opt: "0", pie: false };
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const FIXED: Variant = Variant {
+    clang: true,
+    opt: "0",
+    pie: false,
+};
 const TRANSLATED: &[&str] = &["--for", "burst"];
 
 fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
@@ -21,11 +29,28 @@ fn app(name: &str, variant: Variant, dir: &Path) -> Option<Instrumented> {
 /// `full` of a translated clone has every load, in order, at its address: the same as of a direct one.
 #[test]
 fn full_traces_of_translated_clones() {
-    for (name, lossy) in [("calls", false), ("recurse", false), ("switches", false), ("threads", false), ("strings", false), ("signals", false), ("ways", false), ("objects", true), ("goto", true), ("jumps", true)] {
+    for (name, lossy) in [
+        ("calls", false),
+        ("recurse", false),
+        ("switches", false),
+        ("threads", false),
+        ("strings", false),
+        ("signals", false),
+        ("ways", false),
+        ("objects", true),
+        ("goto", true),
+        ("jumps", true),
+    ] {
         for variant in [PLAIN, FIXED] {
             let dir = tempfile::tempdir().unwrap();
-            let Some(built) = programs::build(name, variant, &[], dir.path()).unwrap() else { continue };
-            let options = Options { instrument: TRANSLATED, lossy, soft_only: true };
+            let Some(built) = programs::build(name, variant, &[], dir.path()).unwrap() else {
+                continue;
+            };
+            let options = Options {
+                instrument: TRANSLATED,
+                lossy,
+                soft_only: true,
+            };
             let args: &[&str] = if name == "ways" { &["4"] } else { &[] };
             if let Err(error) = session::soft_addresses(dir.path(), &built, args, options) {
                 panic!("{name} {variant}: {error:#}");
@@ -39,11 +64,22 @@ fn full_traces_of_translated_clones() {
 fn calls_to_functions_without_a_clone() {
     for flags in [&[][..], &["-static"]] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build("midway", PLAIN, flags, dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build("midway", PLAIN, flags, dir.path()).unwrap() else {
+            continue;
+        };
         let rows = ["ring", "burst"].map(|serves| {
             let app = session::instrument(&original, "soft", &["--for", serves]).unwrap();
             let trace = dir.path().join("trace");
-            tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+            tools::succeed(
+                &mut record_command(
+                    &["--mode", "full", "--no-aslr", "--force"],
+                    &trace,
+                    &app.path,
+                    &[],
+                ),
+                LIMIT,
+            )
+            .unwrap();
             let own = symbols(&app.original, &["main", "sum"]);
             let mut rows = loads(rows::read(&trace).unwrap().first_thread());
             // (What runs before and after may tail-call such functions, which do not lead back.)
@@ -51,7 +87,12 @@ fn calls_to_functions_without_a_clone() {
             rows
         });
         assert!(rows[0].len() > 32_000);
-        assert!(rows[0] == rows[1], "{flags:?}: {} rows of the direct clone, {} of the translated one", rows[0].len(), rows[1].len());
+        assert!(
+            rows[0] == rows[1],
+            "{flags:?}: {} rows of the direct clone, {} of the translated one",
+            rows[0].len(),
+            rows[1].len()
+        );
     }
 }
 
@@ -82,21 +123,43 @@ fn compare(what: &str, whole: &[Row], windows: &Trace) -> Agreement {
         places.entry(key).or_default().push(at);
     }
     let mut agreement = Agreement::default();
-    for window in windows.threads.values().flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample)) {
+    for window in windows
+        .threads
+        .values()
+        .flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample))
+    {
         let window = loads(window);
         agreement.windows += 1;
         agreement.rows += window.len();
         let found = |from: usize| {
             let rest = &window[from..];
             match rest.get(..KEY) {
-                Some(key) => places.get(key).is_some_and(|at| at.iter().any(|&a| all[a..].starts_with(rest))),
+                Some(key) => places
+                    .get(key)
+                    .is_some_and(|at| at.iter().any(|&a| all[a..].starts_with(rest))),
                 None => rest.is_empty() || all.windows(rest.len()).any(|w| w == rest),
             }
         };
         let Some(from) = (0..=window.len().min(REGION)).find(|&from| found(from)) else {
-            let same = |from: usize, at: usize| window[from..].iter().zip(&all[at..]).take_while(|(a, b)| a == b).count();
-            let starts = (0..window.len().min(REGION)).flat_map(|from| window.get(from..from + KEY).and_then(|key| places.get(key)).into_iter().flatten().map(move |&at| (from, at)));
-            let (length, from, at) = starts.map(|(from, at)| (from + same(from, at), from, at)).max().unwrap_or_default();
+            let same = |from: usize, at: usize| {
+                window[from..]
+                    .iter()
+                    .zip(&all[at..])
+                    .take_while(|(a, b)| a == b)
+                    .count()
+            };
+            let starts = (0..window.len().min(REGION)).flat_map(|from| {
+                window
+                    .get(from..from + KEY)
+                    .and_then(|key| places.get(key))
+                    .into_iter()
+                    .flatten()
+                    .map(move |&at| (from, at))
+            });
+            let (length, from, at) = starts
+                .map(|(from, at)| (from + same(from, at), from, at))
+                .max()
+                .unwrap_or_default();
             let next = length - from + at;
             panic!(
                 "{what}: a window of {} rows is not in the full trace; its first {length}, but for {from}, are; {:x?} follow instead of {:x?}",
@@ -115,14 +178,42 @@ fn windows_are_pieces_of_the_whole() {
     let repetitions = if tools::full_matrix() { 200 } else { 2 };
     let mut windows = 0;
     let plain: &[&str] = &[];
-    let optimised = Variant { clang: false, opt: "3", pie: false };
-    for (variant, flags) in [(PLAIN, plain), (FIXED, plain), (optimised, plain), (optimised, &["-static"]), (Variant { clang: true, opt: "2", pie: true }, plain)] {
+    let optimised = Variant {
+        clang: false,
+        opt: "3",
+        pie: false,
+    };
+    for (variant, flags) in [
+        (PLAIN, plain),
+        (FIXED, plain),
+        (optimised, plain),
+        (optimised, &["-static"]),
+        (
+            Variant {
+                clang: true,
+                opt: "2",
+                pie: true,
+            },
+            plain,
+        ),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build("ways", variant, flags, dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build("ways", variant, flags, dir.path()).unwrap() else {
+            continue;
+        };
         let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
         let record = |options: &[&str]| {
             let trace = dir.path().join("trace");
-            tools::succeed(&mut record_command(&[options, &["--no-aslr", "--force"]].concat(), &trace, &app.path, &[]), LIMIT).unwrap();
+            tools::succeed(
+                &mut record_command(
+                    &[options, &["--no-aslr", "--force"]].concat(),
+                    &trace,
+                    &app.path,
+                    &[],
+                ),
+                LIMIT,
+            )
+            .unwrap();
             rows::read(&trace).unwrap()
         };
         let full = record(&["--mode", "full"]);
@@ -132,12 +223,27 @@ fn windows_are_pieces_of_the_whole() {
                 let burst = record(&["--mode", "burst", "--rate", "50000", "--window", window]);
                 assert_eq!(burst.manifest.mode, "burst");
                 assert_eq!(burst.manifest.totals.dropped.get("unknown_ids"), None);
-                let one = compare(&format!("{variant} {flags:?} {window}"), full.first_thread(), &burst);
-                (all.windows, all.rows, all.torn) = (all.windows + one.windows, all.rows + one.rows, all.torn + one.torn);
-                println!("{variant} {flags:?} {window}: {:?} {:?}", burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows);
+                let one = compare(
+                    &format!("{variant} {flags:?} {window}"),
+                    full.first_thread(),
+                    &burst,
+                );
+                (all.windows, all.rows, all.torn) = (
+                    all.windows + one.windows,
+                    all.rows + one.rows,
+                    all.torn + one.torn,
+                );
+                println!(
+                    "{variant} {flags:?} {window}: {:?} {:?}",
+                    burst.manifest.totals.triggers, burst.manifest.totals.truncated_windows
+                );
             }
             println!("{variant} {flags:?} {window}: {all:?}");
-            assert!(all.windows > 5, "{variant} {flags:?} {window}: only {} windows", all.windows);
+            assert!(
+                all.windows > 5,
+                "{variant} {flags:?} {window}: only {} windows",
+                all.windows
+            );
             windows += all.windows;
         }
     }
@@ -148,7 +254,23 @@ fn windows_are_pieces_of_the_whole() {
 #[test]
 fn programs_do_not_notice() {
     let programs: &[(&str, &[&[&str]])] = &[
-        ("ends", &[&["return"], &["exit"], &["_exit"], &["raw"], &["thread"], &["pthread_exit"], &["abort"], &["kill"], &["term"], &["segv"], &["load-segv"], &["trap"]]),
+        (
+            "ends",
+            &[
+                &["return"],
+                &["exit"],
+                &["_exit"],
+                &["raw"],
+                &["thread"],
+                &["pthread_exit"],
+                &["abort"],
+                &["kill"],
+                &["term"],
+                &["segv"],
+                &["load-segv"],
+                &["trap"],
+            ],
+        ),
         ("alarms", &[&[]]),
         ("backtraces", &[&[]]),
         ("bits", &[&[]]),
@@ -176,18 +298,35 @@ fn programs_do_not_notice() {
     ];
     let repetitions = if tools::full_matrix() { 100 } else { 2 };
     for &(name, runs) in programs {
-        let variants = if tools::full_matrix() { programs::all_variants() } else { vec![PLAIN, FIXED] };
+        let variants = if tools::full_matrix() {
+            programs::all_variants()
+        } else {
+            vec![PLAIN, FIXED]
+        };
         for variant in variants {
             let dir = tempfile::tempdir().unwrap();
-            let Some(app) = app(name, variant, dir.path()) else { continue };
+            let Some(app) = app(name, variant, dir.path()) else {
+                continue;
+            };
             for args in runs {
                 let expected = tools::run(Command::new(&app.original).args(*args), LIMIT).unwrap();
                 for i in 0..repetitions {
                     for (window, rate) in [("1000", "1000"), ("16", "10000")] {
-                        let options = ["--mode", "burst", "--force", "--window", window, "--rate", rate];
+                        let options = [
+                            "--mode", "burst", "--force", "--window", window, "--rate", rate,
+                        ];
                         let trace = dir.path().join("trace");
-                        let got = tools::run(&mut record_command(&options, &trace, &app.path, args), LIMIT).unwrap();
-                        same_result(&format!("{name} {args:?} {variant} {options:?} repetition {i}"), &expected, &got).unwrap();
+                        let got = tools::run(
+                            &mut record_command(&options, &trace, &app.path, args),
+                            LIMIT,
+                        )
+                        .unwrap();
+                        same_result(
+                            &format!("{name} {args:?} {variant} {options:?} repetition {i}"),
+                            &expected,
+                            &got,
+                        )
+                        .unwrap();
                     }
                 }
             }
@@ -199,15 +338,38 @@ fn programs_do_not_notice() {
 #[test]
 fn threads_of_static_executables() {
     let dir = tempfile::tempdir().unwrap();
-    let original = programs::build("parallel", Variant { pie: false, ..PLAIN }, &["-static"], dir.path()).unwrap().unwrap();
+    let original = programs::build(
+        "parallel",
+        Variant {
+            pie: false,
+            ..PLAIN
+        },
+        &["-static"],
+        dir.path(),
+    )
+    .unwrap()
+    .unwrap();
     let app = session::instrument(&original, "soft", TRANSLATED).unwrap();
     let expected = tools::run(Command::new(&original).arg("300000"), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(&mut record_command(&["--rate", "10000"], &trace, &app.path, &["300000"]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(&["--rate", "10000"], &trace, &app.path, &["300000"]),
+        LIMIT,
+    )
+    .unwrap();
     same_result("static", &expected, &got).unwrap();
     let manifest = rows::read(&trace).unwrap().manifest;
     let sampled = manifest.threads.iter().filter(|t| t.samples > 0).count();
-    assert!(sampled > 2 && manifest.totals.dropped.keys().all(|what| what.ends_with("_loads")), "{sampled} threads; {:?}", manifest.totals);
+    assert!(
+        sampled > 2
+            && manifest
+                .totals
+                .dropped
+                .keys()
+                .all(|what| what.ends_with("_loads")),
+        "{sampled} threads; {:?}",
+        manifest.totals
+    );
     assert_eq!(manifest.mode, "burst");
 }
 
@@ -216,19 +378,39 @@ fn threads_of_static_executables() {
 #[test]
 fn triggers_between_a_table_and_its_jump() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("dispatch", PLAIN, dir.path()) else { return };
+    let Some(app) = app("dispatch", PLAIN, dir.path()) else {
+        return;
+    };
     let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "20000", "--window", "16"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &["--mode", "burst", "--rate", "20000", "--window", "16"],
+            &trace,
+            &app.path,
+            &[],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("dispatch", &expected, &got).unwrap();
     let totals = rows::read(&trace).unwrap().manifest.totals;
     let count = |what: &str| totals.triggers.get(what).copied().unwrap_or(0);
     println!("{:?} {:?}", totals.triggers, totals.truncated_windows);
     assert!(count("came") > 100, "{:?}", totals.triggers);
     // On slow machines a trigger every 50 us comes while the last window is still open ("busy"): not what this is about.
-    assert!(count("windows") * 10 >= (count("came") - count("no_room") - count("busy")) * 9, "{:?}", totals.triggers);
+    assert!(
+        count("windows") * 10 >= (count("came") - count("no_room") - count("busy")) * 9,
+        "{:?}",
+        totals.triggers
+    );
     let whole = count("windows") - totals.truncated_windows.values().sum::<u64>() - count("empty");
-    assert!(whole * 10 >= count("windows") * 6, "{:?} {:?}", totals.triggers, totals.truncated_windows);
+    assert!(
+        whole * 10 >= count("windows") * 6,
+        "{:?} {:?}",
+        totals.triggers,
+        totals.truncated_windows
+    );
 }
 
 /// Where the queue of signals is full the kernel sends another one, whose default is death: programs died so, those of any other process of the
@@ -243,18 +425,36 @@ fn no_room_in_the_queue_of_signals() {
             // SAFETY: a system call on a structure of its own.
             unsafe {
                 command.pre_exec(move || {
-                    let limit = libc::rlimit { rlim_cur: room, rlim_max: room };
-                    if libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+                    let limit = libc::rlimit {
+                        rlim_cur: room,
+                        rlim_max: room,
+                    };
+                    if libc::setrlimit(libc::RLIMIT_SIGPENDING, &limit) == 0 {
+                        Ok(())
+                    } else {
+                        Err(std::io::Error::last_os_error())
+                    }
                 })
             };
             tools::run(command, LIMIT).unwrap()
         };
         let expected = limited(&mut Command::new(&app.original));
         let trace = dir.path().join("trace");
-        let got = limited(&mut record_command(&["--mode", "burst", "--rate", "5000", "--window", "16", "--force"], &trace, &app.path, &[]));
+        let got = limited(&mut record_command(
+            &[
+                "--mode", "burst", "--rate", "5000", "--window", "16", "--force",
+            ],
+            &trace,
+            &app.path,
+            &[],
+        ));
         same_result(name, &expected, &got).unwrap();
         let totals = rows::read(&trace).unwrap().manifest.totals;
-        assert!(totals.triggers["windows"] > 5, "{name}: {:?}", totals.triggers);
+        assert!(
+            totals.triggers["windows"] > 5,
+            "{name}: {:?}",
+            totals.triggers
+        );
     }
 }
 
@@ -263,7 +463,11 @@ fn symbols(program: &Path, names: &[&str]) -> Vec<(u64, u64)> {
     let listed = tools::succeed(Command::new("nm").arg("-S").arg(program), LIMIT).unwrap();
     let text = String::from_utf8(listed.stdout).unwrap();
     let find = |name: &&str| {
-        let words: Vec<&str> = text.lines().map(|l| l.split_whitespace().collect::<Vec<_>>()).find(|w| w.len() == 4 && w[3] == *name).unwrap();
+        let words: Vec<&str> = text
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>())
+            .find(|w| w.len() == 4 && w[3] == *name)
+            .unwrap();
         let [start, size] = [0, 1].map(|i| u64::from_str_radix(words[i], 16).unwrap());
         (start, start + size)
     };
@@ -283,7 +487,12 @@ fn samples_are_spread_as_time_is() {
 fn samples_at_ticks_are_spread_as_time_is() {
     let runs = if tools::full_matrix() { 20 } else { 2 };
     let Some(rate) = ticks() else { return };
-    spread(&["--trigger", "ticks", "--rate", &(0.8 * rate).to_string()], runs, 2000, 0.4 * rate);
+    spread(
+        &["--trigger", "ticks", "--rate", &(0.8 * rate).to_string()],
+        runs,
+        2000,
+        0.4 * rate,
+    );
 }
 
 /// Windows a second that the kernel's tick can begin, if it ends no system calls.
@@ -307,20 +516,34 @@ fn ticks() -> Option<f64> {
 /// Records `runs` times so many rounds of `phases`, which give at least `least` samples.
 fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let Some(app) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
     let functions = symbols(&app.original, &["chase", "sum", "mix"]);
     let (mut time, mut samples) = ([0f64; 3], [0f64; 3]);
     let trace = dir.path().join("trace");
     let options = [&["--mode", "burst", "--window", "100", "--force"], options].concat();
     for _ in 0..runs {
-        let output = tools::succeed(&mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]), LIMIT).unwrap();
+        let output = tools::succeed(
+            &mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]),
+            LIMIT,
+        )
+        .unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
-        let line = said.lines().find_map(|l| l.strip_prefix("phases ")).unwrap();
+        let line = said
+            .lines()
+            .find_map(|l| l.strip_prefix("phases "))
+            .unwrap();
         for (sum, word) in time.iter_mut().zip(line.split(' ')) {
             *sum += word.parse::<f64>().unwrap();
         }
         let rows = rows::read(&trace).unwrap();
-        for first in rows.threads.values().flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample)).map(|w| w[0].ip) {
+        for first in rows
+            .threads
+            .values()
+            .flat_map(|rows| rows.chunk_by(|a, b| a.sample == b.sample))
+            .map(|w| w[0].ip)
+        {
             if let Some(i) = functions.iter().position(|f| (f.0..f.1).contains(&first)) {
                 samples[i] += 1.0;
             }
@@ -332,7 +555,10 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
         let (share, expected) = (samples[i] / n, time[i] / total);
         let allowed = 4.0 * (expected * (1.0 - expected) / n).sqrt() + 0.01;
         println!("{i}: {share:.4} of {n} samples, {expected:.4} of the time, ±{allowed:.4}");
-        assert!((share - expected).abs() <= allowed, "function {i}: {share:.4} of {n} samples, {expected:.4} of the time, allowed {allowed:.4}");
+        assert!(
+            (share - expected).abs() <= allowed,
+            "function {i}: {share:.4} of {n} samples, {expected:.4} of the time, allowed {allowed:.4}"
+        );
     }
 }
 
@@ -340,49 +566,106 @@ fn spread(options: &[&str], runs: usize, rounds: usize, least: f64) {
 #[test]
 fn ticks_end_no_system_calls() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(polls) = app("polls", PLAIN, dir.path()) else { return };
+    let Some(polls) = app("polls", PLAIN, dir.path()) else {
+        return;
+    };
     let trace = dir.path().join("trace");
     let Some(rate) = ticks() else { return };
     let shown = rate.to_string();
-    let options = ["--mode", "burst", "--trigger", "ticks", "--rate", &shown, "--force"];
+    let options = [
+        "--mode",
+        "burst",
+        "--trigger",
+        "ticks",
+        "--rate",
+        &shown,
+        "--force",
+    ];
     let args = ["60000"];
     let expected = tools::run(Command::new(&polls.original).args(args), LIMIT).unwrap();
     assert!(String::from_utf8_lossy(&expected.stdout).ends_with("interrupted 0 times\n"));
-    let got = tools::run(&mut record_command(&options, &trace, &polls.path, &args), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(&options, &trace, &polls.path, &args),
+        LIMIT,
+    )
+    .unwrap();
     same_result("polls", &expected, &got).unwrap();
     let manifest = rows::read(&trace).unwrap().manifest;
     let counted = |what| manifest.totals.triggers.get(what).copied().unwrap_or(0);
     assert!(manifest.trigger.contains("timers"), "{}", manifest.trigger);
-    assert!(counted("outside") > 10 && counted("windows") < counted("outside"), "{:?}", manifest.totals.triggers);
+    assert!(
+        counted("outside") > 10 && counted("windows") < counted("outside"),
+        "{:?}",
+        manifest.totals.triggers
+    );
 
-    let Some(busy) = app("phases", PLAIN, dir.path()) else { return };
-    let output = tools::succeed(&mut record_command(&options, &trace, &busy.path, &["1500"]), LIMIT).unwrap();
+    let Some(busy) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
+    let output = tools::succeed(
+        &mut record_command(&options, &trace, &busy.path, &["1500"]),
+        LIMIT,
+    )
+    .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
-    let ns: f64 = said.lines().find_map(|l| l.strip_prefix("phases ")).unwrap().split(' ').map(|word| word.parse::<f64>().unwrap()).sum();
+    let ns: f64 = said
+        .lines()
+        .find_map(|l| l.strip_prefix("phases "))
+        .unwrap()
+        .split(' ')
+        .map(|word| word.parse::<f64>().unwrap())
+        .sum();
     let came = rows::read(&trace).unwrap().manifest.totals.triggers["came"] as f64;
     let asked = ns / 1e9 * rate;
     // (Where others use the processor, too, ticks may be missing that the clock counts.)
-    assert!((0.6..1.2).contains(&(came / asked)), "{came} of {asked:.0} triggers came");
+    assert!(
+        (0.6..1.2).contains(&(came / asked)),
+        "{came} of {asked:.0} triggers came"
+    );
 }
 
 /// What windows stand for is told by the ticks that were asked for, not by the time of whatever the program has started.
 #[test]
 fn time_of_others_is_no_time_of_windows() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let Some(app) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
     let Some(rate) = ticks() else { return };
     let trace = dir.path().join("trace");
     // The shell runs both; the second is not instrumented, and takes several times as long.
-    let script = format!("{} 1000; {} 6000", app.path.display(), app.original.display());
+    let script = format!(
+        "{} 1000; {} 6000",
+        app.path.display(),
+        app.original.display()
+    );
     let shown = rate.to_string();
-    let options = ["--mode", "burst", "--trigger", "ticks", "--rate", &shown, "--force"];
-    tools::succeed(&mut record_command(&options, &trace, Path::new("/bin/sh"), &["-c", &script]), LIMIT).unwrap();
+    let options = [
+        "--mode",
+        "burst",
+        "--trigger",
+        "ticks",
+        "--rate",
+        &shown,
+        "--force",
+    ];
+    tools::succeed(
+        &mut record_command(&options, &trace, Path::new("/bin/sh"), &["-c", &script]),
+        LIMIT,
+    )
+    .unwrap();
     let totals = rows::read(&trace).unwrap().manifest.totals;
     let truth = 1000.0 * 382_805.0;
-    let (estimate, error) = (totals.loads_executed_estimate.unwrap(), totals.loads_executed_error.unwrap());
-    assert!(estimate < 1.5 * (1.0 + error) * truth, "{estimate:.3e} of {truth:.3e}, {}", within(error));
+    let (estimate, error) = (
+        totals.loads_executed_estimate.unwrap(),
+        totals.loads_executed_error.unwrap(),
+    );
+    assert!(
+        estimate < 1.5 * (1.0 + error) * truth,
+        "{estimate:.3e} of {truth:.3e}, {}",
+        within(error)
+    );
 }
-
 
 /// Samples are by time, but what is said of loads is weighted by how fast the code runs. The source tells how many loads each function executes: 6.6, 85.5 and 7.8%,
 /// while each takes a quarter to a half of the time: without weights the second would have 40 to 50%.
@@ -390,14 +673,20 @@ fn time_of_others_is_no_time_of_windows() {
 fn loads_are_estimated_from_the_speed_of_the_code() {
     const LOADS: [f64; 3] = [25_125.0, 327_680.0, 30_000.0];
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let Some(app) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
     let functions = symbols(&app.original, &["chase", "sum", "mix"]);
     let (runs, rounds) = (5, 750.0);
     let trace = dir.path().join("trace");
     let (mut sums, mut totals, mut covered) = (Vec::new(), Vec::new(), 0);
     for _ in 0..runs {
         let options = ["--mode", "burst", "--rate", "1000", "--force"];
-        tools::succeed(&mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]), LIMIT).unwrap();
+        tools::succeed(
+            &mut record_command(&options, &trace, &app.path, &[&rounds.to_string()]),
+            LIMIT,
+        )
+        .unwrap();
         let rows = rows::read(&trace).unwrap();
         let weights = rows::weights(&trace).unwrap();
         let mut loads = [0f64; 3];
@@ -408,9 +697,16 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
         }
         let all: f64 = loads.iter().sum();
         let totals_of = &rows.manifest.totals;
-        let (estimate, error) = (totals_of.loads_executed_estimate.unwrap(), totals_of.loads_executed_error.unwrap());
+        let (estimate, error) = (
+            totals_of.loads_executed_estimate.unwrap(),
+            totals_of.loads_executed_error.unwrap(),
+        );
         let truth = rounds * LOADS.iter().sum::<f64>();
-        println!("shares {:?}, {estimate:.3e} {} of {truth:.3e}", loads.map(|l| l / all), within(error));
+        println!(
+            "shares {:?}, {estimate:.3e} {} of {truth:.3e}",
+            loads.map(|l| l / all),
+            within(error)
+        );
         assert!((estimate / all - 1.0).abs() < 0.01, "{estimate} {all}");
         covered += u32::from((1.0 / (1.0 + error)..=1.0 + error).contains(&(estimate / truth)));
         sums.push(loads[1] / all);
@@ -423,7 +719,10 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
     // A run of a second has few measurements, and each is good to within a factor of two or three. Their intervals know that.
     assert!(share > 0.6 && share < 0.98, "{sums:?}");
     assert!((0.25..4.0).contains(&total), "{totals:?}");
-    assert!(covered >= 3, "{covered} of {runs} intervals cover the truth: {totals:?}");
+    assert!(
+        covered >= 3,
+        "{covered} of {runs} intervals cover the truth: {totals:?}"
+    );
 }
 
 /// Footprints per window are means over windows of loads. In `sum` each load of a window is of another word, so that its footprint per window is its share of the loads times their number, which is
@@ -431,23 +730,64 @@ fn loads_are_estimated_from_the_speed_of_the_code() {
 #[test]
 fn footprints_per_window_are_by_loads() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
+    let Some(app) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
     let trace = dir.path().join("trace");
-    tools::succeed(&mut record_command(&["--mode", "burst", "--rate", "1000", "--force"], &trace, &app.path, &["750"]), LIMIT).unwrap();
-    let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json"]), LIMIT).unwrap();
+    tools::succeed(
+        &mut record_command(
+            &["--mode", "burst", "--rate", "1000", "--force"],
+            &trace,
+            &app.path,
+            &["750"],
+        ),
+        LIMIT,
+    )
+    .unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json"]),
+        LIMIT,
+    )
+    .unwrap();
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     let of = |row: &serde_json::Value, key: &str| row[key].as_f64().unwrap();
-    let (summary, sum) = (&found["summary"], found["functions"].as_array().unwrap().iter().find(|f| f["function"] == "sum").unwrap());
+    let (summary, sum) = (
+        &found["summary"],
+        found["functions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|f| f["function"] == "sum")
+            .unwrap(),
+    );
     let by_loads = of(sum, "A_pct") / 100.0 * of(summary, "sample_mean");
     let by_time = of(sum, "A") / of(summary, "A") * of(summary, "sample_mean");
     let footprint = of(sum, "F_sample");
     println!("{footprint:.1} per window, {by_loads:.1} by loads, {by_time:.1} by time");
-    assert!((footprint / by_loads - 1.0).abs() < 0.05 && footprint > 1.2 * by_time, "{footprint} by loads {by_loads}, by time {by_time}");
+    assert!(
+        (footprint / by_loads - 1.0).abs() < 0.05 && footprint > 1.2 * by_time,
+        "{footprint} by loads {by_loads}, by time {by_time}"
+    );
     // The other functions' are smaller: theirs are the windows that are not of `sum`.
-    let whole = found["growth"].as_array().unwrap().iter().find(|w| w["W"] == 512).unwrap();
-    let window = found["windows"].as_array().unwrap().iter().find(|w| w["W"] == 512).unwrap();
+    let whole = found["growth"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|w| w["W"] == 512)
+        .unwrap();
+    let window = found["windows"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|w| w["W"] == 512)
+        .unwrap();
     assert_eq!(whole["F_hat"], window["F"]);
-    assert!(of(window, "F") > 0.9 * 512.0 * of(sum, "A_pct") / 100.0, "{window}");
+    assert!(
+        of(window, "F") > 0.9 * 512.0 * of(sum, "A_pct") / 100.0,
+        "{window}"
+    );
 }
 
 /// Triggers by a counter come once a period, where what it counts happens, and each window stands for a period. What counts loads is not on every machine, so
@@ -455,26 +795,65 @@ fn footprints_per_window_are_by_loads() {
 #[test]
 fn triggers_that_count() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("touches", PLAIN, dir.path()) else { return };
+    let Some(app) = app("touches", PLAIN, dir.path()) else {
+        return;
+    };
     let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
-    let got = tools::run(&mut record_command(&["--loads-event", "1:2", "--period", "250", "--window", "100"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let got = tools::run(
+        &mut record_command(
+            &["--loads-event", "1:2", "--period", "250", "--window", "100"],
+            &trace,
+            &app.path,
+            &[],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     same_result("counted", &expected, &got).unwrap();
     let read = rows::read(&trace).unwrap();
     let (manifest, totals) = (&read.manifest, &read.manifest.totals);
-    assert!(manifest.trigger.starts_with("loads (perf_event 1:0x2"), "{}", manifest.trigger);
+    assert!(
+        manifest.trigger.starts_with("loads (perf_event 1:0x2"),
+        "{}",
+        manifest.trigger
+    );
     assert_eq!((manifest.period, manifest.rate), (250, 0.0));
     // The start of the process and its libraries have some faults, too.
     let came = totals.triggers["came"] * 250;
-    assert!((49_000..70_000).contains(&came), "{came}: {:?}", totals.triggers);
+    assert!(
+        (49_000..70_000).contains(&came),
+        "{came}: {:?}",
+        totals.triggers
+    );
     let estimate = totals.loads_executed_estimate.unwrap();
     // Every trigger stands for a period, also those that came while a window was open: theirs are shared among the windows, as fractions.
-    assert!((45_000.0..came as f64 + 0.5).contains(&estimate), "{estimate}: {:?}", totals.triggers);
+    assert!(
+        (45_000.0..came as f64 + 0.5).contains(&estimate),
+        "{estimate}: {:?}",
+        totals.triggers
+    );
     let sum = symbols(&app.original, &["sum"])[0];
     let rows = read.first_thread();
-    let own = rows.iter().filter(|r| (sum.0..sum.1).contains(&r.ip)).count();
-    assert!(own > 1000 && own as f64 > 0.95 * rows.len() as f64, "{own} of {}", rows.len());
-    let said = tools::run(&mut record_command(&["--loads-event", "1:2", "--rate", "5", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+    let own = rows
+        .iter()
+        .filter(|r| (sum.0..sum.1).contains(&r.ip))
+        .count();
+    assert!(
+        own > 1000 && own as f64 > 0.95 * rows.len() as f64,
+        "{own} of {}",
+        rows.len()
+    );
+    let said = tools::run(
+        &mut record_command(
+            &["--loads-event", "1:2", "--rate", "5", "--force"],
+            &trace,
+            &app.path,
+            &[],
+        ),
+        LIMIT,
+    )
+    .unwrap();
     assert_eq!(tools::code(&said), 125, "a rate is by time");
 }
 
@@ -482,13 +861,30 @@ fn triggers_that_count() {
 #[test]
 fn callbacks_that_triggers_find() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("cookie", PLAIN, dir.path()) else { return };
+    let Some(app) = app("cookie", PLAIN, dir.path()) else {
+        return;
+    };
     let trace = dir.path().join("trace");
     let mut found = 0;
     for _ in 0..10 {
-        tools::succeed(&mut record_command(&["--mode", "burst", "--rate", "20000", "--window", "2000", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        tools::succeed(
+            &mut record_command(
+                &[
+                    "--mode", "burst", "--rate", "20000", "--window", "2000", "--force",
+                ],
+                &trace,
+                &app.path,
+                &[],
+            ),
+            LIMIT,
+        )
+        .unwrap();
         let totals = rows::read(&trace).unwrap().manifest.totals;
-        found += totals.truncated_windows.get("callback").copied().unwrap_or(0);
+        found += totals
+            .truncated_windows
+            .get("callback")
+            .copied()
+            .unwrap_or(0);
         if found > 0 {
             return;
         }
@@ -500,17 +896,32 @@ fn callbacks_that_triggers_find() {
 #[test]
 fn threads_that_end_in_a_lap() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("lapend", PLAIN, dir.path()) else { return };
+    let Some(app) = app("lapend", PLAIN, dir.path()) else {
+        return;
+    };
     let expected = tools::run(&mut Command::new(&app.original), LIMIT).unwrap();
     let trace = dir.path().join("trace");
     for _ in 0..2 {
-        let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "20000", "--force"], &trace, &app.path, &[]), LIMIT).unwrap();
+        let got = tools::run(
+            &mut record_command(
+                &["--mode", "burst", "--rate", "20000", "--force"],
+                &trace,
+                &app.path,
+                &[],
+            ),
+            LIMIT,
+        )
+        .unwrap();
         same_result("laps", &expected, &got).unwrap();
         let manifest = rows::read(&trace).unwrap().manifest;
         let totals = manifest.totals;
         // Threads live a twentieth of a millisecond: few meet a trigger where the recorder found signals too dear for so many, as beside much other load.
         let are_few = manifest.trigger_why.contains("times a second instead of");
-        assert!((are_few || totals.samples > 50) && totals.dropped.is_empty(), "{}: {totals:?}", manifest.trigger_why);
+        assert!(
+            (are_few || totals.samples > 50) && totals.dropped.is_empty(),
+            "{}: {totals:?}",
+            manifest.trigger_why
+        );
     }
 }
 
@@ -520,21 +931,53 @@ fn clocks_that_are_refused() {
     const PERF_EVENT_OPEN: &str = "298";
     const TIMER_CREATE: &str = "222";
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = app("phases", PLAIN, dir.path()) else { return };
-    let deny = programs::build("deny", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let Some(app) = app("phases", PLAIN, dir.path()) else {
+        return;
+    };
+    let deny = programs::build("deny", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
     let trace = dir.path().join("trace");
     for refused in [&[PERF_EVENT_OPEN][..], &[PERF_EVENT_OPEN, TIMER_CREATE]] {
-        let record = record_command(&["--mode", "burst", "--rate", "1000", "--force"], &trace, &app.path, &[]);
-        let output = tools::run(Command::new(&deny).args(refused).arg("--").arg(record.get_program()).args(record.get_args()), LIMIT).unwrap();
+        let record = record_command(
+            &["--mode", "burst", "--rate", "1000", "--force"],
+            &trace,
+            &app.path,
+            &[],
+        );
+        let output = tools::run(
+            Command::new(&deny)
+                .args(refused)
+                .arg("--")
+                .arg(record.get_program())
+                .args(record.get_args()),
+            LIMIT,
+        )
+        .unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(tools::code(&output), 0, "{said}");
         let manifest = rows::read(&trace).unwrap().manifest;
-        let windows = manifest.totals.triggers.get("windows").copied().unwrap_or(0);
+        let windows = manifest
+            .totals
+            .triggers
+            .get("windows")
+            .copied()
+            .unwrap_or(0);
         if refused.len() == 1 {
-            assert!(manifest.trigger.contains("timers") && windows > 5, "{} {windows}", manifest.trigger);
+            assert!(
+                manifest.trigger.contains("timers") && windows > 5,
+                "{} {windows}",
+                manifest.trigger
+            );
         } else {
-            assert_eq!((windows, manifest.totals.triggers.get("threads_without")), (0, Some(&1)));
-            assert!(said.contains("1 threads were not sampled") && said.contains("--mode ring"), "{said}");
+            assert_eq!(
+                (windows, manifest.totals.triggers.get("threads_without")),
+                (0, Some(&1))
+            );
+            assert!(
+                said.contains("1 threads were not sampled") && said.contains("--mode ring"),
+                "{said}"
+            );
         }
     }
 }
@@ -548,14 +991,41 @@ fn where_the_time_goes_instead() {
     }
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("xz");
-    tools::succeed(tools::tool("mgz-instrument").args(["--backend", "soft", "-o"]).arg(&out).arg("/usr/bin/xz"), LIMIT).unwrap();
+    tools::succeed(
+        tools::tool("mgz-instrument")
+            .args(["--backend", "soft", "-o"])
+            .arg(&out)
+            .arg("/usr/bin/xz"),
+        LIMIT,
+    )
+    .unwrap();
     let trace = dir.path().join("trace");
-    let mut command = record_command(&["--mode", "burst", "--rate", "200"], &trace, &out, &["-9", "-c"]);
-    let done = tools::run_with(&mut command, Some(&mgz_tests::inputs::mixed_data(4 << 20, 3)), LIMIT).unwrap();
+    let mut command = record_command(
+        &["--mode", "burst", "--rate", "200"],
+        &trace,
+        &out,
+        &["-9", "-c"],
+    );
+    let done = tools::run_with(
+        &mut command,
+        Some(&mgz_tests::inputs::mixed_data(4 << 20, 3)),
+        LIMIT,
+    )
+    .unwrap();
     let said = String::from_utf8_lossy(&done.stderr).into_owned();
     assert_eq!(tools::code(&done), 0, "{said}");
-    assert!(said.contains("triggers came where no window can begin") && said.contains("--libs=liblzma`"), "{said}");
-    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+    assert!(
+        said.contains("triggers came where no window can begin")
+            && said.contains("--libs=liblzma`"),
+        "{said}"
+    );
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
     let outside = manifest["totals"]["outside"].as_object().unwrap();
-    assert!(outside.iter().any(|(file, n)| file.contains("liblzma") && n.as_u64() >= Some(10)), "{outside:?}");
+    assert!(
+        outside
+            .iter()
+            .any(|(file, n)| file.contains("liblzma") && n.as_u64() >= Some(10)),
+        "{outside:?}"
+    );
 }

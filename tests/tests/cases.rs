@@ -9,7 +9,11 @@ use mgz_tests::tools::{self, LIMIT};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
-const O3: Variant = Variant { clang: false, opt: "3", pie: true };
+const O3: Variant = Variant {
+    clang: false,
+    opt: "3",
+    pie: true,
+};
 
 /// An instrumented case, or none where its compiler is missing.
 fn case(dir: &Path, name: &str) -> Option<PathBuf> {
@@ -22,20 +26,39 @@ fn case(dir: &Path, name: &str) -> Option<PathBuf> {
 fn sampled(dir: &Path, app: &Path, period: &str, args: &[&str]) -> Value {
     let trace = dir.join("trace");
     let _ = std::fs::remove_dir_all(&trace);
-    let output = tools::succeed(&mut record_command(&["--mode", "ring", "--period", period, "--window", "1000"], &trace, app, args), LIMIT).unwrap();
+    let output = tools::succeed(
+        &mut record_command(
+            &["--mode", "ring", "--period", period, "--window", "1000"],
+            &trace,
+            app,
+            args,
+        ),
+        LIMIT,
+    )
+    .unwrap();
     assert!(!output.stdout.is_empty());
-    let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json", "--zoom"]), LIMIT).unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json", "--zoom"]),
+        LIMIT,
+    )
+    .unwrap();
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
 fn function<'a>(report: &'a Value, name: &str) -> &'a Value {
     let all = report["functions"].as_array().expect("functions");
     // The hottest one: an inlined copy of the same name may follow.
-    all.iter().find(|f| f["function"].as_str().is_some_and(|n| n.starts_with(name))).unwrap_or_else(|| panic!("no function {name} in {all:?}"))
+    all.iter()
+        .find(|f| f["function"].as_str().is_some_and(|n| n.starts_with(name)))
+        .unwrap_or_else(|| panic!("no function {name} in {all:?}"))
 }
 
 fn number(row: &Value, key: &str) -> f64 {
-    row[key].as_f64().unwrap_or_else(|| panic!("no number {key} in {row}"))
+    row[key]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no number {key} in {row}"))
 }
 
 /// Tables 4 and 5: chains are irregular and reuse late; a closed table is walked in strides; one that grows makes more accesses
@@ -43,9 +66,21 @@ fn number(row: &Value, key: &str) -> f64 {
 #[test]
 fn hash_tables_of_communities() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = case(dir.path(), "communities") else { return };
-    let [chained, growing, sized] = ["v1", "v2", "v3"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
-    let insert = |report| function(report, if std::ptr::eq(report, &chained) { "Chained::insert" } else { "Closed::insert" });
+    let Some(app) = case(dir.path(), "communities") else {
+        return;
+    };
+    let [chained, growing, sized] =
+        ["v1", "v2", "v3"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
+    let insert = |report| {
+        function(
+            report,
+            if std::ptr::eq(report, &chained) {
+                "Chained::insert"
+            } else {
+                "Closed::insert"
+            },
+        )
+    };
     for report in [&chained, &growing, &sized] {
         // The vector of neighbours is walked in strides, what it leads to is not.
         let share = number(function(report, "buildMap"), "dF_str_pct");
@@ -53,26 +88,53 @@ fn hash_tables_of_communities() {
     }
     // D depends a little on how the stack happens to lie in blocks.
     assert!(number(insert(&chained), "dF_str_pct") < 5.0);
-    assert!(number(insert(&growing), "dF_str_pct") > 30.0, "{}", insert(&growing));
+    assert!(
+        number(insert(&growing), "dF_str_pct") > 30.0,
+        "{}",
+        insert(&growing)
+    );
     assert!(number(insert(&chained), "D_mean") > 1.1 * number(insert(&growing), "D_mean"));
     assert!(number(insert(&chained), "D_mean") > 1.1 * number(insert(&sized), "D_mean"));
-    assert!(number(insert(&growing), "A") > 1.1 * number(insert(&sized), "A"), "growing costs accesses");
+    assert!(
+        number(insert(&growing), "A") > 1.1 * number(insert(&sized), "A"),
+        "growing costs accesses"
+    );
     // With so many fewer accesses, growth goes up again.
     assert!(number(insert(&sized), "dF") > number(insert(&growing), "dF"));
     // Walking the table made for all neighbours takes more accesses than walking the small one.
     assert!(number(function(&sized, "getMax"), "A") > number(function(&growing, "getMax"), "A"));
-    assert!(number(function(&growing, "getMax"), "dF_str_pct") > 10.0 && number(function(&chained, "getMax"), "dF_str_pct") < 5.0);
+    assert!(
+        number(function(&growing, "getMax"), "dF_str_pct") > 10.0
+            && number(function(&chained, "getMax"), "dF_str_pct") < 5.0
+    );
 }
 
 /// Table 9: at once converges sooner than by rounds, with fewer accesses and less growth.
 #[test]
 fn page_rank_at_once_and_by_rounds() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = case(dir.path(), "pagerank") else { return };
+    let Some(app) = case(dir.path(), "pagerank") else {
+        return;
+    };
     let [gs, jacobi] = ["gs", "jacobi"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
     // Growth inside windows: over all samples together it is the greater the fewer samples there are.
-    let growth = |report: &Value| number(report["windows"].as_array().unwrap().iter().find(|w| w["W"] == 512).expect("windows of 512 loads"), "dF");
-    assert!(growth(&gs) < growth(&jacobi), "{} {}", growth(&gs), growth(&jacobi));
+    let growth = |report: &Value| {
+        number(
+            report["windows"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .find(|w| w["W"] == 512)
+                .expect("windows of 512 loads"),
+            "dF",
+        )
+    };
+    assert!(
+        growth(&gs) < growth(&jacobi),
+        "{} {}",
+        growth(&gs),
+        growth(&jacobi)
+    );
     let (gs, jacobi) = (function(&gs, "gauss_seidel"), function(&jacobi, "jacobi"));
     assert!(number(gs, "A") < 0.9 * number(jacobi, "A"));
 }
@@ -81,9 +143,14 @@ fn page_rank_at_once_and_by_rounds() {
 #[test]
 fn components_by_two_algorithms() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = case(dir.path(), "components") else { return };
+    let Some(app) = case(dir.path(), "components") else {
+        return;
+    };
     let [afforest, sv] = ["afforest", "sv"].map(|v| sampled(dir.path(), &app, "20000", &[v]));
-    let (afforest, sv) = (function(&afforest, "afforest"), function(&sv, "shiloach_vishkin"));
+    let (afforest, sv) = (
+        function(&afforest, "afforest"),
+        function(&sv, "shiloach_vishkin"),
+    );
     assert!(number(afforest, "dF") > number(sv, "dF"));
     assert!(number(afforest, "dF_irr_pct") > number(sv, "dF_irr_pct"));
     assert!(number(afforest, "A") < number(sv, "A"));
@@ -94,15 +161,23 @@ fn components_by_two_algorithms() {
 #[test]
 fn layers_of_two_networks() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = case(dir.path(), "layers") else { return };
+    let Some(app) = case(dir.path(), "layers") else {
+        return;
+    };
     for network in ["alexnet", "resnet"] {
         let report = sampled(dir.path(), &app, "20000", &[network]);
         let (gemm, im2col) = (function(&report, "gemm"), function(&report, "im2col"));
         for f in [gemm, im2col] {
             assert!(number(f, "dF_str_pct") > 98.0, "{f}");
         }
-        assert!(number(gemm, "A") > 4.0 * number(im2col, "A"), "{gemm} {im2col}");
-        assert!(number(gemm, "F") > 3.0 * number(im2col, "F"), "{gemm} {im2col}");
+        assert!(
+            number(gemm, "A") > 4.0 * number(im2col, "A"),
+            "{gemm} {im2col}"
+        );
+        assert!(
+            number(gemm, "F") > 3.0 * number(im2col, "F"),
+            "{gemm} {im2col}"
+        );
     }
 }
 
@@ -110,7 +185,9 @@ fn layers_of_two_networks() {
 #[test]
 fn patterns_of_the_micro_benchmarks() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(app) = case(dir.path(), "micro") else { return };
+    let Some(app) = case(dir.path(), "micro") else {
+        return;
+    };
     let strided = |kind: &str, name: &str| {
         let report = sampled(dir.path(), &app, "10000", &[kind]);
         number(function(&report, name), "dF_str_pct")

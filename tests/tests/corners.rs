@@ -7,14 +7,25 @@ use mgz_tests::tools::{self, LIMIT};
 use std::path::Path;
 use std::process::Command;
 
-const PLAIN: Variant = Variant { clang: false, opt: "1", pie: true };
-const MODES: [&[&str]; 3] = [&["--mode", "full"], &["--mode", "ring", "--period", "5000", "--window", "500"], &["--mode", "burst", "--rate", "1000"]];
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "1",
+    pie: true,
+};
+const MODES: [&[&str]; 3] = [
+    &["--mode", "full"],
+    &["--mode", "ring", "--period", "5000", "--window", "500"],
+    &["--mode", "burst", "--rate", "1000"],
+];
 
 /// Runs a case alone and in all modes; `check` is shown each trace.
 fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, &str)) {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = programs::build(name, PLAIN, extra, dir.path()).unwrap() else { return };
-    let flavours = ["ring", "burst"].map(|mode| session::instrument(&original, "soft", &["--for", mode]).unwrap());
+    let Some(original) = programs::build(name, PLAIN, extra, dir.path()).unwrap() else {
+        return;
+    };
+    let flavours = ["ring", "burst"]
+        .map(|mode| session::instrument(&original, "soft", &["--for", mode]).unwrap());
     // Another user must be able to execute it.
     tools::succeed(Command::new("chmod").arg("755").arg(dir.path()), LIMIT).unwrap();
     for case in cases {
@@ -22,7 +33,11 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
         for options in MODES {
             let app = &flavours[usize::from(options[1] == "burst")];
             let trace = dir.path().join(format!("{case}-{}", options[1]));
-            let got = tools::run(&mut record_command(options, &trace, &app.path, &[case]), LIMIT).unwrap();
+            let got = tools::run(
+                &mut record_command(options, &trace, &app.path, &[case]),
+                LIMIT,
+            )
+            .unwrap();
             same_result(&format!("{name} {case} {}", options[1]), &expected, &got).unwrap();
             let said = String::from_utf8_lossy(&got.stderr).into_owned();
             assert!(!said.contains("ld.so"), "{case}: {said}");
@@ -33,32 +48,66 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
 
 #[test]
 fn handlers_that_fail() {
-    same("masks", &[], &["nested", "nested-on-a-stack", "nested-allowed", "fault-in-another"], |_, _, _| {});
+    same(
+        "masks",
+        &[],
+        &[
+            "nested",
+            "nested-on-a-stack",
+            "nested-allowed",
+            "fault-in-another",
+        ],
+        |_, _, _| {},
+    );
 }
 
 #[test]
 fn handlers_that_are_left() {
-    same("masks", &[], &["jumps", "jump-without-a-mask", "context", "full-context"], |_, _, _| {});
+    same(
+        "masks",
+        &[],
+        &["jumps", "jump-without-a-mask", "context", "full-context"],
+        |_, _, _| {},
+    );
 }
 
 /// Entry jumps over loads are taken back before a handler looks at these, also where the program has system calls refused to itself.
 #[test]
 fn handlers_that_carry_out_loads() {
-    same("repairs", &[], &["", "fork", "borrow", "filter", "sealed"], |case, trace, said| {
-        let installed = !trace.to_string_lossy().ends_with("burst");
-        assert_eq!(said.contains("entries taken back"), installed, "{case}: {said}");
-    });
+    same(
+        "repairs",
+        &[],
+        &["", "fork", "borrow", "filter", "sealed"],
+        |case, trace, said| {
+            let installed = !trace.to_string_lossy().ends_with("burst");
+            assert_eq!(
+                said.contains("entries taken back"),
+                installed,
+                "{case}: {said}"
+            );
+        },
+    );
 }
 
 /// Code whose protection the program changes stays as it is.
 #[test]
 fn code_that_is_taken_away_and_given_back() {
-    same("guarded", &[], &["open", "closed", "none"], |case, _, said| assert!(!said.contains("entries taken back"), "{case}: {said}"));
+    same(
+        "guarded",
+        &[],
+        &["open", "closed", "none"],
+        |case, _, said| assert!(!said.contains("entries taken back"), "{case}: {said}"),
+    );
 }
 
 #[test]
 fn masks_of_calls_that_wait() {
-    same("masks", &[], &["waits", "later", "interrupts"], |_, _, _| {});
+    same(
+        "masks",
+        &[],
+        &["waits", "later", "interrupts"],
+        |_, _, _| {},
+    );
 }
 
 #[test]
@@ -68,41 +117,72 @@ fn functions_of_older_systems() {
 
 #[test]
 fn processes_that_share_memory() {
-    same("offspring", &["-lrt"], &["beside", "instead", "refused"], |case, _, said| {
-        assert_eq!(said.contains("10 threads without ring"), case == "beside", "{case}: {said}");
-    });
+    same(
+        "offspring",
+        &["-lrt"],
+        &["beside", "instead", "refused"],
+        |case, _, said| {
+            assert_eq!(
+                said.contains("10 threads without ring"),
+                case == "beside",
+                "{case}: {said}"
+            );
+        },
+    );
 }
 
 #[test]
 fn threads_that_the_c_library_makes() {
-    same("offspring", &["-lrt"], &["timers", "messages", "transfers", "transfers-again"], |_, _, _| {});
+    same(
+        "offspring",
+        &["-lrt"],
+        &["timers", "messages", "transfers", "transfers-again"],
+        |_, _, _| {},
+    );
 }
 
 #[test]
 fn children() {
-    same("offspring", &["-lrt"], &["busy-forks", "pipes", "programs", "grandchildren"], |case, _, said| {
-        assert!(!said.contains("foreign"), "{case}: {said}");
-        assert!(case != "programs" || !said.contains("untold"), "{said}");
-    });
+    same(
+        "offspring",
+        &["-lrt"],
+        &["busy-forks", "pipes", "programs", "grandchildren"],
+        |case, _, said| {
+            assert!(!said.contains("foreign"), "{case}: {said}");
+            assert!(case != "programs" || !said.contains("untold"), "{said}");
+        },
+    );
 }
 
 #[test]
 fn little_memory() {
-    same("offspring", &["-lrt"], &["little-data", "little-space"], |_, _, _| {});
+    same(
+        "offspring",
+        &["-lrt"],
+        &["little-data", "little-space"],
+        |_, _, _| {},
+    );
 }
 
 #[test]
 fn what_the_recorder_may_not_follow_is_counted() {
-    same("offspring", &["-lrt"], &["strict", "other-user"], |case, _, said| {
-        // SAFETY: it has no arguments.
-        let may = case == "strict" || unsafe { libc::geteuid() } == 0;
-        assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
-    });
+    same(
+        "offspring",
+        &["-lrt"],
+        &["strict", "other-user"],
+        |case, _, said| {
+            // SAFETY: it has no arguments.
+            let may = case == "strict" || unsafe { libc::geteuid() } == 0;
+            assert_eq!(said.contains("1 forbidden"), may, "{case}: {said}");
+        },
+    );
 }
 
 #[test]
 fn what_is_no_filter() {
-    same("offspring", &["-lrt"], &["no-filters"], |_, _, said| assert!(!said.contains("forbidden"), "{said}"));
+    same("offspring", &["-lrt"], &["no-filters"], |_, _, said| {
+        assert!(!said.contains("forbidden"), "{said}")
+    });
 }
 
 /// The functions behind the wrappers are looked up before the program runs: not by a thread for which another waits that loads a library, nor between `dlopen` and `dlerror`.
@@ -112,7 +192,16 @@ fn the_loader_is_left_alone() {
     let compile = |name: &str, options: &[&str], text: &str| {
         let source = dir.path().join(format!("{name}.c"));
         std::fs::write(&source, text).unwrap();
-        tools::succeed(Command::new("gcc").args(["-O1", "-w"]).args(options).arg("-o").arg(dir.path().join(name)).arg(source), LIMIT).unwrap();
+        tools::succeed(
+            Command::new("gcc")
+                .args(["-O1", "-w"])
+                .args(options)
+                .arg("-o")
+                .arg(dir.path().join(name))
+                .arg(source),
+            LIMIT,
+        )
+        .unwrap();
         dir.path().join(name)
     };
     let library = compile(
@@ -130,8 +219,29 @@ fn the_loader_is_left_alone() {
     );
     let expected = tools::run(Command::new(&program).arg(&library), LIMIT).unwrap();
     for options in MODES {
-        let app = session::instrument(&program, "soft", &["--for", if options[1] == "burst" { "burst" } else { "ring" }]).unwrap();
-        let got = tools::run(&mut record_command(options, &dir.path().join(options[1]), &app.path, &[library.to_str().unwrap()]), LIMIT).unwrap();
+        let app = session::instrument(
+            &program,
+            "soft",
+            &[
+                "--for",
+                if options[1] == "burst" {
+                    "burst"
+                } else {
+                    "ring"
+                },
+            ],
+        )
+        .unwrap();
+        let got = tools::run(
+            &mut record_command(
+                options,
+                &dir.path().join(options[1]),
+                &app.path,
+                &[library.to_str().unwrap()],
+            ),
+            LIMIT,
+        )
+        .unwrap();
         same_result(options[1], &expected, &got).unwrap();
     }
 }
@@ -146,14 +256,34 @@ fn programs_that_close_everything_are_sampled() {
         unsigned s = 1; for (int k = 0; k < 60000; k++) for (int i = 0; i < 4096; i++) s += t[(i * 7 + k) & 4095] ^ s << 1; printf(\"%u\\n\", s); return 0; }\n";
     std::fs::write(dir.path().join("closing.c"), text).unwrap();
     let program = dir.path().join("closing");
-    tools::succeed(Command::new("gcc").args(["-O1", "-w", "-o"]).arg(&program).arg(dir.path().join("closing.c")), LIMIT).unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .args(["-O1", "-w", "-o"])
+            .arg(&program)
+            .arg(dir.path().join("closing.c")),
+        LIMIT,
+    )
+    .unwrap();
     let app = session::instrument(&program, "soft", &["--for", "burst"]).unwrap();
     for way in ["range", "from", "loop"] {
         let expected = tools::run(Command::new(&program).arg(way), LIMIT).unwrap();
         let trace = dir.path().join(way);
-        let got = tools::run(&mut record_command(&["--mode", "burst", "--rate", "1000"], &trace, &app.path, &[way]), LIMIT).unwrap();
+        let got = tools::run(
+            &mut record_command(
+                &["--mode", "burst", "--rate", "1000"],
+                &trace,
+                &app.path,
+                &[way],
+            ),
+            LIMIT,
+        )
+        .unwrap();
         same_result(way, &expected, &got).unwrap();
-        let samples = mgz_tests::rows::read(&trace).unwrap().manifest.totals.samples;
+        let samples = mgz_tests::rows::read(&trace)
+            .unwrap()
+            .manifest
+            .totals
+            .samples;
         assert!(samples > 10, "{way}: {samples} samples");
     }
 }

@@ -10,27 +10,41 @@ use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row, Trace};
 use mgz_tests::session::{self, Instrumented, record_command, step};
 use mgz_tests::tools::{self, LIMIT};
-use object::{Object, ObjectSection};
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
-const BUILT: Variant = Variant { clang: false, opt: "2", pie: true };
+const BUILT: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
 
 /// Executable segments of a file, link-time.
 fn code(path: &Path) -> Vec<(u64, u64)> {
     let data = std::fs::read(path).unwrap();
     let file = ElfFile64::<object::Endianness>::parse(&*data).unwrap();
     let endian = file.endian();
-    let headers = file.elf_header().program_headers(endian, &*data).unwrap().iter();
-    headers.filter(|h| h.p_type(endian) == object::elf::PT_LOAD && h.p_flags(endian).0 & 1 != 0).map(|h| (h.p_vaddr(endian), h.p_vaddr(endian) + h.p_memsz(endian))).collect()
+    let headers = file
+        .elf_header()
+        .program_headers(endian, &*data)
+        .unwrap()
+        .iter();
+    headers
+        .filter(|h| h.p_type(endian) == object::elf::PT_LOAD && h.p_flags(endian).0 & 1 != 0)
+        .map(|h| (h.p_vaddr(endian), h.p_vaddr(endian) + h.p_memsz(endian)))
+        .collect()
 }
 
 /// Sections of the linker's own jumps.
 fn linkage(path: &Path) -> Vec<(u64, u64)> {
     let data = std::fs::read(path).unwrap();
     let file = object::File::parse(&*data).unwrap();
-    file.sections().filter(|s| s.name().is_ok_and(|n| n.starts_with(".plt"))).map(|s| (s.address(), s.address() + s.size())).collect()
+    file.sections()
+        .filter(|s| s.name().is_ok_and(|n| n.starts_with(".plt")))
+        .map(|s| (s.address(), s.address() + s.size()))
+        .collect()
 }
 
 const LINKAGE: &str = "jumps of linkage tables";
@@ -54,24 +68,53 @@ impl Coverage {
     }
 
     fn report(&self, name: &str) {
-        println!("{name}: {} loads, {:.2}% recorded, {:.2}% implied", self.loads, 100.0 * self.recorded as f64 / self.loads as f64, 100.0 * self.implied as f64 / self.loads as f64);
+        println!(
+            "{name}: {} loads, {:.2}% recorded, {:.2}% implied",
+            self.loads,
+            100.0 * self.recorded as f64 / self.loads as f64,
+            100.0 * self.implied as f64 / self.loads as f64
+        );
         for (why, n) in &self.lost {
             println!("    {:.3}% {why}", 100.0 * *n as f64 / self.loads as f64);
         }
-        for (n, place) in self.original.iter().take(if tools::full_matrix() { 8 } else { 0 }) {
+        for (n, place) in self
+            .original
+            .iter()
+            .take(if tools::full_matrix() { 8 } else { 0 })
+        {
             println!("        {n} at {place}");
         }
     }
 }
 
 /// What would have to be in the trace, and why the rest is not; then what is. `stray`: so many loads may differ between the two runs.
-fn measure(app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path, stray: i64) -> Coverage {
+fn measure(
+    app: &Instrumented,
+    args: &[&str],
+    input: Option<&[u8]>,
+    dir: &Path,
+    stray: i64,
+) -> Coverage {
     measure_in(app, app, args, input, dir, stray)
 }
 
 /// The same of another file than the program, a library of it.
-fn measure_in(program: &Instrumented, app: &Instrumented, args: &[&str], input: Option<&[u8]>, dir: &Path, stray: i64) -> Coverage {
-    let watch = Watch { path: app.path.clone(), ranges: code(&app.original).into_iter().map(|(a, b)| (a, b, false)).collect(), ..Watch::default() };
+fn measure_in(
+    program: &Instrumented,
+    app: &Instrumented,
+    args: &[&str],
+    input: Option<&[u8]>,
+    dir: &Path,
+    stray: i64,
+) -> Coverage {
+    let watch = Watch {
+        path: app.path.clone(),
+        ranges: code(&app.original)
+            .into_iter()
+            .map(|(a, b)| (a, b, false))
+            .collect(),
+        ..Watch::default()
+    };
     let file = dir.join("input");
     std::fs::write(&file, input.unwrap_or_default()).unwrap();
     let mut all: Vec<&str> = args.to_vec();
@@ -80,31 +123,77 @@ fn measure_in(program: &Instrumented, app: &Instrumented, args: &[&str], input: 
         all.push(&path);
     }
     // What two runs must have in common.
-    let fixed = [("PERL_HASH_SEED", "0"), ("PERL_PERTURB_KEYS", "0"), ("PYTHONHASHSEED", "0"), ("PYTHONDONTWRITEBYTECODE", "1")];
-    let mut off = record_command(&["--mode", "off", "--no-aslr"], &dir.join("trace.ref"), &program.path, &all);
+    let fixed = [
+        ("PERL_HASH_SEED", "0"),
+        ("PERL_PERTURB_KEYS", "0"),
+        ("PYTHONHASHSEED", "0"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+    ];
+    let mut off = record_command(
+        &["--mode", "off", "--no-aslr"],
+        &dir.join("trace.ref"),
+        &program.path,
+        &all,
+    );
     off.envs(fixed);
     let (_, events) = step(dir, &watch, &program.path, &[], &off).unwrap();
     let trace = dir.join("trace.got");
-    tools::run(record_command(&["--mode", "full", "--no-aslr"], &trace, &program.path, &all).envs(fixed), LIMIT).unwrap();
-    count(&app.sidecar, &linkage(&app.original), &events, &rows::read(&trace).unwrap(), stray)
+    tools::run(
+        record_command(
+            &["--mode", "full", "--no-aslr"],
+            &trace,
+            &program.path,
+            &all,
+        )
+        .envs(fixed),
+        LIMIT,
+    )
+    .unwrap();
+    count(
+        &app.sidecar,
+        &linkage(&app.original),
+        &events,
+        &rows::read(&trace).unwrap(),
+        stray,
+    )
 }
 
-fn count(sidecar: &Sidecar, linkage: &[(u64, u64)], events: &[Event], trace: &Trace, stray: i64) -> Coverage {
+fn count(
+    sidecar: &Sidecar,
+    linkage: &[(u64, u64)],
+    events: &[Event],
+    trace: &Trace,
+    stray: i64,
+) -> Coverage {
     let mut coverage = Coverage::default();
     let module = trace.module(&sidecar.id_hex()).unwrap();
     // Of one instruction all accesses share a fate.
-    let sites: HashMap<u64, u8> = sidecar.sites.iter().filter(|s| s.flags & SiteFlags::STORE == 0).map(|s| (s.ip, s.flags)).collect();
+    let sites: HashMap<u64, u8> = sidecar
+        .sites
+        .iter()
+        .filter(|s| s.flags & SiteFlags::STORE == 0)
+        .map(|s| (s.ip, s.flags))
+        .collect();
     let mut expected: HashMap<u64, i64> = HashMap::new();
     let mut may_be_implied = 0i64;
     for event in events.iter().filter(|e| e.kind == Kind::Original) {
         coverage.loads += 1;
-        let function = sidecar.functions.iter().find(|f| (f.start..f.end).contains(&event.ip));
+        let function = sidecar
+            .functions
+            .iter()
+            .find(|f| (f.start..f.end).contains(&event.ip));
         let why = match (function, sites.get(&event.ip)) {
-            (None, _) if linkage.iter().any(|r| (r.0..r.1).contains(&event.ip)) => Some(LINKAGE.to_owned()),
+            (None, _) if linkage.iter().any(|r| (r.0..r.1).contains(&event.ip)) => {
+                Some(LINKAGE.to_owned())
+            }
             (None, _) => Some("in no function".to_owned()),
-            (Some(f), _) if f.left != NONE => Some(format!("function left: {}", sidecar.string(f.left))),
+            (Some(f), _) if f.left != NONE => {
+                Some(format!("function left: {}", sidecar.string(f.left)))
+            }
             (_, None) => Some("not understood as code".to_owned()),
-            (_, Some(flags)) if flags & SiteFlags::UNRECORDED != 0 => Some("the probe has no form for it".to_owned()),
+            (_, Some(flags)) if flags & SiteFlags::UNRECORDED != 0 => {
+                Some("the probe has no form for it".to_owned())
+            }
             (_, Some(flags)) if flags & SiteFlags::IMPLIED != 0 => {
                 may_be_implied += 1;
                 None
@@ -118,23 +207,52 @@ fn count(sidecar: &Sidecar, linkage: &[(u64, u64)], events: &[Event], trace: &Tr
             *coverage.lost.entry(why).or_default() += 1;
         }
     }
-    let own = trace.threads.values().flatten().filter(|r| r.module == module && !r.store);
+    let own = trace
+        .threads
+        .values()
+        .flatten()
+        .filter(|r| r.module == module && !r.store);
     for row in own {
         coverage.recorded += 1;
         coverage.implied += u64::from(row.implied_const);
         *expected.entry(row.ip).or_default() -= 1;
     }
-    let unseen: i64 = expected.values_mut().filter(|n| **n < 0).map(|n| -std::mem::take(n)).sum();
-    assert!(unseen <= stray, "{unseen} rows of loads that the reference has not seen");
+    let unseen: i64 = expected
+        .values_mut()
+        .filter(|n| **n < 0)
+        .map(|n| -std::mem::take(n))
+        .sum();
+    assert!(
+        unseen <= stray,
+        "{unseen} rows of loads that the reference has not seen"
+    );
     coverage.recorded -= unseen as u64;
     let original = expected.values().sum::<i64>() + may_be_implied - coverage.implied as i64;
-    let name = |ip: u64| sidecar.functions.iter().find(|f| (f.start..f.end).contains(&ip)).map_or(String::new(), |f| format!("{} + {:#x}", sidecar.string(f.name), ip - f.start));
-    coverage.original = expected.iter().filter(|e| *e.1 > 0).map(|(&ip, &n)| (n, format!("{ip:#x} ({})", name(ip)))).collect();
+    let name = |ip: u64| {
+        sidecar
+            .functions
+            .iter()
+            .find(|f| (f.start..f.end).contains(&ip))
+            .map_or(String::new(), |f| {
+                format!("{} + {:#x}", sidecar.string(f.name), ip - f.start)
+            })
+    };
+    coverage.original = expected
+        .iter()
+        .filter(|e| *e.1 > 0)
+        .map(|(&ip, &n)| (n, format!("{ip:#x} ({})", name(ip))))
+        .collect();
     coverage.original.sort_unstable_by(|a, b| b.cmp(a));
     if original != 0 {
-        coverage.lost.insert("ran in original code".into(), u64::try_from(original).expect("no more implied loads than were executed"));
+        coverage.lost.insert(
+            "ran in original code".into(),
+            u64::try_from(original).expect("no more implied loads than were executed"),
+        );
     }
-    assert_eq!(coverage.loads, coverage.recorded + coverage.implied + coverage.lost.values().sum::<u64>());
+    assert_eq!(
+        coverage.loads,
+        coverage.recorded + coverage.implied + coverage.lost.values().sum::<u64>()
+    );
     coverage
 }
 
@@ -148,18 +266,37 @@ fn nearly_every_executed_load_is_in_the_trace() {
             _ => 0.99,
         };
         if coverage.share() < least {
-            low.push(format!("{name}: {:.2}%: {:?}", 100.0 * coverage.share(), coverage.lost));
+            low.push(format!(
+                "{name}: {:.2}%: {:?}",
+                100.0 * coverage.share(),
+                coverage.lost
+            ));
         }
     };
     // Blocks that a computed goto leads to may be too short for a jump into the clone.
-    for name in ["loops", "hash", "switches", "goto", "throws", "objects", "calls", "recurse", "bignum", "gathers"] {
+    for name in [
+        "loops", "hash", "switches", "goto", "throws", "objects", "calls", "recurse", "bignum",
+        "gathers",
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build(name, BUILT, &[], dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build(name, BUILT, &[], dir.path()).unwrap() else {
+            continue;
+        };
         let app = session::instrument(&original, "soft", &[]).unwrap();
         judge(name, measure(&app, &[], None, dir.path(), 0));
     }
-    let text: Vec<u8> = mgz_tests::inputs::mixed_data(12_000, 5).iter().map(|b| if *b == 0 { b'0' } else { *b }).collect();
-    let mut real: Vec<(&str, &[&str], bool)> = vec![("/usr/bin/gzip", &["-c"], true), ("/usr/bin/mawk", &["{ n += NF; w[$1]++ } END { print n, length(w) }"], true)];
+    let text: Vec<u8> = mgz_tests::inputs::mixed_data(12_000, 5)
+        .iter()
+        .map(|b| if *b == 0 { b'0' } else { *b })
+        .collect();
+    let mut real: Vec<(&str, &[&str], bool)> = vec![
+        ("/usr/bin/gzip", &["-c"], true),
+        (
+            "/usr/bin/mawk",
+            &["{ n += NF; w[$1]++ } END { print n, length(w) }"],
+            true,
+        ),
+    ];
     if tools::full_matrix() {
         real.push(("/usr/bin/bzip2", &["-c"], true));
         const BASH: &str = "f() { for i in 1 2 3 4 5 6 7 8 9; do x=$((x * 3 + i)); a[i]=${x//7/seven}; done; }; f; f; for i in $1; do f; done; echo ${a[@]}; [[ $x =~ 9 ]] && echo $x | { read y; echo ${#y}; }";
@@ -177,7 +314,10 @@ fn nearly_every_executed_load_is_in_the_trace() {
         let name = Path::new(program).file_name().unwrap();
         std::fs::copy(program, dir.path().join(name)).unwrap();
         let app = session::instrument(&dir.path().join(name), "soft", &[]).unwrap();
-        judge(run, measure(&app, args, input.then_some(&text[..]), dir.path(), 0));
+        judge(
+            run,
+            measure(&app, args, input.then_some(&text[..]), dir.path(), 0),
+        );
     }
     assert!(low.is_empty(), "{}", low.join("\n"));
 }
@@ -189,11 +329,18 @@ fn so_it_is_in_libraries() {
         printf('%05d', (i * 7919) % 1000), i / 7.0 FROM n; CREATE INDEX u ON t(b); SELECT count(*), sum(c), max(b) FROM t WHERE b > '00100'; SELECT group_concat(b) FROM t GROUP BY a % 5; SELECT nothing FROM t;";
     let inputs = tempfile::tempdir().unwrap();
     let image = inputs.path().join("image.ppm").display().to_string();
-    let pixels: Vec<String> = (0..24 * 16 * 3).map(|i| (i * i * 7 % 256).to_string()).collect();
+    let pixels: Vec<String> = (0..24 * 16 * 3)
+        .map(|i| (i * i * 7 % 256).to_string())
+        .collect();
     std::fs::write(&image, format!("P3 24 16 255\n{}\n", pixels.join(" "))).unwrap();
-    let mut real: Vec<(&str, &str, Vec<&str>)> = vec![("/usr/bin/sqlite3", "libsqlite3.so.0", vec![":memory:", sql])];
+    let mut real: Vec<(&str, &str, Vec<&str>)> =
+        vec![("/usr/bin/sqlite3", "libsqlite3.so.0", vec![":memory:", sql])];
     if tools::full_matrix() {
-        real.push(("/usr/bin/xz", "liblzma.so.5", vec!["-c", "-0", "/etc/passwd"]));
+        real.push((
+            "/usr/bin/xz",
+            "liblzma.so.5",
+            vec!["-c", "-0", "/etc/passwd"],
+        ));
         real.push(("/usr/bin/pnmtopng", "libpng16.so.16", vec![&image]));
         real.push(("/usr/bin/pnmtopng", "libnetpbm.so.11", vec![&image]));
         real.push(("/usr/bin/pnmtopng", "libz.so.1", vec![&image]));
@@ -210,11 +357,19 @@ fn so_it_is_in_libraries() {
         let program = session::instrument(&copy, "soft", &[&format!("--libs={library}")]).unwrap();
         let part = PathBuf::from(format!("{}.libs/{library}", program.path.display()));
         let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", part.display()))).unwrap();
-        let app = Instrumented { original: part.clone(), path: part, sidecar };
+        let app = Instrumented {
+            original: part.clone(),
+            path: part,
+            sidecar,
+        };
         let coverage = measure_in(&program, &app, &args, None, dir.path(), 0);
         coverage.report(library);
         if coverage.share() < 0.99 {
-            low.push(format!("{library}: {:.2}%: {:?}", 100.0 * coverage.share(), coverage.lost));
+            low.push(format!(
+                "{library}: {:.2}%: {:?}",
+                100.0 * coverage.share(),
+                coverage.lost
+            ));
         }
     }
     assert!(low.is_empty(), "{}", low.join("\n"));
@@ -225,24 +380,61 @@ fn so_it_is_in_libraries() {
 fn so_it_is_in_static_executables() {
     for name in ["chase", "hash"] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build(name, Variant { pie: false, ..BUILT }, &["-static"], dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build(
+            name,
+            Variant {
+                pie: false,
+                ..BUILT
+            },
+            &["-static"],
+            dir.path(),
+        )
+        .unwrap() else {
+            continue;
+        };
         let app = session::instrument(&original, "soft", &[]).unwrap();
         // The start-up code walks through the environment, which has a variable more when the program is recorded.
         let coverage = measure(&app, &[], None, dir.path(), 300);
         coverage.report(&format!("{name}, static"));
-        assert!(coverage.share() >= 0.99, "{name}: {:.2}%: {:?}", 100.0 * coverage.share(), coverage.lost);
+        assert!(
+            coverage.share() >= 0.99,
+            "{name}: {:.2}%: {:?}",
+            100.0 * coverage.share(),
+            coverage.lost
+        );
     }
 }
 
 /// One thread's rows in the shared and in the naive trace: the same in the same order, but for those of the naive one whose site is implied in the other. These, with what either's rows
 /// imply, are as many in each function. (Which row stands for which of its function's implied loads, rows do not say: a region's may be counted with the regions behind it.)
 /// Counts addresses by how far they are apart. The heap lies behind the file's last segment, which is longer with more records.
-fn same_loads(sidecar: &Sidecar, shared: &[Row], naive: &[Row], shifts: &mut BTreeMap<i64, u64>) -> Result<(), String> {
-    let loads = || sidecar.sites.iter().filter(|s| s.flags & SiteFlags::STORE == 0);
-    let recorded: HashSet<u64> = loads().filter(|s| s.flags & SiteFlags::IMPLIED == 0).map(|s| s.ip).collect();
-    let implied: HashSet<u64> = loads().filter(|s| s.flags & SiteFlags::IMPLIED != 0).map(|s| s.ip).collect();
-    assert!(recorded.is_disjoint(&implied), "an instruction has implied loads and others");
-    let functions: HashMap<u64, u32> = loads().map(|s| (s.ip, sidecar.regions[s.region as usize].function)).collect();
+fn same_loads(
+    sidecar: &Sidecar,
+    shared: &[Row],
+    naive: &[Row],
+    shifts: &mut BTreeMap<i64, u64>,
+) -> Result<(), String> {
+    let loads = || {
+        sidecar
+            .sites
+            .iter()
+            .filter(|s| s.flags & SiteFlags::STORE == 0)
+    };
+    let recorded: HashSet<u64> = loads()
+        .filter(|s| s.flags & SiteFlags::IMPLIED == 0)
+        .map(|s| s.ip)
+        .collect();
+    let implied: HashSet<u64> = loads()
+        .filter(|s| s.flags & SiteFlags::IMPLIED != 0)
+        .map(|s| s.ip)
+        .collect();
+    assert!(
+        recorded.is_disjoint(&implied),
+        "an instruction has implied loads and others"
+    );
+    let functions: HashMap<u64, u32> = loads()
+        .map(|s| (s.ip, sidecar.regions[s.region as usize].function))
+        .collect();
     let mut balance: BTreeMap<u32, i64> = BTreeMap::new();
     let mut book = |row: &Row, loads: i64| match functions.get(&row.ip) {
         Some(f) => Ok(*balance.entry(*f).or_default() += loads),
@@ -259,43 +451,99 @@ fn same_loads(sidecar: &Sidecar, shared: &[Row], naive: &[Row], shifts: &mut BTr
         match next.next() {
             Some((_, same)) if what(same) == what(row) => {
                 book(same, same.implied_const.into())?;
-                *shifts.entry(row.address.wrapping_sub(same.address) as i64).or_default() += 1;
+                *shifts
+                    .entry(row.address.wrapping_sub(same.address) as i64)
+                    .or_default() += 1;
             }
-            other => return Err(format!("row {i} of the naive trace ({row:x?}) is not the next one of the other ({other:x?})")),
+            other => {
+                return Err(format!(
+                    "row {i} of the naive trace ({row:x?}) is not the next one of the other ({other:x?})"
+                ));
+            }
         }
     }
     if let Some((i, row)) = next.next() {
         return Err(format!("row {i} ({row:x?}) is not in the naive trace"));
     }
     let name = |f: u32| sidecar.string(sidecar.functions[f as usize].name);
-    let wrong: Vec<String> = balance.iter().filter(|b| *b.1 != 0).map(|(f, n)| format!("{n} in {} ({:#x})", name(*f), sidecar.functions[*f as usize].start)).collect();
-    if wrong.is_empty() { Ok(()) } else { Err(format!("implied Constant loads minus those of the naive trace: {}", wrong.join(", "))) }
+    let wrong: Vec<String> = balance
+        .iter()
+        .filter(|b| *b.1 != 0)
+        .map(|(f, n)| {
+            format!(
+                "{n} in {} ({:#x})",
+                name(*f),
+                sidecar.functions[*f as usize].start
+            )
+        })
+        .collect();
+    if wrong.is_empty() {
+        Ok(())
+    } else {
+        Err(format!(
+            "implied Constant loads minus those of the naive trace: {}",
+            wrong.join(", ")
+        ))
+    }
 }
 
 #[test]
 fn sharing_payloads_loses_nothing() {
-    let variants = if tools::full_matrix() { programs::all_variants() } else { vec![BUILT, Variant { clang: true, ..BUILT }] };
+    let variants = if tools::full_matrix() {
+        programs::all_variants()
+    } else {
+        vec![
+            BUILT,
+            Variant {
+                clang: true,
+                ..BUILT
+            },
+        ]
+    };
     let mut wrong = Vec::new();
     for variant in variants {
         let mut saved = 0;
-        for name in ["loops", "chase", "hash", "switches", "tables", "throws", "recurse", "gathers", "bits", "forms", "threads", "stack"] {
+        for name in [
+            "loops", "chase", "hash", "switches", "tables", "throws", "recurse", "gathers", "bits",
+            "forms", "threads", "stack",
+        ] {
             let dir = tempfile::tempdir().unwrap();
-            let Some(original) = programs::build(name, variant, &[], dir.path()).unwrap() else { continue };
+            let Some(original) = programs::build(name, variant, &[], dir.path()).unwrap() else {
+                continue;
+            };
             let record = |flags: &[&str], folder: &str| {
                 let dir = dir.path().join(folder);
                 std::fs::create_dir(&dir).unwrap();
                 std::fs::copy(&original, dir.join(name)).unwrap();
                 let app = session::instrument(&dir.join(name), "soft", flags).unwrap();
-                tools::succeed(&mut record_command(&["--mode", "full", "--no-aslr"], &dir.join("trace"), &app.path, &[]), LIMIT).unwrap();
+                tools::succeed(
+                    &mut record_command(
+                        &["--mode", "full", "--no-aslr"],
+                        &dir.join("trace"),
+                        &app.path,
+                        &[],
+                    ),
+                    LIMIT,
+                )
+                .unwrap();
                 (app.sidecar, rows::read(&dir.join("trace")).unwrap())
             };
             // (Paths of one length, so that the stack is the same.)
-            let ((sidecar, shared), (_, naive)) = (record(&[], "shared"), record(&["--naive"], "naive_"));
-            saved += naive.manifest.totals.records_executed - shared.manifest.totals.records_executed;
+            let ((sidecar, shared), (_, naive)) =
+                (record(&[], "shared"), record(&["--naive"], "naive_"));
+            saved +=
+                naive.manifest.totals.records_executed - shared.manifest.totals.records_executed;
             let mut shifts = BTreeMap::new();
             let same = match shared.threads.len() == naive.threads.len() {
-                true => oldest_first(&shared.threads).iter().zip(oldest_first(&naive.threads)).try_for_each(|(a, b)| same_loads(&sidecar, a.1, b.1, &mut shifts)),
-                false => Err(format!("{} threads, not {}", shared.threads.len(), naive.threads.len())),
+                true => oldest_first(&shared.threads)
+                    .iter()
+                    .zip(oldest_first(&naive.threads))
+                    .try_for_each(|(a, b)| same_loads(&sidecar, a.1, b.1, &mut shifts)),
+                false => Err(format!(
+                    "{} threads, not {}",
+                    shared.threads.len(),
+                    naive.threads.len()
+                )),
             };
             wrong.extend(same.err().map(|why| format!("{name} {variant}: {why}")));
             if shifts.len() > 2 || !shifts.keys().all(|s| *s == 0 || s % 4096 == 0) {
@@ -306,5 +554,10 @@ fn sharing_payloads_loses_nothing() {
             wrong.push(format!("{variant}: next to nothing was shared"));
         }
     }
-    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} failures:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

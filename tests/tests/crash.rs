@@ -9,7 +9,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
 
 fn app(dir: &Path) -> Option<Instrumented> {
     let original = programs::build("ends", PLAIN, &[], dir).unwrap()?;
@@ -19,7 +23,10 @@ fn app(dir: &Path) -> Option<Instrumented> {
 /// Starts a recording of `ends HOW` in a session of its own.
 fn start(options: &[&str], trace: &Path, app: &Instrumented, how: &str) -> Child {
     let mut command = record_command(options, trace, &app.path, &[how]);
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
     // SAFETY: plain system calls.
     unsafe {
         command.pre_exec(|| {
@@ -37,10 +44,21 @@ fn program_of(recorder: &Child, app: &Instrumented) -> i32 {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
         for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<i32>().ok()) else { continue };
+            let Some(pid) = entry
+                .file_name()
+                .to_str()
+                .and_then(|n| n.parse::<i32>().ok())
+            else {
+                continue;
+            };
             let status = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
-            let child = status.lines().any(|l| l.strip_prefix("PPid:").is_some_and(|p| p.trim() == recorder.id().to_string()));
-            if child && std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == app.path) {
+            let child = status.lines().any(|l| {
+                l.strip_prefix("PPid:")
+                    .is_some_and(|p| p.trim() == recorder.id().to_string())
+            });
+            if child
+                && std::fs::read_link(entry.path().join("exe")).is_ok_and(|exe| exe == app.path)
+            {
                 return pid;
             }
         }
@@ -51,7 +69,12 @@ fn program_of(recorder: &Child, app: &Instrumented) -> i32 {
 
 fn signal(pid: i32, number: i32) {
     // SAFETY: plain system call on processes that this test started.
-    assert_eq!(unsafe { libc::kill(pid, number) }, 0, "kill {pid}: {}", std::io::Error::last_os_error());
+    assert_eq!(
+        unsafe { libc::kill(pid, number) },
+        0,
+        "kill {pid}: {}",
+        std::io::Error::last_os_error()
+    );
 }
 
 fn wait(mut child: Child, what: &str) -> (i32, String) {
@@ -72,7 +95,12 @@ fn wait(mut child: Child, what: &str) -> (i32, String) {
     if status.signal() != Some(libc::SIGKILL) {
         let _ = child.stderr.take().unwrap().read_to_string(&mut text);
     }
-    (status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)), text)
+    (
+        status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+        text,
+    )
 }
 
 fn manifest(trace: &Path) -> serde_json::Value {
@@ -81,7 +109,13 @@ fn manifest(trace: &Path) -> serde_json::Value {
 
 /// The analyzer reads the trace; returns its JSON and what it says on stderr.
 fn analyze(trace: &Path) -> (serde_json::Value, String) {
-    let output = tools::run(tools::tool("mgz-analyze").args(["--format", "json"]).arg(trace), LIMIT).unwrap();
+    let output = tools::run(
+        tools::tool("mgz-analyze")
+            .args(["--format", "json"])
+            .arg(trace),
+        LIMIT,
+    )
+    .unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     // 1: something is missing on disk, and the warnings say what; the analysis covers the rest.
     assert!([0, 1].contains(&tools::code(&output)), "{stderr}");
@@ -89,10 +123,15 @@ fn analyze(trace: &Path) -> (serde_json::Value, String) {
 }
 
 fn accesses(report: &serde_json::Value) -> f64 {
-    report["summary"]["A"].as_f64().unwrap_or_else(|| panic!("no summary.A in {report}"))
+    report["summary"]["A"]
+        .as_f64()
+        .unwrap_or_else(|| panic!("no summary.A in {report}"))
 }
 
-const MODES: [&[&str]; 2] = [&["--mode", "full"], &["--mode", "ring", "--period", "10000", "--window", "1000"]];
+const MODES: [&[&str]; 2] = [
+    &["--mode", "full"],
+    &["--mode", "ring", "--period", "10000", "--window", "1000"],
+];
 
 /// Without its recorder a program goes on, and the registers that its probes borrow still survive its handlers.
 #[test]
@@ -100,13 +139,25 @@ fn a_killed_recorder_of_a_program_with_handlers() {
     const ROUNDS: &str = "60000";
     let dir = tempfile::tempdir().unwrap();
     for opt in ["0", "2"] {
-        let Some(original) = programs::build("alarms", Variant { opt, ..PLAIN }, &[], dir.path()).unwrap() else { return };
+        let Some(original) =
+            programs::build("alarms", Variant { opt, ..PLAIN }, &[], dir.path()).unwrap()
+        else {
+            return;
+        };
         let expected = tools::run(Command::new(&original).arg(ROUNDS), LIMIT).unwrap();
         let app = session::instrument(&original, "soft", &[]).unwrap();
         for options in MODES {
             let out = dir.path().join("out");
-            let mut command = record_command(&[options, &["--force"]].concat(), &dir.path().join(options[1]), &app.path, &[ROUNDS]);
-            command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::piped());
+            let mut command = record_command(
+                &[options, &["--force"]].concat(),
+                &dir.path().join(options[1]),
+                &app.path,
+                &[ROUNDS],
+            );
+            command
+                .stdin(Stdio::null())
+                .stdout(std::fs::File::create(&out).unwrap())
+                .stderr(Stdio::piped());
             // SAFETY: setsid is a plain system call.
             unsafe {
                 command.pre_exec(|| {
@@ -125,7 +176,11 @@ fn a_killed_recorder_of_a_program_with_handlers() {
                 std::thread::sleep(Duration::from_millis(20));
             }
             let printed = std::fs::read(&out).unwrap();
-            assert_eq!(String::from_utf8_lossy(&printed), String::from_utf8_lossy(&expected.stdout), "-O{opt} {options:?}");
+            assert_eq!(
+                String::from_utf8_lossy(&printed),
+                String::from_utf8_lossy(&expected.stdout),
+                "-O{opt} {options:?}"
+            );
             assert!(!printed.is_empty());
         }
     }
@@ -174,15 +229,30 @@ fn a_loop_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let trace = dir.path().join("trace");
-    let out = tools::run(&mut record_command(MODES[0], &trace, &app.path, &["loop"]), LIMIT).unwrap();
+    let out = tools::run(
+        &mut record_command(MODES[0], &trace, &app.path, &["loop"]),
+        LIMIT,
+    )
+    .unwrap();
     let text = String::from_utf8_lossy(&out.stdout);
-    let passes: f64 = text.lines().find_map(|l| l.strip_prefix("passes ")).unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+    let passes: f64 = text
+        .lines()
+        .find_map(|l| l.strip_prefix("passes "))
+        .unwrap_or_else(|| panic!("{text}"))
+        .parse()
+        .unwrap();
     let report = analyze(&trace).0;
     let rows = report["functions"].as_array().unwrap();
-    let counted = rows.iter().find(|r| r["function"] == "counted").unwrap_or_else(|| panic!("{rows:?}"));
+    let counted = rows
+        .iter()
+        .find(|r| r["function"] == "counted")
+        .unwrap_or_else(|| panic!("{rows:?}"));
     let kept = counted["A"].as_f64().unwrap();
     // Ids are looked at once in a line of the cache, which has four.
-    assert!(passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0, "{kept} of {passes} passes");
+    assert!(
+        passes > 1000.0 && kept > passes - 4.0 && kept < passes + 3.0,
+        "{kept} of {passes} passes"
+    );
 }
 
 /// Who is cancelled in the middle of a loop is unwound by the C library's handler, which must find the registers as the original has them; and the loop's
@@ -190,12 +260,21 @@ fn a_loop_that_is_killed() {
 #[test]
 fn a_loop_that_is_cancelled() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = programs::build("undone", PLAIN, &[], dir.path()).unwrap() else { return };
+    let Some(original) = programs::build("undone", PLAIN, &[], dir.path()).unwrap() else {
+        return;
+    };
     let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
-    assert!(String::from_utf8_lossy(&expected.stdout).ends_with("\n20 0\n"), "{expected:?}");
+    assert!(
+        String::from_utf8_lossy(&expected.stdout).ends_with("\n20 0\n"),
+        "{expected:?}"
+    );
     let burst: &[&str] = &["--mode", "burst", "--rate", "10000", "--window", "100000"];
     for options in [MODES[0], MODES[1], burst] {
-        let kind = if options[1] == "burst" { "burst" } else { "ring" };
+        let kind = if options[1] == "burst" {
+            "burst"
+        } else {
+            "ring"
+        };
         let app = session::instrument(&original, "soft", &["--for", kind]).unwrap();
         let trace = dir.path().join(options[1]);
         let out = tools::run(&mut record_command(options, &trace, &app.path, &[]), LIMIT).unwrap();
@@ -204,13 +283,24 @@ fn a_loop_that_is_cancelled() {
             continue;
         }
         let text = String::from_utf8_lossy(&out.stderr);
-        let passes: f64 = text.lines().find_map(|l| l.strip_prefix("passes ")).unwrap_or_else(|| panic!("{text}")).parse().unwrap();
+        let passes: f64 = text
+            .lines()
+            .find_map(|l| l.strip_prefix("passes "))
+            .unwrap_or_else(|| panic!("{text}"))
+            .parse()
+            .unwrap();
         let report = analyze(&trace).0;
         let rows = report["functions"].as_array().unwrap();
-        let counted = rows.iter().find(|r| r["function"] == "counted").unwrap_or_else(|| panic!("{rows:?}"));
+        let counted = rows
+            .iter()
+            .find(|r| r["function"] == "counted")
+            .unwrap_or_else(|| panic!("{rows:?}"));
         let loads = counted["A"].as_f64().unwrap();
         // Two loads in each pass; the last of each thread may be half done.
-        assert!(passes > 1000.0 && loads >= 2.0 * passes && loads <= 2.0 * passes + 2.0 * 20.0, "{loads} loads in {passes} passes");
+        assert!(
+            passes > 1000.0 && loads >= 2.0 * passes && loads <= 2.0 * passes + 2.0 * 20.0,
+            "{loads} loads in {passes} passes"
+        );
     }
 }
 
@@ -229,15 +319,26 @@ fn a_killed_recorder() {
         assert_eq!(status, 137);
         std::thread::sleep(Duration::from_millis(250));
         let state = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
-        let running = state.rsplit(')').next().is_some_and(|s| s.trim_start().starts_with('R'));
+        let running = state
+            .rsplit(')')
+            .next()
+            .is_some_and(|s| s.trim_start().starts_with('R'));
         if !state.is_empty() {
             signal(program, libc::SIGKILL);
         }
-        assert!(running, "the program goes on without its recorder: {state:?}");
+        assert!(
+            running,
+            "the program goes on without its recorder: {state:?}"
+        );
         let (report, said) = analyze(&trace);
         assert!(accesses(&report) > 1000.0, "{}", options[1]);
         let words = format!("{said} {report}");
-        assert!(["interrupted", "incomplete", "missing", "killed", "died"].iter().any(|w| words.contains(w)), "the analysis does not say that the recorder died: {said}");
+        assert!(
+            ["interrupted", "incomplete", "missing", "killed", "died"]
+                .iter()
+                .any(|w| words.contains(w)),
+            "the analysis does not say that the recorder died: {said}"
+        );
     }
 }
 
@@ -247,11 +348,16 @@ struct Small(PathBuf);
 impl Small {
     fn mount(at: &Path, size: &str) -> Option<Small> {
         std::fs::create_dir(at).unwrap();
-        let done = Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"]).arg(at).output();
+        let done = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &format!("size={size}"), "none"])
+            .arg(at)
+            .output();
         match done {
             Ok(output) if output.status.success() => Some(Small(at.into())),
             _ => {
-                tools::skip("a small file system cannot be mounted here (not root), so a full disk was not tested");
+                tools::skip(
+                    "a small file system cannot be mounted here (not root), so a full disk was not tested",
+                );
                 None
             }
         }
@@ -269,21 +375,39 @@ fn a_full_disk() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     // Six million loads in random order: many megabytes also in the most compact form.
-    let original = programs::build("scatter", PLAIN, &[], dir.path()).unwrap().unwrap();
+    let original = programs::build("scatter", PLAIN, &[], dir.path())
+        .unwrap()
+        .unwrap();
     let work = session::instrument(&original, "soft", &[]).unwrap();
     drop(app);
     let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
-    for (options, size) in [(MODES[0], "3m"), (&["--mode", "ring", "--period", "1000", "--window", "500"][..], "2m")] {
-        let Some(disk) = Small::mount(&dir.path().join(format!("disk.{}", options[1])), size) else { return };
+    for (options, size) in [
+        (MODES[0], "3m"),
+        (
+            &["--mode", "ring", "--period", "1000", "--window", "500"][..],
+            "2m",
+        ),
+    ] {
+        let Some(disk) = Small::mount(&dir.path().join(format!("disk.{}", options[1])), size)
+        else {
+            return;
+        };
         let trace = disk.0.join("trace");
-        let output = tools::run(&mut record_command(options, &trace, &work.path, &[]), LIMIT).unwrap();
+        let output =
+            tools::run(&mut record_command(options, &trace, &work.path, &[]), LIMIT).unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.stdout, expected.stdout, "the program is not disturbed: {text}");
+        assert_eq!(
+            output.stdout, expected.stdout,
+            "the program is not disturbed: {text}"
+        );
         let (report, said) = analyze(&trace);
         assert!(accesses(&report) > 0.0, "{}: {text}", options[1]);
         let m = manifest(&trace);
         let words = format!("{text} {said} {}", m["problems"]);
-        assert!(words.contains("space") || words.contains("disk"), "nothing says that the disk was full: {words}");
+        assert!(
+            words.contains("space") || words.contains("disk"),
+            "nothing says that the disk was full: {words}"
+        );
         assert_ne!(m["state"], "complete", "{m}");
     }
 }

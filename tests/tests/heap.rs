@@ -13,33 +13,95 @@ const WALK: f64 = 4096.0 * 300.0;
 
 fn site<'a>(report: &'a Value, function: &str) -> &'a Value {
     let all = report["objects"].as_array().expect("objects");
-    let of = |o: &&Value| o["kind"] == "heap" && o["object"].as_str().is_some_and(|n| n.starts_with(function));
-    all.iter().filter(of).max_by(|a, b| a["A"].as_f64().unwrap_or(0.0).total_cmp(&b["A"].as_f64().unwrap_or(0.0))).unwrap_or_else(|| panic!("no heap object of {function} in {all:#?}"))
+    let of = |o: &&Value| {
+        o["kind"] == "heap"
+            && o["object"]
+                .as_str()
+                .is_some_and(|n| n.starts_with(function))
+    };
+    all.iter()
+        .filter(of)
+        .max_by(|a, b| {
+            a["A"]
+                .as_f64()
+                .unwrap_or(0.0)
+                .total_cmp(&b["A"].as_f64().unwrap_or(0.0))
+        })
+        .unwrap_or_else(|| panic!("no heap object of {function} in {all:#?}"))
 }
 
 #[test]
 fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
     for opt in ["0", "2"] {
         let dir = tempfile::tempdir().unwrap();
-        let variant = Variant { clang: false, opt, pie: true };
-        let Some(original) = programs::build("blocks", variant, &["-g", "-fno-inline", "-fno-optimize-sibling-calls"], dir.path()).unwrap() else { return };
+        let variant = Variant {
+            clang: false,
+            opt,
+            pie: true,
+        };
+        let Some(original) = programs::build(
+            "blocks",
+            variant,
+            &["-g", "-fno-inline", "-fno-optimize-sibling-calls"],
+            dir.path(),
+        )
+        .unwrap() else {
+            return;
+        };
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join("trace");
-        let output = tools::succeed(&mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]), LIMIT).unwrap();
+        let output = tools::succeed(
+            &mut record_command(&["--mode", "full", "--heap"], &trace, &app, &[]),
+            LIMIT,
+        )
+        .unwrap();
         let same = String::from_utf8_lossy(&output.stdout) == "same address\n";
-        let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json", "--objects"]), LIMIT).unwrap();
+        let output = tools::succeed(
+            tools::tool("mgz-analyze")
+                .arg(&trace)
+                .args(["--format", "json", "--objects"]),
+            LIMIT,
+        )
+        .unwrap();
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-        assert!(same, "the allocator did not use the address again: the test says nothing");
-        for (function, walks) in [("first_site", 2.0), ("second_site", 2.0), ("thread_site", 2.0), ("grown_site", 1.0)] {
+        assert!(
+            same,
+            "the allocator did not use the address again: the test says nothing"
+        );
+        for (function, walks) in [
+            ("first_site", 2.0),
+            ("second_site", 2.0),
+            ("thread_site", 2.0),
+            ("grown_site", 1.0),
+        ] {
             let object = site(&report, function);
             let loads = object["A"].as_f64().unwrap();
             // Rows know their time to a chunk of the record stream, which is a part of a walk.
-            assert!((loads / (walks * WALK) - 1.0).abs() < 0.1, "-O{opt} {function}: {loads} loads, expected {}", walks * WALK);
-            assert!(object["object"].as_str().unwrap().contains("blocks.c:"), "{object}");
-            let stack: Vec<&str> = object["stack"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+            assert!(
+                (loads / (walks * WALK) - 1.0).abs() < 0.1,
+                "-O{opt} {function}: {loads} loads, expected {}",
+                walks * WALK
+            );
+            assert!(
+                object["object"].as_str().unwrap().contains("blocks.c:"),
+                "{object}"
+            );
+            let stack: Vec<&str> = object["stack"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter_map(Value::as_str)
+                .collect();
             assert!(stack.iter().any(|s| s.starts_with(function)), "{stack:?}");
-            let outer = if function == "thread_site" { "thread_site" } else { "main" };
-            assert!(stack.iter().any(|s| s.starts_with(outer)), "-O{opt} {function}: {stack:?}");
+            let outer = if function == "thread_site" {
+                "thread_site"
+            } else {
+                "main"
+            };
+            assert!(
+                stack.iter().any(|s| s.starts_with(outer)),
+                "-O{opt} {function}: {stack:?}"
+            );
         }
         assert_eq!(site(&report, "thread_site")["instances"], 2);
     }
@@ -49,13 +111,23 @@ fn blocks_are_counted_by_allocation_site_though_addresses_are_used_again() {
 #[test]
 fn the_program_does_the_same_with_and_without_a_log() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant { clang: false, opt: "2", pie: true };
+    let variant = Variant {
+        clang: false,
+        opt: "2",
+        pie: true,
+    };
     for name in ["forks", "objects", "threads"] {
-        let Ok(Some(original)) = programs::build(name, variant, &[], dir.path()) else { continue };
+        let Ok(Some(original)) = programs::build(name, variant, &[], dir.path()) else {
+            continue;
+        };
         let app = session::instrument(&original, "soft", &[]).unwrap().path;
         let trace = dir.path().join(format!("{name}.trace"));
         let expected = tools::run(&mut std::process::Command::new(&original), LIMIT).unwrap();
-        let got = tools::run(&mut record_command(&["--mode", "ring", "--heap"], &trace, &app, &[]), LIMIT).unwrap();
+        let got = tools::run(
+            &mut record_command(&["--mode", "ring", "--heap"], &trace, &app, &[]),
+            LIMIT,
+        )
+        .unwrap();
         session::same_result(name, &expected, &got).unwrap();
     }
 }
@@ -64,11 +136,26 @@ fn the_program_does_the_same_with_and_without_a_log() {
 fn pool(dir: &std::path::Path, flags: &[&str]) -> std::path::PathBuf {
     let source = programs::source("pool");
     let (library, program) = (dir.join("libpool.so"), dir.join("pool"));
-    tools::succeed(std::process::Command::new("gcc").args(["-O1", "-g", "-shared", "-fPIC", "-o"]).arg(&library).arg(&source), LIMIT).unwrap();
+    tools::succeed(
+        std::process::Command::new("gcc")
+            .args(["-O1", "-g", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
     let mut compile = std::process::Command::new("gcc");
-    compile.args(["-O1", "-g", "-DUSER", "-fno-inline", "-o"]).arg(&program).args(flags).arg(&source);
+    compile
+        .args(["-O1", "-g", "-DUSER", "-fno-inline", "-o"])
+        .arg(&program)
+        .args(flags)
+        .arg(&source);
     if flags.is_empty() {
-        compile.arg("-L").arg(dir).args(["-lpool", "-Wl,-rpath"]).arg(dir);
+        compile
+            .arg("-L")
+            .arg(dir)
+            .args(["-lpool", "-Wl,-rpath"])
+            .arg(dir);
     }
     tools::succeed(&mut compile, LIMIT).unwrap();
     program
@@ -78,19 +165,49 @@ fn pool(dir: &std::path::Path, flags: &[&str]) -> std::path::PathBuf {
 #[test]
 fn blocks_of_an_allocator_that_the_user_names_are_told_apart() {
     let dir = tempfile::tempdir().unwrap();
-    let app = session::instrument(&pool(dir.path(), &[]), "soft", &[]).unwrap().path;
+    let app = session::instrument(&pool(dir.path(), &[]), "soft", &[])
+        .unwrap()
+        .path;
     let trace = dir.path().join("trace");
-    let hooks = ["--mode", "full", "--heap", "--heap-hook", "alloc2=pool_get", "--heap-hook", "free2=pool_put", "--heap-hook", "calloc=pool_zero"];
+    let hooks = [
+        "--mode",
+        "full",
+        "--heap",
+        "--heap-hook",
+        "alloc2=pool_get",
+        "--heap-hook",
+        "free2=pool_put",
+        "--heap-hook",
+        "calloc=pool_zero",
+    ];
     let output = tools::succeed(&mut record_command(&hooks, &trace, &app, &[]), LIMIT).unwrap();
     assert_eq!(String::from_utf8_lossy(&output.stdout), "same address 0\n");
-    let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json", "--objects"]), LIMIT).unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json", "--objects"]),
+        LIMIT,
+    )
+    .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    for (function, walks) in [("first_site", 1.0), ("second_site", 2.0), ("third_site", 2.0 / 3.0)] {
+    for (function, walks) in [
+        ("first_site", 1.0),
+        ("second_site", 2.0),
+        ("third_site", 2.0 / 3.0),
+    ] {
         let object = site(&report, function);
         let loads = object["A"].as_f64().unwrap();
         // Rows know their time to a chunk of the record stream.
-        assert!((loads / (walks * WALK) - 1.0).abs() < 0.1, "{function}: {loads} loads, expected {}", walks * WALK);
-        assert_eq!((&object["bytes"], &object["instances"]), (&Value::from(32768), &Value::from(1)), "{function}");
+        assert!(
+            (loads / (walks * WALK) - 1.0).abs() < 0.1,
+            "{function}: {loads} loads, expected {}",
+            walks * WALK
+        );
+        assert_eq!(
+            (&object["bytes"], &object["instances"]),
+            (&Value::from(32768), &Value::from(1)),
+            "{function}"
+        );
     }
 }
 
@@ -101,20 +218,53 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
     // The allocator inside the program: both halves in one file.
     let whole = dir.path().join("whole");
     let library = dir.path().join("half.o");
-    tools::succeed(std::process::Command::new("gcc").args(["-O1", "-c", "-o"]).arg(&library).arg(&source), LIMIT).unwrap();
-    tools::succeed(std::process::Command::new("gcc").args(["-O1", "-DUSER", "-o"]).arg(&whole).arg(&source).arg(&library), LIMIT).unwrap();
+    tools::succeed(
+        std::process::Command::new("gcc")
+            .args(["-O1", "-c", "-o"])
+            .arg(&library)
+            .arg(&source),
+        LIMIT,
+    )
+    .unwrap();
+    tools::succeed(
+        std::process::Command::new("gcc")
+            .args(["-O1", "-DUSER", "-o"])
+            .arg(&whole)
+            .arg(&source)
+            .arg(&library),
+        LIMIT,
+    )
+    .unwrap();
     let app = session::instrument(&whole, "soft", &[]).unwrap().path;
     let trace = dir.path().join("trace");
     let refused = |options: &[&str], app: &std::path::Path, says: &[&str]| {
         let output = tools::run(&mut record_command(options, &trace, app, &[]), LIMIT).unwrap();
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(!output.status.success() && says.iter().all(|s| text.contains(s)), "{text}");
+        assert!(
+            !output.status.success() && says.iter().all(|s| text.contains(s)),
+            "{text}"
+        );
     };
-    refused(&["--heap", "--heap-hook", "alloc2=pool_get"], &app, &["pool_get", "in itself", "shared library"]);
+    refused(
+        &["--heap", "--heap-hook", "alloc2=pool_get"],
+        &app,
+        &["pool_get", "in itself", "shared library"],
+    );
     refused(&["--heap", "--heap-hook", "pool_get"], &app, &["KIND=NAME"]);
     refused(&["--heap-hook", "alloc2=pool_get"], &app, &["--heap"]);
     let fixed = dir.path().join("static");
-    if tools::run(std::process::Command::new("gcc").args(["-O1", "-static", "-DUSER", "-o"]).arg(&fixed).arg(&source).arg(&library), LIMIT).unwrap().status.success() {
+    if tools::run(
+        std::process::Command::new("gcc")
+            .args(["-O1", "-static", "-DUSER", "-o"])
+            .arg(&fixed)
+            .arg(&source)
+            .arg(&library),
+        LIMIT,
+    )
+    .unwrap()
+    .status
+    .success()
+    {
         let app = session::instrument(&fixed, "soft", &[]).unwrap().path;
         refused(&["--heap"], &app, &["static", "link it dynamically"]);
     }
@@ -124,20 +274,56 @@ fn what_cannot_be_logged_is_refused_with_a_reason() {
 #[test]
 fn stacks_are_told_apart_by_thread() {
     let dir = tempfile::tempdir().unwrap();
-    let variant = Variant { clang: false, opt: "1", pie: true };
-    let Some(original) = programs::build("stacks", variant, &["-pthread"], dir.path()).unwrap() else { return };
+    let variant = Variant {
+        clang: false,
+        opt: "1",
+        pie: true,
+    };
+    let Some(original) = programs::build("stacks", variant, &["-pthread"], dir.path()).unwrap()
+    else {
+        return;
+    };
     let app = session::instrument(&original, "soft", &[]).unwrap().path;
     let trace = dir.path().join("trace");
-    tools::succeed(&mut record_command(&["--mode", "full"], &trace, &app, &[]), LIMIT).unwrap();
-    let output = tools::succeed(tools::tool("mgz-analyze").arg(&trace).args(["--format", "json", "--objects"]), LIMIT).unwrap();
+    tools::succeed(
+        &mut record_command(&["--mode", "full"], &trace, &app, &[]),
+        LIMIT,
+    )
+    .unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json", "--objects"]),
+        LIMIT,
+    )
+    .unwrap();
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let manifest: Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
-    let threads: Vec<u64> = manifest["threads"].as_array().unwrap().iter().filter_map(|t| t["thread"].as_u64()).collect();
-    let stacks: Vec<(&str, u64)> =
-        report["objects"].as_array().unwrap().iter().filter(|o| o["kind"] == "stack").filter_map(|o| Some((o["object"].as_str()?, o["A"].as_u64()?))).collect();
+    let manifest: Value =
+        serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+    let threads: Vec<u64> = manifest["threads"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|t| t["thread"].as_u64())
+        .collect();
+    let stacks: Vec<(&str, u64)> = report["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|o| o["kind"] == "stack")
+        .filter_map(|o| Some((o["object"].as_str()?, o["A"].as_u64()?)))
+        .collect();
     // Each thread walks its own array.
-    let walked = |name: &str| stacks.iter().filter(|s| s.0 == name && s.1 >= 2048 * 50 && s.1 < 2 * 2048 * 50).count();
+    let walked = |name: &str| {
+        stacks
+            .iter()
+            .filter(|s| s.0 == name && s.1 >= 2048 * 50 && s.1 < 2 * 2048 * 50)
+            .count()
+    };
     assert_eq!(walked("[stack]"), 1, "{stacks:?}");
-    let named = threads.iter().map(|t| walked(&format!("[stack of thread {t}]"))).sum::<usize>();
+    let named = threads
+        .iter()
+        .map(|t| walked(&format!("[stack of thread {t}]")))
+        .sum::<usize>();
     assert_eq!(named, 2, "threads {threads:?}, stacks {stacks:?}");
 }

@@ -16,25 +16,95 @@ use std::process::{Command, Output};
 const LIBRARY: &str = "libbeyond.so.1";
 
 /// Compiler, arguments for the program, arguments for the library.
-type Way = (&'static str, &'static [&'static str], &'static [&'static str]);
+type Way = (
+    &'static str,
+    &'static [&'static str],
+    &'static [&'static str],
+);
 
 const WAYS: &[Way] = &[
     ("g++", &["-O2"], &["-O2"]),
     // Descriptors in place of calls for thread-local storage; no room between functions; and the program has the copies of what it uses of the library's data.
-    ("g++", &["-O2", "-fno-pie", "-no-pie"], &["-O2", "-mtls-dialect=gnu2", "-falign-functions=1"]),
-    ("clang++", &["-O0", "-fno-pie", "-no-pie"], &["-Os", "-falign-functions=1"]),
-    ("g++", &["-O3", "-s"], &["-O3", "-fno-plt", "-Wl,-z,now", "-s"]),
+    (
+        "g++",
+        &["-O2", "-fno-pie", "-no-pie"],
+        &["-O2", "-mtls-dialect=gnu2", "-falign-functions=1"],
+    ),
+    (
+        "clang++",
+        &["-O0", "-fno-pie", "-no-pie"],
+        &["-Os", "-falign-functions=1"],
+    ),
+    (
+        "g++",
+        &["-O3", "-s"],
+        &["-O3", "-fno-plt", "-Wl,-z,now", "-s"],
+    ),
     // From here on in the full matrix only.
     ("g++", &["-O0"], &["-O0"]),
-    ("g++", &["-O1"], &["-Os", "-mtls-dialect=gnu2", "-Wl,-Bsymbolic-functions", "-fno-semantic-interposition"]),
-    ("g++", &["-O0", "-fuse-ld=gold"], &["-O1", "-fuse-ld=gold", "-ffunction-sections", "-Wl,--icf=all", "-s"]),
-    ("g++", &["-O2", "-fcf-protection=full"], &["-O2", "-fcf-protection=full", "-Wl,-z,now"]),
-    ("g++", &["-O2"], &["-O2", "-static-libgcc", "-static-libstdc++"]),
-    ("g++", &["-O2", "-fno-plt", "-Wl,-z,now"], &["-O3", "-fomit-frame-pointer", "-Wl,-z,pack-relative-relocs", "-Wl,-z,noseparate-code"]),
+    (
+        "g++",
+        &["-O1"],
+        &[
+            "-Os",
+            "-mtls-dialect=gnu2",
+            "-Wl,-Bsymbolic-functions",
+            "-fno-semantic-interposition",
+        ],
+    ),
+    (
+        "g++",
+        &["-O0", "-fuse-ld=gold"],
+        &[
+            "-O1",
+            "-fuse-ld=gold",
+            "-ffunction-sections",
+            "-Wl,--icf=all",
+            "-s",
+        ],
+    ),
+    (
+        "g++",
+        &["-O2", "-fcf-protection=full"],
+        &["-O2", "-fcf-protection=full", "-Wl,-z,now"],
+    ),
+    (
+        "g++",
+        &["-O2"],
+        &["-O2", "-static-libgcc", "-static-libstdc++"],
+    ),
+    (
+        "g++",
+        &["-O2", "-fno-plt", "-Wl,-z,now"],
+        &[
+            "-O3",
+            "-fomit-frame-pointer",
+            "-Wl,-z,pack-relative-relocs",
+            "-Wl,-z,noseparate-code",
+        ],
+    ),
     ("clang++", &["-O0", "-fno-pie", "-no-pie"], &["-O0"]),
-    ("clang++", &["-O3", "-fuse-ld=lld"], &["-O3", "-fuse-ld=lld"]),
-    ("clang++", &["-Os", "-fuse-ld=mold"], &["-O2", "-fuse-ld=mold", "-s"]),
-    ("clang++", &["-O1"], &["-O1", "-fno-plt", "-fuse-ld=lld", "-Wl,-z,separate-code", "-Wl,--icf=all"]),
+    (
+        "clang++",
+        &["-O3", "-fuse-ld=lld"],
+        &["-O3", "-fuse-ld=lld"],
+    ),
+    (
+        "clang++",
+        &["-Os", "-fuse-ld=mold"],
+        &["-O2", "-fuse-ld=mold", "-s"],
+    ),
+    (
+        "clang++",
+        &["-O1"],
+        &[
+            "-O1",
+            "-fno-plt",
+            "-fuse-ld=lld",
+            "-Wl,-z,separate-code",
+            "-Wl,--icf=all",
+        ],
+    ),
 ];
 
 fn ways() -> Vec<(usize, Way)> {
@@ -48,32 +118,80 @@ fn ways() -> Vec<(usize, Way)> {
 }
 
 /// Compiles a source, unless (after saying so) this machine lacks what it takes.
-fn compile(compiler: &str, source: &str, flags: &[&str], more: &[&str], dir: &Path, out: &str) -> Option<PathBuf> {
-    let linker = flags.iter().find_map(|f| f.strip_prefix("-fuse-ld=")).map(|l| if l == "mold" { l.to_owned() } else { format!("ld.{l}") });
+fn compile(
+    compiler: &str,
+    source: &str,
+    flags: &[&str],
+    more: &[&str],
+    dir: &Path,
+    out: &str,
+) -> Option<PathBuf> {
+    let linker = flags
+        .iter()
+        .find_map(|f| f.strip_prefix("-fuse-ld="))
+        .map(|l| {
+            if l == "mold" {
+                l.to_owned()
+            } else {
+                format!("ld.{l}")
+            }
+        });
     for program in [Some(compiler.to_owned()), linker].into_iter().flatten() {
         if !tools::have(&program) {
-            tools::skip(&format!("{program} is not installed, so {source} was not tested with it"));
+            tools::skip(&format!(
+                "{program} is not installed, so {source} was not tested with it"
+            ));
             return None;
         }
     }
     let mut command = Command::new(compiler);
-    command.current_dir(dir).args(["-std=c++20", "-w", "-pthread"]).args(flags).arg("-o").arg(out).arg(programs::source(source)).args(more);
+    command
+        .current_dir(dir)
+        .args(["-std=c++20", "-w", "-pthread"])
+        .args(flags)
+        .arg("-o")
+        .arg(out)
+        .arg(programs::source(source))
+        .args(more);
     tools::succeed(&mut command, LIMIT).unwrap();
     Some(dir.join(out))
 }
 
 fn library(way: Way, dir: &Path) -> Option<PathBuf> {
-    compile(way.0, "beyond", way.2, &["-shared", "-fPIC", &format!("-Wl,-soname,{LIBRARY}")], dir, LIBRARY)
+    compile(
+        way.0,
+        "beyond",
+        way.2,
+        &["-shared", "-fPIC", &format!("-Wl,-soname,{LIBRARY}")],
+        dir,
+        LIBRARY,
+    )
 }
 
 /// Instruments a file as `NAME.FORM`: `ring` and `burst` are forms of the soft flavour.
 fn instrument(file: &Path, form: &str, more: &[&str]) -> PathBuf {
     let out = PathBuf::from(format!("{}.{form}", file.display()));
-    let options: &[&str] = if form == "pt" { &["--backend", "pt"] } else { &["--backend", "soft", "--for", form] };
-    tools::succeed(tools::tool("mgz-instrument").args(options).args(more).arg("-o").arg(&out).arg(file), LIMIT).unwrap();
+    let options: &[&str] = if form == "pt" {
+        &["--backend", "pt"]
+    } else {
+        &["--backend", "soft", "--for", form]
+    };
+    tools::succeed(
+        tools::tool("mgz-instrument")
+            .args(options)
+            .args(more)
+            .arg("-o")
+            .arg(&out)
+            .arg(file),
+        LIMIT,
+    )
+    .unwrap();
     if form == "pt" && !nop::executes_ptwrite() {
         nop::replace(&out).unwrap();
-        for entry in std::fs::read_dir(format!("{}.libs", out.display())).into_iter().flatten() {
+        for entry in std::fs::read_dir(format!("{}.libs", out.display()))
+            .into_iter()
+            .flatten()
+        {
             let path = entry.unwrap().path();
             if !path.is_symlink() && path.extension().is_none_or(|e| e != "mgza") {
                 nop::replace(&path).unwrap();
@@ -86,24 +204,66 @@ fn instrument(file: &Path, form: &str, more: &[&str]) -> PathBuf {
 /// Its functions are all instrumented.
 fn sidecar(file: &Path, form: &str, way: Way) -> Sidecar {
     let sidecar = Sidecar::read(&PathBuf::from(format!("{}.mgza", file.display()))).unwrap();
-    let left: Vec<_> = sidecar.functions.iter().filter(|f| f.left != NONE).map(|f| (sidecar.string(f.name), sidecar.string(f.left))).collect();
+    let left: Vec<_> = sidecar
+        .functions
+        .iter()
+        .filter(|f| f.left != NONE)
+        .map(|f| (sidecar.string(f.name), sidecar.string(f.left)))
+        .collect();
     assert!(left.is_empty(), "{way:?} {form}: {left:?}");
     sidecar
 }
 
 /// What is wrong with a trace that must have rows of the library: of these functions, if it is recorded whole and has names (exported functions have some that cannot be stripped).
 fn lacking(trace: &Trace, library: &Sidecar, whole: bool) -> Option<String> {
-    let Some(module) = trace.module(&library.id_hex()) else { return Some("the library is not in the manifest".into()) };
-    let seen: BTreeSet<u64> = trace.threads.values().flatten().filter(|r| r.module == module).map(|r| r.ip).collect();
-    let functions: Vec<_> = library.functions.iter().filter(|f| seen.range(f.start..f.end).next().is_some()).map(|f| library.string(f.name)).collect();
+    let Some(module) = trace.module(&library.id_hex()) else {
+        return Some("the library is not in the manifest".into());
+    };
+    let seen: BTreeSet<u64> = trace
+        .threads
+        .values()
+        .flatten()
+        .filter(|r| r.module == module)
+        .map(|r| r.ip)
+        .collect();
+    let functions: Vec<_> = library
+        .functions
+        .iter()
+        .filter(|f| seen.range(f.start..f.end).next().is_some())
+        .map(|f| library.string(f.name))
+        .collect();
     if functions.is_empty() {
         return Some("no row is of the library".into());
     }
-    let named = |n: &str| library.functions.iter().any(|f| f.left == NONE && library.string(f.name).contains(n));
+    let named = |n: &str| {
+        library
+            .functions
+            .iter()
+            .any(|f| f.left == NONE && library.string(f.name).contains(n))
+    };
     // One for each way into the library and back: the linker's tables, the resolver's choice, threads, unwinding, virtual functions, callbacks.
-    let expected = ["walk", "by_product", "crowd", "thrower", "passes", "shelters", "again", "plain", "ask_all", "ascending", "sum_of", "Tally", "Square", "Hollow"];
-    let missing: Vec<&&str> = expected.iter().filter(|e| named(e) && !functions.iter().any(|f| f.contains(**e))).collect();
-    (whole && !missing.is_empty()).then(|| format!("no row is of {missing:?}, only of {functions:?}"))
+    let expected = [
+        "walk",
+        "by_product",
+        "crowd",
+        "thrower",
+        "passes",
+        "shelters",
+        "again",
+        "plain",
+        "ask_all",
+        "ascending",
+        "sum_of",
+        "Tally",
+        "Square",
+        "Hollow",
+    ];
+    let missing: Vec<&&str> = expected
+        .iter()
+        .filter(|e| named(e) && !functions.iter().any(|f| f.contains(**e)))
+        .collect();
+    (whole && !missing.is_empty())
+        .then(|| format!("no row is of {missing:?}, only of {functions:?}"))
 }
 
 /// Runs what was instrumented in a form bare, and recorded in each mode that there is for it.
@@ -121,8 +281,23 @@ struct Runs<'a> {
 impl Runs<'_> {
     fn all(&self, form: &str, wrong: &mut Vec<String>) {
         let (short, long) = (&self.expected[0], &self.expected[1]);
-        let [bare, full, ring] = [("bare", &[][..], short), ("full", &["--mode", "full"], short), ("ring", &["--mode", "ring", "--period", "5000", "--window", "500"], short)];
-        let bursts = [("burst", &["--mode", "burst", "--rate", "1000"][..], long), ("bursts", &["--mode", "burst", "--rate", "10000", "--window", "16"], long)];
+        let [bare, full, ring] = [
+            ("bare", &[][..], short),
+            ("full", &["--mode", "full"], short),
+            (
+                "ring",
+                &["--mode", "ring", "--period", "5000", "--window", "500"],
+                short,
+            ),
+        ];
+        let bursts = [
+            ("burst", &["--mode", "burst", "--rate", "1000"][..], long),
+            (
+                "bursts",
+                &["--mode", "burst", "--rate", "10000", "--window", "16"],
+                long,
+            ),
+        ];
         let runs = match form {
             "pt" => vec![bare],
             "burst" => [&[bare, full, ring][..], &bursts].concat(),
@@ -133,14 +308,26 @@ impl Runs<'_> {
             let args = [&[*rounds][..], self.args].concat();
             let got = match options {
                 [] => tools::run(Command::new(self.program).args(&args), LIMIT),
-                _ => tools::run(&mut record_command(&[options, &["--force"]].concat(), &trace, self.program, &args), LIMIT),
+                _ => tools::run(
+                    &mut record_command(
+                        &[options, &["--force"]].concat(),
+                        &trace,
+                        self.program,
+                        &args,
+                    ),
+                    LIMIT,
+                ),
             };
             let what = format!("{} {form} {run}", self.what);
             if let Err(why) = got.and_then(|got| same_result(&what, expected, &got)) {
                 wrong.push(format!("{why:#}"));
-            } else if let (Some(library), true) = (&self.library, ["full", "ring", "bursts"].contains(&run)) {
+            } else if let (Some(library), true) =
+                (&self.library, ["full", "ring", "bursts"].contains(&run))
+            {
                 let trace = rows::read(&trace).unwrap();
-                wrong.extend(lacking(&trace, library, run == "full").map(|why| format!("{what}: {why}")));
+                wrong.extend(
+                    lacking(&trace, library, run == "full").map(|why| format!("{what}: {why}")),
+                );
             }
         }
     }
@@ -148,7 +335,14 @@ impl Runs<'_> {
 
 /// What the original gives, for two numbers of rounds.
 fn originals(program: &Path, args: &[&str]) -> Vec<(&'static str, Output)> {
-    ["3", "100"].map(|rounds| (rounds, tools::run(Command::new(program).arg(rounds).args(args), LIMIT).unwrap())).into()
+    ["3", "100"]
+        .map(|rounds| {
+            (
+                rounds,
+                tools::run(Command::new(program).arg(rounds).args(args), LIMIT).unwrap(),
+            )
+        })
+        .into()
 }
 
 #[test]
@@ -156,21 +350,59 @@ fn linked() {
     let mut wrong = Vec::new();
     for (number, way) in ways() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = library(way, dir.path()) else { continue };
-        let Some(program) = compile(way.0, "border", way.1, &[original.to_str().unwrap(), "-Wl,-rpath,$ORIGIN"], dir.path(), "linked") else { continue };
+        let Some(original) = library(way, dir.path()) else {
+            continue;
+        };
+        let Some(program) = compile(
+            way.0,
+            "border",
+            way.1,
+            &[original.to_str().unwrap(), "-Wl,-rpath,$ORIGIN"],
+            dir.path(),
+            "linked",
+        ) else {
+            continue;
+        };
         let expected = originals(&program, &[]);
-        assert!(expected[0].1.stdout.ends_with(b"at exit 13\n"), "{}", String::from_utf8_lossy(&expected[0].1.stdout));
+        assert!(
+            expected[0].1.stdout.ends_with(b"at exit 13\n"),
+            "{}",
+            String::from_utf8_lossy(&expected[0].1.stdout)
+        );
         for form in ["ring", "burst", "pt"] {
             // With the library of C++, too: exceptions are thrown and caught in clones of it.
-            let libs = if number == 0 || tools::full_matrix() { &["--libs=libbeyond.so.1", "--libs"][..] } else { &["--libs=libbeyond.so.1"] };
+            let libs = if number == 0 || tools::full_matrix() {
+                &["--libs=libbeyond.so.1", "--libs"][..]
+            } else {
+                &["--libs=libbeyond.so.1"]
+            };
             for libs in libs {
                 let out = instrument(&program, form, &[libs]);
-                let library = (form != "pt").then(|| sidecar(&PathBuf::from(format!("{}.libs/{LIBRARY}", out.display())), form, way));
-                Runs { what: format!("{number}: {way:?} {libs}"), dir: dir.path(), program: &out, args: &[], library, expected: &expected }.all(form, &mut wrong);
+                let library = (form != "pt").then(|| {
+                    sidecar(
+                        &PathBuf::from(format!("{}.libs/{LIBRARY}", out.display())),
+                        form,
+                        way,
+                    )
+                });
+                Runs {
+                    what: format!("{number}: {way:?} {libs}"),
+                    dir: dir.path(),
+                    program: &out,
+                    args: &[],
+                    library,
+                    expected: &expected,
+                }
+                .all(form, &mut wrong);
             }
         }
     }
-    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} failures:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// From a program that is instrumented, and from one that is not.
@@ -179,20 +411,53 @@ fn opened() {
     let mut wrong = Vec::new();
     for (number, way) in ways() {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = library(way, dir.path()) else { continue };
-        let Some(program) = compile(way.0, "border", way.1, &["-DOPENED", "-ldl"], dir.path(), "opened") else { continue };
+        let Some(original) = library(way, dir.path()) else {
+            continue;
+        };
+        let Some(program) = compile(
+            way.0,
+            "border",
+            way.1,
+            &["-DOPENED", "-ldl"],
+            dir.path(),
+            "opened",
+        ) else {
+            continue;
+        };
         let expected = originals(&program, &[original.to_str().unwrap()]);
-        assert_eq!(String::from_utf8_lossy(&expected[0].1.stdout).matches("closed, gone\n").count(), 3, "the library is closed in between");
+        assert_eq!(
+            String::from_utf8_lossy(&expected[0].1.stdout)
+                .matches("closed, gone\n")
+                .count(),
+            3,
+            "the library is closed in between"
+        );
         for form in ["ring", "burst", "pt"] {
             let library = instrument(&original, form, &[]);
             for opener in [&program, &instrument(&program, form, &[])] {
-                let what = format!("{number}: {way:?} opened by {}", opener.file_name().unwrap().display());
+                let what = format!(
+                    "{number}: {way:?} opened by {}",
+                    opener.file_name().unwrap().display()
+                );
                 let sidecar = (form != "pt").then(|| sidecar(&library, form, way));
-                Runs { what, dir: dir.path(), program: opener, args: &[library.to_str().unwrap()], library: sidecar, expected: &expected }.all(form, &mut wrong);
+                Runs {
+                    what,
+                    dir: dir.path(),
+                    program: opener,
+                    args: &[library.to_str().unwrap()],
+                    library: sidecar,
+                    expected: &expected,
+                }
+                .all(form, &mut wrong);
             }
         }
     }
-    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} failures:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }
 
 /// What other threads know of where their code goes on is thrown away when a library is closed, while they use it: with more than their keys erased, they jumped to address zero. With
@@ -202,25 +467,57 @@ fn closed_while_another_thread_runs() {
     let dir = tempfile::tempdir().unwrap();
     let compile = |source: &str, flags: &[&str], out: &str| {
         let mut command = Command::new("gcc");
-        command.current_dir(dir.path()).args(["-O2", "-w", "-pthread"]).args(flags).arg("-o").arg(out).arg(programs::source(source));
+        command
+            .current_dir(dir.path())
+            .args(["-O2", "-w", "-pthread"])
+            .args(flags)
+            .arg("-o")
+            .arg(out)
+            .arg(programs::source(source));
         tools::succeed(&mut command, LIMIT).unwrap();
         dir.path().join(out)
     };
-    let (program, plugin) = (compile("closes", &["-ldl"], "closes"), compile("plugin", &["-shared", "-fPIC"], "libplugin.so"));
+    let (program, plugin) = (
+        compile("closes", &["-ldl"], "closes"),
+        compile("plugin", &["-shared", "-fPIC"], "libplugin.so"),
+    );
     let expected = tools::succeed(Command::new(&program).arg(&plugin), LIMIT).unwrap();
     let mut wrong = Vec::new();
     for form in ["ring", "burst"] {
-        let (program, plugin) = (instrument(&program, form, &[]), instrument(&plugin, form, &[]));
-        for options in [&["--mode", "full"][..], &["--mode", "ring"], &["--mode", "burst", "--rate", "10000"]] {
+        let (program, plugin) = (
+            instrument(&program, form, &[]),
+            instrument(&plugin, form, &[]),
+        );
+        for options in [
+            &["--mode", "full"][..],
+            &["--mode", "ring"],
+            &["--mode", "burst", "--rate", "10000"],
+        ] {
             if form == "ring" && options.contains(&"burst") {
                 continue;
             }
             for _ in 0..if tools::full_matrix() { 20 } else { 4 } {
-                let mut command = record_command(&[options, &["--force"]].concat(), &dir.path().join("trace"), &program, &[plugin.to_str().unwrap()]);
+                let mut command = record_command(
+                    &[options, &["--force"]].concat(),
+                    &dir.path().join("trace"),
+                    &program,
+                    &[plugin.to_str().unwrap()],
+                );
                 let got = tools::run(&mut command, LIMIT);
-                wrong.extend(got.and_then(|got| same_result(&format!("{form} {options:?}"), &expected, &got)).err().map(|why| format!("{why:#}")));
+                wrong.extend(
+                    got.and_then(|got| {
+                        same_result(&format!("{form} {options:?}"), &expected, &got)
+                    })
+                    .err()
+                    .map(|why| format!("{why:#}")),
+                );
             }
         }
     }
-    assert!(wrong.is_empty(), "{} failures:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} failures:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
 }

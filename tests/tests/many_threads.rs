@@ -8,8 +8,15 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PLAIN: Variant = Variant { clang: false, opt: "1", pie: true };
-const MODES: [&[&str]; 2] = [&["--mode", "full"], &["--mode", "ring", "--period", "2000", "--window", "100"]];
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "1",
+    pie: true,
+};
+const MODES: [&[&str]; 2] = [
+    &["--mode", "full"],
+    &["--mode", "ring", "--period", "2000", "--window", "100"],
+];
 
 fn app(dir: &Path) -> Option<Instrumented> {
     let original = programs::build("many", PLAIN, &[], dir).unwrap()?;
@@ -27,9 +34,15 @@ fn alone(app: &Instrumented, args: &[&str]) -> Option<Output> {
 }
 
 fn threads_without_ring(trace: &Path) -> u64 {
-    let manifest: serde_json::Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
     let dropped = &manifest["totals"]["dropped"];
-    dropped.as_object().map_or(0, |d| d.iter().filter(|e| e.0.replace('_', " ").contains("without ring")).filter_map(|e| e.1.as_u64()).sum())
+    dropped.as_object().map_or(0, |d| {
+        d.iter()
+            .filter(|e| e.0.replace('_', " ").contains("without ring"))
+            .filter_map(|e| e.1.as_u64())
+            .sum()
+    })
 }
 
 #[test]
@@ -38,17 +51,26 @@ fn as_many_as_there_are() {
     let Some(app) = app(dir.path()) else { return };
     // The second argument: children of the first and the last threads. Of 2,500 the last have no ring, of 9,000 no low memory either.
     for args in [&["300"][..], &["300", "9"], &["2500", "9"], &["9000"]] {
-        let Some(expected) = alone(&app, args) else { continue };
+        let Some(expected) = alone(&app, args) else {
+            continue;
+        };
         for options in MODES {
             // Starting as many one by one takes minutes where chunks are mapped for thousands of them.
             if args[0] == "9000" && options[1] == "full" {
                 continue;
             }
-            let trace = dir.path().join(format!("{}-{}-{}", options[1], args[0], args.len()));
-            let got = tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
+            let trace = dir
+                .path()
+                .join(format!("{}-{}-{}", options[1], args[0], args.len()));
+            let got =
+                tools::run(&mut record_command(options, &trace, &app.path, args), LIMIT).unwrap();
             same_result(&format!("{args:?} {options:?}"), &expected, &got).unwrap();
             let lost = threads_without_ring(&trace);
-            assert_eq!(lost > 0, args[0].len() > 3, "{args:?} {options:?}: {lost} threads without ring");
+            assert_eq!(
+                lost > 0,
+                args[0].len() > 3,
+                "{args:?} {options:?}: {lost} threads without ring"
+            );
         }
     }
 }
@@ -58,11 +80,21 @@ fn the_recorder_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let Some(app) = app(dir.path()) else { return };
     let args = ["1500", "5"];
-    let Some(expected) = alone(&app, &args) else { return };
+    let Some(expected) = alone(&app, &args) else {
+        return;
+    };
     for (i, delay) in [20, 100, 300, 600].into_iter().enumerate() {
         let out = dir.path().join(format!("out{i}"));
-        let mut command = record_command(MODES[i % 2], &dir.path().join(format!("trace{i}")), &app.path, &args);
-        command.stdin(Stdio::null()).stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::null());
+        let mut command = record_command(
+            MODES[i % 2],
+            &dir.path().join(format!("trace{i}")),
+            &app.path,
+            &args,
+        );
+        command
+            .stdin(Stdio::null())
+            .stdout(std::fs::File::create(&out).unwrap())
+            .stderr(Stdio::null());
         // SAFETY: setsid is a plain system call.
         unsafe {
             command.pre_exec(|| {
@@ -74,7 +106,12 @@ fn the_recorder_is_killed() {
         // Its child runs the program from the first moment on that a trace exists.
         let deadline = Instant::now() + LIMIT;
         let children = format!("/proc/{0}/task/{0}/children", recorder.id());
-        while std::fs::read_to_string(&children).unwrap_or_default().trim().is_empty() && recorder.try_wait().unwrap().is_none() {
+        while std::fs::read_to_string(&children)
+            .unwrap_or_default()
+            .trim()
+            .is_empty()
+            && recorder.try_wait().unwrap().is_none()
+        {
             assert!(Instant::now() < deadline, "the program did not start");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -83,7 +120,12 @@ fn the_recorder_is_killed() {
         recorder.wait().unwrap();
         let text = || std::fs::read(&out).unwrap();
         while text() != expected.stdout {
-            assert!(Instant::now() < deadline, "after {delay} ms: {:?} instead of {:?}", String::from_utf8_lossy(&text()), String::from_utf8_lossy(&expected.stdout));
+            assert!(
+                Instant::now() < deadline,
+                "after {delay} ms: {:?} instead of {:?}",
+                String::from_utf8_lossy(&text()),
+                String::from_utf8_lossy(&expected.stdout)
+            );
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -5,7 +5,11 @@
 //! that lacks just that.
 
 #![allow(missing_docs, reason = "tests")]
-#![allow(dead_code, clippy::too_many_arguments, reason = "the encoder is shared with the collector's tests")]
+#![allow(
+    dead_code,
+    clippy::too_many_arguments,
+    reason = "the encoder is shared with the collector's tests"
+)]
 
 #[path = "../../collector/tests/pt/encode.rs"]
 mod encode;
@@ -28,9 +32,23 @@ use mgz_tests::tools::{self, LIMIT};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-const PIE: Variant = Variant { clang: false, opt: "2", pie: true };
-const FIXED: Variant = Variant { clang: true, opt: "1", pie: false };
-const STYLE: Style = Style { psb_every: 1500, tsc: true, mtc: true, cyc: false, fup: true };
+const PIE: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const FIXED: Variant = Variant {
+    clang: true,
+    opt: "1",
+    pie: false,
+};
+const STYLE: Style = Style {
+    psb_every: 1500,
+    tsc: true,
+    mtc: true,
+    cyc: false,
+    fup: true,
+};
 
 /// A software trace with its slots, and the sidecar that a PT recording of the same would have.
 struct Recorded {
@@ -51,14 +69,24 @@ struct Recorded {
 fn as_pt(soft: &Sidecar) -> Sidecar {
     let mut sidecar = soft.clone();
     sidecar.header.flavour = "pt".into();
-    let mut next = soft.functions.iter().map(|f| f.clone_end).max().unwrap_or(0) + 64;
+    let mut next = soft
+        .functions
+        .iter()
+        .map(|f| f.clone_end)
+        .max()
+        .unwrap_or(0)
+        + 64;
     for (record, r) in soft.records.iter().enumerate() {
         sidecar.records[record].slots = r.slots.max(1);
         for part in 0..ptwrites(r.slots.max(1)) {
             let own = part == 0 && r.slots > 0;
             let ip = if own { r.clone_ip } else { next };
             next += 8 * u64::from(!own);
-            sidecar.ptwrites.push(PtWrite { ip, record: record as u32, part });
+            sidecar.ptwrites.push(PtWrite {
+                ip,
+                record: record as u32,
+                part,
+            });
         }
     }
     sidecar.ptwrites.sort_by_key(|p| p.ip);
@@ -66,7 +94,11 @@ fn as_pt(soft: &Sidecar) -> Sidecar {
 }
 
 fn copy(from: &Path, to: &Path) {
-    tools::succeed(std::process::Command::new("cp").arg("-r").arg(from).arg(to), LIMIT).unwrap();
+    tools::succeed(
+        std::process::Command::new("cp").arg("-r").arg(from).arg(to),
+        LIMIT,
+    )
+    .unwrap();
 }
 
 impl Recorded {
@@ -75,13 +107,22 @@ impl Recorded {
         let original = programs::build(name, variant, &["-g"], dir.path()).unwrap()?;
         let app = session::instrument(&original, "soft", &[]).unwrap();
         let (trace, converted) = (dir.path().join("soft"), dir.path().join("converted"));
-        tools::succeed(&mut record_command(&["--mode", "full", "--keep-spill"], &trace, &app.path, args), LIMIT).unwrap();
+        tools::succeed(
+            &mut record_command(&["--mode", "full", "--keep-spill"], &trace, &app.path, args),
+            LIMIT,
+        )
+        .unwrap();
         copy(&trace, &converted);
-        tools::succeed(tools::tool("mgz-record").arg("--recover").arg(&converted), LIMIT).unwrap();
+        tools::succeed(
+            tools::tool("mgz-record").arg("--recover").arg(&converted),
+            LIMIT,
+        )
+        .unwrap();
         let sidecar = as_pt(&app.sidecar);
         let annotations = dir.path().join("pt.mgza");
         sidecar.write(&annotations).unwrap();
-        let manifest: Manifest = serde_json::from_slice(&std::fs::read(trace.join(MANIFEST)).unwrap()).unwrap();
+        let manifest: Manifest =
+            serde_json::from_slice(&std::fs::read(trace.join(MANIFEST)).unwrap()).unwrap();
         let mut threads: BTreeMap<ThreadKey, Vec<Slot>> = BTreeMap::new();
         let mut slots = Vec::new();
         for (key, path) in spill::list(&trace.join(SPILL_DIR)).unwrap() {
@@ -91,17 +132,34 @@ impl Recorded {
                 threads.entry(key).or_default().extend_from_slice(&slots);
             }
         }
-        assert!(threads.values().map(Vec::len).sum::<usize>() > 100, "{name} records too little");
+        assert!(
+            threads.values().map(Vec::len).sum::<usize>() > 100,
+            "{name} records too little"
+        );
         let bias = manifest.modules[0].bias;
         assert_eq!(manifest.modules.len(), 1);
         assert_eq!(bias == 0, !variant.pie);
-        Some(Recorded { dir, trace, converted, sidecar, annotations, manifest, bias, threads })
+        Some(Recorded {
+            dir,
+            trace,
+            converted,
+            sidecar,
+            annotations,
+            manifest,
+            bias,
+            threads,
+        })
     }
 
     /// The `ptwrite`s that write these slots, with for each the number of the slot whose record it completes.
     fn writes(&self, slots: &[Slot], first_tsc: u64) -> Vec<Write> {
         let first = self.sidecar.header.id_first;
-        let places: HashMap<(u32, u32), u64> = self.sidecar.ptwrites.iter().map(|p| ((p.record, p.part), p.ip)).collect();
+        let places: HashMap<(u32, u32), u64> = self
+            .sidecar
+            .ptwrites
+            .iter()
+            .map(|p| ((p.record, p.part), p.ip))
+            .collect();
         let mut out = Vec::new();
         let mut rest = slots;
         let mut tsc = first_tsc;
@@ -115,7 +173,11 @@ impl Recorded {
             }
             for (part, payload) in (0..).zip(payloads) {
                 tsc += 13;
-                out.push(Write { ip: places[&(record, part)].wrapping_add(self.bias), payload, tsc });
+                out.push(Write {
+                    ip: places[&(record, part)].wrapping_add(self.bias),
+                    payload,
+                    tsc,
+                });
             }
             rest = &rest[count..];
         }
@@ -125,17 +187,50 @@ impl Recorded {
     /// A file with what precedes PT data: names and mappings, at the addresses at which the program was.
     fn file(&self, kind: Kind, buffers: u32) -> PerfFile {
         let mut file = PerfFile::new(kind, buffers, (true, true, false));
-        let processes: std::collections::BTreeSet<u32> = self.threads.keys().map(|k| k.process).collect();
+        let processes: std::collections::BTreeSet<u32> =
+            self.threads.keys().map(|k| k.process).collect();
         let path = self.sidecar.header.output.clone();
         for process in processes {
             file.comm(process, process, 1);
             let base = self.bias + self.sidecar.header.base;
             // The clone's part of the file, as the loader maps it, and something else before.
-            let from = self.sidecar.functions.iter().map(|f| f.clone_start).filter(|&a| a > 0).min().unwrap() & !0xfff;
+            let from = self
+                .sidecar
+                .functions
+                .iter()
+                .map(|f| f.clone_start)
+                .filter(|&a| a > 0)
+                .min()
+                .unwrap()
+                & !0xfff;
             let to = self.sidecar.ptwrites.iter().map(|p| p.ip).max().unwrap() + 1;
-            file.map(process, 0x7f00_0000_0000, 0x1000, 0, "/usr/lib/other.so", None, 2);
-            file.map(process, base, from - self.sidecar.header.base, 0, &path, None, 2);
-            file.map(process, from + self.bias, to - from, from - self.sidecar.header.base, &path, None, 3);
+            file.map(
+                process,
+                0x7f00_0000_0000,
+                0x1000,
+                0,
+                "/usr/lib/other.so",
+                None,
+                2,
+            );
+            file.map(
+                process,
+                base,
+                from - self.sidecar.header.base,
+                0,
+                &path,
+                None,
+                2,
+            );
+            file.map(
+                process,
+                from + self.bias,
+                to - from,
+                from - self.sidecar.header.base,
+                &path,
+                None,
+                3,
+            );
         }
         for key in self.threads.keys().filter(|k| k.process != k.thread) {
             file.comm(key.process, key.thread, 4);
@@ -144,7 +239,11 @@ impl Recorded {
     }
 
     fn import(&self, bytes: &[u8], name: &str) -> (PathBuf, rows::Trace) {
-        import(bytes, &self.dir.path().join(name), &["--annotations", self.annotations.to_str().unwrap()])
+        import(
+            bytes,
+            &self.dir.path().join(name),
+            &["--annotations", self.annotations.to_str().unwrap()],
+        )
     }
 
     /// Rows of a software trace that has these stretches of slots, each without a gap inside.
@@ -158,12 +257,24 @@ impl Recorded {
             let mut first_slot = 0;
             for slots in list {
                 first_slot += 1;
-                writer.write(&SegmentHeader { first_slot, ..SegmentHeader::default() }, slots).unwrap();
+                writer
+                    .write(
+                        &SegmentHeader {
+                            first_slot,
+                            ..SegmentHeader::default()
+                        },
+                        slots,
+                    )
+                    .unwrap();
                 first_slot += slots.len() as u64;
             }
             writer.finish().unwrap();
         }
-        tools::succeed(tools::tool("mgz-record").arg("--recover").arg(&folder), LIMIT).unwrap();
+        tools::succeed(
+            tools::tool("mgz-record").arg("--recover").arg(&folder),
+            LIMIT,
+        )
+        .unwrap();
         rows::read(&folder).unwrap()
     }
 }
@@ -171,7 +282,16 @@ impl Recorded {
 fn import(bytes: &[u8], to: &Path, extra: &[&str]) -> (PathBuf, rows::Trace) {
     let file = to.with_extension("data");
     std::fs::write(&file, bytes).unwrap();
-    let output = tools::succeed(tools::tool("mgz-record").args(["--import"]).arg(&file).arg("-o").arg(to).args(extra), LIMIT).unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-record")
+            .args(["--import"])
+            .arg(&file)
+            .arg("-o")
+            .arg(to)
+            .args(extra),
+        LIMIT,
+    )
+    .unwrap();
     println!("{}", String::from_utf8_lossy(&output.stderr));
     (to.to_owned(), rows::read(to).unwrap())
 }
@@ -182,16 +302,30 @@ fn assert_same(got: &rows::Trace, expected: &rows::Trace, what: &str) {
     for (key, rows) in &expected.threads {
         let mine = &got.threads[key];
         if let Some(at) = rows.iter().zip(mine).position(|(a, b)| a != b) {
-            panic!("{what}: thread {key:?} differs at row {at} of {}: {:x?} instead of {:x?}", rows.len(), mine[at], rows[at]);
+            panic!(
+                "{what}: thread {key:?} differs at row {at} of {}: {:x?} instead of {:x?}",
+                rows.len(),
+                mine[at],
+                rows[at]
+            );
         }
         assert_eq!(mine.len(), rows.len(), "{what}: rows of thread {key:?}");
     }
-    assert_eq!(got.manifest.totals.implied_const, expected.manifest.totals.implied_const, "{what}");
+    assert_eq!(
+        got.manifest.totals.implied_const, expected.manifest.totals.implied_const,
+        "{what}"
+    );
 }
 
 /// The analysis without what it says of the recording itself, and of moments.
 fn analysis(trace: &Path) -> serde_json::Value {
-    let output = tools::succeed(tools::tool("mgz-analyze").arg(trace).args(["--format", "json"]), LIMIT).unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(trace)
+            .args(["--format", "json"]),
+        LIMIT,
+    )
+    .unwrap();
     let mut report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     report.as_object_mut().unwrap().remove("warnings");
     let summary = report["summary"].as_object_mut().unwrap();
@@ -203,26 +337,50 @@ fn analysis(trace: &Path) -> serde_json::Value {
 fn assert_same_analysis(got: &Path, expected: &Path, what: &str) {
     let (got, expected) = (analysis(got), analysis(expected));
     for (key, value) in expected.as_object().unwrap() {
-        assert!(got[key] == *value, "{what}: {key} is\n{}\nand not\n{value}", got[key]);
+        assert!(
+            got[key] == *value,
+            "{what}: {key} is\n{}\nand not\n{value}",
+            got[key]
+        );
     }
 }
 
 #[test]
 fn a_full_trace_comes_back_whole() {
-    for (name, variant, form) in [("hash", PIE, "file"), ("loops", FIXED, "pipe"), ("gathers", PIE, "compressed"), ("parallel", PIE, "file")] {
-        let args = if name == "parallel" { &["5000"][..] } else { &[] };
-        let Some(recorded) = Recorded::new(name, variant, args) else { continue };
+    for (name, variant, form) in [
+        ("hash", PIE, "file"),
+        ("loops", FIXED, "pipe"),
+        ("gathers", PIE, "compressed"),
+        ("parallel", PIE, "file"),
+    ] {
+        let args = if name == "parallel" {
+            &["5000"][..]
+        } else {
+            &[]
+        };
+        let Some(recorded) = Recorded::new(name, variant, args) else {
+            continue;
+        };
         let what = format!("{name} {variant} {form}");
         let mut file = recorded.file(Kind::PerThread, recorded.threads.len() as u32);
         let mut random = Random(1);
         for (buffer, (key, slots)) in recorded.threads.iter().enumerate() {
             let mut encoder = Encoder::new(STYLE);
-            recorded.writes(slots, 1_000_000).into_iter().for_each(|w| encoder.write(w));
+            recorded
+                .writes(slots, 1_000_000)
+                .into_iter()
+                .for_each(|w| encoder.write(w));
             encoder.pad(3);
             let mut at = 0;
             while at < encoder.bytes.len() {
                 let to = (at + 1 + random.below(200_000) as usize).min(encoder.bytes.len());
-                file.auxtrace(&encoder.bytes[at..to], at as u64, buffer as u32, key.thread, u32::MAX);
+                file.auxtrace(
+                    &encoder.bytes[at..to],
+                    at as u64,
+                    buffer as u32,
+                    key.thread,
+                    u32::MAX,
+                );
                 at = to;
             }
         }
@@ -236,8 +394,16 @@ fn a_full_trace_comes_back_whole() {
         let expected = rows::read(&recorded.converted).unwrap();
         assert_same(&got, &expected, &what);
         let totals = &got.manifest.totals;
-        assert_eq!((totals.loads_executed, got.manifest.state.as_str()), (expected.manifest.totals.loads_executed, "complete"), "{what}: {:?}", got.manifest);
-        assert_eq!((got.manifest.mode.as_str(), got.manifest.backend.as_str()), ("full", "pt"));
+        assert_eq!(
+            (totals.loads_executed, got.manifest.state.as_str()),
+            (expected.manifest.totals.loads_executed, "complete"),
+            "{what}: {:?}",
+            got.manifest
+        );
+        assert_eq!(
+            (got.manifest.mode.as_str(), got.manifest.backend.as_str()),
+            ("full", "pt")
+        );
         assert_same_analysis(&folder, &recorded.converted, &what);
     }
 }
@@ -245,9 +411,15 @@ fn a_full_trace_comes_back_whole() {
 /// Two CPUs, between which threads move; the context switches fall anywhere, also inside of regions.
 #[test]
 fn threads_that_move_between_cpus_come_back_whole() {
-    let Some(recorded) = Recorded::new("parallel", PIE, &["3000"]) else { return };
+    let Some(recorded) = Recorded::new("parallel", PIE, &["3000"]) else {
+        return;
+    };
     let mut random = Random(2);
-    let mut left: Vec<(ThreadKey, Vec<Write>)> = recorded.threads.iter().map(|(key, slots)| (*key, recorded.writes(slots, 0))).collect();
+    let mut left: Vec<(ThreadKey, Vec<Write>)> = recorded
+        .threads
+        .iter()
+        .map(|(key, slots)| (*key, recorded.writes(slots, 0)))
+        .collect();
     left.iter_mut().for_each(|(_, writes)| writes.reverse());
     let mut file = recorded.file(Kind::PerCpu, 2);
     let mut encoders = [Encoder::new(STYLE), Encoder::new(STYLE)];
@@ -273,7 +445,16 @@ fn threads_that_move_between_cpus_come_back_whole() {
         }
         tsc += 2000;
         file.switch(true, key.process, key.thread, tsc, cpu as u32);
-        file.aux(from[cpu] as u64, (encoder.bytes.len() - from[cpu]) as u64, 0, key.process, key.thread, tsc, cpu as u32, cpu as u32);
+        file.aux(
+            from[cpu] as u64,
+            (encoder.bytes.len() - from[cpu]) as u64,
+            0,
+            key.process,
+            key.thread,
+            tsc,
+            cpu as u32,
+            cpu as u32,
+        );
         from[cpu] = encoder.bytes.len();
         left.retain(|(_, writes)| !writes.is_empty());
     }
@@ -287,14 +468,34 @@ fn threads_that_move_between_cpus_come_back_whole() {
 }
 
 /// What windows over a thread's stream hold: stretches of slots without a gap. `slot_of` has the slot of each event.
-fn stretches(encoder: &Encoder, slot_of: &[usize], slots: &[Slot], windows: &[std::ops::Range<usize>], size: usize, every: usize) -> Vec<Vec<Slot>> {
+fn stretches(
+    encoder: &Encoder,
+    slot_of: &[usize],
+    slots: &[Slot],
+    windows: &[std::ops::Range<usize>],
+    size: usize,
+    every: usize,
+) -> Vec<Vec<Slot>> {
     let mut next = 0;
     let mut out: Vec<Vec<Slot>> = Vec::new();
     let mut before = None;
     for window in windows {
-        let Some(first) = encoder.boundaries.iter().copied().find(|&at| at >= window.start && at + 16 <= window.end) else { continue };
-        let from = encoder.places.partition_point(|p| p.start < first).max(next);
-        let to = encoder.places.partition_point(|p| p.end <= window.end).max(from);
+        let Some(first) = encoder
+            .boundaries
+            .iter()
+            .copied()
+            .find(|&at| at >= window.start && at + 16 <= window.end)
+        else {
+            continue;
+        };
+        let from = encoder
+            .places
+            .partition_point(|p| p.start < first)
+            .max(next);
+        let to = encoder
+            .places
+            .partition_point(|p| p.end <= window.end)
+            .max(from);
         if every >= size {
             before = None;
         }
@@ -312,11 +513,21 @@ fn stretches(encoder: &Encoder, slot_of: &[usize], slots: &[Slot], windows: &[st
 
 #[test]
 fn windows_with_overlaps_and_overflows_give_what_they_hold() {
-    for (name, variant, every, size, overflows) in
-        [("hash", PIE, 4096, 8192, false), ("hash", FIXED, 4096, 8192, true), ("parallel", PIE, 4096, 8192, true), ("loops", PIE, 20_000, 8192, true), ("chase", PIE, 9_000, 4096, false)]
-    {
-        let args = if name == "parallel" { &["5000"][..] } else { &[] };
-        let Some(recorded) = Recorded::new(name, variant, args) else { continue };
+    for (name, variant, every, size, overflows) in [
+        ("hash", PIE, 4096, 8192, false),
+        ("hash", FIXED, 4096, 8192, true),
+        ("parallel", PIE, 4096, 8192, true),
+        ("loops", PIE, 20_000, 8192, true),
+        ("chase", PIE, 9_000, 4096, false),
+    ] {
+        let args = if name == "parallel" {
+            &["5000"][..]
+        } else {
+            &[]
+        };
+        let Some(recorded) = Recorded::new(name, variant, args) else {
+            continue;
+        };
         let what = format!("{name} {variant}, every {every}, size {size}, overflows {overflows}");
         let mut random = Random(3);
         let mut file = recorded.file(Kind::Samples, recorded.threads.len() as u32);
@@ -343,11 +554,19 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
                 if place.end >= at + every {
                     at = place.end;
                     let window = at.saturating_sub(size)..at;
-                    samples.push((place.write.tsc + 1, cpu, *key, encoder.bytes[window.clone()].to_vec()));
+                    samples.push((
+                        place.write.tsc + 1,
+                        cpu,
+                        *key,
+                        encoder.bytes[window.clone()].to_vec(),
+                    ));
                     windows.push(window);
                 }
             }
-            expected.insert(*key, stretches(&encoder, &slot_of, slots, &windows, size, every));
+            expected.insert(
+                *key,
+                stretches(&encoder, &slot_of, slots, &windows, size, every),
+            );
         }
         expected.retain(|_, list: &mut Vec<_>| !list.is_empty());
         samples.sort_by_key(|s| s.0);
@@ -359,36 +578,100 @@ fn windows_with_overlaps_and_overflows_give_what_they_hold() {
         let expected = recorded.expected("expected", &expected);
         assert_same(&got, &expected, &what);
         let dropped = &got.manifest.totals.dropped;
-        assert_eq!(dropped.contains_key("overflows"), lost > 0 && got.manifest.state == "partial", "{what}: {dropped:?}");
-        assert_eq!(got.manifest.totals.truncated_windows.contains_key("overlapping"), every < size, "{what}: {:?}", got.manifest.totals);
-        assert_eq!(dropped.get("torn_loads"), expected.manifest.totals.dropped.get("torn_loads"), "{what}");
-        assert_eq!(dropped.get("cut_loads"), expected.manifest.totals.dropped.get("cut_loads"), "{what}");
-        assert_eq!((got.manifest.mode.as_str(), got.manifest.trigger.as_str(), got.manifest.period), ("samples", "loads", 1000));
-        assert!(!analysis(&folder)["functions"].as_array().unwrap().is_empty());
+        assert_eq!(
+            dropped.contains_key("overflows"),
+            lost > 0 && got.manifest.state == "partial",
+            "{what}: {dropped:?}"
+        );
+        assert_eq!(
+            got.manifest
+                .totals
+                .truncated_windows
+                .contains_key("overlapping"),
+            every < size,
+            "{what}: {:?}",
+            got.manifest.totals
+        );
+        assert_eq!(
+            dropped.get("torn_loads"),
+            expected.manifest.totals.dropped.get("torn_loads"),
+            "{what}"
+        );
+        assert_eq!(
+            dropped.get("cut_loads"),
+            expected.manifest.totals.dropped.get("cut_loads"),
+            "{what}"
+        );
+        assert_eq!(
+            (
+                got.manifest.mode.as_str(),
+                got.manifest.trigger.as_str(),
+                got.manifest.period
+            ),
+            ("samples", "loads", 1000)
+        );
+        assert!(
+            !analysis(&folder)["functions"]
+                .as_array()
+                .unwrap()
+                .is_empty()
+        );
     }
 }
 
 /// The program as it would be recorded: its clones are stepped, and each `ptwrite` is encoded.
 #[test]
 fn a_stepped_program_gives_the_loads_that_it_executed() {
-    for (name, variant) in [("loops", PIE), ("strings", PIE), ("switches", FIXED), ("threads", PIE)] {
+    for (name, variant) in [
+        ("loops", PIE),
+        ("strings", PIE),
+        ("switches", FIXED),
+        ("threads", PIE),
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = programs::build(name, variant, &[], dir.path()).unwrap() else { continue };
+        let Some(original) = programs::build(name, variant, &[], dir.path()).unwrap() else {
+            continue;
+        };
         let app = session::instrument(&original, "pt", &[]).unwrap();
         let watch = compare::watch_clones(&app.path, &app.original, &app.sidecar);
-        let (_, events) = session::step(dir.path(), &watch, &app.path, &["--fixed"], &std::process::Command::new(&app.path)).unwrap();
-        let bias = events.iter().find(|e| e.kind == Seen::Module).map_or(0, |e| e.value);
-        let threads: BTreeMap<(u32, u32), Vec<Event>> = compare::by_thread(&events).into_iter().filter(|(_, all)| all.iter().any(|e| e.kind == Seen::PtWrite)).collect();
+        let (_, events) = session::step(
+            dir.path(),
+            &watch,
+            &app.path,
+            &["--fixed"],
+            &std::process::Command::new(&app.path),
+        )
+        .unwrap();
+        let bias = events
+            .iter()
+            .find(|e| e.kind == Seen::Module)
+            .map_or(0, |e| e.value);
+        let threads: BTreeMap<(u32, u32), Vec<Event>> = compare::by_thread(&events)
+            .into_iter()
+            .filter(|(_, all)| all.iter().any(|e| e.kind == Seen::PtWrite))
+            .collect();
         let mut file = PerfFile::new(Kind::PerThread, threads.len() as u32, (true, true, false));
         let path = app.path.to_str().unwrap();
         for (buffer, ((pid, tid), events)) in (0u32..).zip(&threads) {
             file.comm(*pid, *tid, 1);
-            file.map(*pid, bias + app.sidecar.header.base, 0x1000_0000, 0, path, None, 2);
+            file.map(
+                *pid,
+                bias + app.sidecar.header.base,
+                0x1000_0000,
+                0,
+                path,
+                None,
+                2,
+            );
             let mut encoder = Encoder::new(STYLE);
             let mut tsc = 1_000_000;
             for event in events.iter().filter(|e| e.kind == Seen::PtWrite) {
                 tsc += 17;
-                encoder.write(Write { ip: event.ip + bias, payload: event.value, tsc });
+                encoder.write(Write {
+                    ip: event.ip + bias,
+                    payload: event.value,
+                    tsc,
+                });
             }
             file.auxtrace(&encoder.bytes, 0, buffer, *tid, u32::MAX);
         }
@@ -397,10 +680,23 @@ fn a_stepped_program_gives_the_loads_that_it_executed() {
         for (key, events) in &threads {
             let (expected, implied) = compare::recorded(&app.sidecar, events).unwrap();
             let rows = got.threads.get(key).map_or(&[][..], Vec::as_slice);
-            let shown: Vec<_> = rows.iter().filter(|r| !r.store).map(|r: &Row| (r.ip, r.address, r.size)).collect();
+            let shown: Vec<_> = rows
+                .iter()
+                .filter(|r| !r.store)
+                .map(|r: &Row| (r.ip, r.address, r.size))
+                .collect();
             let differ = shown.iter().zip(&expected).position(|(a, b)| a != b);
-            assert!(differ.is_none() && shown.len() == expected.len(), "{name} {variant} {key:?}: at {differ:?}, {} rows, {} expected", shown.len(), expected.len());
-            assert_eq!(rows.iter().map(|r| u64::from(r.implied_const)).sum::<u64>(), implied, "{name} {variant}");
+            assert!(
+                differ.is_none() && shown.len() == expected.len(),
+                "{name} {variant} {key:?}: at {differ:?}, {} rows, {} expected",
+                shown.len(),
+                expected.len()
+            );
+            assert_eq!(
+                rows.iter().map(|r| u64::from(r.implied_const)).sum::<u64>(),
+                implied,
+                "{name} {variant}"
+            );
         }
     }
 }

@@ -19,30 +19,63 @@ fn build(dir: &Path, source: &str) -> Built {
     );
     let (s, path) = (dir.join("a.S"), dir.join("a"));
     std::fs::write(&s, text).unwrap();
-    let done = Command::new("gcc").args(["-nostdlib", "-static", "-no-pie", "-o"]).arg(&path).arg(&s).status().unwrap();
+    let done = Command::new("gcc")
+        .args(["-nostdlib", "-static", "-no-pie", "-o"])
+        .arg(&path)
+        .arg(&s)
+        .status()
+        .unwrap();
     assert!(done.success());
     let bytes = std::fs::read(&path).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
-    let marks: std::collections::HashMap<String, u64> =
-        file.symbols().filter_map(|s| Some((s.name().ok()?.to_owned(), s.address()))).collect();
-    Built { path, buffer: marks["buf"], code: (marks["_start"], marks["end_of_code"]), marks }
+    let marks: std::collections::HashMap<String, u64> = file
+        .symbols()
+        .filter_map(|s| Some((s.name().ok()?.to_owned(), s.address())))
+        .collect();
+    Built {
+        path,
+        buffer: marks["buf"],
+        code: (marks["_start"], marks["end_of_code"]),
+        marks,
+    }
 }
 
 fn step(dir: &Path, built: &Built, watch: &Watch, status: i32) -> Vec<Event> {
     let (w, e) = (dir.join("watch"), dir.join("events"));
     std::fs::write(&w, watch.to_text()).unwrap();
-    let run = Command::new(env!("CARGO_BIN_EXE_mgz-stepper")).args([&w, &e, &built.path]).arg("--").arg(&built.path).output().unwrap();
-    assert_eq!(run.status.code(), Some(status), "{}", String::from_utf8_lossy(&run.stderr));
-    Event::read(&e).unwrap().into_iter().filter(|e| e.kind != Kind::Module).collect()
+    let run = Command::new(env!("CARGO_BIN_EXE_mgz-stepper"))
+        .args([&w, &e, &built.path])
+        .arg("--")
+        .arg(&built.path)
+        .output()
+        .unwrap();
+    assert_eq!(
+        run.status.code(),
+        Some(status),
+        "{}",
+        String::from_utf8_lossy(&run.stderr)
+    );
+    Event::read(&e)
+        .unwrap()
+        .into_iter()
+        .filter(|e| e.kind != Kind::Module)
+        .collect()
 }
 
 fn loads(source: &str) -> Vec<(i64, u32)> {
     let dir = tempfile::tempdir().unwrap();
     let built = build(dir.path(), source);
-    let watch = Watch { path: built.path.clone(), ranges: vec![(built.code.0, built.code.1, false)], ..Watch::default() };
+    let watch = Watch {
+        path: built.path.clone(),
+        ranges: vec![(built.code.0, built.code.1, false)],
+        ..Watch::default()
+    };
     let events = step(dir.path(), &built, &watch, 7);
     assert!(events.iter().all(|e| e.kind == Kind::Original));
-    events.iter().map(|e| (e.value.wrapping_sub(built.buffer) as i64, e.size)).collect()
+    events
+        .iter()
+        .map(|e| (e.value.wrapping_sub(built.buffer) as i64, e.size))
+        .collect()
 }
 
 #[test]
@@ -58,12 +91,16 @@ fn scalar_forms() {
          lea rdx, 1f[rip]\n mov [rbx+80], rdx\n call [rbx+80]\n jmp 2f\n1: ret\n2:\n\
          fld tbyte ptr [rbx+96]\n fstp qword ptr [rbx]\n",
     );
-    assert_eq!(seen, [(8, 8), (28, 4), (3, 1), (40, 8), (64, 8), (80, 8), (96, 10)]);
+    assert_eq!(
+        seen,
+        [(8, 8), (28, 4), (3, 1), (40, 8), (64, 8), (80, 8), (96, 10)]
+    );
 }
 
 #[test]
 fn a_loop_in_order() {
-    let seen = loads("lea rbx, buf[rip]\n mov ecx, 4\n3: mov eax, [rbx+rcx*8]\n dec ecx\n jnz 3b\n");
+    let seen =
+        loads("lea rbx, buf[rip]\n mov ecx, 4\n3: mov eax, [rbx+rcx*8]\n dec ecx\n jnz 3b\n");
     assert_eq!(seen, [(32, 4), (24, 4), (16, 4), (8, 4)]);
 }
 
@@ -112,10 +149,24 @@ fn a_faulting_load_counts_once_it_succeeds() {
          xor ebx, ebx\n faulting: mov rax, [rbx+24]\n mov rax, [rbx+32]\n jmp over\n\
          handler: lea rcx, buf[rip]\n mov [rdx+0x80], rcx\n ret\n restore: mov eax, 15\n syscall\n over:\n",
     );
-    let watch = Watch { path: built.path.clone(), ranges: vec![(built.code.0, built.code.1, false)], ..Watch::default() };
-    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7).iter().map(|e| (e.kind, e.ip, e.value)).collect();
+    let watch = Watch {
+        path: built.path.clone(),
+        ranges: vec![(built.code.0, built.code.1, false)],
+        ..Watch::default()
+    };
+    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7)
+        .iter()
+        .map(|e| (e.kind, e.ip, e.value))
+        .collect();
     let at = built.marks["faulting"];
-    assert_eq!(seen, [(Kind::Fault, at, 11), (Kind::Original, at, built.buffer + 24), (Kind::Original, at + 4, built.buffer + 32)]);
+    assert_eq!(
+        seen,
+        [
+            (Kind::Fault, at, 11),
+            (Kind::Original, at, built.buffer + 24),
+            (Kind::Original, at + 4, built.buffer + 32)
+        ]
+    );
 }
 
 #[test]
@@ -133,7 +184,10 @@ fn ptwrite_is_emulated_and_copies_are_named() {
         copies: vec![(m["load"], m["original"])],
         original: Some(built.path.clone()),
     };
-    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7).iter().map(|e| (e.kind, e.ip, e.value)).collect();
+    let seen: Vec<(Kind, u64, u64)> = step(dir.path(), &built, &watch, 7)
+        .iter()
+        .map(|e| (e.kind, e.ip, e.value))
+        .collect();
     assert_eq!(
         seen,
         [

@@ -26,17 +26,33 @@ struct MayBeDeclined {
     why: &'static str,
 }
 
-const fn row(program: &'static str, way: &'static str, says: &'static str, why: &'static str) -> MayBeDeclined {
-    MayBeDeclined { program, way, says, why }
+const fn row(
+    program: &'static str,
+    way: &'static str,
+    says: &'static str,
+    why: &'static str,
+) -> MayBeDeclined {
+    MayBeDeclined {
+        program,
+        way,
+        says,
+        why,
+    }
 }
 
 const IN_THE_FILE: &str = "its handlers inspect and change the place of a fault and its registers, and the C library's function that installs them is in the file";
-const REGISTER: &str = "a register may hold the address of the C library's function that installs them";
+const REGISTER: &str =
+    "a register may hold the address of the C library's function that installs them";
 const LINKAGE: &str = "an entry of the linkage table leads through code that is not understood";
 
 /// All of it in the PT flavour: handlers of faults.
 const MAY_BE_DECLINED: &[MayBeDeclined] = &[
-    row("faults", "static", "a handler that may use its third argument", IN_THE_FILE),
+    row(
+        "faults",
+        "static",
+        "a handler that may use its third argument",
+        IN_THE_FILE,
+    ),
     // (That is not known, or described in memory which is not followed.)
     row("rewind", "static", "a handler that is ", IN_THE_FILE),
     row("breaks", "static", "a handler that ", IN_THE_FILE),
@@ -44,18 +60,78 @@ const MAY_BE_DECLINED: &[MayBeDeclined] = &[
     row("tagged", "static", "a handler that ", IN_THE_FILE),
     row("again", "static", "a handler that ", IN_THE_FILE),
     row("repairs", "static", "a handler that ", IN_THE_FILE),
-    row("handlers", "static", "a handler that is described in memory which is not followed", IN_THE_FILE),
-    row("handlers", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
-    row("rewind", "clang -fno-plt", "the address of sigaction is taken", REGISTER),
-    row("handlers", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
-    row("rewind", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
-    row("faults", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
-    row("breaks", "retpolineplt", "an entry of the linkage table that is not understood", LINKAGE),
-    row("forks", "static", "a handler that is not known", "the C library's posix_spawn, which is in the file, installs handlers that are not followed"),
-    row("overflow", "clang static", "a handler that is described in memory which is not followed", "its action is a copy that memcpy has made"),
-    row("signals", "gcc-Os-static", "arguments that are kept over a call", "the signal is in a register over a call"),
-    row("objects", "clang-Os-static", "a system call whose number is not known", "the C library has a system call whose number is not followed"),
-    row("cancel", "musl static", "a handler that is described in memory which is not followed", "musl's function that installs handlers, which is in the file, moves the signal's number by 32 bits, so that it counts as unknown; and the handler looks at where the thread was interrupted"),
+    row(
+        "handlers",
+        "static",
+        "a handler that is described in memory which is not followed",
+        IN_THE_FILE,
+    ),
+    row(
+        "handlers",
+        "clang -fno-plt",
+        "the address of sigaction is taken",
+        REGISTER,
+    ),
+    row(
+        "rewind",
+        "clang -fno-plt",
+        "the address of sigaction is taken",
+        REGISTER,
+    ),
+    row(
+        "handlers",
+        "retpolineplt",
+        "an entry of the linkage table that is not understood",
+        LINKAGE,
+    ),
+    row(
+        "rewind",
+        "retpolineplt",
+        "an entry of the linkage table that is not understood",
+        LINKAGE,
+    ),
+    row(
+        "faults",
+        "retpolineplt",
+        "an entry of the linkage table that is not understood",
+        LINKAGE,
+    ),
+    row(
+        "breaks",
+        "retpolineplt",
+        "an entry of the linkage table that is not understood",
+        LINKAGE,
+    ),
+    row(
+        "forks",
+        "static",
+        "a handler that is not known",
+        "the C library's posix_spawn, which is in the file, installs handlers that are not followed",
+    ),
+    row(
+        "overflow",
+        "clang static",
+        "a handler that is described in memory which is not followed",
+        "its action is a copy that memcpy has made",
+    ),
+    row(
+        "signals",
+        "gcc-Os-static",
+        "arguments that are kept over a call",
+        "the signal is in a register over a call",
+    ),
+    row(
+        "objects",
+        "clang-Os-static",
+        "a system call whose number is not known",
+        "the C library has a system call whose number is not followed",
+    ),
+    row(
+        "cancel",
+        "musl static",
+        "a handler that is described in memory which is not followed",
+        "musl's function that installs handlers, which is in the file, moves the signal's number by 32 bits, so that it counts as unknown; and the handler looks at where the thread was interrupted",
+    ),
 ];
 
 /// What a test has found.
@@ -70,9 +146,16 @@ struct Verdict {
 impl Verdict {
     /// Whether the program may be declined with this message (`None`: it was not).
     fn may_be_declined(&mut self, what: &str, name: &str, message: Option<&str>) -> bool {
-        let rows: Vec<_> = (0..).zip(MAY_BE_DECLINED).filter(|(_, d)| d.program == name && d.way.split(' ').all(|part| what.contains(part))).collect();
+        let rows: Vec<_> = (0..)
+            .zip(MAY_BE_DECLINED)
+            .filter(|(_, d)| d.program == name && d.way.split(' ').all(|part| what.contains(part)))
+            .collect();
         self.met.extend(rows.iter().map(|(i, _)| i));
-        let fitting: Vec<usize> = rows.iter().filter(|(_, d)| message.is_some_and(|m| m.contains(d.says))).map(|(i, _)| *i).collect();
+        let fitting: Vec<usize> = rows
+            .iter()
+            .filter(|(_, d)| message.is_some_and(|m| m.contains(d.says)))
+            .map(|(i, _)| *i)
+            .collect();
         self.needed.extend(&fitting);
         !fitting.is_empty()
     }
@@ -80,10 +163,23 @@ impl Verdict {
     /// In the whole matrix no row of the list may be there in vain.
     fn end(mut self) {
         if tools::full_matrix() && std::env::var_os("MGZ_WAY").is_none() {
-            let vain = self.met.difference(&self.needed).map(|i| &MAY_BE_DECLINED[*i]);
-            self.wrong.extend(vain.map(|d| format!("{} {} is no more declined with {:?} ({}): take it off the list", d.program, d.way, d.says, d.why)));
+            let vain = self
+                .met
+                .difference(&self.needed)
+                .map(|i| &MAY_BE_DECLINED[*i]);
+            self.wrong.extend(vain.map(|d| {
+                format!(
+                    "{} {} is no more declined with {:?} ({}): take it off the list",
+                    d.program, d.way, d.says, d.why
+                )
+            }));
         }
-        assert!(self.wrong.is_empty(), "{} failures:\n{}", self.wrong.len(), self.wrong.join("\n"));
+        assert!(
+            self.wrong.is_empty(),
+            "{} failures:\n{}",
+            self.wrong.len(),
+            self.wrong.join("\n")
+        );
     }
 }
 
@@ -102,11 +198,23 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
             continue;
         }
         let out = dir.join(format!("app.{flavour}"));
-        let options: &[&str] = if matches!(flavour, "burst" | "attach") { &["--backend", "soft", "--for", "burst"] } else { &["--backend", flavour, "--for", "ring"] };
-        let done = match outcome(tools::tool("mgz-instrument").args(options).arg("-o").arg(&out).arg(program)) {
+        let options: &[&str] = if matches!(flavour, "burst" | "attach") {
+            &["--backend", "soft", "--for", "burst"]
+        } else {
+            &["--backend", flavour, "--for", "ring"]
+        };
+        let done = match outcome(
+            tools::tool("mgz-instrument")
+                .args(options)
+                .arg("-o")
+                .arg(&out)
+                .arg(program),
+        ) {
             Ok(done) => done,
             Err(why) => {
-                verdict.wrong.push(format!("{what} {flavour}: mgz-instrument: {why}"));
+                verdict
+                    .wrong
+                    .push(format!("{what} {flavour}: mgz-instrument: {why}"));
                 continue;
             }
         };
@@ -117,7 +225,11 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
         }
         let wrong = &mut verdict.wrong;
         if tools::code(&done) != 0 {
-            wrong.push(format!("{what} {flavour}: mgz-instrument: status {}: {}", tools::code(&done), message));
+            wrong.push(format!(
+                "{what} {flavour}: mgz-instrument: status {}: {}",
+                tools::code(&done),
+                message
+            ));
             continue;
         }
         if flavour == "attach" {
@@ -127,9 +239,22 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
             continue;
         }
         let runs: &[(&str, &[&str])] = match flavour {
-            "soft" => &[("bare", &[]), ("full", &["--mode", "full"]), ("ring", &["--mode", "ring", "--period", "20000", "--window", "500"])],
+            "soft" => &[
+                ("bare", &[]),
+                ("full", &["--mode", "full"]),
+                (
+                    "ring",
+                    &["--mode", "ring", "--period", "20000", "--window", "500"],
+                ),
+            ],
             // Short windows, to force every way in and out.
-            "burst" => &[("burst", &["--mode", "burst", "--rate", "1000"]), ("bursts", &["--mode", "burst", "--rate", "10000", "--window", "16"])],
+            "burst" => &[
+                ("burst", &["--mode", "burst", "--rate", "1000"]),
+                (
+                    "bursts",
+                    &["--mode", "burst", "--rate", "10000", "--window", "16"],
+                ),
+            ],
             _ => &[("pt", &[])],
         };
         if flavour == "pt" && !nop::executes_ptwrite() {
@@ -140,12 +265,19 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
         let runs = (0..times).flat_map(|_| runs);
         for (run, options) in runs {
             let trace = dir.join(format!("trace.{run}"));
-            let options = &if flavour == "burst" { [options, &["--force"][..]].concat() } else { options.to_vec() };
+            let options = &if flavour == "burst" {
+                [options, &["--force"][..]].concat()
+            } else {
+                options.to_vec()
+            };
             let got = match options[..] {
                 [] => outcome(Command::new(&out).args(args)),
                 _ => outcome(&mut session::record_command(options, &trace, &out, args)),
             };
-            match got.map_err(anyhow::Error::msg).and_then(|got| session::same_result(run, &expected, &got)) {
+            match got
+                .map_err(anyhow::Error::msg)
+                .and_then(|got| session::same_result(run, &expected, &got))
+            {
                 Ok(()) => {}
                 Err(why) => wrong.push(format!("{what}: {why:#}")),
             }
@@ -160,21 +292,59 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
 }
 
 /// Runs a program bare, held back before its main function until somebody has attached to it. Returns what went wrong.
-fn attached(what: &str, program: &Path, args: &[&str], dir: &Path, expected: &Output, turn: usize) -> Option<String> {
-    let (gate, library, trace) = (dir.join("gate"), dir.join("gate.so"), dir.join("trace.attached"));
+fn attached(
+    what: &str,
+    program: &Path,
+    args: &[&str],
+    dir: &Path,
+    expected: &Output,
+    turn: usize,
+) -> Option<String> {
+    let (gate, library, trace) = (
+        dir.join("gate"),
+        dir.join("gate.so"),
+        dir.join("trace.attached"),
+    );
     let _ = std::fs::remove_file(&gate);
     if !library.exists() {
-        let compiler = if what.contains("musl") { "musl-gcc" } else { "gcc" };
+        let compiler = if what.contains("musl") {
+            "musl-gcc"
+        } else {
+            "gcc"
+        };
         let mut command = Command::new(compiler);
-        command.args(["-O1", "-w", "-shared", "-fPIC", "-o"]).arg(&library).arg(mgz_tests::programs::source("gate"));
+        command
+            .args(["-O1", "-w", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(mgz_tests::programs::source("gate"));
         tools::succeed(&mut command, LIMIT).unwrap();
     }
-    let (rate, window) = if turn.is_multiple_of(2) { ("10000", "16") } else { ("1000", "1000") };
+    let (rate, window) = if turn.is_multiple_of(2) {
+        ("10000", "16")
+    } else {
+        ("1000", "1000")
+    };
     let mut refused = None;
     let meanwhile = |pid: i32| {
         let mut recorder = tools::tool("mgz-record");
-        recorder.args(["--force", "--rate", rate, "--window", window, "--attach", &pid.to_string(), "-o"]).arg(&trace);
-        let is_in = || std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|m| m.lines().any(|l| l.contains("/memfd:mgz-arena") && l.contains("r-xp")));
+        recorder
+            .args([
+                "--force",
+                "--rate",
+                rate,
+                "--window",
+                window,
+                "--attach",
+                &pid.to_string(),
+                "-o",
+            ])
+            .arg(&trace);
+        let is_in = || {
+            std::fs::read_to_string(format!("/proc/{pid}/maps")).is_ok_and(|m| {
+                m.lines()
+                    .any(|l| l.contains("/memfd:mgz-arena") && l.contains("r-xp"))
+            })
+        };
         let began = std::time::Instant::now();
         // The loader is not at its end yet, perhaps.
         std::thread::sleep(Duration::from_millis(10));
@@ -191,16 +361,24 @@ fn attached(what: &str, program: &Path, args: &[&str], dir: &Path, expected: &Ou
         };
     };
     let mut command = Command::new(program);
-    command.args(args).env("LD_PRELOAD", &library).env("MGZ_TEST_GATE", &gate);
+    command
+        .args(args)
+        .env("LD_PRELOAD", &library)
+        .env("MGZ_TEST_GATE", &gate);
     let got = tools::run_beside(&mut command, None, LIMIT, meanwhile);
-    let wrong = got.and_then(|got| session::same_result("attached to", expected, &got)).err().map(|e| format!("{e:#}"));
+    let wrong = got
+        .and_then(|got| session::same_result("attached to", expected, &got))
+        .err()
+        .map(|e| format!("{e:#}"));
     wrong.or(refused).map(|why| format!("{what}: {why}"))
 }
 
 /// A run whose records are not in its trace was not recorded.
 fn recorded(trace: &Path) -> Result<(), String> {
-    let text = std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
-    let manifest: serde_json::Value = serde_json::from_slice(&text).map_err(|e| format!("the manifest: {e}"))?;
+    let text =
+        std::fs::read(trace.join("manifest.json")).map_err(|e| format!("the manifest: {e}"))?;
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|e| format!("the manifest: {e}"))?;
     // Two threads in one ring would spoil each other's records.
     if let Some(n) = manifest["totals"]["dropped"]["foreign_threads"].as_u64() {
         return Err(format!("{n} threads met a ring of another"));
@@ -213,13 +391,19 @@ fn recorded(trace: &Path) -> Result<(), String> {
 
 /// `MGZ_REPEAT`: how often each program runs in `burst`.
 fn repetitions() -> usize {
-    std::env::var("MGZ_REPEAT").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+    std::env::var("MGZ_REPEAT")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1)
 }
 
 /// `MGZ_FLAVOUR` picks one.
 fn flavours() -> Vec<&'static str> {
     let only = std::env::var("MGZ_FLAVOUR").unwrap_or_default();
-    ["soft", "burst", "attach", "pt"].into_iter().filter(|f| only.is_empty() || *f == only).collect()
+    ["soft", "burst", "attach", "pt"]
+        .into_iter()
+        .filter(|f| only.is_empty() || *f == only)
+        .collect()
 }
 
 fn torture(name: &str, args: &[&str]) {
@@ -227,7 +411,14 @@ fn torture(name: &str, args: &[&str]) {
     for way in ways::ways(name) {
         let dir = tempfile::tempdir().unwrap();
         match way.build(name, dir.path()) {
-            Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, args, dir.path(), &mut verdict),
+            Ok(Some(program)) => check(
+                &format!("{name} {way}"),
+                name,
+                &program,
+                args,
+                dir.path(),
+                &mut verdict,
+            ),
             Ok(None) => {}
             Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
         }
@@ -259,7 +450,18 @@ programs! {
 
 #[test]
 fn ends() {
-    for how in ["return", "exit", "_exit", "raw", "thread", "pthread_exit", "abort", "kill", "segv", "trap"] {
+    for how in [
+        "return",
+        "exit",
+        "_exit",
+        "raw",
+        "thread",
+        "pthread_exit",
+        "abort",
+        "kill",
+        "segv",
+        "trap",
+    ] {
         torture("ends", &[how]);
     }
 }
@@ -268,42 +470,162 @@ fn ends() {
 /// constructors and thread-local storage.
 #[test]
 fn linkers_and_layouts() {
-    let base = Way { clang: false, opt: "2", kind: Kind::Pie, strip: Strip::No, flags: &[] };
-    let clang = Way { clang: true, ..base };
+    let base = Way {
+        clang: false,
+        opt: "2",
+        kind: Kind::Pie,
+        strip: Strip::No,
+        flags: &[],
+    };
+    let clang = Way {
+        clang: true,
+        ..base
+    };
     let ways = [
-        Way { flags: &["-fuse-ld=gold"], ..base },
-        Way { flags: &["-fuse-ld=gold", "-ffunction-sections", "-Wl,--icf=all", "-Wl,--gc-sections"], ..base },
-        Way { flags: &["-fuse-ld=lld", "-ffunction-sections", "-Wl,--icf=all"], ..clang },
-        Way { flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"], ..clang },
-        Way { flags: &["-fuse-ld=lld"], kind: Kind::NoPie, ..clang },
-        Way { flags: &["-fuse-ld=lld"], kind: Kind::Static, ..clang },
-        Way { flags: &["-fuse-ld=mold"], ..clang },
-        Way { flags: &["-fuse-ld=mold"], kind: Kind::Static, strip: Strip::Sections, ..clang },
-        Way { flags: &["-Wl,-z,pack-relative-relocs"], ..base },
-        Way { flags: &["-Wl,-z,noseparate-code"], strip: Strip::Sections, ..base },
-        Way { flags: &["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"], kind: Kind::NoPie, ..base },
-        Way { flags: &["-Wl,-z,now", "-fno-plt"], ..base },
-        Way { flags: &["-flto"], ..base },
-        Way { flags: &["-flto=thin", "-fuse-ld=lld"], ..clang },
-        Way { flags: &["-fcf-protection=full", "-mshstk"], ..base },
-        Way { flags: &["-fcf-protection=full"], kind: Kind::Static, ..base },
-        Way { flags: &["-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections"], strip: Strip::Sections, ..base },
-        Way { flags: &["-freorder-blocks-and-partition", "-fno-inline"], opt: "3", ..base },
-        Way { flags: &["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"], ..base },
-        Way { flags: &["-fno-omit-frame-pointer", "-fstack-protector-all", "-fstack-clash-protection"], ..base },
-        Way { flags: &["-mcmodel=large"], kind: Kind::NoPie, ..base },
-        Way { flags: &["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"], kind: Kind::NoPie, ..base },
-        Way { flags: &["-march=native"], opt: "3", ..base },
-        Way { flags: &["-pg"], ..base },
-        Way { flags: &["-finstrument-functions", "-fpatchable-function-entry=8,4"], ..base },
-        Way { flags: &["-g3", "-gz"], ..base },
+        Way {
+            flags: &["-fuse-ld=gold"],
+            ..base
+        },
+        Way {
+            flags: &[
+                "-fuse-ld=gold",
+                "-ffunction-sections",
+                "-Wl,--icf=all",
+                "-Wl,--gc-sections",
+            ],
+            ..base
+        },
+        Way {
+            flags: &["-fuse-ld=lld", "-ffunction-sections", "-Wl,--icf=all"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=lld"],
+            kind: Kind::NoPie,
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=lld"],
+            kind: Kind::Static,
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=mold"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=mold"],
+            kind: Kind::Static,
+            strip: Strip::Sections,
+            ..clang
+        },
+        Way {
+            flags: &["-Wl,-z,pack-relative-relocs"],
+            ..base
+        },
+        Way {
+            flags: &["-Wl,-z,noseparate-code"],
+            strip: Strip::Sections,
+            ..base
+        },
+        Way {
+            flags: &["-Wl,-z,norelro", "-Wl,-z,lazy", "-Wl,--hash-style=sysv"],
+            kind: Kind::NoPie,
+            ..base
+        },
+        Way {
+            flags: &["-Wl,-z,now", "-fno-plt"],
+            ..base
+        },
+        Way {
+            flags: &["-flto"],
+            ..base
+        },
+        Way {
+            flags: &["-flto=thin", "-fuse-ld=lld"],
+            ..clang
+        },
+        Way {
+            flags: &["-fcf-protection=full", "-mshstk"],
+            ..base
+        },
+        Way {
+            flags: &["-fcf-protection=full"],
+            kind: Kind::Static,
+            ..base
+        },
+        Way {
+            flags: &[
+                "-ffunction-sections",
+                "-fdata-sections",
+                "-Wl,--gc-sections",
+            ],
+            strip: Strip::Sections,
+            ..base
+        },
+        Way {
+            flags: &["-freorder-blocks-and-partition", "-fno-inline"],
+            opt: "3",
+            ..base
+        },
+        Way {
+            flags: &["-fomit-frame-pointer", "-fno-asynchronous-unwind-tables"],
+            ..base
+        },
+        Way {
+            flags: &[
+                "-fno-omit-frame-pointer",
+                "-fstack-protector-all",
+                "-fstack-clash-protection",
+            ],
+            ..base
+        },
+        Way {
+            flags: &["-mcmodel=large"],
+            kind: Kind::NoPie,
+            ..base
+        },
+        Way {
+            flags: &["-mcmodel=medium", "-falign-functions=1", "-falign-loops=1"],
+            kind: Kind::NoPie,
+            ..base
+        },
+        Way {
+            flags: &["-march=native"],
+            opt: "3",
+            ..base
+        },
+        Way {
+            flags: &["-pg"],
+            ..base
+        },
+        Way {
+            flags: &["-finstrument-functions", "-fpatchable-function-entry=8,4"],
+            ..base
+        },
+        Way {
+            flags: &["-g3", "-gz"],
+            ..base
+        },
     ];
     let mut verdict = Verdict::default();
     for (i, way) in ways.into_iter().enumerate() {
         let all = ["throws", "switches", "callbacks", "ifuncs", "tls"];
         // Of the programs, only this one has functions that a linker may fold.
-        let second = if way.flags.contains(&"-Wl,--icf=all") { "callbacks" } else { all[2 + i % 3] };
-        let programs = if tools::full_matrix() { &all[..] } else { &[all[i % 2], second] };
+        let second = if way.flags.contains(&"-Wl,--icf=all") {
+            "callbacks"
+        } else {
+            all[2 + i % 3]
+        };
+        let programs = if tools::full_matrix() {
+            &all[..]
+        } else {
+            &[all[i % 2], second]
+        };
         for name in programs {
             // A resolver may call nothing; lld 14 loses ifuncs in thin LTO; gcc refuses some models of thread-local storage in the large model.
             let impossible = match *name {
@@ -316,7 +638,14 @@ fn linkers_and_layouts() {
             }
             let dir = tempfile::tempdir().unwrap();
             match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, &[], dir.path(), &mut verdict),
+                Ok(Some(program)) => check(
+                    &format!("{name} {way}"),
+                    name,
+                    &program,
+                    &[],
+                    dir.path(),
+                    &mut verdict,
+                ),
                 Ok(None) => {}
                 Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
             }
@@ -328,34 +657,110 @@ fn linkers_and_layouts() {
 /// Ways to call the C library, for programs whose handlers look at faults.
 #[test]
 fn handlers_and_layouts() {
-    let base = Way { clang: false, opt: "2", kind: Kind::Pie, strip: Strip::No, flags: &[] };
-    let clang = Way { clang: true, ..base };
+    let base = Way {
+        clang: false,
+        opt: "2",
+        kind: Kind::Pie,
+        strip: Strip::No,
+        flags: &[],
+    };
+    let clang = Way {
+        clang: true,
+        ..base
+    };
     let ways = [
-        Way { flags: &["-Wl,-z,now", "-fno-plt"], ..base },
-        Way { flags: &["-Wl,-z,now", "-fno-plt"], opt: "s", kind: Kind::NoPie, ..clang },
-        Way { flags: &["-Wl,-z,lazy"], strip: Strip::Symbols, ..base },
-        Way { flags: &["-fcf-protection=full", "-Wl,-z,ibtplt"], ..base },
-        Way { flags: &["-fcf-protection=full", "-Wl,-z,now"], ..base },
-        Way { flags: &["-fuse-ld=gold"], ..base },
-        Way { flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"], ..clang },
-        Way { flags: &["-fuse-ld=lld", "-Wl,-z,retpolineplt", "-Wl,-z,now"], ..clang },
-        Way { flags: &["-fuse-ld=mold"], ..clang },
-        Way { flags: &["-fuse-ld=mold"], kind: Kind::NoPie, ..clang },
-        Way { flags: &["-fuse-ld=mold"], strip: Strip::Sections, ..clang },
-        Way { flags: &["-fno-asynchronous-unwind-tables"], ..base },
-        Way { strip: Strip::Sections, ..base },
-        Way { strip: Strip::Sections, kind: Kind::NoPie, ..clang },
-        Way { flags: &["-Wl,-z,now", "-fno-plt"], strip: Strip::Sections, ..base },
+        Way {
+            flags: &["-Wl,-z,now", "-fno-plt"],
+            ..base
+        },
+        Way {
+            flags: &["-Wl,-z,now", "-fno-plt"],
+            opt: "s",
+            kind: Kind::NoPie,
+            ..clang
+        },
+        Way {
+            flags: &["-Wl,-z,lazy"],
+            strip: Strip::Symbols,
+            ..base
+        },
+        Way {
+            flags: &["-fcf-protection=full", "-Wl,-z,ibtplt"],
+            ..base
+        },
+        Way {
+            flags: &["-fcf-protection=full", "-Wl,-z,now"],
+            ..base
+        },
+        Way {
+            flags: &["-fuse-ld=gold"],
+            ..base
+        },
+        Way {
+            flags: &["-fuse-ld=lld", "-Wl,-z,separate-code"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=lld", "-Wl,-z,retpolineplt", "-Wl,-z,now"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=mold"],
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=mold"],
+            kind: Kind::NoPie,
+            ..clang
+        },
+        Way {
+            flags: &["-fuse-ld=mold"],
+            strip: Strip::Sections,
+            ..clang
+        },
+        Way {
+            flags: &["-fno-asynchronous-unwind-tables"],
+            ..base
+        },
+        Way {
+            strip: Strip::Sections,
+            ..base
+        },
+        Way {
+            strip: Strip::Sections,
+            kind: Kind::NoPie,
+            ..clang
+        },
+        Way {
+            flags: &["-Wl,-z,now", "-fno-plt"],
+            strip: Strip::Sections,
+            ..base
+        },
         // The C library's functions are called through words of the global offset table.
-        Way { flags: &["-fno-plt", "-Wl,--no-relax"], kind: Kind::Static, ..base },
-        Way { flags: &["-fno-plt", "-Wl,--no-relax"], kind: Kind::StaticPie, ..base },
+        Way {
+            flags: &["-fno-plt", "-Wl,--no-relax"],
+            kind: Kind::Static,
+            ..base
+        },
+        Way {
+            flags: &["-fno-plt", "-Wl,--no-relax"],
+            kind: Kind::StaticPie,
+            ..base
+        },
     ];
     let mut verdict = Verdict::default();
     for way in ways {
         for name in ["handlers", "rewind", "faults", "breaks"] {
             let dir = tempfile::tempdir().unwrap();
             match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, &[], dir.path(), &mut verdict),
+                Ok(Some(program)) => check(
+                    &format!("{name} {way}"),
+                    name,
+                    &program,
+                    &[],
+                    dir.path(),
+                    &mut verdict,
+                ),
                 Ok(None) => {}
                 Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
             }
@@ -369,11 +774,28 @@ fn handlers_and_layouts() {
 fn unwinding_without_a_loader() {
     let mut verdict = Verdict::default();
     for name in ["backtraces", "escapes"] {
-        for (clang, kind) in [(false, Kind::Static), (true, Kind::Static), (false, Kind::StaticPie)] {
+        for (clang, kind) in [
+            (false, Kind::Static),
+            (true, Kind::Static),
+            (false, Kind::StaticPie),
+        ] {
             let dir = tempfile::tempdir().unwrap();
-            let way = Way { clang, opt: "2", kind, strip: Strip::Symbols, flags: &[] };
+            let way = Way {
+                clang,
+                opt: "2",
+                kind,
+                strip: Strip::Symbols,
+                flags: &[],
+            };
             match way.build(name, dir.path()) {
-                Ok(Some(program)) => check(&format!("{name} {way}"), name, &program, &[], dir.path(), &mut verdict),
+                Ok(Some(program)) => check(
+                    &format!("{name} {way}"),
+                    name,
+                    &program,
+                    &[],
+                    dir.path(),
+                    &mut verdict,
+                ),
                 Ok(None) => {}
                 Err(why) => verdict.wrong.push(format!("{name} {way}: {why:#}")),
             }
@@ -390,16 +812,32 @@ fn musl() {
         return;
     }
     let mut verdict = Verdict::default();
-    for name in ["loops", "switches", "tables", "threads", "parallel", "signals", "jumps", "cancel", "forks", "tls"] {
+    for name in [
+        "loops", "switches", "tables", "threads", "parallel", "signals", "jumps", "cancel",
+        "forks", "tls",
+    ] {
         for kind in [Kind::Pie, Kind::Static] {
             let dir = tempfile::tempdir().unwrap();
             let out = dir.path().join(name);
             let mut command = Command::new("musl-gcc");
             let source = mgz_tests::programs::source(name);
             let assembly = Some(source.with_extension("S")).filter(|a| a.exists());
-            command.args(["-O2", "-w", "-pthread"]).args(kind.flags()).arg("-o").arg(&out).arg(source).args(assembly);
+            command
+                .args(["-O2", "-w", "-pthread"])
+                .args(kind.flags())
+                .arg("-o")
+                .arg(&out)
+                .arg(source)
+                .args(assembly);
             tools::succeed(&mut command, LIMIT).unwrap();
-            check(&format!("{name} musl {kind}"), name, &out, &[], dir.path(), &mut verdict);
+            check(
+                &format!("{name} musl {kind}"),
+                name,
+                &out,
+                &[],
+                dir.path(),
+                &mut verdict,
+            );
         }
     }
     verdict.end();

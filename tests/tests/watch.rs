@@ -7,12 +7,23 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::{Command, Output};
 
-const PLAIN: Variant = Variant { clang: false, opt: "2", pie: true };
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
 
 /// Runs a program in watch mode; `None` (and a word about it) where this machine cannot.
 fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Option<Output> {
     let mut command = tools::tool("mgz-record");
-    command.args(["--mode", "watch"]).args(options).arg("-o").arg(trace).arg("--").arg(program).args(args);
+    command
+        .args(["--mode", "watch"])
+        .args(options)
+        .arg("-o")
+        .arg(trace)
+        .arg("--")
+        .arg(program)
+        .args(args);
     let output = tools::run(&mut command, LIMIT).unwrap();
     let text = String::from_utf8_lossy(&output.stderr);
     if tools::code(&output) == 125 && text.contains("this machine") {
@@ -23,36 +34,75 @@ fn watched(options: &[&str], trace: &Path, program: &Path, args: &[&str]) -> Opt
 }
 
 fn analyze(args: &[&str]) -> (i32, Value, String) {
-    let output = tools::run(tools::tool("mgz-analyze").args(args).args(["--format", "json"]), LIMIT).unwrap();
-    (tools::code(&output), serde_json::from_slice(&output.stdout).unwrap_or_default(), String::from_utf8_lossy(&output.stderr).into_owned())
+    let output = tools::run(
+        tools::tool("mgz-analyze")
+            .args(args)
+            .args(["--format", "json"]),
+        LIMIT,
+    )
+    .unwrap();
+    (
+        tools::code(&output),
+        serde_json::from_slice(&output.stdout).unwrap_or_default(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    )
 }
 
 #[test]
 fn reuses_are_those_of_the_source() {
     const ROUNDS: &str = "9000";
     let dir = tempfile::tempdir().unwrap();
-    let program = programs::build("hot", PLAIN, &["-g"], dir.path()).unwrap().unwrap();
+    let program = programs::build("hot", PLAIN, &["-g"], dir.path())
+        .unwrap()
+        .unwrap();
     let trace = dir.path().join("t");
     let shown = trace.to_str().unwrap();
-    let Some(output) = watched(&["--rate", "1000"], &trace, &program, &[ROUNDS]) else { return };
-    assert_eq!(tools::code(&output), 3, "{}", String::from_utf8_lossy(&output.stderr));
+    let Some(output) = watched(&["--rate", "1000"], &trace, &program, &[ROUNDS]) else {
+        return;
+    };
+    assert_eq!(
+        tools::code(&output),
+        3,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let alone = tools::run(Command::new(&program).arg(ROUNDS), LIMIT).unwrap();
     assert_eq!(output.stdout, alone.stdout);
 
     let (status, got, text) = analyze(&["reuse", shown, "--rdx"]);
     assert_eq!(status, 0, "{text}");
-    let counted = got["summary"]["time"].as_str().unwrap().starts_with("accesses");
+    let counted = got["summary"]["time"]
+        .as_str()
+        .unwrap()
+        .starts_with("accesses");
     let samples = got["summary"]["samples"].as_f64().unwrap();
     assert!(samples > 50.0, "{}", got["summary"]);
     if !counted {
         assert!(text.contains("nothing counts accesses"), "{text}");
-        let near = |least: f64| got["near_intervals"].as_array().unwrap().iter().filter(|b| b["from"].as_f64().unwrap() >= least).map(|b| b["count"].as_f64().unwrap()).sum::<f64>();
+        let near = |least: f64| {
+            got["near_intervals"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .filter(|b| b["from"].as_f64().unwrap() >= least)
+                .map(|b| b["count"].as_f64().unwrap())
+                .sum::<f64>()
+        };
         assert!(near(4.0) <= 0.1 * near(0.0), "{}", got["near_intervals"]);
     }
     let pairs = got["pairs"].as_array().unwrap();
     let in_pass = |p: &&Value| p["use_function"] == "pass" && p["reuse_function"] == "pass";
-    assert!(pairs.iter().any(|p| in_pass(&p) && p["use_line"].as_str().unwrap().starts_with("hot.c:")), "{pairs:?}");
-    let share: f64 = pairs.iter().filter(in_pass).map(|p| p["share_hat"].as_f64().unwrap()).sum();
+    assert!(
+        pairs
+            .iter()
+            .any(|p| in_pass(&p) && p["use_line"].as_str().unwrap().starts_with("hot.c:")),
+        "{pairs:?}"
+    );
+    let share: f64 = pairs
+        .iter()
+        .filter(in_pass)
+        .map(|p| p["share_hat"].as_f64().unwrap())
+        .sum();
     assert!(share > 0.9, "{pairs:?}");
 
     // With the rate of a counted run: half of the loads are words, whose distance is the array; the others are near.
@@ -60,25 +110,59 @@ fn reuses_are_those_of_the_source() {
     let ring = dir.path().join("ring");
     let mut command = session::record_command(&["--mode", "ring"], &ring, &file, &[ROUNDS]);
     assert_eq!(tools::code(&tools::run(&mut command, LIMIT).unwrap()), 3);
-    let (status, got, text) = analyze(&["reuse", shown, "--rdx", "--accesses-from", ring.to_str().unwrap()]);
+    let (status, got, text) = analyze(&[
+        "reuse",
+        shown,
+        "--rdx",
+        "--accesses-from",
+        ring.to_str().unwrap(),
+    ]);
     assert_eq!(status, 0, "{text}");
-    let far: f64 = got["intervals"].as_array().unwrap().iter().filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap())).map(|b| b["share_hat"].as_f64().unwrap()).sum();
+    let far: f64 = got["intervals"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter(|b| (16_384.0..1_000_000.0).contains(&b["from"].as_f64().unwrap()))
+        .map(|b| b["share_hat"].as_f64().unwrap())
+        .sum();
     // Four standard deviations of a draw.
     let allowed = 4.0 * (0.25 / samples).sqrt() + 0.03;
-    assert!((far - 0.5).abs() <= allowed, "{far} of {samples}, ±{allowed}: {}", got["intervals"]);
+    assert!(
+        (far - 0.5).abs() <= allowed,
+        "{far} of {samples}, ±{allowed}: {}",
+        got["intervals"]
+    );
 
     // A run in which nothing was counted gives no rate.
     let file = ring.join("manifest.json");
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
     manifest["totals"]["loads_executed"] = 0.into();
     std::fs::write(&file, manifest.to_string()).unwrap();
-    let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", ring.to_str().unwrap()]);
-    assert!(counted || refused.0 == 1 && refused.2.contains("no access was counted"), "{}", refused.2);
+    let refused = analyze(&[
+        "reuse",
+        shown,
+        "--rdx",
+        "--accesses-from",
+        ring.to_str().unwrap(),
+    ]);
+    assert!(
+        counted || refused.0 == 1 && refused.2.contains("no access was counted"),
+        "{}",
+        refused.2
+    );
 
     let refused = analyze(&["reuse", shown, "--rdx", "--accesses-from", shown]);
-    assert!(refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")), "{}", refused.2);
+    assert!(
+        refused.0 == 1 && (counted || refused.2.contains("does not tell how many accesses")),
+        "{}",
+        refused.2
+    );
     let refused = analyze(&["reuse", shown]);
-    assert!(refused.0 == 1 && refused.2.contains("watch"), "{}", refused.2);
+    assert!(
+        refused.0 == 1 && refused.2.contains("watch"),
+        "{}",
+        refused.2
+    );
 }
 
 /// Share and mean interval of reuses by the functions of use and reuse, of a recording of `passes`.
@@ -92,9 +176,21 @@ impl Reuses {
     }
 
     fn between(&self, used: &str, reused: &str) -> (f64, f64) {
-        let own: Vec<&Value> = self.0.iter().filter(|p| p["use_function"] == used && p["reuse_function"] == reused).collect();
+        let own: Vec<&Value> = self
+            .0
+            .iter()
+            .filter(|p| p["use_function"] == used && p["reuse_function"] == reused)
+            .collect();
         let sum = |key: &str| own.iter().map(|p| p[key].as_f64().unwrap()).sum::<f64>();
-        (sum("share_hat"), own.iter().map(|p| p["share_hat"].as_f64().unwrap() * p["interval_mean_hat"].as_f64().unwrap()).sum::<f64>() / sum("share_hat").max(1e-9))
+        (
+            sum("share_hat"),
+            own.iter()
+                .map(|p| {
+                    p["share_hat"].as_f64().unwrap() * p["interval_mean_hat"].as_f64().unwrap()
+                })
+                .sum::<f64>()
+                / sum("share_hat").max(1e-9),
+        )
     }
 }
 
@@ -103,28 +199,50 @@ fn a_load_is_reused_by_the_next_load_unless_stores_count() {
     // Intervals are times here, and those of other programs that have the processor meanwhile are in them: who compares their lengths tries again.
     const TRIES: usize = 3;
     let dir = tempfile::tempdir().unwrap();
-    let program = programs::build("passes", PLAIN, &["-g"], dir.path()).unwrap().unwrap();
+    let program = programs::build("passes", PLAIN, &["-g"], dir.path())
+        .unwrap()
+        .unwrap();
     let mut ratios = Vec::new();
     for attempt in 0..TRIES {
         let trace = dir.path().join(attempt.to_string());
         let shown = trace.to_str().unwrap();
-        let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["2000"]) else { return };
-        assert_eq!(tools::code(&output), 0, "{}", String::from_utf8_lossy(&output.stderr));
-        let manifest: Value = serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+        let Some(output) = watched(&["--rate", "1000"], &trace, &program, &["2000"]) else {
+            return;
+        };
+        assert_eq!(
+            tools::code(&output),
+            0,
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        let manifest: Value =
+            serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
         let triggers = &manifest["totals"]["triggers"];
         // Each hit is the one instruction that accesses the word. (Seen once on a virtual machine: one of 284 was reported at a place that no access leads to; it is counted.)
         let count = |key: &str| triggers[key].as_u64().unwrap_or(0);
-        assert!(count("hits_unclear") * 100 <= count("hits") && count("hits_lost") == 0, "{triggers}");
+        assert!(
+            count("hits_unclear") * 100 <= count("hits") && count("hits_lost") == 0,
+            "{triggers}"
+        );
         let strange = count("hits_unclear") as f64 / count("hits") as f64;
 
         let loads = Reuses::of(shown, &[]);
-        let none = loads.between("take", "put").0 + loads.between("put", "take").0 + loads.between("put", "put").0;
-        assert!(loads.between("take", "take").0 > 0.9 && none <= 2.0 * strange, "{:?}", loads.0);
+        let none = loads.between("take", "put").0
+            + loads.between("put", "take").0
+            + loads.between("put", "put").0;
+        assert!(
+            loads.between("take", "take").0 > 0.9 && none <= 2.0 * strange,
+            "{:?}",
+            loads.0
+        );
         let all = Reuses::of(shown, &["--stores"]);
         // Samples are by time, and the loop of loads is the slower one.
         let (taken, put) = (all.between("take", "put"), all.between("put", "take"));
         let within = all.between("take", "take").0 + all.between("put", "put").0;
-        assert!((0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && within < 0.05, "{taken:?} {put:?}");
+        assert!(
+            (0.15..0.85).contains(&taken.0) && (0.15..0.85).contains(&put.0) && within < 0.05,
+            "{taken:?} {put:?}"
+        );
         // From load to load is a whole round: from load to store, and from there to the load.
         let (whole, parts) = (loads.between("take", "take").1, taken.1 + put.1);
         ratios.push(whole / parts);
@@ -137,12 +255,24 @@ fn a_load_is_reused_by_the_next_load_unless_stores_count() {
 
 #[test]
 fn programs_do_what_they_do_alone() {
-    for name in ["threads", "forks", "signals", "alarms", "cancel", "contexts", "faults", "parallel"] {
+    for name in [
+        "threads", "forks", "signals", "alarms", "cancel", "contexts", "faults", "parallel",
+    ] {
         let dir = tempfile::tempdir().unwrap();
-        let Some(program) = programs::build(name, PLAIN, &[], dir.path()).unwrap() else { continue };
+        let Some(program) = programs::build(name, PLAIN, &[], dir.path()).unwrap() else {
+            continue;
+        };
         let alone = tools::run(&mut Command::new(&program), LIMIT).unwrap();
-        let Some(output) = watched(&["--rate", "2000"], &dir.path().join("t"), &program, &[]) else { return };
-        assert_eq!((tools::code(&output), &output.stdout), (tools::code(&alone), &alone.stdout), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let Some(output) = watched(&["--rate", "2000"], &dir.path().join("t"), &program, &[])
+        else {
+            return;
+        };
+        assert_eq!(
+            (tools::code(&output), &output.stdout),
+            (tools::code(&alone), &alone.stdout),
+            "{name}: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
@@ -150,17 +280,30 @@ fn programs_do_what_they_do_alone() {
 fn what_cannot_be_watched_is_refused_with_the_usual_status() {
     let dir = tempfile::tempdir().unwrap();
     let trace = dir.path().join("t");
-    let Some(missing) = watched(&[], &trace, Path::new("/nonexistent/program"), &[]) else { return };
+    let Some(missing) = watched(&[], &trace, Path::new("/nonexistent/program"), &[]) else {
+        return;
+    };
     assert_eq!(tools::code(&missing), 127);
-    let Some(file) = watched(&[], &trace, Path::new("/etc/passwd"), &[]) else { return };
+    let Some(file) = watched(&[], &trace, Path::new("/etc/passwd"), &[]) else {
+        return;
+    };
     assert_eq!(tools::code(&file), 126);
     assert!(!trace.exists());
-    for bad in [["--watchpoints", "5"], ["--watchpoints", "0"], ["--rate", "0"]] {
+    for bad in [
+        ["--watchpoints", "5"],
+        ["--watchpoints", "0"],
+        ["--rate", "0"],
+    ] {
         let output = watched(&bad, &trace, Path::new("/bin/true"), &[]).unwrap();
         assert_eq!(tools::code(&output), 125);
     }
-    let Some(short) = watched(&[], &trace, Path::new("/bin/true"), &[]) else { return };
+    let Some(short) = watched(&[], &trace, Path::new("/bin/true"), &[]) else {
+        return;
+    };
     assert_eq!(tools::code(&short), 0);
     let (status, _, text) = analyze(&["reuse", trace.to_str().unwrap(), "--rdx"]);
-    assert!(status == 1 && text.contains("no sampled load was reused"), "{text}");
+    assert!(
+        status == 1 && text.contains("no sampled load was reused"),
+        "{text}"
+    );
 }

@@ -26,7 +26,10 @@ pub(super) struct Front {
 impl Front {
     /// Whether the next touches, so many, are to be added here.
     pub(super) fn pays(&mut self, touches: usize) -> bool {
-        if !self.trial.goes_on(touches, |all, left| left * TOO_MANY > all) {
+        if !self
+            .trial
+            .goes_on(touches, |all, left| left * TOO_MANY > all)
+        {
             return false;
         }
         if self.slots.is_empty() {
@@ -66,6 +69,9 @@ impl Front {
 
     /// All leave.
     pub(super) fn leave(&mut self) -> impl Iterator<Item = Slot> {
-        self.slots.iter_mut().map(|slot| std::mem::replace(slot, Slot::new(FREE))).filter(|slot| slot.key != FREE)
+        self.slots
+            .iter_mut()
+            .map(|slot| std::mem::replace(slot, Slot::new(FREE)))
+            .filter(|slot| slot.key != FREE)
     }
 }

@@ -9,7 +9,8 @@ const OWNER_BITS: u32 = 23;
 /// The key of a unit and an owner; `None` if they do not fit into one. It is never `u64::MAX`.
 #[inline(always)]
 pub(super) fn pack(unit: u64, owner: u32) -> Option<u64> {
-    (unit >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1).then_some(unit << OWNER_BITS | u64::from(owner))
+    (unit >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1)
+        .then_some(unit << OWNER_BITS | u64::from(owner))
 }
 
 /// The unit of a key.
@@ -46,7 +47,10 @@ pub(crate) struct Slot {
 impl Slot {
     #[inline(always)]
     pub(super) fn new(key: u64) -> Slot {
-        Slot { key, ..Slot::default() }
+        Slot {
+            key,
+            ..Slot::default()
+        }
     }
 
     /// Counts touches.
@@ -57,8 +61,13 @@ impl Slot {
         self.reuses += reuse.reuses;
         self.distance += reuse.distance;
         self.interval += reuse.interval;
-        self.distance_max = self.distance_max.max(reuse.distance_max.min(u64::from(u32::MAX)) as u32);
-        let (firsts, implied) = (u64::from(self.firsts) + reuse.firsts, u64::from(self.implied) + touch.implied);
+        self.distance_max = self
+            .distance_max
+            .max(reuse.distance_max.min(u64::from(u32::MAX)) as u32);
+        let (firsts, implied) = (
+            u64::from(self.firsts) + reuse.firsts,
+            u64::from(self.implied) + touch.implied,
+        );
         (self.firsts, self.implied) = (firsts as u32, implied as u32);
         if (firsts | implied) >> 32 != 0 {
             self.carry([firsts >> 32, implied >> 32]);
@@ -82,9 +91,30 @@ impl Slot {
     /// What was counted.
     #[inline(always)]
     pub(super) fn counts(&self) -> (GroupReuse, Touch) {
-        let [firsts, implied] = [(self.firsts, self.more[0]), (self.implied, self.more[1])].map(|(low, high)| u64::from(low) | u64::from(high) << 32);
-        let Slot { blocks, starts, reuses, distance, interval, .. } = *self;
-        (GroupReuse { reuses, firsts, distance, distance_max: u64::from(self.distance_max), interval }, Touch { blocks, starts, implied })
+        let [firsts, implied] = [(self.firsts, self.more[0]), (self.implied, self.more[1])]
+            .map(|(low, high)| u64::from(low) | u64::from(high) << 32);
+        let Slot {
+            blocks,
+            starts,
+            reuses,
+            distance,
+            interval,
+            ..
+        } = *self;
+        (
+            GroupReuse {
+                reuses,
+                firsts,
+                distance,
+                distance_max: u64::from(self.distance_max),
+                interval,
+            },
+            Touch {
+                blocks,
+                starts,
+                implied,
+            },
+        )
     }
 
     /// Accesses that start here, touches that are reuses, their sum of D.
@@ -111,10 +141,19 @@ impl Record {
     /// `None` if it is not one touch of one block, or has numbers that are too large.
     #[inline(always)]
     pub(super) fn new(key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Record> {
-        let small = reuse.distance >> (64 - DISTANCE_AT) | reuse.interval >> (DISTANCE_AT - INTERVAL_AT) | touch.implied >> (INTERVAL_AT - IMPLIED_AT) | touch.starts >> 1;
-        let one = reuse.reuses + reuse.firsts == 1 && touch.blocks.is_power_of_two() && (reuse.interval == 0) == (reuse.reuses == 0);
+        let small = reuse.distance >> (64 - DISTANCE_AT)
+            | reuse.interval >> (DISTANCE_AT - INTERVAL_AT)
+            | touch.implied >> (INTERVAL_AT - IMPLIED_AT)
+            | touch.starts >> 1;
+        let one = reuse.reuses + reuse.firsts == 1
+            && touch.blocks.is_power_of_two()
+            && (reuse.interval == 0) == (reuse.reuses == 0);
         let block = u64::from(touch.blocks.trailing_zeros() & 63);
-        let counts = reuse.distance << DISTANCE_AT | reuse.interval << INTERVAL_AT | touch.implied << IMPLIED_AT | touch.starts << STARTS_AT | block;
+        let counts = reuse.distance << DISTANCE_AT
+            | reuse.interval << INTERVAL_AT
+            | touch.implied << IMPLIED_AT
+            | touch.starts << STARTS_AT
+            | block;
         (one && small == 0).then_some(Record { key, counts })
     }
 
@@ -124,8 +163,21 @@ impl Record {
         let part = |from: u32, to: u32| self.counts >> from & ((1 << (to - from)) - 1);
         let (distance, interval) = (self.counts >> DISTANCE_AT, part(INTERVAL_AT, DISTANCE_AT));
         let firsts = u64::from(interval == 0);
-        let touch = Touch { blocks: 1 << part(0, STARTS_AT), starts: part(STARTS_AT, IMPLIED_AT), implied: part(IMPLIED_AT, INTERVAL_AT) };
-        (GroupReuse { reuses: 1 - firsts, firsts, distance, distance_max: distance, interval }, touch)
+        let touch = Touch {
+            blocks: 1 << part(0, STARTS_AT),
+            starts: part(STARTS_AT, IMPLIED_AT),
+            implied: part(IMPLIED_AT, INTERVAL_AT),
+        };
+        (
+            GroupReuse {
+                reuses: 1 - firsts,
+                firsts,
+                distance,
+                distance_max: distance,
+                interval,
+            },
+            touch,
+        )
     }
 }
 
@@ -139,11 +191,26 @@ mod tests {
         assert_eq!(size_of::<Slot>(), 64);
         let most = u64::from(u32::MAX);
         let mut slot = Slot::new(7);
-        (0..5).for_each(|_| slot.add(&GroupReuse { firsts: most, ..GroupReuse::default() }, Touch { blocks: 1, starts: 1, implied: most - 1 }));
+        (0..5).for_each(|_| {
+            slot.add(
+                &GroupReuse {
+                    firsts: most,
+                    ..GroupReuse::default()
+                },
+                Touch {
+                    blocks: 1,
+                    starts: 1,
+                    implied: most - 1,
+                },
+            )
+        });
         let mut all = Slot::new(7);
         (0..3).for_each(|_| all.merge(&slot));
         let (reuse, touch) = all.counts();
-        assert_eq!((reuse.firsts, touch.implied, touch.starts), (15 * most, 15 * (most - 1), 15));
+        assert_eq!(
+            (reuse.firsts, touch.implied, touch.starts),
+            (15 * most, 15 * (most - 1), 15)
+        );
     }
 
     #[test]
@@ -153,7 +220,11 @@ mod tests {
             assert_eq!((unit(key), owner(key)), (at, number));
             assert_ne!(key, u64::MAX);
         }
-        assert!(pack(1 << 41, 0).is_none() && pack(0, (1 << 23) - 1).is_none() && pack(0, u32::MAX).is_none());
+        assert!(
+            pack(1 << 41, 0).is_none()
+                && pack(0, (1 << 23) - 1).is_none()
+                && pack(0, u32::MAX).is_none()
+        );
     }
 
     proptest! {

@@ -61,7 +61,8 @@ impl Partition {
 
     /// Merges what is new: first keys are looked up, then counts are added where they belong. So neither waits for the other.
     fn merge(&mut self, scratch: &mut Scratch) {
-        let more = self.records.iter().map(Vec::len).sum::<usize>() + self.others.iter().map(Vec::len).sum::<usize>();
+        let more = self.records.iter().map(Vec::len).sum::<usize>()
+            + self.others.iter().map(Vec::len).sum::<usize>();
         if more == 0 {
             return;
         }
@@ -94,7 +95,10 @@ impl Partition {
             scratch.records.push(chunk);
         }
         for mut chunk in self.others.drain(..) {
-            chunk.iter().zip(&mut numbers).for_each(|(slot, number)| self.blocks[number / BLOCK][number % BLOCK].merge(slot));
+            chunk
+                .iter()
+                .zip(&mut numbers)
+                .for_each(|(slot, number)| self.blocks[number / BLOCK][number % BLOCK].merge(slot));
             chunk.clear();
             scratch.others.push(chunk);
         }
@@ -120,13 +124,18 @@ pub(crate) struct BlockStore {
 
 /// A worker that panicked has not left anything half done that could not be read.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl BlockStore {
     /// An empty one.
     pub(crate) fn new() -> Arc<BlockStore> {
-        Arc::new(BlockStore { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), ..BlockStore::default() })
+        Arc::new(BlockStore {
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
+            ..BlockStore::default()
+        })
     }
 
     /// The number of an owner.
@@ -154,8 +163,17 @@ impl BlockStore {
             partition.merge(scratch);
             partition.blocks
         };
-        let slots = self.partitions.par_iter().with_min_len(PARTITIONS / 16).map_init(Scratch::default, finish).collect::<Vec<_>>();
-        Units { slots: slots.into_iter().flatten().collect(), odd: std::mem::take(&mut *locked(&self.odd)), owners: locked(&self.owners).list.clone() }
+        let slots = self
+            .partitions
+            .par_iter()
+            .with_min_len(PARTITIONS / 16)
+            .map_init(Scratch::default, finish)
+            .collect::<Vec<_>>();
+        Units {
+            slots: slots.into_iter().flatten().collect(),
+            odd: std::mem::take(&mut *locked(&self.odd)),
+            owners: locked(&self.owners).list.clone(),
+        }
     }
 }
 
@@ -170,12 +188,41 @@ pub struct Units {
 impl Units {
     /// All entries, in no order.
     pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
-        let entry = |unit: u64, owner: u32, (reuse, Touch { blocks, starts, implied }): (GroupReuse, Touch)| {
-            let Owner { space, group, object } = self.owners[owner as usize];
-            UnitEntry { unit, space, group, object, blocks, starts, implied, reuse }
+        let entry = |unit: u64,
+                     owner: u32,
+                     (
+            reuse,
+            Touch {
+                blocks,
+                starts,
+                implied,
+            },
+        ): (GroupReuse, Touch)| {
+            let Owner {
+                space,
+                group,
+                object,
+            } = self.owners[owner as usize];
+            UnitEntry {
+                unit,
+                space,
+                group,
+                object,
+                blocks,
+                starts,
+                implied,
+                reuse,
+            }
         };
-        let odd = self.odd.iter().map(move |(&(unit, owner), &counts)| entry(unit, owner, counts));
-        self.slots.iter().flatten().map(move |slot| entry(slot::unit(slot.key), slot::owner(slot.key), slot.counts())).chain(odd)
+        let odd = self
+            .odd
+            .iter()
+            .map(move |(&(unit, owner), &counts)| entry(unit, owner, counts));
+        self.slots
+            .iter()
+            .flatten()
+            .map(move |slot| entry(slot::unit(slot.key), slot::owner(slot.key), slot.counts()))
+            .chain(odd)
     }
 }
 
@@ -189,7 +236,12 @@ pub(super) struct Partitions {
 
 impl Partitions {
     pub(super) fn new(store: Arc<BlockStore>) -> Partitions {
-        Partitions { store, records: vec![Vec::new(); PARTITIONS], others: vec![Vec::new(); PARTITIONS], scratch: Scratch::default() }
+        Partitions {
+            store,
+            records: vec![Vec::new(); PARTITIONS],
+            others: vec![Vec::new(); PARTITIONS],
+            scratch: Scratch::default(),
+        }
     }
 
     /// Appends a touch.
@@ -217,7 +269,11 @@ impl Partitions {
     /// Gives what waits for a partition to it.
     #[cold]
     fn hand_over(&mut self, number: usize) {
-        let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
+        let Scratch {
+            records: free_records,
+            others: free_others,
+            ..
+        } = &mut self.scratch;
         let records = chunk_of(&mut self.records[number], free_records, RECORDS);
         let others = chunk_of(&mut self.others[number], free_others, SLOTS);
         locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
@@ -225,6 +281,10 @@ impl Partitions {
 
     /// All that waits is handed over.
     pub(super) fn flush(&mut self) {
-        (0..PARTITIONS).filter(|&p| !self.records[p].is_empty() || !self.others[p].is_empty()).collect::<Vec<_>>().into_iter().for_each(|p| self.hand_over(p));
+        (0..PARTITIONS)
+            .filter(|&p| !self.records[p].is_empty() || !self.others[p].is_empty())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|p| self.hand_over(p));
     }
 }

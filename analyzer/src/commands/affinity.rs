@@ -61,23 +61,39 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "affinity", "")?;
     warn_of_gaps(&trace, &mut document);
-    let shift = if arguments.regions { 12 } else { arguments.block.trailing_zeros() };
+    let shift = if arguments.regions {
+        12
+    } else {
+        arguments.block.trailing_zeros()
+    };
     let mut counts: HashMap<(u32, u64), u64> = HashMap::new();
     let mut buffer = Accesses::default();
     let mut accesses = 0u64;
-    let damaged = visit(&trace, ColumnSet::default(), &mut document, &mut |segment| {
-        let view = segment.accesses(arguments.stores, &mut buffer);
-        accesses += view.len() as u64;
-        let mut at = 0;
-        while at < view.len() {
-            // Runs of one block are counted at once.
-            let block = view.address[at] >> shift;
-            let same = view.address[at..].iter().take_while(|&&a| a >> shift == block).count();
-            *counts.entry((segment.run.process, block)).or_default() += same as u64;
-            at += same;
-        }
-    });
-    anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
+    let damaged = visit(
+        &trace,
+        ColumnSet::default(),
+        &mut document,
+        &mut |segment| {
+            let view = segment.accesses(arguments.stores, &mut buffer);
+            accesses += view.len() as u64;
+            let mut at = 0;
+            while at < view.len() {
+                // Runs of one block are counted at once.
+                let block = view.address[at] >> shift;
+                let same = view.address[at..]
+                    .iter()
+                    .take_while(|&&a| a >> shift == block)
+                    .count();
+                *counts.entry((segment.run.process, block)).or_default() += same as u64;
+                at += same;
+            }
+        },
+    );
+    anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure",
+        arguments.trace.display()
+    );
     let hot = hottest(&counts, shift, arguments);
     let mut index: HashMap<(u32, u64), u32> = HashMap::new();
     for (number, place) in hot.iter().enumerate() {
@@ -107,19 +123,38 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
     });
     document.put("A", Unit::Number, accesses);
     document.put("reach", Unit::Number, arguments.reach);
-    document.put("hot_share", Unit::Share, value(hot.iter().map(|h| h.accesses).sum::<u64>() as f64 / accesses as f64));
+    document.put(
+        "hot_share",
+        Unit::Share,
+        value(hot.iter().map(|h| h.accesses).sum::<u64>() as f64 / accesses as f64),
+    );
     tables(&hot, &affinity, &mut document);
     Ok((document, damaged))
 }
 
-fn hottest(counts: &HashMap<(u32, u64), u64>, shift: u32, arguments: &AffinityArguments) -> Vec<Hot> {
-    let mut places: Vec<Hot> = counts.iter().map(|(&(process, block), &accesses)| Hot { process, first: block << shift, bytes: 1 << shift, accesses }).collect();
+fn hottest(
+    counts: &HashMap<(u32, u64), u64>,
+    shift: u32,
+    arguments: &AffinityArguments,
+) -> Vec<Hot> {
+    let mut places: Vec<Hot> = counts
+        .iter()
+        .map(|(&(process, block), &accesses)| Hot {
+            process,
+            first: block << shift,
+            bytes: 1 << shift,
+            accesses,
+        })
+        .collect();
     if arguments.regions {
         places.sort_by_key(|p| (p.process, p.first));
         let mut merged: Vec<Hot> = Vec::new();
         for page in places {
             match merged.last_mut() {
-                Some(last) if last.process == page.process && page.first - (last.first + last.bytes) < GAP_PAGES << 12 => {
+                Some(last)
+                    if last.process == page.process
+                        && page.first - (last.first + last.bytes) < GAP_PAGES << 12 =>
+                {
                     last.bytes = page.first + page.bytes - last.first;
                     last.accesses += page.accesses;
                 }
@@ -128,14 +163,27 @@ fn hottest(counts: &HashMap<(u32, u64), u64>, shift: u32, arguments: &AffinityAr
         }
         places = merged;
     }
-    places.sort_by(|a, b| b.accesses.cmp(&a.accesses).then((a.process, a.first).cmp(&(b.process, b.first))));
+    places.sort_by(|a, b| {
+        b.accesses
+            .cmp(&a.accesses)
+            .then((a.process, a.first).cmp(&(b.process, b.first)))
+    });
     places.truncate(arguments.hot as usize);
     places
 }
 
 fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
     let places = hot.iter().enumerate().map(|(i, h)| {
-        vec![Value::from(i), Value::from(h.process), Value::from(h.first), Value::from(h.bytes), Value::from(h.accesses), maybe(affinity.affinity(i, i)), maybe(affinity.interval(i, i)), maybe(affinity.density(i, i))]
+        vec![
+            Value::from(i),
+            Value::from(h.process),
+            Value::from(h.first),
+            Value::from(h.bytes),
+            Value::from(h.accesses),
+            maybe(affinity.affinity(i, i)),
+            maybe(affinity.interval(i, i)),
+            maybe(affinity.density(i, i)),
+        ]
     });
     document.tables.push(Table {
         name: "places",
@@ -180,7 +228,9 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
     });
     document.tables.push(Table {
         name: "pairs",
-        title: "Pairs by what lying together would save (accesses that would find their place at hand)".into(),
+        title:
+            "Pairs by what lying together would save (accesses that would find their place at hand)"
+                .into(),
         columns: vec![
             Column("x", Unit::Text),
             Column("y", Unit::Text),
@@ -199,9 +249,29 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
     let mut matrix = Vec::new();
     for x in 0..hot.len() {
         for y in 0..hot.len() {
-            matrix.push(vec![Value::from(x), Value::from(y), maybe(affinity.affinity(x, y)), maybe(affinity.interval(x, y)), maybe(affinity.density(x, y)), Value::from(affinity.pair(x, y).saved)]);
+            matrix.push(vec![
+                Value::from(x),
+                Value::from(y),
+                maybe(affinity.affinity(x, y)),
+                maybe(affinity.interval(x, y)),
+                maybe(affinity.density(x, y)),
+                Value::from(affinity.pair(x, y).saved),
+            ]);
         }
     }
-    let columns = vec![Column("x", Unit::Text), Column("y", Unit::Text), Column("SA", Unit::Number), Column("SI", Unit::Number), Column("SD", Unit::Number), Column("saved", Unit::Number)];
-    document.tables.push(Table { name: "matrix", title: String::new(), columns, rows: matrix, text_rows: 0 });
+    let columns = vec![
+        Column("x", Unit::Text),
+        Column("y", Unit::Text),
+        Column("SA", Unit::Number),
+        Column("SI", Unit::Number),
+        Column("SD", Unit::Number),
+        Column("saved", Unit::Number),
+    ];
+    document.tables.push(Table {
+        name: "matrix",
+        title: String::new(),
+        columns,
+        rows: matrix,
+        text_rows: 0,
+    });
 }

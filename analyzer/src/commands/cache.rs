@@ -90,7 +90,10 @@ impl TurnsArgument {
 
 fn level(text: &str) -> Result<Shape, String> {
     let parts: Vec<&str> = text.split(':').collect();
-    let number = |t: &str| t.parse::<u64>().map_err(|_| format!("{t:?} is not a number"));
+    let number = |t: &str| {
+        t.parse::<u64>()
+            .map_err(|_| format!("{t:?} is not a number"))
+    };
     let (bytes, ways, line) = match parts.as_slice() {
         [bytes, ways] => (size(bytes)?, number(ways)?, 64),
         [bytes, ways, line] => (size(bytes)?, number(ways)?, size(line)?),
@@ -108,43 +111,93 @@ fn machine() -> anyhow::Result<Vec<Shape>> {
     let folder = Path::new("/sys/devices/system/cpu/cpu0/cache");
     let mut levels: Vec<(u64, Shape)> = Vec::new();
     let remedy = "name the caches with --level SIZE:WAYS";
-    for entry in std::fs::read_dir(folder).with_context(|| format!("{}: this machine does not tell its caches; {remedy}", folder.display()))? {
+    for entry in std::fs::read_dir(folder).with_context(|| {
+        format!(
+            "{}: this machine does not tell its caches; {remedy}",
+            folder.display()
+        )
+    })? {
         let path = entry?.path();
-        let read = |name: &str| std::fs::read_to_string(path.join(name)).map(|t| t.trim().to_string()).unwrap_or_default();
-        if !path.file_name().is_some_and(|n| n.to_string_lossy().starts_with("index")) || read("type") == "Instruction" {
+        let read = |name: &str| {
+            std::fs::read_to_string(path.join(name))
+                .map(|t| t.trim().to_string())
+                .unwrap_or_default()
+        };
+        if !path
+            .file_name()
+            .is_some_and(|n| n.to_string_lossy().starts_with("index"))
+            || read("type") == "Instruction"
+        {
             continue;
         }
         let number = |name: &str| read(name).parse::<u64>().ok();
-        if let (Some(level), Ok(bytes), Some(ways), Some(line)) = (number("level"), size(&read("size")), number("ways_of_associativity"), number("coherency_line_size")) {
-            let shape = Shape::new(bytes, ways, line).with_context(|| format!("{}: this machine's description cannot be; {remedy}", path.display()))?;
+        if let (Some(level), Ok(bytes), Some(ways), Some(line)) = (
+            number("level"),
+            size(&read("size")),
+            number("ways_of_associativity"),
+            number("coherency_line_size"),
+        ) {
+            let shape = Shape::new(bytes, ways, line).with_context(|| {
+                format!(
+                    "{}: this machine's description cannot be; {remedy}",
+                    path.display()
+                )
+            })?;
             levels.push((level, shape));
         }
     }
     levels.sort_by_key(|l| l.0);
-    anyhow::ensure!(!levels.is_empty(), "{}: this machine does not tell its caches; {remedy}", folder.display());
+    anyhow::ensure!(
+        !levels.is_empty(),
+        "{}: this machine does not tell its caches; {remedy}",
+        folder.display()
+    );
     Ok(levels.into_iter().map(|l| l.1).collect())
 }
 
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("cache");
-    let levels = if arguments.level.is_empty() { machine()? } else { arguments.level.clone() };
+    let levels = if arguments.level.is_empty() {
+        machine()?
+    } else {
+        arguments.level.clone()
+    };
     for pair in levels.windows(2) {
-        anyhow::ensure!(pair[0].size <= pair[1].size, "a level of {} bytes cannot lie behind one of {} bytes; give the first level first", pair[1].size, pair[0].size);
+        anyhow::ensure!(
+            pair[0].size <= pair[1].size,
+            "a level of {} bytes cannot lie behind one of {} bytes; give the first level first",
+            pair[1].size,
+            pair[0].size
+        );
     }
-    let shared = arguments.shared_from.map_or(levels.len() - 1, |n| n as usize - 1);
-    anyhow::ensure!(shared < levels.len(), "--shared-from {} is beyond the last of {} levels", shared + 1, levels.len());
+    let shared = arguments
+        .shared_from
+        .map_or(levels.len() - 1, |n| n as usize - 1);
+    anyhow::ensure!(
+        shared < levels.len(),
+        "--shared-from {} is beyond the last of {} levels",
+        shared + 1,
+        levels.len()
+    );
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "the hit rate of a cache", "")?;
     warn_of_gaps(&trace, &mut document);
     let (threads, implied, damaged) = load(&trace, arguments.stores, &mut document)?;
-    let accesses: u64 = threads.iter().map(|t| t.accesses.address.len() as u64).sum();
+    let accesses: u64 = threads
+        .iter()
+        .map(|t| t.accesses.address.len() as u64)
+        .sum();
     document.put("A", Unit::Number, accesses);
     document.put("A_const", Unit::Number, implied);
     document.put("threads", Unit::Number, threads.len());
     let (mut rows, mut ways) = (Vec::new(), Vec::new());
     if arguments.mimic.is_empty() {
-        let setup = Setup { shared: if threads.len() > 1 { shared } else { 0 }, levels: levels.clone(), follow: arguments.sets };
+        let setup = Setup {
+            shared: if threads.len() > 1 { shared } else { 0 },
+            levels: levels.clone(),
+            follow: arguments.sets,
+        };
         let outcomes = match arguments.turns.map(|t| t.turns(arguments.chunk)) {
             None => evaluate(&threads, &|next| recorded(&threads, next), &setup),
             Some(turns) => {
@@ -153,11 +206,24 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                     document.put("regions", Unit::Number, aligned.regions);
                     document.put("aligned", Unit::Text, aligned.regions > 0);
                 }
-                evaluate(&threads, &|next| in_phases(&aligned.phases, turns, next), &setup)
+                evaluate(
+                    &threads,
+                    &|next| in_phases(&aligned.phases, turns, next),
+                    &setup,
+                )
             }
         };
         let order = turns_name(arguments, "recorded");
-        push_rows(&mut rows, &mut ways, threads.len() as u64, &order, &setup, &outcomes, accesses, implied);
+        push_rows(
+            &mut rows,
+            &mut ways,
+            threads.len() as u64,
+            &order,
+            &setup,
+            &outcomes,
+            accesses,
+            implied,
+        );
     } else {
         if threads.len() != 1 {
             bail!(
@@ -167,20 +233,52 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             );
         }
         for &n in &arguments.mimic {
-            let Mimicked { outcomes, setup, made } = mimicked(&threads[0], &trace.code, n as usize, arguments, &levels, shared);
+            let Mimicked {
+                outcomes,
+                setup,
+                made,
+            } = mimicked(
+                &threads[0],
+                &trace.code,
+                n as usize,
+                arguments,
+                &levels,
+                shared,
+            );
             if made.regions == 0 {
                 bail!(
                     "{}: no OpenMP region was found (functions named *._omp_fn.* or *omp_outlined*); compile with -fopenmp and symbols, and instrument that file",
                     arguments.trace.display()
                 );
             }
-            let divided: u64 = made.threads.iter().map(|t| t.accesses.address.len() as u64).sum();
+            let divided: u64 = made
+                .threads
+                .iter()
+                .map(|t| t.accesses.address.len() as u64)
+                .sum();
             if n == arguments.mimic[0] {
                 document.put("regions", Unit::Number, made.regions);
-                document.put("parallel_share", Unit::Share, value(made.parallel as f64 / divided as f64));
-                document.put("private_share", Unit::Share, value(made.private as f64 / made.parallel.max(1) as f64));
+                document.put(
+                    "parallel_share",
+                    Unit::Share,
+                    value(made.parallel as f64 / divided as f64),
+                );
+                document.put(
+                    "private_share",
+                    Unit::Share,
+                    value(made.private as f64 / made.parallel.max(1) as f64),
+                );
             }
-            push_rows(&mut rows, &mut ways, n, &turns_name(arguments, "round-robin"), &setup, &outcomes, divided, implied);
+            push_rows(
+                &mut rows,
+                &mut ways,
+                n,
+                &turns_name(arguments, "round-robin"),
+                &setup,
+                &outcomes,
+                divided,
+                implied,
+            );
         }
     }
     document.tables.push(Table {
@@ -211,7 +309,8 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
     });
     document.tables.push(Table {
         name: "ways",
-        title: "Hit rates with other numbers of ways (as many sets as the level; by set distances)".into(),
+        title: "Hit rates with other numbers of ways (as many sets as the level; by set distances)"
+            .into(),
         columns: vec![
             Column("threads", Unit::Text),
             Column("level", Unit::Text),
@@ -236,30 +335,72 @@ struct Mimicked {
     made: Mimic,
 }
 
-fn mimicked(thread: &Thread, code: &CodeMap, n: usize, arguments: &CacheArguments, levels: &[Shape], shared: usize) -> Mimicked {
+fn mimicked(
+    thread: &Thread,
+    code: &CodeMap,
+    n: usize,
+    arguments: &CacheArguments,
+    levels: &[Shape],
+    shared: usize,
+) -> Mimicked {
     let made = mimic(thread, code, n);
-    let turns = arguments.turns.map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
-    let setup = Setup { shared, levels: levels.to_vec(), follow: arguments.sets };
-    let outcomes = evaluate(&made.threads, &|next| in_phases(&made.phases, turns, next), &setup);
-    Mimicked { outcomes, setup, made }
+    let turns = arguments
+        .turns
+        .map_or(Turns::RoundRobin, |t| t.turns(arguments.chunk));
+    let setup = Setup {
+        shared,
+        levels: levels.to_vec(),
+        follow: arguments.sets,
+    };
+    let outcomes = evaluate(
+        &made.threads,
+        &|next| in_phases(&made.phases, turns, next),
+        &setup,
+    );
+    Mimicked {
+        outcomes,
+        setup,
+        made,
+    }
 }
 
 fn turns_name(arguments: &CacheArguments, default: &str) -> String {
-    arguments.turns.and_then(|t| t.to_possible_value().map(|v| v.get_name().to_string())).unwrap_or_else(|| default.into())
+    arguments
+        .turns
+        .and_then(|t| t.to_possible_value().map(|v| v.get_name().to_string()))
+        .unwrap_or_else(|| default.into())
 }
 
 #[allow(clippy::too_many_arguments, reason = "a row's parts")]
-fn push_rows(rows: &mut Vec<Vec<Value>>, ways: &mut Vec<Vec<Value>>, threads: u64, order: &str, setup: &Setup, outcomes: &[Outcome], accesses: u64, implied: u64) {
+fn push_rows(
+    rows: &mut Vec<Vec<Value>>,
+    ways: &mut Vec<Vec<Value>>,
+    threads: u64,
+    order: &str,
+    setup: &Setup,
+    outcomes: &[Outcome],
+    accesses: u64,
+    implied: u64,
+) {
     let all = accesses as f64;
     for (number, (shape, outcome)) in setup.levels.iter().zip(outcomes).enumerate() {
         let (model, alone) = (outcome.model / all, outcome.alone as f64 / all);
         let missed = outcome.counts.misses as f64;
-        let local = (outcome.counts.accesses > 0).then(|| 1.0 - missed / outcome.counts.accesses as f64);
+        let local =
+            (outcome.counts.accesses > 0).then(|| 1.0 - missed / outcome.counts.accesses as f64);
         let rates = |hits: &SetHits| {
             let error = 1.96 * hits.variance.sqrt();
-            [hits.hits, (hits.hits - error).max(0.0), (hits.hits + error).min(all)].map(|n| n / all)
+            [
+                hits.hits,
+                (hits.hits - error).max(0.0),
+                (hits.hits + error).min(all),
+            ]
+            .map(|n| n / all)
         };
-        let sets = outcome.by_ways.first().map_or([0.0; 3], |(_, hits)| rates(hits));
+        let sets = outcome
+            .by_ways
+            .first()
+            .map_or([0.0; 3], |(_, hits)| rates(hits));
         rows.push(vec![
             Value::from(threads),
             Value::from(order),
@@ -284,7 +425,15 @@ fn push_rows(rows: &mut Vec<Vec<Value>>, ways: &mut Vec<Vec<Value>>, threads: u6
         by_ways.sort_by_key(|w| w.0);
         ways.extend(by_ways.into_iter().map(|(n, hits)| {
             let [rate, low, high] = rates(hits);
-            vec![Value::from(threads), Value::from(number + 1), Value::from(*n), Value::from(shape.sets() * *n as u64 * shape.line), value(rate), value(low), value(high)]
+            vec![
+                Value::from(threads),
+                Value::from(number + 1),
+                Value::from(*n),
+                Value::from(shape.sets() * *n as u64 * shape.line),
+                value(rate),
+                value(low),
+                value(high),
+            ]
         }));
     }
 }
@@ -295,9 +444,18 @@ mod tests {
 
     #[test]
     fn levels_are_read_and_refused() {
-        assert_eq!(level("32K:8").unwrap(), Shape { size: 32768, ways: 8, line: 64 });
+        assert_eq!(
+            level("32K:8").unwrap(),
+            Shape {
+                size: 32768,
+                ways: 8,
+                line: 64
+            }
+        );
         assert_eq!(level("1M:16:128").unwrap().line, 128);
-        for bad in ["32K", "32K:0", "x:8", "1000:8", "32K:8:48", "1:2:3:4", "99999G:1"] {
+        for bad in [
+            "32K", "32K:0", "x:8", "1000:8", "32K:8:48", "1:2:3:4", "99999G:1",
+        ] {
             assert!(level(bad).is_err(), "{bad}");
         }
     }

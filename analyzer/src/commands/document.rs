@@ -68,7 +68,12 @@ pub fn maybe(x: Option<f64>) -> Value {
 impl Document {
     /// An empty result.
     pub fn new(command: &'static str) -> Document {
-        Document { command, summary: Vec::new(), tables: Vec::new(), warnings: Vec::new() }
+        Document {
+            command,
+            summary: Vec::new(),
+            tables: Vec::new(),
+            warnings: Vec::new(),
+        }
     }
 
     /// Adds a single value.
@@ -81,10 +86,21 @@ impl Document {
         let mut out = Map::new();
         out.insert("schema".into(), SCHEMA.into());
         out.insert("command".into(), self.command.into());
-        out.insert("summary".into(), self.summary.iter().map(|(k, _, v)| ((*k).to_string(), v.clone())).collect::<Map<_, _>>().into());
+        out.insert(
+            "summary".into(),
+            self.summary
+                .iter()
+                .map(|(k, _, v)| ((*k).to_string(), v.clone()))
+                .collect::<Map<_, _>>()
+                .into(),
+        );
         for table in &self.tables {
             let rows = table.rows.iter().map(|row| {
-                let cells = table.columns.iter().zip(row).map(|(c, v)| (c.0.to_string(), v.clone()));
+                let cells = table
+                    .columns
+                    .iter()
+                    .zip(row)
+                    .map(|(c, v)| (c.0.to_string(), v.clone()));
                 Value::Object(cells.collect())
             });
             out.insert(table.name.into(), rows.collect());
@@ -96,23 +112,57 @@ impl Document {
     /// The text form. `rows` bounds long tables; `width` is that of the terminal.
     pub fn text(&self, rows: usize, width: Option<u16>) -> String {
         let mut out = String::new();
-        let longest = self.summary.iter().map(|(k, ..)| k.len()).max().unwrap_or(0);
+        let longest = self
+            .summary
+            .iter()
+            .map(|(k, ..)| k.len())
+            .max()
+            .unwrap_or(0);
         for (key, unit, value) in &self.summary {
             out.push_str(&format!("{key:longest$}  {}\n", cell(value, *unit)));
         }
-        for table in self.tables.iter().filter(|t| t.text_rows > 0 && !t.rows.is_empty()) {
+        for table in self
+            .tables
+            .iter()
+            .filter(|t| t.text_rows > 0 && !t.rows.is_empty())
+        {
             out.push_str(&format!("\n{}\n", table.title));
             let mut text = comfy_table::Table::new();
             text.load_style(presets::NOTHING);
-            text.set_content_arrangement(if width.is_some() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled });
+            text.set_content_arrangement(if width.is_some() {
+                ContentArrangement::Dynamic
+            } else {
+                ContentArrangement::Disabled
+            });
             if let Some(width) = width {
                 text.set_width(width);
             }
-            let align = |unit: Unit| if unit == Unit::Text { CellAlignment::Left } else { CellAlignment::Right };
-            text.set_header(table.columns.iter().map(|c| Cell::new(c.0).set_alignment(align(c.1))));
-            let most = if table.text_rows == usize::MAX { rows } else { table.text_rows };
+            let align = |unit: Unit| {
+                if unit == Unit::Text {
+                    CellAlignment::Left
+                } else {
+                    CellAlignment::Right
+                }
+            };
+            text.set_header(
+                table
+                    .columns
+                    .iter()
+                    .map(|c| Cell::new(c.0).set_alignment(align(c.1))),
+            );
+            let most = if table.text_rows == usize::MAX {
+                rows
+            } else {
+                table.text_rows
+            };
             for row in table.rows.iter().take(most) {
-                text.add_row(table.columns.iter().zip(row).map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))));
+                text.add_row(
+                    table
+                        .columns
+                        .iter()
+                        .zip(row)
+                        .map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
+                );
             }
             out.push_str(&format!("{text}\n"));
             if table.rows.len() > most {
@@ -124,28 +174,45 @@ impl Document {
 
     /// Writes `summary` and each table as a file into `folder`.
     pub fn write(&self, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
-        std::fs::create_dir_all(folder).map_err(|e| ExportError { path: folder.display().to_string(), cause: e.to_string() })?;
-        let summary = self.summary.iter().map(|(name, _, v)| frame_column(name, &[v])).collect();
+        std::fs::create_dir_all(folder).map_err(|e| ExportError {
+            path: folder.display().to_string(),
+            cause: e.to_string(),
+        })?;
+        let summary = self
+            .summary
+            .iter()
+            .map(|(name, _, v)| frame_column(name, &[v]))
+            .collect();
         let mut files = vec![write_frame(folder, "summary", Frame::new(summary), format)?];
         for table in &self.tables {
             let columns = table.columns.iter().enumerate().map(|(i, c)| {
-                let cells: Vec<&Value> = table.rows.iter().map(|r| r.get(i).unwrap_or(&Value::Null)).collect();
+                let cells: Vec<&Value> = table
+                    .rows
+                    .iter()
+                    .map(|r| r.get(i).unwrap_or(&Value::Null))
+                    .collect();
                 frame_column(c.0, &cells)
             });
-            files.push(write_frame(folder, table.name, Frame::new(columns.collect()), format)?);
+            files.push(write_frame(
+                folder,
+                table.name,
+                Frame::new(columns.collect()),
+                format,
+            )?);
         }
         Ok(files)
     }
 }
 
 fn frame_column(name: &str, cells: &[&Value]) -> (String, Cells) {
-    let cells = if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
-        Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
-    } else if cells.iter().all(|c| c.is_null() || c.is_number()) {
-        Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
-    } else {
-        Cells::Text(cells.iter().map(|c| plain(c)).collect())
-    };
+    let cells =
+        if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
+            Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
+        } else if cells.iter().all(|c| c.is_null() || c.is_number()) {
+            Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
+        } else {
+            Cells::Text(cells.iter().map(|c| plain(c)).collect())
+        };
     (name.into(), cells)
 }
 
@@ -161,7 +228,9 @@ fn cell(value: &Value, unit: Unit) -> String {
     match (unit, value.as_f64()) {
         (_, None) => match value {
             Value::Null => "–".into(),
-            Value::String(s) if s.chars().count() > 60 => format!("{}…", s.chars().take(59).collect::<String>()),
+            Value::String(s) if s.chars().count() > 60 => {
+                format!("{}…", s.chars().take(59).collect::<String>())
+            }
             Value::String(s) => s.clone(),
             Value::Bool(b) => (if *b { "yes" } else { "no" }).into(),
             other => other.to_string(),
@@ -170,7 +239,9 @@ fn cell(value: &Value, unit: Unit) -> String {
         (Unit::Text, Some(_)) => value.to_string(),
         (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (Unit::Bytes, Some(x)) => bytes(x as u64),
-        (Unit::Address, Some(_)) => value.as_u64().map_or_else(|| value.to_string(), |a| format!("{a:#x}")),
+        (Unit::Address, Some(_)) => value
+            .as_u64()
+            .map_or_else(|| value.to_string(), |a| format!("{a:#x}")),
         (_, Some(x)) => match value.as_u64() {
             Some(n) => count(n),
             None => number(Some(x)),

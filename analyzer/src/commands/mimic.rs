@@ -31,24 +31,44 @@ pub struct Region {
 const HEAD: usize = 16;
 
 /// Finds the regions, given the function of each access, and its code and address if it is to the stack.
-pub fn regions(functions: &[u32], stack: impl Fn(usize) -> Option<(u32, u64)>, outlined: impl Fn(u32) -> bool) -> Vec<Region> {
+pub fn regions(
+    functions: &[u32],
+    stack: impl Fn(usize) -> Option<(u32, u64)>,
+    outlined: impl Fn(u32) -> bool,
+) -> Vec<Region> {
     let mut out: Vec<Region> = Vec::new();
     let mut host = None;
     // The region that is open: its function, start, and the end of its last own access.
     let mut open: Option<(u32, usize, usize)> = None;
     // What the open region's function reads of the stack at its beginning.
     let mut head: Vec<(u32, u64)> = Vec::new();
-    let from = |start: usize, own: u32| (start..functions.len()).take(HEAD).map_while(|j| if functions[j] == own { stack(j) } else { None }).collect::<Vec<_>>();
-    let again = |head: &[(u32, u64)], at: usize, own: u32| !head.is_empty() && head.iter().enumerate().all(|(k, &seen)| functions.get(at + k) == Some(&own) && stack(at + k) == Some(seen));
+    let from = |start: usize, own: u32| {
+        (start..functions.len())
+            .take(HEAD)
+            .map_while(|j| if functions[j] == own { stack(j) } else { None })
+            .collect::<Vec<_>>()
+    };
+    let again = |head: &[(u32, u64)], at: usize, own: u32| {
+        !head.is_empty()
+            && head.iter().enumerate().all(|(k, &seen)| {
+                functions.get(at + k) == Some(&own) && stack(at + k) == Some(seen)
+            })
+    };
     for (i, &function) in functions.iter().enumerate() {
         match open {
             Some((own, start, end)) if function == own && i > start && again(&head, i, own) => {
-                out.push(Region { range: start..end, function: own });
+                out.push(Region {
+                    range: start..end,
+                    function: own,
+                });
                 open = Some((own, i, i + 1));
             }
             Some((own, start, _)) if function == own => open = Some((own, start, i + 1)),
             Some((own, start, end)) if outlined(function) || Some(function) == host => {
-                out.push(Region { range: start..end, function: own });
+                out.push(Region {
+                    range: start..end,
+                    function: own,
+                });
                 open = outlined(function).then_some((function, i, i + 1));
                 head = from(i, function);
             }
@@ -61,7 +81,10 @@ pub fn regions(functions: &[u32], stack: impl Fn(usize) -> Option<(u32, u64)>, o
         }
     }
     if let Some((own, start, end)) = open {
-        out.push(Region { range: start..end, function: own });
+        out.push(Region {
+            range: start..end,
+            function: own,
+        });
     }
     out
 }
@@ -73,31 +96,76 @@ pub fn regions(functions: &[u32], stack: impl Fn(usize) -> Option<(u32, u64)>, o
 /// stride breaks. Where that is no help either, each access is taken as an iteration.
 ///
 /// `lead`: accesses at the region's beginning that are no iteration's.
-fn iterations(region: &Region, lead: usize, groups: &[u32], addresses: &[u64], own: impl Fn(u32) -> bool, n: usize) -> Vec<usize> {
+fn iterations(
+    region: &Region,
+    lead: usize,
+    groups: &[u32],
+    addresses: &[u64],
+    own: impl Fn(u32) -> bool,
+    n: usize,
+) -> Vec<usize> {
     let piece = |i: usize| groups[i] / 4;
     let begins = |i: usize| i == region.range.start || piece(i - 1) != piece(i);
     let mut counts: HashMap<u32, (usize, usize)> = HashMap::new();
     for i in region.range.clone().filter(|&i| own(piece(i)) && begins(i)) {
         counts.entry(piece(i)).or_insert((0, i)).0 += 1;
     }
-    let marker = counts.iter().filter(|(_, c)| c.0 >= n).min_by_key(|(piece, c)| (c.0, c.1, **piece)).map(|(&piece, _)| piece);
+    let marker = counts
+        .iter()
+        .filter(|(_, c)| c.0 >= n)
+        .min_by_key(|(piece, c)| (c.0, c.1, **piece))
+        .map(|(&piece, _)| piece);
     if let Some(marker) = marker {
-        return region.range.clone().filter(|&i| piece(i) == marker && begins(i)).collect();
+        return region
+            .range
+            .clone()
+            .filter(|&i| piece(i) == marker && begins(i))
+            .collect();
     }
-    breaks(region, groups, addresses, own, n).unwrap_or_else(|| region.range.clone().skip(lead).collect())
+    breaks(region, groups, addresses, own, n)
+        .unwrap_or_else(|| region.range.clone().skip(lead).collect())
 }
 
 /// Where the stride of the most frequent kind of access breaks.
-fn breaks(region: &Region, groups: &[u32], addresses: &[u64], own: impl Fn(u32) -> bool, n: usize) -> Option<Vec<usize>> {
+fn breaks(
+    region: &Region,
+    groups: &[u32],
+    addresses: &[u64],
+    own: impl Fn(u32) -> bool,
+    n: usize,
+) -> Option<Vec<usize>> {
     let mut counts: HashMap<u32, usize> = HashMap::new();
-    region.range.clone().filter(|&i| own(groups[i] / 4)).for_each(|i| *counts.entry(groups[i]).or_default() += 1);
-    let (&group, _) = counts.iter().max_by_key(|(group, count)| (**count, std::cmp::Reverse(**group)))?;
-    let places: Vec<usize> = region.range.clone().filter(|&i| groups[i] == group).collect();
-    let strides = || places.windows(2).map(|w| addresses[w[1]].wrapping_sub(addresses[w[0]]));
+    region
+        .range
+        .clone()
+        .filter(|&i| own(groups[i] / 4))
+        .for_each(|i| *counts.entry(groups[i]).or_default() += 1);
+    let (&group, _) = counts
+        .iter()
+        .max_by_key(|(group, count)| (**count, std::cmp::Reverse(**group)))?;
+    let places: Vec<usize> = region
+        .range
+        .clone()
+        .filter(|&i| groups[i] == group)
+        .collect();
+    let strides = || {
+        places
+            .windows(2)
+            .map(|w| addresses[w[1]].wrapping_sub(addresses[w[0]]))
+    };
     let mut frequent: HashMap<u64, usize> = HashMap::new();
     strides().for_each(|s| *frequent.entry(s).or_default() += 1);
-    let (&stride, &count) = frequent.iter().max_by_key(|(stride, count)| (**count, **stride))?;
-    let starts: Vec<usize> = std::iter::once(places[0]).chain(strides().zip(&places[1..]).filter(|(s, _)| *s != stride).map(|(_, &i)| i)).collect();
+    let (&stride, &count) = frequent
+        .iter()
+        .max_by_key(|(stride, count)| (**count, **stride))?;
+    let starts: Vec<usize> = std::iter::once(places[0])
+        .chain(
+            strides()
+                .zip(&places[1..])
+                .filter(|(s, _)| *s != stride)
+                .map(|(_, &i)| i),
+        )
+        .collect();
     // Three of four go on by the stride, or it is not a loop's.
     (count * 4 >= 3 * places.len() && starts.len() >= n).then_some(starts)
 }
@@ -111,7 +179,10 @@ fn cuts(region: &Region, starts: &[usize], n: usize) -> Vec<usize> {
             // GCC's static schedule: the first threads get the iterations left over.
             k => {
                 let (each, over) = (starts.len() / n, starts.len() % n);
-                starts.get(k * each + k.min(over)).copied().unwrap_or(region.range.end)
+                starts
+                    .get(k * each + k.min(over))
+                    .copied()
+                    .unwrap_or(region.range.end)
             }
         })
         .collect()
@@ -144,8 +215,12 @@ struct Stack {
 impl Stack {
     /// It is at the top of user memory; a guess from the addresses themselves.
     fn of(threads: &[Thread]) -> Stack {
-        let addresses = threads.iter().flat_map(|t| t.accesses.address.iter().copied());
-        Stack { top: addresses.filter(|a| a >> 47 == 0).max().unwrap_or(0) }
+        let addresses = threads
+            .iter()
+            .flat_map(|t| t.accesses.address.iter().copied());
+        Stack {
+            top: addresses.filter(|a| a >> 47 == 0).max().unwrap_or(0),
+        }
     }
 
     fn holds(&self, address: u64) -> bool {
@@ -157,9 +232,18 @@ impl Stack {
 fn regions_of(thread: &Thread, stack: &Stack, code: &CodeMap) -> Vec<Region> {
     let view = thread.accesses.view();
     let pieces: Vec<u32> = view.group.iter().map(|g| g / 4).collect();
-    let functions: Vec<u32> = pieces.iter().map(|&p| code.pieces[p as usize].function).collect();
-    let at = |i: usize| stack.holds(view.address[i]).then(|| (pieces[i], view.address[i]));
-    regions(&functions, at, |f| is_outlined(&code.functions[f as usize].function))
+    let functions: Vec<u32> = pieces
+        .iter()
+        .map(|&p| code.pieces[p as usize].function)
+        .collect();
+    let at = |i: usize| {
+        stack
+            .holds(view.address[i])
+            .then(|| (pieces[i], view.address[i]))
+    };
+    regions(&functions, at, |f| {
+        is_outlined(&code.functions[f as usize].function)
+    })
 }
 
 /// The phases of recorded threads.
@@ -174,12 +258,18 @@ pub struct Aligned {
 /// the same number of them, all is one phase.
 pub fn aligned(threads: &[Thread], code: &CodeMap) -> Aligned {
     let lengths: Vec<usize> = threads.iter().map(|t| t.accesses.address.len()).collect();
-    let whole = Aligned { phases: vec![lengths.clone()], regions: 0 };
+    let whole = Aligned {
+        phases: vec![lengths.clone()],
+        regions: 0,
+    };
     if threads.len() < 2 || threads.iter().any(|t| t.process != threads[0].process) {
         return whole;
     }
     let stack = Stack::of(threads);
-    let found: Vec<Vec<Region>> = threads.iter().map(|t| regions_of(t, &stack, code)).collect();
+    let found: Vec<Vec<Region>> = threads
+        .iter()
+        .map(|t| regions_of(t, &stack, code))
+        .collect();
     phases_of(&found, lengths).unwrap_or(whole)
 }
 
@@ -190,7 +280,10 @@ fn phases_of(found: &[Vec<Region>], lengths: Vec<usize>) -> Option<Aligned> {
     }
     let mut phases = Vec::new();
     for region in 0..regions {
-        if found.iter().any(|f| f[region].function != found[0][region].function) {
+        if found
+            .iter()
+            .any(|f| f[region].function != found[0][region].function)
+        {
             return None;
         }
         // What comes before it: of threads that only run regions, nothing.
@@ -207,12 +300,29 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
     let stack = Stack::of(std::slice::from_ref(thread));
     let private = |address: u64| stack.holds(address);
     let found = regions_of(thread, &stack, code);
-    let mut out = Mimic { threads: (0..n).map(|k| Thread { process: thread.process, thread: k as u32, ..Thread::default() }).collect(), regions: found.len(), parallel: 0, private: 0, phases: Vec::new() };
+    let mut out = Mimic {
+        threads: (0..n)
+            .map(|k| Thread {
+                process: thread.process,
+                thread: k as u32,
+                ..Thread::default()
+            })
+            .collect(),
+        regions: found.len(),
+        parallel: 0,
+        private: 0,
+        phases: Vec::new(),
+    };
     let mut at = 0;
-    for region in found.iter().chain(std::iter::once(&Region { range: view.len()..view.len(), function: 0 })) {
+    for region in found.iter().chain(std::iter::once(&Region {
+        range: view.len()..view.len(),
+        function: 0,
+    })) {
         // Between regions: the first thread alone.
         if at < region.range.start {
-            out.threads[0].accesses.extend(view.slice(at..region.range.start));
+            out.threads[0]
+                .accesses
+                .extend(view.slice(at..region.range.start));
             out.close();
         }
         at = region.range.end;
@@ -220,9 +330,23 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
             continue;
         }
         // What the function first reads of its caller's stack is what it is given: all threads read it, and it is shared.
-        let lead = region.range.clone().take(HEAD).take_while(|&i| private(view.address[i])).count();
-        let starts = iterations(region, lead, view.group, view.address, |p| code.pieces[p as usize].function == region.function, n);
-        let first = starts.first().map_or(region.range.start, |&at| at.min(region.range.start + lead));
+        let lead = region
+            .range
+            .clone()
+            .take(HEAD)
+            .take_while(|&i| private(view.address[i]))
+            .count();
+        let starts = iterations(
+            region,
+            lead,
+            view.group,
+            view.address,
+            |p| code.pieces[p as usize].function == region.function,
+            n,
+        );
+        let first = starts
+            .first()
+            .map_or(region.range.start, |&at| at.min(region.range.start + lead));
         let given: Vec<usize> = (region.range.start..first).collect();
         let shared: HashSet<u64> = given.iter().map(|&i| view.address[i]).collect();
         let cuts = cuts(region, &starts, n);
@@ -233,7 +357,11 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
                 out.parallel += 1;
                 out.private += u64::from(mine);
                 let to: &mut Accesses = &mut out.threads[k].accesses;
-                to.address.push(if mine { view.address[i].wrapping_sub(k as u64 * STACK) } else { view.address[i] });
+                to.address.push(if mine {
+                    view.address[i].wrapping_sub(k as u64 * STACK)
+                } else {
+                    view.address[i]
+                });
                 to.size.push(view.size[i]);
                 to.group.push(view.group[i]);
             }
@@ -246,7 +374,12 @@ pub fn mimic(thread: &Thread, code: &CodeMap, n: usize) -> Mimic {
 impl Mimic {
     /// Ends a phase: threads wait for each other.
     fn close(&mut self) {
-        self.phases.push(self.threads.iter().map(|t| t.accesses.address.len()).collect());
+        self.phases.push(
+            self.threads
+                .iter()
+                .map(|t| t.accesses.address.len())
+                .collect(),
+        );
     }
 }
 
@@ -254,7 +387,11 @@ impl Mimic {
 pub fn in_phases(phases: &[Vec<usize>], turns: Turns, mut next: impl FnMut(usize, usize)) {
     let mut done = vec![0usize; phases.first().map_or(0, Vec::len)];
     for ends in phases {
-        let lengths: Vec<u64> = ends.iter().zip(&done).map(|(e, d)| (e - d) as u64).collect();
+        let lengths: Vec<u64> = ends
+            .iter()
+            .zip(&done)
+            .map(|(e, d)| (e - d) as u64)
+            .collect();
         interleave(&lengths, turns, |thread| {
             next(thread, done[thread]);
             done[thread] += 1;
@@ -271,25 +408,47 @@ mod tests {
         // 0 main, 1 outlined, 2 a helper that the region calls, 3 another region.
         let outlined = |f: u32| f == 1 || f == 3;
         let got = regions(&[0, 0, 1, 2, 1, 1, 0, 1, 3, 3, 2, 0], |_| None, outlined);
-        let ranges: Vec<(std::ops::Range<usize>, u32)> = got.into_iter().map(|r| (r.range, r.function)).collect();
+        let ranges: Vec<(std::ops::Range<usize>, u32)> =
+            got.into_iter().map(|r| (r.range, r.function)).collect();
         assert_eq!(ranges, [(2..6, 1), (7..8, 1), (8..10, 3)]);
     }
 
     #[test]
     fn a_region_that_follows_itself_begins_where_its_function_reads_its_arguments_again() {
         // Two words on the stack, then the loop, which reads the second of them again; three times, the host reads nothing in between.
-        let once = [Some((5, 0x7ff0)), Some((5, 0x7ff8)), None, None, Some((5, 0x7ff8)), None];
+        let once = [
+            Some((5, 0x7ff0)),
+            Some((5, 0x7ff8)),
+            None,
+            None,
+            Some((5, 0x7ff8)),
+            None,
+        ];
         let stack: Vec<Option<(u32, u64)>> = [&[None][..], &once, &once, &once].concat();
         let functions = [vec![0], vec![1; 18]].concat();
         let ranges = |found: Vec<Region>| found.into_iter().map(|r| r.range).collect::<Vec<_>>();
-        assert_eq!(ranges(regions(&functions, |i| stack[i], |f| f == 1)), [1..7, 7..13, 13..19]);
+        assert_eq!(
+            ranges(regions(&functions, |i| stack[i], |f| f == 1)),
+            [1..7, 7..13, 13..19]
+        );
         // One that reads nothing of the stack first is not cut.
-        assert_eq!(ranges(regions(&functions, |i| if i == 1 { None } else { stack[i] }, |f| f == 1)), std::slice::from_ref(&(1..19)));
+        assert_eq!(
+            ranges(regions(
+                &functions,
+                |i| if i == 1 { None } else { stack[i] },
+                |f| f == 1
+            )),
+            std::slice::from_ref(&(1..19))
+        );
     }
 
     #[test]
     fn names_of_both_compilers_are_known() {
-        assert!(is_outlined("main._omp_fn.0") && is_outlined("work.omp_outlined") && is_outlined(".omp_outlined.7"));
+        assert!(
+            is_outlined("main._omp_fn.0")
+                && is_outlined("work.omp_outlined")
+                && is_outlined(".omp_outlined.7")
+        );
         assert!(!is_outlined("main") && !is_outlined("omp_get_thread_num"));
     }
 
@@ -301,24 +460,44 @@ mod tests {
             pieces.push(5);
             pieces.extend(vec![6; i + 1]);
         }
-        let region = Region { range: 0..pieces.len(), function: 1 };
+        let region = Region {
+            range: 0..pieces.len(),
+            function: 1,
+        };
         let groups: Vec<u32> = pieces.iter().map(|p| 4 * p).collect();
-        let cuts = cuts(&region, &iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4), 4);
-        let iterations: Vec<usize> = cuts.windows(2).map(|w| pieces[w[0]..w[1]].iter().filter(|&&p| p == 5).count()).collect();
+        let cuts = cuts(
+            &region,
+            &iterations(&region, 0, &groups, &vec![0; groups.len()], |_| true, 4),
+            4,
+        );
+        let iterations: Vec<usize> = cuts
+            .windows(2)
+            .map(|w| pieces[w[0]..w[1]].iter().filter(|&&p| p == 5).count())
+            .collect();
         assert_eq!(iterations, [3, 3, 2, 2]);
     }
 
     #[test]
     fn a_nest_in_one_line_is_divided_where_its_stride_breaks() {
         // Ten columns of twenty words, all read by one line; three threads get 4, 3 and 3 columns.
-        let addresses: Vec<u64> = (0..10u64).flat_map(|y| (0..20u64).map(move |x| 0x1000 + 1600 * x + 8 * y)).collect();
-        let region = Region { range: 0..200, function: 1 };
+        let addresses: Vec<u64> = (0..10u64)
+            .flat_map(|y| (0..20u64).map(move |x| 0x1000 + 1600 * x + 8 * y))
+            .collect();
+        let region = Region {
+            range: 0..200,
+            function: 1,
+        };
         let starts = iterations(&region, 0, &[4; 200], &addresses, |_| true, 3);
         assert_eq!(starts, (0..10).map(|y| 20 * y).collect::<Vec<_>>());
         assert_eq!(cuts(&region, &starts, 3), [0, 80, 140, 200]);
         // Random addresses have no stride: each access is an iteration.
-        let random: Vec<u64> = (0..200u64).map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20).collect();
-        assert_eq!(iterations(&region, 2, &[4; 200], &random, |_| true, 3).len(), 198);
+        let random: Vec<u64> = (0..200u64)
+            .map(|i| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20)
+            .collect();
+        assert_eq!(
+            iterations(&region, 2, &[4; 200], &random, |_| true, 3).len(),
+            198
+        );
     }
 
     const TOP: u64 = 0x7fff_ffff_f000;
@@ -328,9 +507,19 @@ mod tests {
         let mut code = CodeMap::new();
         let from = code.functions.len() as u32;
         for name in ["main", "main._omp_fn.0"] {
-            code.functions.push(crate::code::FunctionName { function: name.into(), module: "a".into() });
+            code.functions.push(crate::code::FunctionName {
+                function: name.into(),
+                module: "a".into(),
+            });
         }
-        code.pieces = (0..5).map(|line| crate::code::Piece { function: from + u32::from(line > 0), line: 0, loops: Vec::new(), chain: Vec::new() }).collect();
+        code.pieces = (0..5)
+            .map(|line| crate::code::Piece {
+                function: from + u32::from(line > 0),
+                line: 0,
+                loops: Vec::new(),
+                chain: Vec::new(),
+            })
+            .collect();
         code
     }
 
@@ -354,7 +543,11 @@ mod tests {
             // The first thread alone, on its stack and in shared data.
             let serial = [(TOP, 0), (0x50_0000 + 8 * number, 0)];
             serial.iter().copied().for_each(&mut put);
-            phases.push((0..n).map(|k| if k == 0 { serial.to_vec() } else { Vec::new() }).collect());
+            phases.push(
+                (0..n)
+                    .map(|k| if k == 0 { serial.to_vec() } else { Vec::new() })
+                    .collect(),
+            );
             // What the region is given lies on the first thread's stack.
             let given = [(TOP - 64, 4), (TOP - 56, 4)];
             // An iteration: line 2 once, line 3 as often as it likes, line 4 for private data.
@@ -373,8 +566,18 @@ mod tests {
                 let mine = iterations / n + usize::from(k < iterations % n);
                 let range = next..next + mine;
                 next += mine;
-                let away = |(address, group): (u64, u32)| if group == 16 { (address - k as u64 * STACK, group) } else { (address, group) };
-                given.iter().copied().chain(range.flat_map(body).map(away)).collect()
+                let away = |(address, group): (u64, u32)| {
+                    if group == 16 {
+                        (address - k as u64 * STACK, group)
+                    } else {
+                        (address, group)
+                    }
+                };
+                given
+                    .iter()
+                    .copied()
+                    .chain(range.flat_map(body).map(away))
+                    .collect()
             });
             phases.push(threads.collect());
         }

@@ -66,8 +66,12 @@ pub fn size(text: &str) -> Result<u64, String> {
         t if t.ends_with(['g', 'G']) => (&t[..t.len() - 1], 30),
         t => (t, 0),
     };
-    let value: u64 = digits.parse().map_err(|_| format!("{text:?} is not a size; write 64, 32K, 2M or 1G"))?;
-    value.checked_mul(1 << shift).ok_or_else(|| format!("{text:?} is too large"))
+    let value: u64 = digits
+        .parse()
+        .map_err(|_| format!("{text:?} is not a size; write 64, 32K, 2M or 1G"))?;
+    value
+        .checked_mul(1 << shift)
+        .ok_or_else(|| format!("{text:?} is too large"))
 }
 
 /// A block size: a power of two, suffixes allowed.
@@ -97,24 +101,42 @@ pub fn run(command: &Command) -> anyhow::Result<ExitCode> {
         eprintln!("mgz-analyze: warning: {warning}");
     }
     show(&document, common)?;
-    Ok(if damaged { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if damaged {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 /// Checks what is common and sets up the threads.
 fn start(common: &Common) -> anyhow::Result<()> {
     if matches!(common.format, Format::Csv | Format::Parquet) && common.output.is_none() {
-        crate::cli::Arguments::command().error(clap::error::ErrorKind::MissingRequiredArgument, "--format csv and parquet need a folder: -o DIR").exit();
+        crate::cli::Arguments::command()
+            .error(
+                clap::error::ErrorKind::MissingRequiredArgument,
+                "--format csv and parquet need a folder: -o DIR",
+            )
+            .exit();
     }
     if common.threads > 0 {
-        rayon::ThreadPoolBuilder::new().num_threads(common.threads).build_global().context("cannot start threads")?;
+        rayon::ThreadPoolBuilder::new()
+            .num_threads(common.threads)
+            .build_global()
+            .context("cannot start threads")?;
     }
     Ok(())
 }
 
 /// An opened trace with its warnings in the document.
-pub(crate) fn open(folder: &std::path::Path, common: &Common, document: &mut Document) -> anyhow::Result<Trace> {
+pub(crate) fn open(
+    folder: &std::path::Path,
+    common: &Common,
+    document: &mut Document,
+) -> anyhow::Result<Trace> {
     let trace = Trace::open(folder, !common.no_annotations)?;
-    document.warnings.extend(trace.warnings.iter().chain(&trace.damage).cloned());
+    document
+        .warnings
+        .extend(trace.warnings.iter().chain(&trace.damage).cloned());
     Ok(trace)
 }
 
@@ -139,7 +161,12 @@ pub(crate) fn warn_of_gaps(trace: &Trace, document: &mut Document) {
 }
 
 /// Visits all segments with a progress bar. Returns whether something could not be read.
-pub(crate) fn visit(trace: &Trace, columns: ColumnSet, document: &mut Document, each: &mut (dyn FnMut(&stream::Segment<'_>) + Send)) -> bool {
+pub(crate) fn visit(
+    trace: &Trace,
+    columns: ColumnSet,
+    document: &mut Document,
+    each: &mut (dyn FnMut(&stream::Segment<'_>) + Send),
+) -> bool {
     let source = trace.source(columns);
     let rows: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
     let bar = progress_bar(rows);
@@ -157,7 +184,9 @@ pub fn progress_bar(rows: u64) -> indicatif::ProgressBar {
         return indicatif::ProgressBar::hidden();
     }
     let bar = indicatif::ProgressBar::new(rows);
-    if let Ok(style) = indicatif::ProgressStyle::with_template("{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left") {
+    if let Ok(style) = indicatif::ProgressStyle::with_template(
+        "{bar:30} {human_pos} of {human_len} rows, {per_sec}, {eta} left",
+    ) {
         bar.set_style(style);
     }
     bar
@@ -167,21 +196,31 @@ fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     match common.format {
         Format::Table => {
-            let width = if std::io::stdout().is_terminal() { comfy_table::Table::new().width() } else { None };
+            let width = if std::io::stdout().is_terminal() {
+                comfy_table::Table::new().width()
+            } else {
+                None
+            };
             out.write_all(document.text(common.rows, width).as_bytes())?;
         }
         Format::Json => {
             let mut bytes = serde_json::to_vec_pretty(&document.json())?;
             bytes.push(b'\n');
             if let Some(folder) = &common.output {
-                std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot make the folder", folder.display()))?;
+                std::fs::create_dir_all(folder)
+                    .with_context(|| format!("{}: cannot make the folder", folder.display()))?;
                 let file = folder.join(format!("{}.json", document.command));
-                std::fs::write(&file, &bytes).with_context(|| format!("{}: cannot write", file.display()))?;
+                std::fs::write(&file, &bytes)
+                    .with_context(|| format!("{}: cannot write", file.display()))?;
             }
             out.write_all(&bytes)?;
         }
         Format::Csv | Format::Parquet => {
-            let format = if common.format == Format::Csv { FileFormat::Csv } else { FileFormat::Parquet };
+            let format = if common.format == Format::Csv {
+                FileFormat::Csv
+            } else {
+                FileFormat::Parquet
+            };
             let folder = common.output.as_deref().context("no folder given")?;
             for file in document.write(folder, format)? {
                 out.write_all(format!("{}\n", file.display()).as_bytes())?;

@@ -16,7 +16,11 @@ pub(crate) struct Owners {
 }
 
 /// Columns of an object in tables.
-pub(crate) const OBJECT_COLUMNS: [Column; 3] = [Column("object", Unit::Text), Column("kind", Unit::Text), Column("type", Unit::Text)];
+pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
+    Column("object", Unit::Text),
+    Column("kind", Unit::Text),
+    Column("type", Unit::Text),
+];
 
 impl Owners {
     /// Of a trace; nothing is known where it has no objects.
@@ -25,7 +29,10 @@ impl Owners {
             document.warnings.push(sentence);
             None
         });
-        Owners { resolver, ..Owners::default() }
+        Owners {
+            resolver,
+            ..Owners::default()
+        }
     }
 
     /// Whether objects are known.
@@ -35,30 +42,52 @@ impl Owners {
 
     /// Appends the objects of consecutive accesses of a process; times in between are taken as even.
     pub fn fill(&mut self, process: u32, address: &[u64], times: (u64, u64), out: &mut Vec<u32>) {
-        let Some(resolver) = &self.resolver else { return out.resize(out.len() + address.len(), UNKNOWN) };
+        let Some(resolver) = &self.resolver else {
+            return out.resize(out.len() + address.len(), UNKNOWN);
+        };
         let steps = address.len().max(2) as u64 - 1;
         let span = times.1.saturating_sub(times.0);
         for (i, &address) in address.iter().enumerate() {
             let page = address >> 12;
             let owner = match self.last {
                 Some((p, at, owner)) if (p, at) == (process, page) => owner,
-                _ => *self.pages.entry((process, page)).or_insert_with(|| (!resolver.mixed(process, address)).then(|| resolver.find(process, address, times.0))),
+                _ => *self.pages.entry((process, page)).or_insert_with(|| {
+                    (!resolver.mixed(process, address))
+                        .then(|| resolver.find(process, address, times.0))
+                }),
             };
             self.last = Some((process, page, owner));
-            out.push(owner.unwrap_or_else(|| resolver.find(process, address, times.0 + (u128::from(span) * i as u128 / u128::from(steps)) as u64)));
+            out.push(owner.unwrap_or_else(|| {
+                resolver.find(
+                    process,
+                    address,
+                    times.0 + (u128::from(span) * i as u128 / u128::from(steps)) as u64,
+                )
+            }));
         }
     }
 
     /// An object.
     pub fn object(&self, number: u32) -> Object {
-        let found = self.resolver.as_ref().and_then(|r| r.objects.get(number as usize).cloned());
-        found.unwrap_or_else(|| Object { kind: "unknown".into(), name: "[no known object]".into(), ..Object::default() })
+        let found = self
+            .resolver
+            .as_ref()
+            .and_then(|r| r.objects.get(number as usize).cloned());
+        found.unwrap_or_else(|| Object {
+            kind: "unknown".into(),
+            name: "[no known object]".into(),
+            ..Object::default()
+        })
     }
 
     /// The cells for [`OBJECT_COLUMNS`].
     pub fn cells(&self, number: u32) -> Vec<Value> {
         let object = self.object(number);
-        vec![Value::from(object.name), Value::from(object.kind), Value::from(object.of_type)]
+        vec![
+            Value::from(object.name),
+            Value::from(object.kind),
+            Value::from(object.of_type),
+        ]
     }
 }
 
@@ -69,15 +98,39 @@ mod tests {
 
     #[test]
     fn an_access_belongs_to_who_lived_there_then() {
-        let object = |name: &str| Object { kind: "heap".into(), name: name.into(), ..Object::default() };
-        let life = |start, bytes, begin_ns, end_ns, object| Instance { process: 1, start, bytes, begin_ns, end_ns, object, times: 1 };
+        let object = |name: &str| Object {
+            kind: "heap".into(),
+            name: name.into(),
+            ..Object::default()
+        };
+        let life = |start, bytes, begin_ns, end_ns, object| Instance {
+            process: 1,
+            start,
+            bytes,
+            begin_ns,
+            end_ns,
+            object,
+            times: 1,
+        };
         let resolver = Resolver::new(
             vec![object(""), object("page"), object("early"), object("late")],
-            &[life(0x1000, 0x1000, 0, u64::MAX, 1), life(0x2000, 64, 0, 50, 2), life(0x2000, 64, 50, u64::MAX, 3)],
+            &[
+                life(0x1000, 0x1000, 0, u64::MAX, 1),
+                life(0x2000, 64, 0, 50, 2),
+                life(0x2000, 64, 50, u64::MAX, 3),
+            ],
         );
-        let mut owners = Owners { resolver: Some(resolver), ..Owners::default() };
+        let mut owners = Owners {
+            resolver: Some(resolver),
+            ..Owners::default()
+        };
         let mut out = Vec::new();
-        owners.fill(1, &[0x1008, 0x2000, 0x2000, 0x2008, 0x9000], (0, 100), &mut out);
+        owners.fill(
+            1,
+            &[0x1008, 0x2000, 0x2000, 0x2008, 0x9000],
+            (0, 100),
+            &mut out,
+        );
         assert_eq!(out, [1, 2, 3, 3, UNKNOWN]);
         owners.fill(2, &[0x1008], (0, 0), &mut out);
         assert_eq!(out[5], UNKNOWN);

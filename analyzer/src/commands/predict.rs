@@ -130,18 +130,31 @@ impl ReuseSink for Sink {
     fn reuse(&mut self, row: u64, block: u64, _tag: u32, distance: u64, _interval: u64) {
         self.fine.add(distance);
         // Blocks of different threads' runs are told apart by the stream's number in the upper bits.
-        self.samplers.reuse(self.base + row, block ^ self.stream << 56, distance);
+        self.samplers
+            .reuse(self.base + row, block ^ self.stream << 56, distance);
     }
     #[inline(always)]
     fn done(&mut self, _row: u64, _tag: u32) {}
 }
 
-fn measure(folder: &Path, block: u64, stores: bool, common: &Common, document: &mut Document) -> anyhow::Result<(Measured, bool)> {
+fn measure(
+    folder: &Path,
+    block: u64,
+    stores: bool,
+    common: &Common,
+    document: &mut Document,
+) -> anyhow::Result<(Measured, bool)> {
     let trace = open(folder, common, document)?;
     require_full(&trace, "prediction", "")?;
     let spatial = (4096 / block).max(1);
     let mut engine = ReuseEngine::new(block.trailing_zeros());
-    let mut sink = Sink { fine: Fine::new(WHOLE), firsts: 0, samplers: Samplers::new(spatial), base: 0, stream: 0 };
+    let mut sink = Sink {
+        fine: Fine::new(WHOLE),
+        firsts: 0,
+        samplers: Samplers::new(spatial),
+        base: 0,
+        stream: 0,
+    };
     let mut accesses = 0u64;
     let mut buffer = Accesses::default();
     let damaged = visit(&trace, ColumnSet::default(), document, &mut |segment| {
@@ -154,9 +167,31 @@ fn measure(folder: &Path, block: u64, stores: bool, common: &Common, document: &
         accesses += view.len() as u64;
         engine.run(view.address, view.size, view.group, &mut sink);
     });
-    anyhow::ensure!(sink.fine.count() >= 1000, "{}: the trace is too short to learn from ({} reuses)", folder.display(), sink.fine.count());
-    let program = trace.manifest.modules.iter().map(|m| (m.path.rsplit('/').next().unwrap_or("").to_string(), m.sidecar_id.clone())).collect();
-    let measured = Measured { program, reuses: sink.fine.count() as f64, bins: sink.fine.bins().collect(), blocks: sink.firsts, accesses, samplers: sink.samplers };
+    anyhow::ensure!(
+        sink.fine.count() >= 1000,
+        "{}: the trace is too short to learn from ({} reuses)",
+        folder.display(),
+        sink.fine.count()
+    );
+    let program = trace
+        .manifest
+        .modules
+        .iter()
+        .map(|m| {
+            (
+                m.path.rsplit('/').next().unwrap_or("").to_string(),
+                m.sidecar_id.clone(),
+            )
+        })
+        .collect();
+    let measured = Measured {
+        program,
+        reuses: sink.fine.count() as f64,
+        bins: sink.fine.bins().collect(),
+        blocks: sink.firsts,
+        accesses,
+        samplers: sink.samplers,
+    };
     Ok((measured, damaged))
 }
 
@@ -172,26 +207,53 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
             if let Some(file) = &arguments.save {
                 let mut bytes = serde_json::to_vec(&model)?;
                 bytes.push(b'\n');
-                std::fs::write(file, bytes).with_context(|| format!("{}: cannot write the model; choose another place with --save", file.display()))?;
+                std::fs::write(file, bytes).with_context(|| {
+                    format!(
+                        "{}: cannot write the model; choose another place with --save",
+                        file.display()
+                    )
+                })?;
             }
             model
         }
     };
     document.put("block", Unit::Bytes, model.block);
     document.put("training_runs", Unit::Number, model.sizes.len());
-    document.put("size_from", Unit::Text, if model.size_from == SizeFrom::Data { "data" } else { "sampling" });
+    document.put(
+        "size_from",
+        Unit::Text,
+        if model.size_from == SizeFrom::Data {
+            "data"
+        } else {
+            "sampling"
+        },
+    );
     document.put("dimensions", Unit::Number, model.single.dimensions);
     patterns(&model, &mut document);
     let mut results = Results::default();
     for &size in &arguments.size {
-        anyhow::ensure!(size > 0.0 && size.is_finite(), "--size {size}: must be above 0");
+        anyhow::ensure!(
+            size > 0.0 && size.is_finite(),
+            "--size {size}: must be above 0"
+        );
         results.predict(&model, size, "size", arguments);
     }
     for folder in &arguments.test {
-        let (measured, bad) = measure(folder, model.block, model.stores, &arguments.common, &mut document)?;
+        let (measured, bad) = measure(
+            folder,
+            model.block,
+            model.stores,
+            &arguments.common,
+            &mut document,
+        )?;
         damaged |= bad;
         same_program(&model.program, &measured.program, folder)?;
-        let (size, known) = input_size(&model, &measured).with_context(|| format!("{}: the sampled input size does not show in this run; train with --size-from data", folder.display()))?;
+        let (size, known) = input_size(&model, &measured).with_context(|| {
+            format!(
+                "{}: the sampled input size does not show in this run; train with --size-from data",
+                folder.display()
+            )
+        })?;
         let name = folder.display().to_string();
         results.predict(&model, size, &name, arguments);
         results.compare(&model, size, known, &name, &measured);
@@ -200,9 +262,18 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
     Ok((document, damaged))
 }
 
-fn same_program(model: &[(String, String)], trace: &[(String, String)], folder: &Path) -> anyhow::Result<()> {
+fn same_program(
+    model: &[(String, String)],
+    trace: &[(String, String)],
+    folder: &Path,
+) -> anyhow::Result<()> {
     if model != trace {
-        let names = |p: &[(String, String)]| p.iter().map(|m| m.0.as_str()).collect::<Vec<_>>().join(", ");
+        let names = |p: &[(String, String)]| {
+            p.iter()
+                .map(|m| m.0.as_str())
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         bail!(
             "{}: a trace of another program or build ({}) than the model's ({}); train on traces of one instrumented program",
             folder.display(),
@@ -213,12 +284,24 @@ fn same_program(model: &[(String, String)], trace: &[(String, String)], folder: 
     Ok(())
 }
 
-fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Result<(ModelFile, bool)> {
-    anyhow::ensure!(arguments.train.len() >= 2, "training takes at least two traces of different inputs: give --train twice or more");
+fn train(
+    arguments: &PredictArguments,
+    document: &mut Document,
+) -> anyhow::Result<(ModelFile, bool)> {
+    anyhow::ensure!(
+        arguments.train.len() >= 2,
+        "training takes at least two traces of different inputs: give --train twice or more"
+    );
     let mut runs = Vec::new();
     let mut damaged = false;
     for folder in &arguments.train {
-        let (measured, bad) = measure(folder, arguments.block, arguments.stores, &arguments.common, document)?;
+        let (measured, bad) = measure(
+            folder,
+            arguments.block,
+            arguments.stores,
+            &arguments.common,
+            document,
+        )?;
         damaged |= bad;
         if let Some(first) = runs.first() {
             let first: &Measured = first;
@@ -227,20 +310,47 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
         runs.push(measured);
     }
     let (sizes, sampling) = match arguments.size_from {
-        SizeFrom::Data => (runs.iter().map(|r| r.blocks as f64).collect::<Vec<f64>>(), None),
+        SizeFrom::Data => (
+            runs.iter().map(|r| r.blocks as f64).collect::<Vec<f64>>(),
+            None,
+        ),
         SizeFrom::Sampling => choose_sampling(&runs)?,
     };
-    let (least, greatest) = sizes.iter().fold((f64::INFINITY, 0.0f64), |s, &v| (s.0.min(v), s.1.max(v)));
-    let constant = runs.iter().skip(1).all(|r| accuracy(&r.bins, &runs[0].bins) > 0.98);
+    let (least, greatest) = sizes
+        .iter()
+        .fold((f64::INFINITY, 0.0f64), |s, &v| (s.0.min(v), s.1.max(v)));
+    let constant = runs
+        .iter()
+        .skip(1)
+        .all(|r| accuracy(&r.bins, &runs[0].bins) > 0.98);
     if greatest < 1.01 * least {
-        let what = if constant { "and the same distances; for other sizes nothing else can be predicted than that they stay" } else { "; growth with the size cannot be learned from them" };
+        let what = if constant {
+            "and the same distances; for other sizes nothing else can be predicted than that they stay"
+        } else {
+            "; growth with the size cannot be learned from them"
+        };
         document.warnings.push(format!("the training runs have nearly the same input size{}{what}; train on inputs of different sizes", if constant { " " } else { "" }));
     }
-    let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
+    let profiles: Vec<Profile> = runs
+        .iter()
+        .zip(&sizes)
+        .map(|(r, &size)| Profile {
+            size,
+            bins: r.bins.clone(),
+            cold: r.blocks as f64,
+        })
+        .collect();
     let partitions = arguments.partitions as usize;
-    let multi = BASES.into_iter().filter_map(|basis| multi::train(&profiles, basis, partitions)).collect();
+    let multi = BASES
+        .into_iter()
+        .filter_map(|basis| multi::train(&profiles, basis, partitions))
+        .collect();
     let single = |runs: &[Profile], size: f64| single::train(runs, partitions).predict(size);
-    let mixed = BASES.map(|basis| move |runs: &[Profile], size: f64| multi::train(runs, basis, partitions).map_or_else(Vec::new, |m| m.predict(size)));
+    let mixed = BASES.map(|basis| {
+        move |runs: &[Profile], size: f64| {
+            multi::train(runs, basis, partitions).map_or_else(Vec::new, |m| m.predict(size))
+        }
+    });
     let weights = combined::weights(&profiles, &[&single, &mixed[0], &mixed[1], &mixed[2]]);
     let model = ModelFile {
         format: FORMAT.into(),
@@ -250,7 +360,11 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
         stores: arguments.stores,
         size_from: arguments.size_from,
         sampling,
-        cold: runs.iter().zip(&sizes).map(|(r, &s)| (s, r.blocks as f64 / r.reuses)).collect(),
+        cold: runs
+            .iter()
+            .zip(&sizes)
+            .map(|(r, &s)| (s, r.blocks as f64 / r.reuses))
+            .collect(),
         sizes,
         single: single::train(&profiles, partitions),
         multi,
@@ -264,21 +378,53 @@ fn train(arguments: &PredictArguments, document: &mut Document) -> anyhow::Resul
 fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice>)> {
     let mut best: Option<(f64, Vec<f64>, Choice)> = None;
     for (choice, ..) in runs[0].samplers.candidates() {
-        let values: Option<Vec<(u64, u64)>> = runs.iter().map(|r| r.samplers.value(&choice)).collect();
+        let values: Option<Vec<(u64, u64)>> =
+            runs.iter().map(|r| r.samplers.value(&choice)).collect();
         let Some(values) = values else { continue };
         let sizes: Vec<f64> = values.iter().map(|v| v.0 as f64).collect();
-        let profiles: Vec<Profile> = runs.iter().zip(&sizes).map(|(r, &size)| Profile { size, bins: r.bins.clone(), cold: r.blocks as f64 }).collect();
+        let profiles: Vec<Profile> = runs
+            .iter()
+            .zip(&sizes)
+            .map(|(r, &size)| Profile {
+                size,
+                bins: r.bins.clone(),
+                cold: r.blocks as f64,
+            })
+            .collect();
         // What stands for the input size grows when the data do.
-        let grows = |(a, b): (usize, usize)| runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b];
-        if !(0..runs.len()).flat_map(|a| (0..runs.len()).map(move |b| (a, b))).all(grows) {
+        let grows = |(a, b): (usize, usize)| {
+            runs[a].blocks as f64 <= 1.05 * runs[b].blocks as f64 || sizes[a] > 1.02 * sizes[b]
+        };
+        if !(0..runs.len())
+            .flat_map(|a| (0..runs.len()).map(move |b| (a, b)))
+            .all(grows)
+        {
             continue;
         }
         // Coarse partitions are enough to choose by; late discovery costs coverage.
-        let late = runs.iter().zip(&values).map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64).fold(0.0, f64::max);
+        let late = runs
+            .iter()
+            .zip(&values)
+            .map(|(r, v)| v.1 as f64 / r.accesses.max(1) as f64)
+            .fold(0.0, f64::max);
         // With three runs and more, each is predicted from the others; with two only the fit is left.
-        let error = |train: &[Profile], test: &Profile| 1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins);
-        let others = |out: usize| profiles.iter().enumerate().filter(|(i, _)| *i != out || profiles.len() < 3).map(|(_, p)| p.clone()).collect::<Vec<_>>();
-        let fit = profiles.iter().enumerate().map(|(i, p)| error(&others(i), p)).sum::<f64>() / profiles.len() as f64;
+        let error = |train: &[Profile], test: &Profile| {
+            1.0 - accuracy(&single::train(train, 100).predict(test.size), &test.bins)
+        };
+        let others = |out: usize| {
+            profiles
+                .iter()
+                .enumerate()
+                .filter(|(i, _)| *i != out || profiles.len() < 3)
+                .map(|(_, p)| p.clone())
+                .collect::<Vec<_>>()
+        };
+        let fit = profiles
+            .iter()
+            .enumerate()
+            .map(|(i, p)| error(&others(i), p))
+            .sum::<f64>()
+            / profiles.len() as f64;
         let score = fit + 0.1 * late;
         if best.as_ref().is_none_or(|b| score < b.0 - 1e-9) {
             best = Some((score, sizes, choice));
@@ -286,30 +432,58 @@ fn choose_sampling(runs: &[Measured]) -> anyhow::Result<(Vec<f64>, Option<Choice
     }
     match best {
         Some((_, sizes, choice)) => Ok((sizes, Some(choice))),
-        None => bail!("distance-based sampling finds no common long reuse in the training runs; train with --size-from data"),
+        None => bail!(
+            "distance-based sampling finds no common long reuse in the training runs; train with --size-from data"
+        ),
     }
 }
 
 fn read_model(file: &Path) -> anyhow::Result<ModelFile> {
     let remedy = "train one with mgz-analyze predict --train … --save FILE";
-    let bytes = std::fs::read(file).with_context(|| format!("{}: cannot read the model; {remedy}", file.display()))?;
-    let value: Value = serde_json::from_slice(&bytes).with_context(|| format!("{}: not a model; {remedy}", file.display()))?;
-    anyhow::ensure!(value.get("format").and_then(Value::as_str) == Some(FORMAT), "{}: not a model; {remedy}", file.display());
+    let bytes = std::fs::read(file)
+        .with_context(|| format!("{}: cannot read the model; {remedy}", file.display()))?;
+    let value: Value = serde_json::from_slice(&bytes)
+        .with_context(|| format!("{}: not a model; {remedy}", file.display()))?;
+    anyhow::ensure!(
+        value.get("format").and_then(Value::as_str) == Some(FORMAT),
+        "{}: not a model; {remedy}",
+        file.display()
+    );
     anyhow::ensure!(
         value.get("version").and_then(Value::as_u64) == Some(u64::from(VERSION)),
         "{}: a model of another version than {VERSION}; train it again",
         file.display()
     );
-    let model: ModelFile = serde_json::from_value(value).with_context(|| format!("{}: a damaged model; {remedy}", file.display()))?;
-    let whole = model.block.is_power_of_two() && !model.single.fits.is_empty() && model.sizes.iter().chain(&model.weights).all(|s| s.is_finite() && *s >= 0.0) && model.sizes.iter().all(|s| *s > 0.0);
-    anyhow::ensure!(whole && model.multi.iter().all(|m| m.mix.iter().all(|x| x.1.len() == m.patterns.len())), "{}: a damaged model; {remedy}", file.display());
+    let model: ModelFile = serde_json::from_value(value)
+        .with_context(|| format!("{}: a damaged model; {remedy}", file.display()))?;
+    let whole = model.block.is_power_of_two()
+        && !model.single.fits.is_empty()
+        && model
+            .sizes
+            .iter()
+            .chain(&model.weights)
+            .all(|s| s.is_finite() && *s >= 0.0)
+        && model.sizes.iter().all(|s| *s > 0.0);
+    anyhow::ensure!(
+        whole
+            && model
+                .multi
+                .iter()
+                .all(|m| m.mix.iter().all(|x| x.1.len() == m.patterns.len())),
+        "{}: a damaged model; {remedy}",
+        file.display()
+    );
     Ok(model)
 }
 
 fn input_size(model: &ModelFile, measured: &Measured) -> anyhow::Result<(f64, u64)> {
     match &model.sampling {
         None => Ok((measured.blocks as f64, 0)),
-        Some(choice) => measured.samplers.value(choice).map(|(v, known)| (v as f64, known)).context("no such sample"),
+        Some(choice) => measured
+            .samplers
+            .value(choice)
+            .map(|(v, known)| (v as f64, known))
+            .context("no such sample"),
     }
 }
 
@@ -324,8 +498,17 @@ fn pattern_name(pattern: Pattern) -> &'static str {
 }
 
 fn methods(model: &ModelFile) -> Vec<(&'static str, f64, Vec<(Pattern, f64)>)> {
-    let mut out = vec![("single reference", model.single.residual, model.single.patterns())];
-    out.extend(model.multi.iter().map(|m| (basis_name(m.basis), m.residual, m.patterns())));
+    let mut out = vec![(
+        "single reference",
+        model.single.residual,
+        model.single.patterns(),
+    )];
+    out.extend(
+        model
+            .multi
+            .iter()
+            .map(|m| (basis_name(m.basis), m.residual, m.patterns())),
+    );
     out
 }
 
@@ -338,13 +521,27 @@ fn basis_name(basis: Basis) -> &'static str {
 }
 
 fn patterns(model: &ModelFile, document: &mut Document) {
-    let rows = methods(model).into_iter().flat_map(|(name, residual, shares)| {
-        shares.into_iter().map(move |(pattern, share)| vec![Value::from(name), Value::from(pattern_name(pattern)), value(share), value(residual)])
-    });
+    let rows = methods(model)
+        .into_iter()
+        .flat_map(|(name, residual, shares)| {
+            shares.into_iter().map(move |(pattern, share)| {
+                vec![
+                    Value::from(name),
+                    Value::from(pattern_name(pattern)),
+                    value(share),
+                    value(residual),
+                ]
+            })
+        });
     document.tables.push(Table {
         name: "patterns",
         title: "Share of the reuses by pattern".into(),
-        columns: vec![Column("method", Unit::Text), Column("pattern", Unit::Text), Column("share", Unit::Share), Column("residual", Unit::Number)],
+        columns: vec![
+            Column("method", Unit::Text),
+            Column("pattern", Unit::Text),
+            Column("share", Unit::Share),
+            Column("residual", Unit::Number),
+        ],
         rows: rows.collect(),
         text_rows: usize::MAX,
     });
@@ -360,9 +557,19 @@ struct Results {
 /// Predicted histograms by method.
 fn predictions(model: &ModelFile, size: f64) -> Vec<(&'static str, Vec<Bin>)> {
     let mut out = vec![("single reference", model.single.predict(size))];
-    out.extend(model.multi.iter().map(|m| (basis_name(m.basis), m.predict(size))));
+    out.extend(
+        model
+            .multi
+            .iter()
+            .map(|m| (basis_name(m.basis), m.predict(size))),
+    );
     if model.weights.len() == out.len() {
-        let parts: Vec<(f64, Vec<Bin>)> = model.weights.iter().copied().zip(out.iter().map(|o| o.1.clone())).collect();
+        let parts: Vec<(f64, Vec<Bin>)> = model
+            .weights
+            .iter()
+            .copied()
+            .zip(out.iter().map(|o| o.1.clone()))
+            .collect();
         out.push(("combined", combined::combine(&parts)));
     }
     out
@@ -371,23 +578,53 @@ fn predictions(model: &ModelFile, size: f64) -> Vec<(&'static str, Vec<Bin>)> {
 /// First touches per reuse at a size: that of the training run whose size is nearest.
 fn cold_at(model: &ModelFile, size: f64) -> f64 {
     let away = |s: f64| (s / size).ln().abs();
-    model.cold.iter().min_by(|a, b| away(a.0).total_cmp(&away(b.0))).map_or(0.0, |c| c.1)
+    model
+        .cold
+        .iter()
+        .min_by(|a, b| away(a.0).total_cmp(&away(b.0)))
+        .map_or(0.0, |c| c.1)
 }
 
 impl Results {
     fn predict(&mut self, model: &ModelFile, size: f64, of: &str, arguments: &PredictArguments) {
         let cold = cold_at(model, size);
         for (method, bins) in predictions(model, size) {
-            for row in histogram_rows("", "", &mgz_models::histogram::cut(bins.iter().copied(), &Scale::Log)).rows {
-                self.histograms.push(vec![Value::from(of), value(size), Value::from(method), row[0].clone(), row[1].clone(), row[3].clone()]);
+            for row in histogram_rows(
+                "",
+                "",
+                &mgz_models::histogram::cut(bins.iter().copied(), &Scale::Log),
+            )
+            .rows
+            {
+                self.histograms.push(vec![
+                    Value::from(of),
+                    value(size),
+                    Value::from(method),
+                    row[0].clone(),
+                    row[1].clone(),
+                    row[3].clone(),
+                ]);
             }
             let ratio = MissRatio::new(bins.iter().copied(), cold, 0.0);
             // Of a few caches that were asked for, or of all sizes until only first touches miss.
             let end = bins.last().map_or(1.0, |b| b.to);
-            let curve = (0..63).map(|bit| 1u64 << bit).take_while(|&blocks| (blocks as f64) < 2.0 * end).map(|blocks| blocks * model.block);
-            let sizes = if arguments.cache.is_empty() { curve.collect() } else { arguments.cache.clone() };
+            let curve = (0..63)
+                .map(|bit| 1u64 << bit)
+                .take_while(|&blocks| (blocks as f64) < 2.0 * end)
+                .map(|blocks| blocks * model.block);
+            let sizes = if arguments.cache.is_empty() {
+                curve.collect()
+            } else {
+                arguments.cache.clone()
+            };
             for bytes in sizes {
-                self.ratios.push(vec![Value::from(of), value(size), Value::from(method), Value::from(bytes), value(ratio.ratio((bytes / model.block) as f64))]);
+                self.ratios.push(vec![
+                    Value::from(of),
+                    value(size),
+                    Value::from(method),
+                    Value::from(bytes),
+                    value(ratio.ratio((bytes / model.block) as f64)),
+                ]);
             }
         }
     }
@@ -395,12 +632,24 @@ impl Results {
     fn compare(&mut self, model: &ModelFile, size: f64, known: u64, of: &str, measured: &Measured) {
         let coverage = 1.0 - known as f64 / measured.accesses.max(1) as f64;
         for (method, bins) in predictions(model, size) {
-            self.accuracies.push(vec![Value::from(of), value(size), Value::from(method), value(accuracy(&bins, &measured.bins)), value(coverage), Value::from(measured.accesses), Value::from(measured.blocks)]);
+            self.accuracies.push(vec![
+                Value::from(of),
+                value(size),
+                Value::from(method),
+                value(accuracy(&bins, &measured.bins)),
+                value(coverage),
+                Value::from(measured.accesses),
+                Value::from(measured.blocks),
+            ]);
         }
     }
 
     fn finish(self, document: &mut Document) {
-        let whose = [Column("of", Unit::Text), Column("size", Unit::Number), Column("method", Unit::Text)];
+        let whose = [
+            Column("of", Unit::Text),
+            Column("size", Unit::Number),
+            Column("method", Unit::Text),
+        ];
         let columns = |more: &[Column]| whose.iter().chain(more).copied().collect::<Vec<_>>();
         document.tables.push(Table {
             name: "accuracy",
@@ -411,15 +660,23 @@ impl Results {
         });
         document.tables.push(Table {
             name: "miss_ratios",
-            title: "Predicted miss ratios (first touches per reuse as in the nearest training run)".into(),
-            columns: columns(&[Column("bytes", Unit::Bytes), Column("miss_ratio", Unit::Share)]),
+            title: "Predicted miss ratios (first touches per reuse as in the nearest training run)"
+                .into(),
+            columns: columns(&[
+                Column("bytes", Unit::Bytes),
+                Column("miss_ratio", Unit::Share),
+            ]),
             rows: self.ratios,
             text_rows: 120,
         });
         document.tables.push(Table {
             name: "histograms",
             title: "Predicted reuse distances".into(),
-            columns: columns(&[Column("from", Unit::Number), Column("to", Unit::Number), Column("share", Unit::Share)]),
+            columns: columns(&[
+                Column("from", Unit::Number),
+                Column("to", Unit::Number),
+                Column("share", Unit::Share),
+            ]),
             rows: self.histograms,
             text_rows: 60,
         });

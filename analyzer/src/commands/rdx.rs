@@ -61,30 +61,51 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if manifest.mode == "watch" {
         return super::watched::run(arguments, &manifest);
     }
-    anyhow::ensure!(arguments.accesses_from.is_none(), "{}: --accesses-from is for traces of --mode watch", arguments.trace.display());
+    anyhow::ensure!(
+        arguments.accesses_from.is_none(),
+        "{}: --accesses-from is for traces of --mode watch",
+        arguments.trace.display()
+    );
     let mut document = Document::new("reuse");
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     require_full(&trace, "RDX on a trace", "")?;
     warn_of_gaps(&trace, &mut document);
     let shift = arguments.block.trailing_zeros();
-    let mut watcher = Watcher::new(arguments.period, arguments.watchpoints as usize, arguments.seed);
-    let mut exact = arguments.compare.then(|| (Engine::new(shift, None), Truth { times: Fine::new(WHOLE), distances: Fine::new(WHOLE) }));
-    let mut buffer = Accesses::default();
-    let damaged = visit(&trace, ColumnSet::default(), &mut document, &mut |segment| {
-        if segment.starts {
-            watcher.cut();
-            if let Some((engine, _)) = &mut exact {
-                engine.begin();
-            }
-        }
-        let view = segment.accesses(arguments.stores, &mut buffer);
-        for (&address, &group) in view.address.iter().zip(view.group) {
-            watcher.access(address >> shift, group / 4);
-        }
-        if let Some((engine, truth)) = &mut exact {
-            engine.run(view, truth);
-        }
+    let mut watcher = Watcher::new(
+        arguments.period,
+        arguments.watchpoints as usize,
+        arguments.seed,
+    );
+    let mut exact = arguments.compare.then(|| {
+        (
+            Engine::new(shift, None),
+            Truth {
+                times: Fine::new(WHOLE),
+                distances: Fine::new(WHOLE),
+            },
+        )
     });
+    let mut buffer = Accesses::default();
+    let damaged = visit(
+        &trace,
+        ColumnSet::default(),
+        &mut document,
+        &mut |segment| {
+            if segment.starts {
+                watcher.cut();
+                if let Some((engine, _)) = &mut exact {
+                    engine.begin();
+                }
+            }
+            let view = segment.accesses(arguments.stores, &mut buffer);
+            for (&address, &group) in view.address.iter().zip(view.group) {
+                watcher.access(address >> shift, group / 4);
+            }
+            if let Some((engine, truth)) = &mut exact {
+                engine.run(view, truth);
+            }
+        },
+    );
     let (observations, accesses) = watcher.finish();
     anyhow::ensure!(
         observations.iter().any(|o| o.reuse.is_some()),
@@ -95,27 +116,71 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     );
     let estimated = estimate(&observations, arguments.attribution.into());
     let (times, distances) = histograms(&observations, &estimated, accesses);
-    document.put("method", Unit::Text, format!("RDX, {} watchpoints, period {}, seed {}", arguments.watchpoints, arguments.period, arguments.seed));
+    document.put(
+        "method",
+        Unit::Text,
+        format!(
+            "RDX, {} watchpoints, period {}, seed {}",
+            arguments.watchpoints, arguments.period, arguments.seed
+        ),
+    );
     document.put("block", Unit::Bytes, arguments.block);
     document.put("A", Unit::Number, accesses);
     document.put("samples", Unit::Number, observations.len());
-    document.put("samples_reused", Unit::Number, observations.iter().filter(|o| o.reuse.is_some()).count());
-    document.put("never_reused_share_hat", Unit::Share, value(estimated.never / observations.len() as f64));
+    document.put(
+        "samples_reused",
+        Unit::Number,
+        observations.iter().filter(|o| o.reuse.is_some()).count(),
+    );
+    document.put(
+        "never_reused_share_hat",
+        Unit::Share,
+        value(estimated.never / observations.len() as f64),
+    );
     if let Some((_, truth)) = &exact {
-        compare(&mut document, arguments.block, (&times, &distances), truth, estimated.never / observations.len() as f64);
+        compare(
+            &mut document,
+            arguments.block,
+            (&times, &distances),
+            truth,
+            estimated.never / observations.len() as f64,
+        );
     }
     let spread = jackknife(&observations, arguments.attribution.into(), accesses);
-    document.tables.push(with_interval("distances", "Reuse distance D, in blocks (estimate by Shen's model)", &distances, &spread.1, observations.len()));
-    document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0, observations.len()));
-    document.tables.push(pair_table(&observations, &estimated, &|piece| CodeName::of_piece(&trace.code, piece), false));
+    document.tables.push(with_interval(
+        "distances",
+        "Reuse distance D, in blocks (estimate by Shen's model)",
+        &distances,
+        &spread.1,
+        observations.len(),
+    ));
+    document.tables.push(with_interval(
+        "intervals",
+        "Reuse interval, in accesses (estimate)",
+        &times,
+        &spread.0,
+        observations.len(),
+    ));
+    document.tables.push(pair_table(
+        &observations,
+        &estimated,
+        &|piece| CodeName::of_piece(&trace.code, piece),
+        false,
+    ));
     Ok((document, damaged))
 }
 
 /// Similarities to the truth: on the paper's scale (4 KiB of blocks in the first bin, 20 bins) and on the log scale.
 fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: &Truth, cold: f64) {
-    let paper = Scale::Octaves { first: (4096 / block).max(1), bins: 20 };
+    let paper = Scale::Octaves {
+        first: (4096 / block).max(1),
+        bins: 20,
+    };
     let both = |estimate: &[Bin], truth: &Fine, scale: &Scale| {
-        let (a, b) = (shares(estimate.iter().copied(), scale), shares(truth.bins(), scale));
+        let (a, b) = (
+            shares(estimate.iter().copied(), scale),
+            shares(truth.bins(), scale),
+        );
         (similarity(&a, &b), similarity_sliding(&a, &b))
     };
     // How much of the stack error is the model's: exact times, converted.
@@ -124,20 +189,58 @@ fn compare(document: &mut Document, block: u64, found: (&[Bin], &[Bin]), truth: 
     let alone = |spread| convert(&exact, first, f64::from(u32::MAX), spread);
     let (binomial, mean) = (alone(Spread::Binomial), alone(Spread::Mean));
     for (scale, names) in [
-        (&paper, ["S_time", "S_hat_time", "S_stack", "S_hat_stack", "S_stack_model", "S_stack_model_mean"]),
-        (&Scale::Log, ["S_time_log", "S_hat_time_log", "S_stack_log", "S_hat_stack_log", "S_stack_model_log", "S_stack_model_mean_log"]),
+        (
+            &paper,
+            [
+                "S_time",
+                "S_hat_time",
+                "S_stack",
+                "S_hat_stack",
+                "S_stack_model",
+                "S_stack_model_mean",
+            ],
+        ),
+        (
+            &Scale::Log,
+            [
+                "S_time_log",
+                "S_hat_time_log",
+                "S_stack_log",
+                "S_hat_stack_log",
+                "S_stack_model_log",
+                "S_stack_model_mean_log",
+            ],
+        ),
     ] {
-        let (time, stack) = (both(found.0, &truth.times, scale), both(found.1, &truth.distances, scale));
-        let model = [both(&binomial, &truth.distances, scale).0, both(&mean, &truth.distances, scale).0];
-        for (name, s) in names.into_iter().zip([time.0, time.1, stack.0, stack.1, model[0], model[1]]) {
+        let (time, stack) = (
+            both(found.0, &truth.times, scale),
+            both(found.1, &truth.distances, scale),
+        );
+        let model = [
+            both(&binomial, &truth.distances, scale).0,
+            both(&mean, &truth.distances, scale).0,
+        ];
+        for (name, s) in names
+            .into_iter()
+            .zip([time.0, time.1, stack.0, stack.1, model[0], model[1]])
+        {
             document.put(name, Unit::Share, value(s));
         }
     }
 }
 
 /// Time bars and distance bars; counts are estimated accesses.
-pub(crate) fn histograms(observations: &[Observation], estimated: &Estimate, accesses: u64) -> (Vec<Bin>, Vec<Bin>) {
-    let mut seen: Vec<(u64, f64)> = observations.iter().zip(&estimated.weights).filter(|(_, w)| **w > 0.0).map(|(o, &w)| (o.age, w)).collect();
+pub(crate) fn histograms(
+    observations: &[Observation],
+    estimated: &Estimate,
+    accesses: u64,
+) -> (Vec<Bin>, Vec<Bin>) {
+    let mut seen: Vec<(u64, f64)> = observations
+        .iter()
+        .zip(&estimated.weights)
+        .filter(|(_, w)| **w > 0.0)
+        .map(|(o, &w)| (o.age, w))
+        .collect();
     seen.sort_unstable_by_key(|s| s.0);
     let total: f64 = seen.iter().map(|s| s.1).sum::<f64>() + estimated.never;
     let each = accesses as f64 / total.max(1e-300);
@@ -149,7 +252,12 @@ pub(crate) fn histograms(observations: &[Observation], estimated: &Estimate, acc
                 bar.count += count;
                 bar.sum += count * at;
             }
-            _ => bars.push(Bin { from: at, to: at + 1.0, count, sum: count * at }),
+            _ => bars.push(Bin {
+                from: at,
+                to: at + 1.0,
+                count,
+                sum: count * at,
+            }),
         }
     }
     // Each block has one access that is its last: their share times the accesses is the number of blocks.
@@ -159,10 +267,18 @@ pub(crate) fn histograms(observations: &[Observation], estimated: &Estimate, acc
 }
 
 /// Standard errors of log shares, by leaving out a twentieth of the samples at a time.
-pub(crate) fn jackknife(observations: &[Observation], attribution: Attribution, accesses: u64) -> (Vec<f64>, Vec<f64>) {
+pub(crate) fn jackknife(
+    observations: &[Observation],
+    attribution: Attribution,
+    accesses: u64,
+) -> (Vec<f64>, Vec<f64>) {
     let mut runs = (Vec::new(), Vec::new());
     for group in 0..GROUPS {
-        let kept: Vec<Observation> = observations.iter().filter(|o| o.sample % GROUPS != group).copied().collect();
+        let kept: Vec<Observation> = observations
+            .iter()
+            .filter(|o| o.sample % GROUPS != group)
+            .copied()
+            .collect();
         let (times, distances) = histograms(&kept, &estimate(&kept, attribution), accesses);
         runs.0.push(shares(times.into_iter(), &Scale::Log));
         runs.1.push(shares(distances.into_iter(), &Scale::Log));
@@ -183,17 +299,29 @@ pub(crate) fn jackknife(observations: &[Observation], attribution: Attribution, 
 
 /// A log histogram with 95% intervals of its shares. What `samples` samples have not seen may still be there: no interval ends below
 /// the share of which that many would see none with a probability of 2.5%.
-pub(crate) fn with_interval(name: &'static str, title: &str, bars: &[Bin], errors: &[f64], samples: usize) -> Table {
+pub(crate) fn with_interval(
+    name: &'static str,
+    title: &str,
+    bars: &[Bin],
+    errors: &[f64],
+    samples: usize,
+) -> Table {
     let unseen = 1.0 - 0.025f64.powf(1.0 / samples.max(1) as f64);
     let bins = mgz_models::histogram::cut(bars.iter().copied(), &Scale::Log);
     let mut table = histogram_rows(name, title, &bins);
     table.columns[2] = Column("count_hat", Unit::Number);
     table.columns[3] = Column("share_hat", Unit::Share);
-    table.columns.extend([Column("share_lo", Unit::Share), Column("share_hi", Unit::Share)]);
+    table.columns.extend([
+        Column("share_lo", Unit::Share),
+        Column("share_hi", Unit::Share),
+    ]);
     for (i, row) in table.rows.iter_mut().enumerate() {
         let share = row[3].as_f64().unwrap_or(0.0);
         let margin = 1.96 * errors.get(i).copied().unwrap_or(0.0);
-        row.extend([value((share - margin).max(0.0)), value((share + margin).max(unseen).min(1.0))]);
+        row.extend([
+            value((share - margin).max(0.0)),
+            value((share + margin).max(unseen).min(1.0)),
+        ]);
     }
     table
 }
@@ -208,17 +336,33 @@ pub(crate) struct CodeName {
 impl CodeName {
     pub(crate) fn new(function: &str, file: &str, line: u64) -> CodeName {
         let file = file.rsplit('/').next().unwrap_or("");
-        CodeName { function: function.into(), line: if line > 0 { format!("{file}:{line}") } else { String::new() } }
+        CodeName {
+            function: function.into(),
+            line: if line > 0 {
+                format!("{file}:{line}")
+            } else {
+                String::new()
+            },
+        }
     }
 
     fn of_piece(code: &CodeMap, piece: u32) -> CodeName {
         let piece = &code.pieces[piece as usize];
         let line = &code.lines[piece.line as usize];
-        CodeName::new(&code.functions[piece.function as usize].function, &line.file, u64::from(line.line))
+        CodeName::new(
+            &code.functions[piece.function as usize].function,
+            &line.file,
+            u64::from(line.line),
+        )
     }
 }
 
-pub(crate) fn pair_table(observations: &[Observation], estimated: &Estimate, name: &dyn Fn(u32) -> CodeName, nanoseconds: bool) -> Table {
+pub(crate) fn pair_table(
+    observations: &[Observation],
+    estimated: &Estimate,
+    name: &dyn Fn(u32) -> CodeName,
+    nanoseconds: bool,
+) -> Table {
     let all = pairs(observations, estimated);
     let (total, cost): (f64, f64) = all.iter().fold((0.0, 0.0), |s, p| (s.0 + p.2, s.1 + p.3));
     let place = |piece: u32| {
@@ -228,11 +372,24 @@ pub(crate) fn pair_table(observations: &[Observation], estimated: &Estimate, nam
     let rows = all.iter().map(|&(used, reused, weight, product)| {
         let (f, l) = place(used);
         let (g, m) = place(reused);
-        vec![f, l, g, m, value(weight / total), value(product / weight), value(product / cost)]
+        vec![
+            f,
+            l,
+            g,
+            m,
+            value(weight / total),
+            value(product / weight),
+            value(product / cost),
+        ]
     });
     Table {
         name: "pairs",
-        title: if nanoseconds { "Use–reuse pairs by frequency × time distance (ns of CPU time)" } else { "Use–reuse pairs by frequency × time distance" }.into(),
+        title: if nanoseconds {
+            "Use–reuse pairs by frequency × time distance (ns of CPU time)"
+        } else {
+            "Use–reuse pairs by frequency × time distance"
+        }
+        .into(),
         columns: vec![
             Column("use_function", Unit::Text),
             Column("use_line", Unit::Text),

@@ -64,7 +64,12 @@ pub struct ReuseArguments {
     #[arg(long, value_name = "BLOCKS")]
     pub absolute_error: Option<u64>,
     /// With --absolute-error: distances up to here are exact.
-    #[arg(long, value_name = "BLOCKS", default_value_t = 0, requires = "absolute_error")]
+    #[arg(
+        long,
+        value_name = "BLOCKS",
+        default_value_t = 0,
+        requires = "absolute_error"
+    )]
     pub exact_below: u64,
     /// Cuts each thread's run into windows of N accesses and measures inside them; without N, the samples of the trace
     /// are the windows. Needed for sampled traces.
@@ -158,24 +163,54 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let scale = scale(arguments)?;
     let trace = open(&arguments.trace, &arguments.common, &mut document)?;
     if arguments.windows.is_none() {
-        require_full(&trace, "reuse distance of whole runs", ", or measure inside its windows with --windows")?;
+        require_full(
+            &trace,
+            "reuse distance of whole runs",
+            ", or measure inside its windows with --windows",
+        )?;
     }
     warn_of_gaps(&trace, &mut document);
     let bound = match (arguments.relative_error, arguments.absolute_error) {
         (Some(e), _) => Some(Bound::Relative(e)),
-        (None, Some(error)) => Some(Bound::Absolute { error, exact: arguments.exact_below }),
+        (None, Some(error)) => Some(Bound::Absolute {
+            error,
+            exact: arguments.exact_below,
+        }),
         (None, None) => None,
     };
     let mut engine = Engine::new(arguments.block.trailing_zeros(), bound);
     let mut counts = Counts::new();
     let mut owners = Owners::open(&trace, &mut document);
     let measured = if arguments.together {
-        together(&trace, arguments, &mut owners, &mut engine, &mut counts, &mut document)?
+        together(
+            &trace,
+            arguments,
+            &mut owners,
+            &mut engine,
+            &mut counts,
+            &mut document,
+        )?
     } else {
-        alone(&trace, arguments, &mut owners, &mut engine, &mut counts, &mut document)
+        alone(
+            &trace,
+            arguments,
+            &mut owners,
+            &mut engine,
+            &mut counts,
+            &mut document,
+        )
     };
-    let Measured { accesses, implied, samples, damaged } = measured;
-    anyhow::ensure!(accesses > 0, "{}: the trace has no accesses to measure", arguments.trace.display());
+    let Measured {
+        accesses,
+        implied,
+        samples,
+        damaged,
+    } = measured;
+    anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure",
+        arguments.trace.display()
+    );
     let touches = counts.distances.count() + counts.firsts;
     document.put("method", Unit::Text, method(bound));
     document.put("block", Unit::Bytes, arguments.block);
@@ -187,16 +222,42 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     document.put("reuses", Unit::Number, counts.distances.count());
     document.put("first_touches", Unit::Number, counts.firsts);
     document.put("D_mean", Unit::Number, maybe(counts.distances.mean()));
-    document.put("D_max", Unit::Number, counts.distances.max().map_or(Value::Null, Value::from));
-    document.put("interval_mean", Unit::Number, maybe(counts.intervals.mean()));
-    document.put("interval_max", Unit::Number, counts.intervals.max().map_or(Value::Null, Value::from));
+    document.put(
+        "D_max",
+        Unit::Number,
+        counts.distances.max().map_or(Value::Null, Value::from),
+    );
+    document.put(
+        "interval_mean",
+        Unit::Number,
+        maybe(counts.intervals.mean()),
+    );
+    document.put(
+        "interval_max",
+        Unit::Number,
+        counts.intervals.max().map_or(Value::Null, Value::from),
+    );
     if let Engine::Approximate(engine) = &engine {
         document.put("tree_nodes", Unit::Number, engine.most_nodes());
     }
-    document.tables.push(histogram("distances", "Reuse distance D, in blocks", &counts.distances, &scale)?);
-    document.tables.push(histogram("intervals", "Reuse interval, in accesses", &counts.intervals, &scale)?);
-    document.tables.push(reference(&counts.distances, arguments.partitions as usize));
-    document.tables.push(miss_ratios(&counts, implied, arguments));
+    document.tables.push(histogram(
+        "distances",
+        "Reuse distance D, in blocks",
+        &counts.distances,
+        &scale,
+    )?);
+    document.tables.push(histogram(
+        "intervals",
+        "Reuse interval, in accesses",
+        &counts.intervals,
+        &scale,
+    )?);
+    document
+        .tables
+        .push(reference(&counts.distances, arguments.partitions as usize));
+    document
+        .tables
+        .push(miss_ratios(&counts, implied, arguments));
     tables_of_code(&counts, &trace, &mut document);
     if owners.known() {
         objects(&counts, &owners, &mut document);
@@ -215,7 +276,14 @@ struct Measured {
 }
 
 /// Each thread's run, or window, by itself.
-fn alone(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> Measured {
+fn alone(
+    trace: &Trace,
+    arguments: &ReuseArguments,
+    owners: &mut Owners,
+    engine: &mut Engine,
+    counts: &mut Counts,
+    document: &mut Document,
+) -> Measured {
     let (mut accesses, mut implied, mut samples, mut in_window) = (0u64, 0u64, 0u64, 0u64);
     let window = arguments.windows.unwrap_or(0);
     let known = owners.known();
@@ -232,9 +300,17 @@ fn alone(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine:
         }
         implied += segment.implied();
         let view = segment.accesses(arguments.stores, &mut buffer);
-        counts.tags.make(owners, segment.run.process, view, (segment.run.first_time, segment.run.last_time));
+        counts.tags.make(
+            owners,
+            segment.run.process,
+            view,
+            (segment.run.first_time, segment.run.last_time),
+        );
         let tags = std::mem::take(&mut counts.tags.out);
-        let view = View { group: &tags, ..view };
+        let view = View {
+            group: &tags,
+            ..view
+        };
         accesses += view.len() as u64;
         if let Some(thread) = counts.threads.last_mut() {
             thread.2 += view.len() as u64;
@@ -246,7 +322,11 @@ fn alone(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine:
                 samples += 1;
                 in_window = 0;
             }
-            let most = if window > 0 { (window - in_window) as usize } else { usize::MAX };
+            let most = if window > 0 {
+                (window - in_window) as usize
+            } else {
+                usize::MAX
+            };
             let end = at + most.min(view.len() - at);
             engine.run(view.slice(at..end), counts);
             in_window += (end - at) as u64;
@@ -256,28 +336,49 @@ fn alone(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine:
     };
     // Objects that follow each other at an address are told apart by time.
     let damaged = visit(trace, ColumnSet { time: known }, document, &mut each);
-    Measured { accesses, implied, samples, damaged }
+    Measured {
+        accesses,
+        implied,
+        samples,
+        damaged,
+    }
 }
 
 /// All threads of a process on one stack.
-fn together(trace: &Trace, arguments: &ReuseArguments, owners: &mut Owners, engine: &mut Engine, counts: &mut Counts, document: &mut Document) -> anyhow::Result<Measured> {
+fn together(
+    trace: &Trace,
+    arguments: &ReuseArguments,
+    owners: &mut Owners,
+    engine: &mut Engine,
+    counts: &mut Counts,
+    document: &mut Document,
+) -> anyhow::Result<Measured> {
     let (mut threads, implied, damaged) = load(trace, arguments.stores, document)?;
     for thread in &mut threads {
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
         for ends in thread.marks.chunks_exact(2) {
             let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
-            counts.tags.make(owners, thread.process, all, (ends[0].1, ends[1].1));
+            counts
+                .tags
+                .make(owners, thread.process, all, (ends[0].1, ends[1].1));
             tags.extend_from_slice(&counts.tags.out);
         }
         thread.accesses.group = tags;
     }
-    let mut measured = Measured { accesses: 0, implied, samples: 0, damaged };
+    let mut measured = Measured {
+        accesses: 0,
+        implied,
+        samples: 0,
+        damaged,
+    };
     // Rows are sorted by process.
     for process in threads.chunk_by(|a, b| a.process == b.process) {
         engine.begin();
         measured.samples += 1;
         let mut buffer = Accesses::default();
-        counts.threads.push((process[0].process, 0, 0, Part::new(SMALL)));
+        counts
+            .threads
+            .push((process[0].process, 0, 0, Part::new(SMALL)));
         let mut flush = |buffer: &mut Accesses| {
             measured.accesses += buffer.address.len() as u64;
             if let Some(all) = counts.threads.last_mut() {
@@ -304,7 +405,9 @@ fn method(bound: Option<Bound>) -> String {
     match bound {
         None => "exact".into(),
         Some(Bound::Relative(e)) => format!("scale tree, relative error at most {e}"),
-        Some(Bound::Absolute { error, exact }) => format!("scale tree, absolute error at most {error} blocks beyond {exact}"),
+        Some(Bound::Absolute { error, exact }) => {
+            format!("scale tree, absolute error at most {error} blocks beyond {exact}")
+        }
     }
 }
 
@@ -315,7 +418,10 @@ fn scale(arguments: &ReuseArguments) -> anyhow::Result<Scale> {
         Bins::Log => Scale::Log,
         Bins::Linear => Scale::Linear { width },
         Bins::LogLinear => {
-            anyhow::ensure!(width.is_power_of_two(), "--width must be a power of two with --bins log-linear");
+            anyhow::ensure!(
+                width.is_power_of_two(),
+                "--width must be a power of two with --bins log-linear"
+            );
             Scale::LogLinear { width }
         }
     })

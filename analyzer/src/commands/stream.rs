@@ -54,14 +54,22 @@ impl<'a> View<'a> {
 
     /// Some of them.
     pub fn slice(&self, range: std::ops::Range<usize>) -> View<'a> {
-        View { address: &self.address[range.clone()], size: &self.size[range.clone()], group: &self.group[range] }
+        View {
+            address: &self.address[range.clone()],
+            size: &self.size[range.clone()],
+            group: &self.group[range],
+        }
     }
 }
 
 impl Accesses {
     /// The columns.
     pub fn view(&self) -> View<'_> {
-        View { address: &self.address, size: &self.size, group: &self.group }
+        View {
+            address: &self.address,
+            size: &self.size,
+            group: &self.group,
+        }
     }
 
     /// Forgets all.
@@ -82,7 +90,11 @@ impl Accesses {
 impl<'a> Segment<'a> {
     /// The loads, or with `stores` loads and stores in program order (which takes `buffer`).
     pub fn accesses<'b>(&'b self, stores: bool, buffer: &'b mut Accesses) -> View<'b> {
-        let loads = View { address: self.loads.address, size: self.loads.size, group: self.loads.group };
+        let loads = View {
+            address: self.loads.address,
+            size: self.loads.size,
+            group: self.loads.group,
+        };
         if !stores || self.stores.is_empty() {
             return loads;
         }
@@ -103,7 +115,12 @@ impl<'a> Segment<'a> {
 
     /// Loads that the segment's rows imply but do not record: scalars at constant places.
     pub fn implied(&self) -> u64 {
-        self.loads.implied.iter().chain(self.stores.implied).map(|&n| u64::from(n)).sum()
+        self.loads
+            .implied
+            .iter()
+            .chain(self.stores.implied)
+            .map(|&n| u64::from(n))
+            .sum()
     }
 }
 
@@ -116,8 +133,17 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>
     let mut out = Vec::with_capacity(chunk.runs.len());
     for run in &chunk.runs {
         let starts = !last.as_ref().is_some_and(|l| l.same_sample(run));
-        let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
-        out.push(Segment { run, loads: loads.slice(run.loads.clone()), stores: stores.slice(run.stores.clone()), before, starts });
+        let before = chunk
+            .loads_before
+            .get(run.stores.clone())
+            .unwrap_or_default();
+        out.push(Segment {
+            run,
+            loads: loads.slice(run.loads.clone()),
+            stores: stores.slice(run.stores.clone()),
+            before,
+            starts,
+        });
         *last = Some(run.clone());
     }
     out
@@ -125,7 +151,11 @@ pub fn segments<'a>(chunk: &'a Chunk, last: &mut Option<Run>) -> Vec<Segment<'a>
 
 /// Gives all segments of a trace to `visit`, in order; the next pieces are decoded meanwhile. Returns what could not be
 /// read; a sample never goes on across a hole.
-pub fn visit(source: &dyn Source, progress: &(dyn Fn(u64) + Sync), visit: &mut (dyn FnMut(&Segment<'_>) + Send)) -> Vec<String> {
+pub fn visit(
+    source: &dyn Source,
+    progress: &(dyn Fn(u64) + Sync),
+    visit: &mut (dyn FnMut(&Segment<'_>) + Send),
+) -> Vec<String> {
     let mut damage = Vec::new();
     let mut next = 0;
     let mut last: Option<Run> = None;

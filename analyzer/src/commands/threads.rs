@@ -22,29 +22,57 @@ pub struct Thread {
 const MOST: u64 = 1 << 30;
 
 /// Reads all accesses. Also gives the implied Constant loads, and whether something could not be read.
-pub fn load(trace: &Trace, stores: bool, document: &mut Document) -> anyhow::Result<(Vec<Thread>, u64, bool)> {
+pub fn load(
+    trace: &Trace,
+    stores: bool,
+    document: &mut Document,
+) -> anyhow::Result<(Vec<Thread>, u64, bool)> {
     let mut threads: Vec<Thread> = Vec::new();
     let mut buffer = Accesses::default();
     let (mut implied, mut count) = (0, 0u64);
-    let damaged = visit(trace, ColumnSet { time: true }, document, &mut |segment: &Segment<'_>| {
-        let run = segment.run;
-        if threads.last().is_none_or(|t| (t.process, t.thread) != (run.process, run.thread)) {
-            threads.push(Thread { process: run.process, thread: run.thread, ..Thread::default() });
-        }
-        implied += segment.implied();
-        let view = segment.accesses(stores, &mut buffer);
-        count += view.len() as u64;
-        if count > MOST || view.is_empty() {
-            return;
-        }
-        if let Some(thread) = threads.last_mut() {
-            thread.marks.push((thread.accesses.address.len(), run.first_time));
-            thread.accesses.extend(view);
-            thread.marks.push((thread.accesses.address.len() - 1, run.last_time));
-        }
-    });
-    anyhow::ensure!(count > 0, "{}: the trace has no accesses to measure", trace.folder.display());
-    anyhow::ensure!(count <= MOST, "{}: {count} accesses are more than the {MOST} that are taken into memory; record a shorter run", trace.folder.display());
+    let damaged = visit(
+        trace,
+        ColumnSet { time: true },
+        document,
+        &mut |segment: &Segment<'_>| {
+            let run = segment.run;
+            if threads
+                .last()
+                .is_none_or(|t| (t.process, t.thread) != (run.process, run.thread))
+            {
+                threads.push(Thread {
+                    process: run.process,
+                    thread: run.thread,
+                    ..Thread::default()
+                });
+            }
+            implied += segment.implied();
+            let view = segment.accesses(stores, &mut buffer);
+            count += view.len() as u64;
+            if count > MOST || view.is_empty() {
+                return;
+            }
+            if let Some(thread) = threads.last_mut() {
+                thread
+                    .marks
+                    .push((thread.accesses.address.len(), run.first_time));
+                thread.accesses.extend(view);
+                thread
+                    .marks
+                    .push((thread.accesses.address.len() - 1, run.last_time));
+            }
+        },
+    );
+    anyhow::ensure!(
+        count > 0,
+        "{}: the trace has no accesses to measure",
+        trace.folder.display()
+    );
+    anyhow::ensure!(
+        count <= MOST,
+        "{}: {count} accesses are more than the {MOST} that are taken into memory; record a shorter run",
+        trace.folder.display()
+    );
     Ok((threads, implied, damaged))
 }
 
@@ -58,7 +86,11 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
         }
         let (from, start) = marks[*mark];
         let (to, end) = marks.get(*mark + 1).copied().unwrap_or((from, start));
-        let part = if to > from { (access - from) as f64 / (to - from) as f64 } else { 0.0 };
+        let part = if to > from {
+            (access - from) as f64 / (to - from) as f64
+        } else {
+            0.0
+        };
         start as f64 + (end.saturating_sub(start)) as f64 * part
     };
     let mut marks = vec![0usize; threads.len()];
@@ -70,8 +102,17 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
     }
     while !cursors.is_empty() {
         // The thread that is due goes on until another one is.
-        let (at, &(_, thread, _)) = cursors.iter().enumerate().min_by(|a, b| a.1.0.total_cmp(&b.1.0).then(a.1.1.cmp(&b.1.1))).unwrap_or((0, &cursors[0]));
-        let limit = cursors.iter().enumerate().filter(|(i, _)| *i != at).map(|(_, c)| c.0).fold(f64::INFINITY, f64::min);
+        let (at, &(_, thread, _)) = cursors
+            .iter()
+            .enumerate()
+            .min_by(|a, b| a.1.0.total_cmp(&b.1.0).then(a.1.1.cmp(&b.1.1)))
+            .unwrap_or((0, &cursors[0]));
+        let limit = cursors
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != at)
+            .map(|(_, c)| c.0)
+            .fold(f64::INFINITY, f64::min);
         let length = threads[thread].accesses.address.len();
         loop {
             next(thread, done[thread]);
@@ -96,12 +137,20 @@ mod tests {
     #[test]
     fn recorded_times_order_the_threads() {
         let thread = |addresses: &[u64], times: (u64, u64)| Thread {
-            accesses: Accesses { address: addresses.to_vec(), size: vec![1; addresses.len()], group: vec![0; addresses.len()] },
+            accesses: Accesses {
+                address: addresses.to_vec(),
+                size: vec![1; addresses.len()],
+                group: vec![0; addresses.len()],
+            },
             marks: vec![(0, times.0), (addresses.len() - 1, times.1)],
             ..Thread::default()
         };
         // Thread 0 at times 0, 10, 20, 30; thread 1 at 5, 15; thread 2 at 100.
-        let threads = [thread(&[1, 2, 3, 4], (0, 30)), thread(&[11, 12], (5, 15)), thread(&[21], (100, 100))];
+        let threads = [
+            thread(&[1, 2, 3, 4], (0, 30)),
+            thread(&[11, 12], (5, 15)),
+            thread(&[21], (100, 100)),
+        ];
         let mut order = Vec::new();
         recorded(&threads, |t, i| order.push(threads[t].accesses.address[i]));
         assert_eq!(order, [1, 11, 2, 12, 3, 4, 21]);

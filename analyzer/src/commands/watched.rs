@@ -46,8 +46,14 @@ enum Time {
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(Document, bool)> {
     let mut document = Document::new("reuse");
-    document.warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
-    anyhow::ensure!(!arguments.compare, "{}: --compare needs every load of the run, and this trace has samples of it; record with mgz-record --mode full", arguments.trace.display());
+    document
+        .warnings
+        .extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
+    anyhow::ensure!(
+        !arguments.compare,
+        "{}: --compare needs every load of the run, and this trace has samples of it; record with mgz-record --mode full",
+        arguments.trace.display()
+    );
     let (rows, names) = read(&arguments.trace, arguments.stores)?;
     let what = if arguments.stores { "access" } else { "load" };
     anyhow::ensure!(
@@ -67,28 +73,83 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     let total = accesses.unwrap_or(observations.len() as u64);
     let (times, distances) = histograms(&observations, &estimated, total);
     document.put("method", Unit::Text, "RDX, hardware watchpoints");
-    document.put("time", Unit::Text, match time { Time::Counted => "accesses, counted by the PMU", Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time", Time::Cpu => "ns of CPU time" });
+    document.put(
+        "time",
+        Unit::Text,
+        match time {
+            Time::Counted => "accesses, counted by the PMU",
+            Time::Rate(_) => "accesses: stepped ones exactly, others from CPU time",
+            Time::Cpu => "ns of CPU time",
+        },
+    );
     document.put("samples_by", Unit::Text, manifest.trigger.as_str());
-    document.put("counted", Unit::Text, if arguments.stores { "loads and stores" } else { "loads" });
+    document.put(
+        "counted",
+        Unit::Text,
+        if arguments.stores {
+            "loads and stores"
+        } else {
+            "loads"
+        },
+    );
     document.put("block", Unit::Bytes, WORD);
-    document.put("A_hat", Unit::Number, accesses.map_or(Value::Null, Value::from));
+    document.put(
+        "A_hat",
+        Unit::Number,
+        accesses.map_or(Value::Null, Value::from),
+    );
     if let Time::Rate(rate) = time {
         document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
     }
     document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
     document.put("samples", Unit::Number, observations.len());
-    document.put("samples_reused", Unit::Number, observations.iter().filter(|o| o.reuse.is_some()).count());
-    document.put("samples_reused_while_stepped", Unit::Number, rows.iter().filter(|r| r.near).count());
-    document.put("never_reused_share_hat", Unit::Share, value(estimated.never / observations.len() as f64));
+    document.put(
+        "samples_reused",
+        Unit::Number,
+        observations.iter().filter(|o| o.reuse.is_some()).count(),
+    );
+    document.put(
+        "samples_reused_while_stepped",
+        Unit::Number,
+        rows.iter().filter(|r| r.near).count(),
+    );
+    document.put(
+        "never_reused_share_hat",
+        Unit::Share,
+        value(estimated.never / observations.len() as f64),
+    );
     let spread = jackknife(&observations, arguments.attribution.into(), total);
     if !matches!(time, Time::Cpu) {
-        document.tables.push(with_interval("distances", "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)", &distances, &spread.1, observations.len()));
-        document.tables.push(with_interval("intervals", "Reuse interval, in accesses (estimate)", &times, &spread.0, observations.len()));
+        document.tables.push(with_interval(
+            "distances",
+            "Reuse distance D, in blocks of 8 bytes (estimate by Shen's model)",
+            &distances,
+            &spread.1,
+            observations.len(),
+        ));
+        document.tables.push(with_interval(
+            "intervals",
+            "Reuse interval, in accesses (estimate)",
+            &times,
+            &spread.0,
+            observations.len(),
+        ));
     } else {
-        document.tables.push(with_interval("intervals", "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)", &times, &spread.0, observations.len()));
+        document.tables.push(with_interval(
+            "intervals",
+            "Reuse interval, in ns of CPU time (estimate; [0, 1) are those that were stepped)",
+            &times,
+            &spread.0,
+            observations.len(),
+        ));
         document.tables.push(near(&rows));
     }
-    document.tables.push(pair_table(&observations, &estimated, &|code| names[code as usize].clone(), matches!(time, Time::Cpu)));
+    document.tables.push(pair_table(
+        &observations,
+        &estimated,
+        &|code| names[code as usize].clone(),
+        matches!(time, Time::Cpu),
+    ));
     Ok((document, false))
 }
 
@@ -96,7 +157,10 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
 fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
     match time {
         Time::Counted => None,
-        Time::Rate(_) => Some(format!("{}; intervals beyond the stepped instructions are CPU time at the mean rate of accesses of the whole run", manifest.backend_why)),
+        Time::Rate(_) => Some(format!(
+            "{}; intervals beyond the stepped instructions are CPU time at the mean rate of accesses of the whole run",
+            manifest.backend_why
+        )),
         Time::Cpu => Some(format!(
             "{}; so intervals are in CPU time and are not converted to reuse distances: give --accesses-from TRACE with a full or ring trace of the same command for their rate",
             manifest.backend_why
@@ -105,18 +169,35 @@ fn shortcoming(time: &Time, manifest: &Manifest) -> Option<String> {
 }
 
 /// How time is told, and how many accesses the run had, if that is known.
-fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row], document: &mut Document) -> anyhow::Result<(Time, Option<u64>)> {
-    if let Some(accesses) = if arguments.stores { manifest.totals.accesses_executed } else { manifest.totals.loads_executed }
-        && rows.iter().all(|r| r.counted.is_some())
+fn time(
+    arguments: &ReuseArguments,
+    manifest: &Manifest,
+    rows: &[Row],
+    document: &mut Document,
+) -> anyhow::Result<(Time, Option<u64>)> {
+    if let Some(accesses) = if arguments.stores {
+        manifest.totals.accesses_executed
+    } else {
+        manifest.totals.loads_executed
+    } && rows.iter().all(|r| r.counted.is_some())
     {
         return Ok((Time::Counted, Some(accesses)));
     }
-    let Some(folder) = &arguments.accesses_from else { return Ok((Time::Cpu, None)) };
+    let Some(folder) = &arguments.accesses_from else {
+        return Ok((Time::Cpu, None));
+    };
     let other = manifest_of(folder)?;
     let totals = &other.totals;
-    let rows = totals.loads_executed.map(|n| n as f64).or(totals.loads_executed_estimate);
+    let rows = totals
+        .loads_executed
+        .map(|n| n as f64)
+        .or(totals.loads_executed_estimate);
     let rows = rows.with_context(|| format!("{}: it does not tell how many accesses were executed (mode {}); record with --mode full or ring", folder.display(), other.mode))?;
-    anyhow::ensure!(rows > 0.0, "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again", folder.display());
+    anyhow::ensure!(
+        rows > 0.0,
+        "{}: no access was counted in it, so it gives no rate; instrument all of the program (no --functions) and record again",
+        folder.display()
+    );
     // Names may differ: one of the two may be the instrumented file.
     let rest = |m: &Manifest| m.command.get(1..).unwrap_or_default().to_vec();
     anyhow::ensure!(
@@ -127,30 +208,66 @@ fn time(arguments: &ReuseArguments, manifest: &Manifest, rows: &[Row], document:
         manifest.command.join(" ")
     );
     let count = rows * share(folder, arguments, document)?;
-    anyhow::ensure!(manifest.cpu_seconds > 0.0, "{}: the run had no CPU time", arguments.trace.display());
-    Ok((Time::Rate(count / (manifest.cpu_seconds * 1e9)), Some(count as u64)))
+    anyhow::ensure!(
+        manifest.cpu_seconds > 0.0,
+        "{}: the run had no CPU time",
+        arguments.trace.display()
+    );
+    Ok((
+        Time::Rate(count / (manifest.cpu_seconds * 1e9)),
+        Some(count as u64),
+    ))
 }
 
 /// The share of a trace's accesses that count: all with `--stores`, else its loads.
-fn share(folder: &Path, arguments: &ReuseArguments, document: &mut Document) -> anyhow::Result<f64> {
+fn share(
+    folder: &Path,
+    arguments: &ReuseArguments,
+    document: &mut Document,
+) -> anyhow::Result<f64> {
     let trace = open(folder, &arguments.common, document)?;
     let (mut loads, mut stores) = (0u64, 0u64);
-    visit(&trace, ColumnSet { time: false }, document, &mut |segment| {
-        loads += segment.loads.len() as u64 + segment.implied();
-        stores += segment.stores.len() as u64;
-    });
-    anyhow::ensure!(!arguments.stores || stores > 0, "{}: it has no stores, and --stores counts them; instrument with mgz-instrument --stores and record again", folder.display());
-    Ok(if arguments.stores || stores == 0 { 1.0 } else { loads as f64 / (loads + stores) as f64 })
+    visit(
+        &trace,
+        ColumnSet { time: false },
+        document,
+        &mut |segment| {
+            loads += segment.loads.len() as u64 + segment.implied();
+            stores += segment.stores.len() as u64;
+        },
+    );
+    anyhow::ensure!(
+        !arguments.stores || stores > 0,
+        "{}: it has no stores, and --stores counts them; instrument with mgz-instrument --stores and record again",
+        folder.display()
+    );
+    Ok(if arguments.stores || stores == 0 {
+        1.0
+    } else {
+        loads as f64 / (loads + stores) as f64
+    })
 }
 
 fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
     // The paper's weight: samples in the context of the use while it was watched.
     let mut by_context: HashMap<((u64, u64), u32), Vec<u64>> = HashMap::new();
     for row in rows {
-        by_context.entry((row.thread, row.context)).or_default().push(row.sample);
+        by_context
+            .entry((row.thread, row.context))
+            .or_default()
+            .push(row.sample);
     }
-    by_context.values_mut().for_each(|list| list.sort_unstable());
-    let between = |row: &Row| by_context.get(&(row.thread, row.context)).map_or(1, |list| list.partition_point(|&s| s <= row.until) - list.partition_point(|&s| s < row.sample));
+    by_context
+        .values_mut()
+        .for_each(|list| list.sort_unstable());
+    let between = |row: &Row| {
+        by_context
+            .get(&(row.thread, row.context))
+            .map_or(1, |list| {
+                list.partition_point(|&s| s <= row.until)
+                    - list.partition_point(|&s| s < row.sample)
+            })
+    };
     let age = |row: &Row| match time {
         Time::Counted => row.counted.unwrap_or(0),
         Time::Rate(rate) => row.stepped + (row.cpu_ns as f64 * rate).round() as u64,
@@ -160,9 +277,17 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
         .enumerate()
         .map(|(i, row)| Observation {
             context: row.context,
-            age: if matches!(time, Time::Cpu) { age(row) } else { age(row).max(u64::from(row.reused)) },
+            age: if matches!(time, Time::Cpu) {
+                age(row)
+            } else {
+                age(row).max(u64::from(row.reused))
+            },
             reuse: row.reused.then_some(row.reuse),
-            proportional: if row.reused { between(row).max(1) as f64 } else { 0.0 },
+            proportional: if row.reused {
+                between(row).max(1) as f64
+            } else {
+                0.0
+            },
             sample: i as u64,
         })
         .collect()
@@ -171,31 +296,69 @@ fn observations(rows: &[Row], time: &Time) -> Vec<Observation> {
 /// Exact distances of the samples that were reused while they were stepped.
 fn near(rows: &[Row]) -> Table {
     let mut bars: BTreeMap<u64, f64> = BTreeMap::new();
-    rows.iter().filter(|r| r.near).for_each(|r| *bars.entry(r.stepped.max(1)).or_default() += 1.0);
-    let bins = bars.into_iter().map(|(at, count)| Bin { from: at as f64, to: at as f64 + 1.0, count, sum: count * at as f64 });
-    histogram_rows("near_intervals", "Reuse interval of samples that were reused while stepped, in accesses (exact)", &cut(bins, &Scale::Log))
+    rows.iter()
+        .filter(|r| r.near)
+        .for_each(|r| *bars.entry(r.stepped.max(1)).or_default() += 1.0);
+    let bins = bars.into_iter().map(|(at, count)| Bin {
+        from: at as f64,
+        to: at as f64 + 1.0,
+        count,
+        sum: count * at as f64,
+    });
+    histogram_rows(
+        "near_intervals",
+        "Reuse interval of samples that were reused while stepped, in accesses (exact)",
+        &cut(bins, &Scale::Log),
+    )
 }
 
 /// The rows of `watch.parquet` and the names of code that they refer to.
 fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)> {
     let path = folder.join(WATCH);
-    let file = std::fs::File::open(&path).with_context(|| format!("{}: the samples of a watched run are missing; record again", path.display()))?;
-    let damaged = |why: String| anyhow::anyhow!("{}: damaged ({why}); record again", path.display());
-    let frame = quietly(|| Frame::read_parquet(file)).and_then(|r| r).map_err(&damaged)?;
+    let file = std::fs::File::open(&path).with_context(|| {
+        format!(
+            "{}: the samples of a watched run are missing; record again",
+            path.display()
+        )
+    })?;
+    let damaged =
+        |why: String| anyhow::anyhow!("{}: damaged ({why}); record again", path.display());
+    let frame = quietly(|| Frame::read_parquet(file))
+        .and_then(|r| r)
+        .map_err(&damaged)?;
     rows(&frame, stores).map_err(damaged)
 }
 
 fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
     let numbers = |name: &str| frame.numbers(name);
-    let texts = |name: &str| -> Result<Vec<String>, String> { Ok(frame.texts(name)?.iter().map(|text| text.clone().unwrap_or_default()).collect()) };
-    let (process, thread, sample, until) = (numbers("process")?, numbers("thread")?, numbers("sample")?, numbers("until")?);
-    let (loads, written, cpu) = (numbers("stepped_loads")?, numbers("stepped_stores")?, numbers("cpu_ns")?);
+    let texts = |name: &str| -> Result<Vec<String>, String> {
+        Ok(frame
+            .texts(name)?
+            .iter()
+            .map(|text| text.clone().unwrap_or_default())
+            .collect())
+    };
+    let (process, thread, sample, until) = (
+        numbers("process")?,
+        numbers("thread")?,
+        numbers("sample")?,
+        numbers("until")?,
+    );
+    let (loads, written, cpu) = (
+        numbers("stepped_loads")?,
+        numbers("stepped_stores")?,
+        numbers("cpu_ns")?,
+    );
     let (counted_loads, counted_stores) = (frame.whole("loads")?, frame.whole("stores")?);
     let (outcome, counts) = (texts("outcome")?, texts("counts")?);
     let mut names: Vec<CodeName> = Vec::new();
     let mut known: HashMap<CodeName, u32> = HashMap::new();
     let mut codes = |prefix: &str| -> Result<Vec<u32>, String> {
-        let (function, file, line) = (texts(&format!("{prefix}_function"))?, texts(&format!("{prefix}_file"))?, numbers(&format!("{prefix}_line"))?);
+        let (function, file, line) = (
+            texts(&format!("{prefix}_function"))?,
+            texts(&format!("{prefix}_file"))?,
+            numbers(&format!("{prefix}_line"))?,
+        );
         Ok((0..function.len())
             .map(|i| {
                 let name = CodeName::new(&function[i], &file[i], line[i]);
@@ -216,13 +379,25 @@ fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String
         reused: matches!(outcome[i].as_str(), "near" | "watched"),
         stepped: loads[i].saturating_add(if stores { written[i] } else { 0 }),
         cpu_ns: cpu[i],
-        counted: if stores { counted_loads[i].zip(counted_stores[i]).map(|(l, s)| l.saturating_add(s)) } else { counted_loads[i] },
+        counted: if stores {
+            counted_loads[i]
+                .zip(counted_stores[i])
+                .map(|(l, s)| l.saturating_add(s))
+        } else {
+            counted_loads[i]
+        },
         context: used[i],
         reuse: reused[i],
     };
     // A load whose next access is a store has a row for each of the two ways to count.
     let own = if stores { "accesses" } else { "loads" };
-    Ok(((0..frame.height()).filter(|&i| counts[i] == own || counts[i] == "both").map(row).collect(), names))
+    Ok((
+        (0..frame.height())
+            .filter(|&i| counts[i] == own || counts[i] == "both")
+            .map(row)
+            .collect(),
+        names,
+    ))
 }
 
 #[cfg(test)]
@@ -230,13 +405,34 @@ mod tests {
     use super::*;
 
     fn row(sample: u64, until: u64, reused: bool, stepped: u64, cpu_ns: u64) -> Row {
-        Row { thread: (1, 1), sample, until, near: cpu_ns == 0, crowded: false, reused, stepped, cpu_ns, counted: Some(stepped + cpu_ns), context: 0, reuse: 1 }
+        Row {
+            thread: (1, 1),
+            sample,
+            until,
+            near: cpu_ns == 0,
+            crowded: false,
+            reused,
+            stepped,
+            cpu_ns,
+            counted: Some(stepped + cpu_ns),
+            context: 0,
+            reuse: 1,
+        }
     }
 
     #[test]
     fn ages_follow_from_what_was_counted() {
-        let rows = [row(1, 3, true, 10, 500), row(2, 2, true, 7, 0), row(3, 3, false, 100, 0)];
-        let ages = |time| observations(&rows, &time).iter().map(|o| (o.age, o.proportional)).collect::<Vec<_>>();
+        let rows = [
+            row(1, 3, true, 10, 500),
+            row(2, 2, true, 7, 0),
+            row(3, 3, false, 100, 0),
+        ];
+        let ages = |time| {
+            observations(&rows, &time)
+                .iter()
+                .map(|o| (o.age, o.proportional))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(ages(Time::Counted), [(510, 3.0), (7, 1.0), (100, 0.0)]);
         assert_eq!(ages(Time::Rate(2.0)), [(1010, 3.0), (7, 1.0), (100, 0.0)]);
         assert_eq!(ages(Time::Cpu), [(500, 3.0), (0, 1.0), (0, 0.0)]);
@@ -244,7 +440,11 @@ mod tests {
 
     #[test]
     fn a_table_without_its_columns_is_refused() {
-        let frame = Frame::new(vec![("process".into(), crate::frame::Cells::Whole(vec![Some(1)]))]).unwrap();
+        let frame = Frame::new(vec![(
+            "process".into(),
+            crate::frame::Cells::Whole(vec![Some(1)]),
+        )])
+        .unwrap();
         assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));
     }
 }

@@ -24,7 +24,13 @@ pub(super) struct Part {
 
 impl Part {
     pub(super) fn of(chunk: usize, run: &Run) -> Part {
-        Part { chunk, rows: run.loads.clone(), time: (run.first_time, run.last_time), column: run.column, bucket: run.bucket }
+        Part {
+            chunk,
+            rows: run.loads.clone(),
+            time: (run.first_time, run.last_time),
+            column: run.column,
+            bucket: run.bucket,
+        }
     }
 }
 
@@ -51,11 +57,17 @@ impl<T> Default for Slot<T> {
 
 impl<T> Slot<T> {
     pub(super) fn put(&self, value: T) {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
+        *self
+            .0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
     }
 
     pub(super) fn take(&self) -> Option<T> {
-        self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
+        self.0
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .take()
     }
 }
 
@@ -82,7 +94,10 @@ impl Driver {
         for span in spans.iter().filter(|s| long(s)) {
             tasks.push(Task::Reuse(span));
         }
-        for span in spans.iter().filter(|s| long(s) && (self.options.windows || self.options.incidence != Collect::Nothing || s.open)) {
+        for span in spans.iter().filter(|s| {
+            long(s)
+                && (self.options.windows || self.options.incidence != Collect::Nothing || s.open)
+        }) {
             tasks.push(Task::Windows(span));
         }
         let mut start = 0;
@@ -104,8 +119,12 @@ impl Driver {
             let mut at = 0;
             while at < chunk.runs.len() {
                 // Runs of one process and bucket together, in pieces of a good size.
-                let Run { process, bucket, .. } = chunk.runs[at];
-                let joins = |a: &Run, b: &Run| a.loads.end == b.loads.start && a.stores.end == b.stores.start;
+                let Run {
+                    process, bucket, ..
+                } = chunk.runs[at];
+                let joins = |a: &Run, b: &Run| {
+                    a.loads.end == b.loads.start && a.stores.end == b.stores.start
+                };
                 let mut end = at + 1;
                 while end < chunk.runs.len()
                     && (chunk.runs[end].process, chunk.runs[end].bucket) == (process, bucket)

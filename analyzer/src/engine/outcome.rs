@@ -63,7 +63,10 @@ impl Driver {
             self.census.sample_min = 0;
         }
         self.census.processes = self.spaces.len() as u64;
-        let workers = self.workers.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let workers = self
+            .workers
+            .into_inner()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut windows = WindowEngine::new();
         let (mut strides, mut incidence) = (Vec::new(), Vec::new());
         let parted = self.options.zoom.is_some_and(|z| z.parts);
@@ -82,7 +85,10 @@ impl Driver {
                 reuse[number].merge(bucket.reuse);
             }
         }
-        reuse.iter_mut().filter_map(|r| r.zoom.as_mut()).for_each(|z| z.finish());
+        reuse
+            .iter_mut()
+            .filter_map(|r| r.zoom.as_mut())
+            .for_each(|z| z.finish());
         let spilled = (!self.budget.failed()).then(|| self.budget.spilled());
         // What is done by one thread goes on beside what all take part in.
         let merged = |all: Vec<Strides>| {
@@ -90,25 +96,79 @@ impl Driver {
             all.into_iter().for_each(|one| whole.merge(one));
             whole.counts()
         };
-        let collected = if self.options.incidence == Collect::ForMerging { Incidence::gather } else { Incidence::fold };
-        let (sets, (incidence, strides)) = rayon::join(|| FootprintSet::of_buckets(tables), || rayon::join(|| collected(incidence), || merged(strides)));
+        let collected = if self.options.incidence == Collect::ForMerging {
+            Incidence::gather
+        } else {
+            Incidence::fold
+        };
+        let (sets, (incidence, strides)) = rayon::join(
+            || FootprintSet::of_buckets(tables),
+            || rayon::join(|| collected(incidence), || merged(strides)),
+        );
         let mut buckets: Vec<BucketOutcome> = Vec::new();
         let mut parts = Vec::new();
         let mut reuse = reuse.into_iter();
         if parted {
-            let mut whole = BucketOutcome { footprint: FootprintSet::default(), counts: Vec::new(), reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)) };
-            let mut groups = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.parts)).unwrap_or_default().into_iter();
-            let mut distances = whole.reuse.zoom.as_mut().map(|z| std::mem::take(&mut z.part_distances)).unwrap_or_default().into_iter();
+            let mut whole = BucketOutcome {
+                footprint: FootprintSet::default(),
+                counts: Vec::new(),
+                reuse: reuse.next().unwrap_or_else(|| ReuseTotals::new(None)),
+            };
+            let mut groups = whole
+                .reuse
+                .zoom
+                .as_mut()
+                .map(|z| std::mem::take(&mut z.parts))
+                .unwrap_or_default()
+                .into_iter();
+            let mut distances = whole
+                .reuse
+                .zoom
+                .as_mut()
+                .map(|z| std::mem::take(&mut z.part_distances))
+                .unwrap_or_default()
+                .into_iter();
             for (footprint, counts) in sets {
                 crate::footprint::add_counts(&mut whole.counts, &counts);
                 // Distances are not told apart by group here: they count as one.
-                let (groups, distances) = (groups.next().unwrap_or_default(), vec![distances.next().unwrap_or_default()]);
-                parts.push(BucketOutcome { footprint, counts, reuse: ReuseTotals { groups, distances, ..ReuseTotals::new(None) } });
+                let (groups, distances) = (
+                    groups.next().unwrap_or_default(),
+                    vec![distances.next().unwrap_or_default()],
+                );
+                parts.push(BucketOutcome {
+                    footprint,
+                    counts,
+                    reuse: ReuseTotals {
+                        groups,
+                        distances,
+                        ..ReuseTotals::new(None)
+                    },
+                });
             }
             buckets.push(whole);
         } else {
-            buckets.extend(sets.into_iter().zip(reuse).map(|((footprint, counts), reuse)| BucketOutcome { footprint, counts, reuse }));
+            buckets.extend(
+                sets.into_iter()
+                    .zip(reuse)
+                    .map(|((footprint, counts), reuse)| BucketOutcome {
+                        footprint,
+                        counts,
+                        reuse,
+                    }),
+            );
         }
-        Outcome { buckets, parts, samples: self.samples, windows, strides, incidence, census: self.census, weights: self.weights, spaces: self.spaces, damage, spilled }
+        Outcome {
+            buckets,
+            parts,
+            samples: self.samples,
+            windows,
+            strides,
+            incidence,
+            census: self.census,
+            weights: self.weights,
+            spaces: self.spaces,
+            damage,
+            spilled,
+        }
     }
 }

@@ -80,13 +80,25 @@ impl Numbers {
             rare += usize::from(matches!(block.samples, 1..=3));
             singles += usize::from(block.samples == 1);
             pairs += usize::from(block.samples == 2);
-            samples = samples.max(if block.samples == 1 { block.first[0] as usize + 1 } else { 0 });
+            samples = samples.max(if block.samples == 1 {
+                block.first[0] as usize + 1
+            } else {
+                0
+            });
         }
         let is_direct = samples <= rare;
         let hashed = pairs + if is_direct { 0 } else { singles };
         let size = (hashed * 2).next_power_of_two().max(16);
         let direct = vec![0; if is_direct { samples } else { 0 }];
-        (Numbers { direct, index: vec![(0, 0); size], shift: 64 - size.trailing_zeros(), count: 0 }, rare)
+        (
+            Numbers {
+                direct,
+                index: vec![(0, 0); size],
+                shift: 64 - size.trailing_zeros(),
+                count: 0,
+            },
+            rare,
+        )
     }
 
     /// The number of the sample or the pair that has seen a block: it must be one of those that there is room for, and of one or two samples.
@@ -94,7 +106,8 @@ impl Numbers {
     fn of(&mut self, block: &Block) -> u32 {
         let [first, second] = block.first;
         // A pair never has the same sample twice.
-        let key = u64::from(first) << 32 | u64::from(if block.samples == 1 { first } else { second });
+        let key =
+            u64::from(first) << 32 | u64::from(if block.samples == 1 { first } else { second });
         if block.samples == 1
             && let Some(number) = self.direct.get_mut(first as usize)
         {
@@ -109,7 +122,10 @@ impl Numbers {
         loop {
             let (there, number) = self.index[place];
             let new = number == 0;
-            let entry = (select_unpredictable(new, key, there), select_unpredictable(new, self.count + 1, number));
+            let entry = (
+                select_unpredictable(new, key, there),
+                select_unpredictable(new, self.count + 1, number),
+            );
             self.index[place] = entry;
             if entry.0 == key {
                 self.count += u32::from(new);
@@ -160,16 +176,31 @@ impl Table {
                 _ => continue,
             };
             let stands = if block.samples == 1 { block.stands } else { 0 };
-            rare.push(Rare { at: at as u32, key, stands, kind: block.samples as u8 - 1, irregular: block.irregular && block.samples < 3 });
+            rare.push(Rare {
+                at: at as u32,
+                key,
+                stands,
+                kind: block.samples as u8 - 1,
+                irregular: block.irregular && block.samples < 3,
+            });
         }
-        rare.iter_mut().for_each(|r| r.key = r.key.min(numbers.count));
-        Table { rare, keys: vec![Key::default(); numbers.count as usize + 1] }
+        rare.iter_mut()
+            .for_each(|r| r.key = r.key.min(numbers.count));
+        Table {
+            rare,
+            keys: vec![Key::default(); numbers.count as usize + 1],
+        }
     }
 
     /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
     ///
     /// One pass is enough for both sides: of a key with n blocks of which m are before the place, those behind give (n − m)² = n² − 2nm + m².
-    pub(super) fn sides<const N: usize>(&mut self, from: usize, to: usize, places: &[usize; N]) -> [(Sums, Sums); N] {
+    pub(super) fn sides<const N: usize>(
+        &mut self,
+        from: usize,
+        to: usize,
+        places: &[usize; N],
+    ) -> [(Sums, Sums); N] {
         let find = |place: usize| self.rare.partition_point(|r| (r.at as usize) < place);
         let (start, end) = (find(from), find(to));
         let stops = places.map(find);
@@ -206,12 +237,21 @@ impl Table {
 
 impl Running {
     fn sums(&self) -> Sums {
-        Sums { singles: self.count[0], pairs: self.count[1], triples: self.count[2], stands: self.stands, single_squares: self.squares[0], pair_squares: self.squares[1], irregular: self.irregular }
+        Sums {
+            singles: self.count[0],
+            pairs: self.count[1],
+            triples: self.count[2],
+            stands: self.stands,
+            single_squares: self.squares[0],
+            pair_squares: self.squares[1],
+            irregular: self.irregular,
+        }
     }
 
     /// Sums over the blocks behind those of `before`; `self` are those of all.
     fn without(&self, before: &Running) -> Sums {
-        let squares = |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];
+        let squares =
+            |kind: usize| self.squares[kind] + before.squares[kind] - 2 * before.cross[kind];
         Sums {
             singles: self.count[0] - before.count[0],
             pairs: self.count[1] - before.count[1],
@@ -233,38 +273,74 @@ mod tests {
     fn by_definition(list: &[Block]) -> Sums {
         let squares = |samples: u32, of: fn(&Block) -> (u32, u32)| {
             let mut counts: HashMap<(u32, u32), u64> = HashMap::new();
-            list.iter().filter(|b| b.samples == samples).for_each(|b| *counts.entry(of(b)).or_default() += 1);
-            (counts.values().sum::<u64>(), counts.values().map(|n| n * n).sum::<u64>())
+            list.iter()
+                .filter(|b| b.samples == samples)
+                .for_each(|b| *counts.entry(of(b)).or_default() += 1);
+            (
+                counts.values().sum::<u64>(),
+                counts.values().map(|n| n * n).sum::<u64>(),
+            )
         };
-        let ((singles, single_squares), (pairs, pair_squares)) = (squares(1, |b| (b.first[0], 0)), squares(2, |b| (b.first[0], b.first[1])));
+        let ((singles, single_squares), (pairs, pair_squares)) = (
+            squares(1, |b| (b.first[0], 0)),
+            squares(2, |b| (b.first[0], b.first[1])),
+        );
         let triples = list.iter().filter(|b| b.samples == 3).count() as u64;
-        let stands = list.iter().filter(|b| b.samples == 1).map(|b| u64::from(b.stands)).sum();
-        Sums { singles, pairs, triples, stands, single_squares, pair_squares, irregular: list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64 }
+        let stands = list
+            .iter()
+            .filter(|b| b.samples == 1)
+            .map(|b| u64::from(b.stands))
+            .sum();
+        Sums {
+            singles,
+            pairs,
+            triples,
+            stands,
+            single_squares,
+            pair_squares,
+            irregular: list.iter().filter(|b| b.samples < 3 && b.irregular).count() as u64,
+        }
     }
 
     #[test]
     fn sums_of_both_sides_are_those_of_their_definition() {
         let mut state = 1u64;
         let mut random = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             ((state >> 33) % n) as u32
         };
         for blocks in [1usize, 2, 7, 500, 3000, 40] {
             let list: Vec<Block> = (0..blocks as u64)
                 .map(|number| {
                     let first = random(20);
-                    Block { number, samples: 1 + random(4), first: [first, first + 1 + random(5)], irregular: random(2) == 1, stands: random(3) * EVEN }
+                    Block {
+                        number,
+                        samples: 1 + random(4),
+                        first: [first, first + 1 + random(5)],
+                        irregular: random(2) == 1,
+                        stands: random(3) * EVEN,
+                    }
                 })
                 .collect();
             let mut table = Table::new(&list);
             assert_eq!(Sums::new(&list), by_definition(&list));
             for _ in 0..20 {
-                let mut cuts: [usize; 5] = std::array::from_fn(|_| random(blocks as u64 + 1) as usize);
+                let mut cuts: [usize; 5] =
+                    std::array::from_fn(|_| random(blocks as u64 + 1) as usize);
                 cuts.sort_unstable();
                 let [from, a, b, c, to] = cuts;
                 let sides = table.sides(from, to, &[a, b, c]);
                 for (place, side) in [a, b, c].into_iter().zip(sides) {
-                    assert_eq!(side, (by_definition(&list[from..place]), by_definition(&list[place..to])), "{cuts:?} of {blocks}");
+                    assert_eq!(
+                        side,
+                        (
+                            by_definition(&list[from..place]),
+                            by_definition(&list[place..to])
+                        ),
+                        "{cuts:?} of {blocks}"
+                    );
                 }
             }
         }

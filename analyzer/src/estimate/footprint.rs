@@ -67,28 +67,52 @@ impl Tally {
     fn new(counts: &Sums, design: Design) -> Tally {
         let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
         // The mean number of equals that a member has.
-        let mean = |squares: u64, count: f64| if count > 0.0 { squares as f64 / count } else { 0.0 };
+        let mean = |squares: u64, count: f64| {
+            if count > 0.0 {
+                squares as f64 / count
+            } else {
+                0.0
+            }
+        };
         let single_cluster = mean(counts.single_squares, f1);
         let samples = design.samples.max(1) as f64;
         // Variance of a total over samples, those without singletons included.
-        let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples / (samples - 1.0).max(1.0);
+        let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples
+            / (samples - 1.0).max(1.0);
         // Of the run, what the samples of the singletons stand for.
-        let stands = if f1 > 0.0 { counts.stands as f64 / f64::from(EVEN) / f1 } else { 1.0 };
+        let stands = if f1 > 0.0 {
+            counts.stands as f64 / f64::from(EVEN) / f1
+        } else {
+            1.0
+        };
         Tally {
             f1,
             f2,
             f3: counts.triples as f64,
             // Without a coincidence, one would be of about half of what a sample has for itself.
-            cluster: if f2 > 0.0 { mean(counts.pair_squares, f2) } else { (single_cluster / 2.0).max(1.0) },
+            cluster: if f2 > 0.0 {
+                mean(counts.pair_squares, f2)
+            } else {
+                (single_cluster / 2.0).max(1.0)
+            },
             spread: (variance.max(f1) * (1.0 - design.share).max(0.0)).sqrt(),
             single: single_cluster.max(1.0),
-            irregular: if f1 + f2 > 0.0 { counts.irregular as f64 / (f1 + f2) } else { 0.0 },
+            irregular: if f1 + f2 > 0.0 {
+                counts.irregular as f64 / (f1 + f2)
+            } else {
+                0.0
+            },
             rest: 1.0 / (stands / design.share - 1.0).max(1e-9),
         }
     }
 
     /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
-    pub(super) fn pooled([singles, pairs, triples]: [f64; 3], per_sample: f64, irregular: f64, design: Design) -> Tally {
+    pub(super) fn pooled(
+        [singles, pairs, triples]: [f64; 3],
+        per_sample: f64,
+        irregular: f64,
+        design: Design,
+    ) -> Tally {
         Tally {
             f1: singles,
             f2: pairs,
@@ -127,7 +151,11 @@ impl Tally {
             // The integral of (1 + again·v·t)^(−1/v) over the unsampled part.
             Use::Uneven(v) => {
                 let (grown, power) = ((v * again / rest).ln_1p(), 1.0 - 1.0 / v);
-                let integral = if power.abs() * grown < 1e-6 { grown } else { (power * grown).exp_m1() / power };
+                let integral = if power.abs() * grown < 1e-6 {
+                    grown
+                } else {
+                    (power * grown).exp_m1() / power
+                };
                 f1 * integral / (v * again)
             }
         }
@@ -138,7 +166,11 @@ impl Tally {
         let t = design.samples.max(3) as f64;
         let (pairs, triples) = (self.coincidences(), self.f3 / self.cluster.max(1.0));
         // Where all are used alike by chance, f1·f3 is two thirds of f2²; where they are walked, less.
-        let ratio = if self.f2 > 0.0 { 1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2) } else { 1.0 };
+        let ratio = if self.f2 > 0.0 {
+            1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2)
+        } else {
+            1.0
+        };
         let error = (1.0 / triples.max(0.5) + 4.0 / pairs.max(0.5)).sqrt();
         let least = ratio * (-error).exp() - 1.0;
         let most = ratio * (Z * error).exp() - 1.0;
@@ -151,29 +183,64 @@ impl Tally {
         let (low, high) = poisson_bounds(n);
         // Few samples that have singletons (a short phase) might as well have been none, or several times as many.
         let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
-        let f1_low = (self.f1 - Z * self.spread).min(few_low * self.single).max(0.0);
+        let f1_low = (self.f1 - Z * self.spread)
+            .min(few_low * self.single)
+            .max(0.0);
         let f1_high = (self.f1 + Z * self.spread).max(few_high * self.single);
-        let of = |f1: f64, n: f64, rest: f64, by: Use| Self::unseen_of(f1, n * self.cluster, rest, by, design);
+        let of = |f1: f64, n: f64, rest: f64, by: Use| {
+            Self::unseen_of(f1, n * self.cluster, rest, by, design)
+        };
         // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
         let here = |by: Use| of(self.f1, n + 1.0, self.rest, by);
         let (uneven, most_uneven) = self.uneven(design);
         let mixed = Use::Mixed(self.irregular);
-        let by = if uneven > 0.0 && here(Use::Uneven(uneven)) > here(mixed) { Use::Uneven(uneven) } else { mixed };
+        let by = if uneven > 0.0 && here(Use::Uneven(uneven)) > here(mixed) {
+            Use::Uneven(uneven)
+        } else {
+            mixed
+        };
         let value = here(by);
         // A coincidence more is two singletons less: both push the estimate the same way, so their errors add up.
-        let by_pairs = (of(self.f1, high, self.rest, by), of(self.f1, low, self.rest, by));
-        let by_singles = (of(f1_low, n + 1.0, self.rest, by), of(f1_high, n + 1.0, self.rest, by));
+        let by_pairs = (
+            of(self.f1, high, self.rest, by),
+            of(self.f1, low, self.rest, by),
+        );
+        let by_singles = (
+            of(f1_low, n + 1.0, self.rest, by),
+            of(f1_high, n + 1.0, self.rest, by),
+        );
         // Blocks that Irregular loads touch may all the same be walked, those of other loads may be used by chance, and all more unevenly than it seems.
         let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
-        let by_use = (here(Use::Mixed(0.0)), here(if most_uneven > 0.0 { Use::Uneven(most_uneven) } else { by_chance }).max(value));
+        let by_use = (
+            here(Use::Mixed(0.0)),
+            here(if most_uneven > 0.0 {
+                Use::Uneven(most_uneven)
+            } else {
+                by_chance
+            })
+            .max(value),
+        );
         // What the samples stand for may be wrong in all of them.
         let error = 1.0 + design.weights.unwrap_or(0.0);
-        let by_speed = (of(self.f1, n + 1.0, self.rest * error, by), of(self.f1, n + 1.0, self.rest / error, by));
+        let by_speed = (
+            of(self.f1, n + 1.0, self.rest * error, by),
+            of(self.f1, n + 1.0, self.rest / error, by),
+        );
         // How many there are by chance if so many are to be expected.
         let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
-        let below = (2.0 * value - by_pairs.0 - by_singles.0).hypot(value - by_use.0).hypot(value - by_speed.0).hypot(by_count);
-        let above = ((by_pairs.1 - value).max(0.0) + (by_singles.1 - value).max(0.0)).hypot(by_use.1 - value).hypot(by_speed.1 - value).hypot(by_count);
-        Estimate { value, lo: (value - below).max(0.0), hi: value + above }
+        let below = (2.0 * value - by_pairs.0 - by_singles.0)
+            .hypot(value - by_use.0)
+            .hypot(value - by_speed.0)
+            .hypot(by_count);
+        let above = ((by_pairs.1 - value).max(0.0) + (by_singles.1 - value).max(0.0))
+            .hypot(by_use.1 - value)
+            .hypot(by_speed.1 - value)
+            .hypot(by_count);
+        Estimate {
+            value,
+            lo: (value - below).max(0.0),
+            hi: value + above,
+        }
     }
 
     /// How differently two strata are used, in standard deviations: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
@@ -189,7 +256,11 @@ impl Tally {
         // Singletons come by sample as well.
         let by_sample = |side: &Tally| side.single / side.f1.max(0.5 * side.single);
         let counted = 1.0 / wanted_a + 1.0 / wanted_b;
-        if all > 0.0 { (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt() } else { 0.0 }
+        if all > 0.0 {
+            (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt()
+        } else {
+            0.0
+        }
     }
 }
 
@@ -200,11 +271,17 @@ fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
     if free.hi <= blocks.len() as f64 {
         return free;
     }
-    let Some(lines) = room::lines(blocks) else { return free };
+    let Some(lines) = room::lines(blocks) else {
+        return free;
+    };
     let more = unseen(&lines, &Tally::new(&Sums::new(&lines), design), design);
     let places = room::places(blocks);
     let room = |unseen: f64| (lines.len() as f64 + unseen) * places - blocks.len() as f64;
-    Estimate { value: free.value.min(room(more.value)), lo: free.lo.min(room(more.value)), hi: free.hi.min(room(more.hi)) }
+    Estimate {
+        value: free.value.min(room(more.value)),
+        lo: free.lo.min(room(more.value)),
+        hi: free.hi.min(room(more.hi)),
+    }
 }
 
 /// Part of the blocks, which is estimated by itself.
@@ -239,7 +316,9 @@ struct Together<'a> {
 
 impl Together<'_> {
     fn unseen(&self) -> Estimate {
-        *self.unseen.get_or_init(|| unseen(self.blocks, &self.whole, self.design))
+        *self
+            .unseen
+            .get_or_init(|| unseen(self.blocks, &self.whole, self.design))
     }
 }
 
@@ -270,7 +349,10 @@ impl<'a> Parts<'a> {
         match self {
             Parts::One(stratum) => {
                 let from = strata.last().map_or(0, |s| s.end);
-                strata.push(Stratum { end: from + stratum.blocks.len(), unseen: stratum.unseen().doubted(stratum.doubt) });
+                strata.push(Stratum {
+                    end: from + stratum.blocks.len(),
+                    unseen: stratum.unseen().doubted(stratum.doubt),
+                });
             }
             Parts::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
         }
@@ -279,10 +361,15 @@ impl<'a> Parts<'a> {
 
 /// Cuts blocks, sorted by number, into strata.
 pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
-    let mut division = Division { design, table: Table::new(blocks) };
+    let mut division = Division {
+        design,
+        table: Table::new(blocks),
+    };
     let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
     let mut strata = Vec::new();
-    division.divide(blocks, 0, Tally::new(&whole, design), 0).list(&mut strata);
+    division
+        .divide(blocks, 0, Tally::new(&whole, design), 0)
+        .list(&mut strata);
     strata
 }
 
@@ -290,9 +377,19 @@ pub(super) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
 fn widest_gap(blocks: &[Block]) -> usize {
     let middle = blocks.len() / 2;
     let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
-    let widest = blocks.windows(2).map(|pair| pair[1].number - pair[0].number).max().unwrap_or(0);
+    let widest = blocks
+        .windows(2)
+        .map(|pair| pair[1].number - pair[0].number)
+        .max()
+        .unwrap_or(0);
     let at = |i: usize| (1..blocks.len()).contains(&i) && gap(i) == widest;
-    (0..blocks.len()).find_map(|d| [middle + d, middle.wrapping_sub(d)].into_iter().find(|&i| at(i))).unwrap_or(1)
+    (0..blocks.len())
+        .find_map(|d| {
+            [middle + d, middle.wrapping_sub(d)]
+                .into_iter()
+                .find(|&i| at(i))
+        })
+        .unwrap_or(1)
 }
 
 struct Division {
@@ -302,21 +399,47 @@ struct Division {
 
 impl Division {
     /// Cuts blocks.
-    fn divide<'a>(&mut self, blocks: &'a [Block], from: usize, whole: Tally, depth: u32) -> Parts<'a> {
+    fn divide<'a>(
+        &mut self,
+        blocks: &'a [Block],
+        from: usize,
+        whole: Tally,
+        depth: u32,
+    ) -> Parts<'a> {
         let design = self.design;
-        let mut together = Together { blocks, design, whole, unseen: OnceCell::new(), doubt: [0.0; 2] };
+        let mut together = Together {
+            blocks,
+            design,
+            whole,
+            unseen: OnceCell::new(),
+            doubt: [0.0; 2],
+        };
         // Where no two samples have met, nothing tells one side from another.
         if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
             // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
-            let mut places: [usize; PLACES] = std::array::from_fn(|i| if i == 0 { widest_gap(blocks) } else { blocks.len() * i / PLACES });
+            let mut places: [usize; PLACES] = std::array::from_fn(|i| {
+                if i == 0 {
+                    widest_gap(blocks)
+                } else {
+                    blocks.len() * i / PLACES
+                }
+            });
             places.sort_unstable();
-            let sides = self.table.sides(from, from + blocks.len(), &places.map(|p| from + p));
+            let sides = self
+                .table
+                .sides(from, from + blocks.len(), &places.map(|p| from + p));
             let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
             let differences = sides.map(|(a, b)| a.difference(&b));
-            let most = (0..PLACES).rev().max_by(|&i, &k| differences[i].total_cmp(&differences[k])).unwrap_or(0);
+            let most = (0..PLACES)
+                .rev()
+                .max_by(|&i, &k| differences[i].total_cmp(&differences[k]))
+                .unwrap_or(0);
             let mut cut = |place: usize, (a, b): (Tally, Tally)| {
                 let (left, right) = blocks.split_at(place);
-                [self.divide(left, from, a, depth + 1), self.divide(right, from + place, b, depth + 1)]
+                [
+                    self.divide(left, from, a, depth + 1),
+                    self.divide(right, from + place, b, depth + 1),
+                ]
             };
             if differences[most] > DIFFERENT {
                 let mut parts = Parts::Two(Box::new(cut(places[most], sides[most])));
@@ -329,9 +452,14 @@ impl Division {
             }
             // Alike at this resolution; below an even cut there may still be differences.
             if depth < 4 && whole.f1 > 64.0 {
-                let middle = places.iter().position(|&p| p == blocks.len() / 2).unwrap_or(0);
+                let middle = places
+                    .iter()
+                    .position(|&p| p == blocks.len() / 2)
+                    .unwrap_or(0);
                 match cut(places[middle], sides[middle]) {
-                    [Parts::One(left), Parts::One(right)] => together.doubt = both(left.doubt, right.doubt),
+                    [Parts::One(left), Parts::One(right)] => {
+                        together.doubt = both(left.doubt, right.doubt)
+                    }
                     parts => return Parts::Two(Box::new(parts)),
                 }
             }
@@ -356,14 +484,23 @@ pub struct Listed {
 
 impl From<Vec<Block>> for Listed {
     fn from(blocks: Vec<Block>) -> Listed {
-        Listed { blocks, strata: OnceLock::new() }
+        Listed {
+            blocks,
+            strata: OnceLock::new(),
+        }
     }
 }
 
 impl Listed {
     /// Their strata, divided once. All calls are for samples taken alike.
     pub(super) fn strata(&self, design: Design) -> &[Stratum] {
-        self.strata.get_or_init(|| if self.blocks.is_empty() { Vec::new() } else { strata(&self.blocks, design.marked()) })
+        self.strata.get_or_init(|| {
+            if self.blocks.is_empty() {
+                Vec::new()
+            } else {
+                strata(&self.blocks, design.marked())
+            }
+        })
     }
 
     /// Divides the blocks, before somebody waits for that.
@@ -380,11 +517,18 @@ impl Listed {
     /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::incidence::Incidence::scale`]);
     /// `observed`: how many were seen in all (exact).
     pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
-        let Some(last) = (!design.complete()).then(|| self.strata(design)).and_then(<[_]>::last) else {
+        let Some(last) = (!design.complete())
+            .then(|| self.strata(design))
+            .and_then(<[_]>::last)
+        else {
             return Estimate::exact(observed as f64);
         };
         // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
-        let seen = if design.kept < 1.0 { last.end as f64 * scale } else { observed as f64 };
+        let seen = if design.kept < 1.0 {
+            last.end as f64 * scale
+        } else {
+            observed as f64
+        };
         together(self.strata(design), scale, seen).at_least(observed as f64)
     }
 }
@@ -418,13 +562,21 @@ mod tests {
 
     impl Random {
         fn below(&mut self, n: u64) -> u64 {
-            self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            self.0 = self
+                .0
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (self.0 >> 33) % n
         }
     }
 
     /// Samples windows of `window` accesses from a run, one per period, each at a random place of its period.
-    fn sampled(run: &[u64], window: usize, period: usize, random: &mut Random) -> (Vec<Block>, Design, u64) {
+    fn sampled(
+        run: &[u64],
+        window: usize,
+        period: usize,
+        random: &mut Random,
+    ) -> (Vec<Block>, Design, u64) {
         let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
         let samples = run.len() / period;
         for sample in 0..samples {
@@ -438,10 +590,20 @@ mod tests {
         }
         let blocks: Vec<Block> = seen
             .iter()
-            .map(|(&number, list)| Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: number >> 40 != 0, stands: EVEN })
+            .map(|(&number, list)| Block {
+                number,
+                samples: list.len() as u32,
+                first: [list[0], list.get(1).copied().unwrap_or(0)],
+                irregular: number >> 40 != 0,
+                stands: EVEN,
+            })
             .collect();
         let observed = blocks.len() as u64;
-        (blocks, Design::new(run.len() as f64 / (samples * window) as f64, samples as u64), observed)
+        (
+            blocks,
+            Design::new(run.len() as f64 / (samples * window) as f64, samples as u64),
+            observed,
+        )
     }
 
     fn distinct(run: &[u64]) -> f64 {
@@ -456,8 +618,20 @@ mod tests {
                 0 => i,
                 1 => i % (n / 23),
                 2 => 1 << 40 | random.below(n / 8),
-                3 => if i % 4 == 0 { 1 << 40 | random.below(n / 100) } else { i },
-                _ => if i % 2 == 0 { i % (n / 11) } else { 1 << 40 | random.below(n / 40) },
+                3 => {
+                    if i % 4 == 0 {
+                        1 << 40 | random.below(n / 100)
+                    } else {
+                        i
+                    }
+                }
+                _ => {
+                    if i % 2 == 0 {
+                        i % (n / 11)
+                    } else {
+                        1 << 40 | random.below(n / 40)
+                    }
+                }
             })
             .collect()
     }
@@ -474,11 +648,26 @@ mod tests {
                 let run: Vec<u64> = (0..n)
                     .map(|i| match kind {
                         // Vertices of a graph: the chance of each is one over its rank.
-                        0 => 1 << 40 | (40_000f64.powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64) as u64),
+                        0 => {
+                            1 << 40
+                                | (40_000f64
+                                    .powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64)
+                                    as u64)
+                        }
                         // The same, less uneven: the square of an even distribution.
-                        1 => 1 << 40 | ((random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2) * 30_000.0) as u64,
+                        1 => {
+                            1 << 40
+                                | ((random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2)
+                                    * 30_000.0) as u64
+                        }
                         // An array is loaded once, and then the one behind it again and again.
-                        2 => if i < n / 10 { i } else { n / 10 + i % (n / 30) },
+                        2 => {
+                            if i < n / 10 {
+                                i
+                            } else {
+                                n / 10 + i % (n / 30)
+                            }
+                        }
                         // Walked in steps, by loads that are taken for irregular.
                         _ => (1 << 40) | (i * 7 % (n / 23)),
                     })
@@ -490,10 +679,18 @@ mod tests {
                 width += (estimate.hi - estimate.lo) / truth / f64::from(cases);
                 error += (estimate.value / truth - 1.0) / f64::from(cases);
             }
-            println!("kind {kind}: {hits} of {cases} covered, mean width {width:.2}, mean error {error:.3}");
-            assert!(hits * 10 >= cases * 9, "kind {kind}: {hits} of {cases} covered");
+            println!(
+                "kind {kind}: {hits} of {cases} covered, mean width {width:.2}, mean error {error:.3}"
+            );
+            assert!(
+                hits * 10 >= cases * 9,
+                "kind {kind}: {hits} of {cases} covered"
+            );
             // Data that is loaded once and met by a stratum of more is the hardest: the estimate is a lower bound there.
-            assert!(width < 1.2 && error.abs() < 0.45, "kind {kind}: width {width}, error {error}");
+            assert!(
+                width < 1.2 && error.abs() < 0.45,
+                "kind {kind}: width {width}, error {error}"
+            );
         }
     }
 
@@ -509,10 +706,18 @@ mod tests {
             let (slow, fast) = (window * 4, window * 36);
             let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
             for sample in 0..samples {
-                let (start, period) = if sample < samples / 2 { (sample * slow, slow) } else { ((sample - samples / 2) * fast, fast) };
+                let (start, period) = if sample < samples / 2 {
+                    (sample * slow, slow)
+                } else {
+                    ((sample - samples / 2) * fast, fast)
+                };
                 let from = start + random.below(period - window + 1);
                 for at in from..from + window {
-                    let address = if sample < samples / 2 { at } else { (1 << 40) | (at % 20_000) };
+                    let address = if sample < samples / 2 {
+                        at
+                    } else {
+                        (1 << 40) | (at % 20_000)
+                    };
                     seen.entry(address).or_default().push(sample as u32);
                 }
             }
@@ -520,16 +725,34 @@ mod tests {
             let blocks: Vec<Block> = seen
                 .iter()
                 .map(|(&number, list)| {
-                    let stands = if number >> 40 == 0 { 4 * EVEN / 20 } else { 36 * EVEN / 20 };
-                    Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: false, stands }
+                    let stands = if number >> 40 == 0 {
+                        4 * EVEN / 20
+                    } else {
+                        36 * EVEN / 20
+                    };
+                    Block {
+                        number,
+                        samples: list.len() as u32,
+                        first: [list[0], list.get(1).copied().unwrap_or(0)],
+                        irregular: false,
+                        stands,
+                    }
                 })
                 .collect();
-            let estimate = footprint(&blocks, Design::new(20.0, samples), 1.0, blocks.len() as u64);
+            let estimate = footprint(
+                &blocks,
+                Design::new(20.0, samples),
+                1.0,
+                blocks.len() as u64,
+            );
             hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
             error += (estimate.value / truth - 1.0) / f64::from(cases);
         }
         println!("{hits} of {cases} covered, mean error {error:.3}");
-        assert!(hits * 10 >= cases * 9 && error.abs() < 0.2, "{hits} of {cases} covered, mean error {error}");
+        assert!(
+            hits * 10 >= cases * 9 && error.abs() < 0.2,
+            "{hits} of {cases} covered, mean error {error}"
+        );
     }
 
     /// Intervals cover the truth in 90 % of the cases and more, and the estimate is near: better than ρF wherever samples overlap.
@@ -544,7 +767,11 @@ mod tests {
                 let truth = distinct(&run);
                 let (blocks, design, observed) = sampled(&run, 100, 2000, &mut random);
                 let estimate = footprint(&blocks, design, 1.0, observed);
-                assert!(estimate.lo <= estimate.value && estimate.value <= estimate.hi && estimate.lo >= observed as f64);
+                assert!(
+                    estimate.lo <= estimate.value
+                        && estimate.value <= estimate.hi
+                        && estimate.lo >= observed as f64
+                );
                 hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
                 error += (estimate.value / truth - 1.0).abs() / f64::from(cases);
                 naive += (observed as f64 / design.share / truth - 1.0).abs() / f64::from(cases);
@@ -553,7 +780,10 @@ mod tests {
             println!("kind {kind}: {rate} covered, error {error:.3}, of ρF {naive:.1}");
             assert!(rate >= 0.9, "kind {kind}: {rate} covered, error {error}");
             assert!(error < 0.25, "kind {kind}: error {error}");
-            assert!(kind == 0 || kind == 3 || error < naive / 2.0, "kind {kind}: error {error}, of ρF {naive}");
+            assert!(
+                kind == 0 || kind == 3 || error < naive / 2.0,
+                "kind {kind}: error {error}, of ρF {naive}"
+            );
         }
     }
 
@@ -573,7 +803,11 @@ mod tests {
                 let from = sample * period + random.below(period - window);
                 for at in from..from + window {
                     let place = at % turn;
-                    let address = if place < entries { (1 << 30) | (place * 2) } else { (1 << 40) | (random.below(256) * random.below(256)) };
+                    let address = if place < entries {
+                        (1 << 30) | (place * 2)
+                    } else {
+                        (1 << 40) | (random.below(256) * random.below(256))
+                    };
                     let list = seen.entry(address).or_default();
                     if list.last() != Some(&(sample as u32)) {
                         list.push(sample as u32);
@@ -581,27 +815,63 @@ mod tests {
                 }
             }
             // Products of two numbers below 256.
-            let text: std::collections::HashSet<u64> = (0..256u64).flat_map(|a| (0..256).map(move |b| a * b)).collect();
+            let text: std::collections::HashSet<u64> = (0..256u64)
+                .flat_map(|a| (0..256).map(move |b| a * b))
+                .collect();
             let truth = (entries as usize + text.len()) as f64;
             let blocks: Vec<Block> = seen
                 .iter()
-                .map(|(&number, list)| Block { number, samples: list.len() as u32, first: [list[0], list.get(1).copied().unwrap_or(0)], irregular: number >> 40 != 0, stands: EVEN })
+                .map(|(&number, list)| Block {
+                    number,
+                    samples: list.len() as u32,
+                    first: [list[0], list.get(1).copied().unwrap_or(0)],
+                    irregular: number >> 40 != 0,
+                    stands: EVEN,
+                })
                 .collect();
-            let estimate = footprint(&blocks, Design::new((period / window) as f64, samples), 1.0, blocks.len() as u64);
+            let estimate = footprint(
+                &blocks,
+                Design::new((period / window) as f64, samples),
+                1.0,
+                blocks.len() as u64,
+            );
             hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
             worst = worst.max((estimate.value / truth - 1.0).abs());
         }
         println!("{hits} of {cases} covered, worst error {worst:.3}");
-        assert!(u64::from(hits) * 10 >= cases * 9 && worst < 0.5, "{hits} of {cases} covered, worst error {worst}");
+        assert!(
+            u64::from(hits) * 10 >= cases * 9 && worst < 0.5,
+            "{hits} of {cases} covered, worst error {worst}"
+        );
     }
 
     #[test]
     fn everything_seen_is_exact_and_nothing_is_nothing() {
-        let blocks = [Block { number: 1, samples: 1, first: [0, 0], irregular: false, stands: EVEN }];
-        assert_eq!(footprint(&blocks, Design::new(1.0, 1), 1.0, 1), Estimate::exact(1.0));
-        assert_eq!(footprint(&[], Design::new(100.0, 3), 1.0, 0), Estimate::exact(0.0));
+        let blocks = [Block {
+            number: 1,
+            samples: 1,
+            first: [0, 0],
+            irregular: false,
+            stands: EVEN,
+        }];
+        assert_eq!(
+            footprint(&blocks, Design::new(1.0, 1), 1.0, 1),
+            Estimate::exact(1.0)
+        );
+        assert_eq!(
+            footprint(&[], Design::new(100.0, 3), 1.0, 0),
+            Estimate::exact(0.0)
+        );
         // One sample of a thousandth: anything up to ρF is possible, and the row says so.
-        let blocks: Vec<Block> = (0..100).map(|number| Block { number, samples: 1, first: [0, 0], irregular: false, stands: EVEN }).collect();
+        let blocks: Vec<Block> = (0..100)
+            .map(|number| Block {
+                number,
+                samples: 1,
+                first: [0, 0],
+                irregular: false,
+                stands: EVEN,
+            })
+            .collect();
         let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);
         assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
     }
@@ -611,9 +881,21 @@ mod tests {
     fn what_is_used_alike_does_not_differ() {
         for f1 in 1..40 {
             for times in 1..20 {
-                let side = |k: f64| Tally { f1: k * f64::from(f1), f2: 3.0 * k * f64::from(f1), f3: 0.0, cluster: 1.0, spread: 1.0, single: 1.0, irregular: 0.0, rest: 0.1 };
+                let side = |k: f64| Tally {
+                    f1: k * f64::from(f1),
+                    f2: 3.0 * k * f64::from(f1),
+                    f3: 0.0,
+                    cluster: 1.0,
+                    spread: 1.0,
+                    single: 1.0,
+                    irregular: 0.0,
+                    rest: 0.1,
+                };
                 let difference = side(1.0).difference(&side(f64::from(times)));
-                assert!((0.0..1e-3).contains(&difference), "{f1} x {times}: {difference}");
+                assert!(
+                    (0.0..1e-3).contains(&difference),
+                    "{f1} x {times}: {difference}"
+                );
             }
         }
     }
@@ -625,7 +907,10 @@ mod tests {
         let (blocks, design, observed) = sampled(&run, 500, 5000, &mut random);
         let estimate = footprint(&blocks, design, 1.0, observed);
         let truth = distinct(&run);
-        assert!((estimate.value / truth - 1.0).abs() < 0.1, "{estimate:?}, truth {truth}");
+        assert!(
+            (estimate.value / truth - 1.0).abs() < 0.1,
+            "{estimate:?}, truth {truth}"
+        );
         assert!(strata(&blocks, design).len() > 1);
     }
 }

@@ -7,12 +7,18 @@ const SHIFT: u32 = 6;
 
 /// The lines of blocks, as blocks: both are sorted by number. None if each block has one for itself.
 pub(super) fn lines(blocks: &[Block]) -> Option<Vec<Block>> {
-    let shared = blocks.windows(2).filter(|pair| pair[0].number >> SHIFT == pair[1].number >> SHIFT).count();
+    let shared = blocks
+        .windows(2)
+        .filter(|pair| pair[0].number >> SHIFT == pair[1].number >> SHIFT)
+        .count();
     if shared == 0 {
         return None;
     }
     let mut lines: Vec<Block> = Vec::with_capacity(blocks.len() - shared);
-    let line_of = |block: &Block| Block { number: block.number >> SHIFT, ..*block };
+    let line_of = |block: &Block| Block {
+        number: block.number >> SHIFT,
+        ..*block
+    };
     let (first, others) = blocks.split_first()?;
     let mut line = line_of(first);
     for block in others {
@@ -43,14 +49,20 @@ fn join(line: &mut Block, block: &Block) {
 
 /// Blocks that a line has room for, if all are as far apart as these are.
 pub(super) fn places(blocks: &[Block]) -> f64 {
-    let step = blocks.windows(2).fold(0, |step, pair| gcd(pair[1].number - pair[0].number, step));
+    let step = blocks
+        .windows(2)
+        .fold(0, |step, pair| gcd(pair[1].number - pair[0].number, step));
     (1u64 << SHIFT).div_ceil(step.max(1)) as f64
 }
 
 /// Greatest common divisor. With powers of two, which steps mostly are, no division is needed.
 #[inline(always)]
 fn gcd(a: u64, b: u64) -> u64 {
-    if b.is_power_of_two() { 1 << (a | b).trailing_zeros() } else { any_gcd(a, b) }
+    if b.is_power_of_two() {
+        1 << (a | b).trailing_zeros()
+    } else {
+        any_gcd(a, b)
+    }
 }
 
 fn any_gcd(a: u64, b: u64) -> u64 {
@@ -63,20 +75,52 @@ mod tests {
     use crate::shares::EVEN;
 
     fn block(number: u64, samples: u32, first: [u32; 2]) -> Block {
-        Block { number, samples, first, irregular: number == 130, stands: EVEN }
+        Block {
+            number,
+            samples,
+            first,
+            irregular: number == 130,
+            stands: EVEN,
+        }
     }
 
     #[test]
     fn lines_have_the_samples_of_their_blocks() {
-        let blocks = [block(0, 1, [4, 0]), block(8, 1, [4, 0]), block(64, 1, [4, 0]), block(80, 2, [2, 4]), block(128, 2, [1, 2]), block(130, 1, [7, 0]), block(192, 9, [0, 3])];
-        let line = |number: u64, samples: u32, first: [u32; 2]| Block { irregular: number == 2, ..block(number, samples, first) };
-        assert_eq!(lines(&blocks).unwrap(), [line(0, 1, [4, 0]), line(1, 2, [2, 4]), line(2, 3, [1, 2]), line(3, 9, [0, 3])]);
+        let blocks = [
+            block(0, 1, [4, 0]),
+            block(8, 1, [4, 0]),
+            block(64, 1, [4, 0]),
+            block(80, 2, [2, 4]),
+            block(128, 2, [1, 2]),
+            block(130, 1, [7, 0]),
+            block(192, 9, [0, 3]),
+        ];
+        let line = |number: u64, samples: u32, first: [u32; 2]| Block {
+            irregular: number == 2,
+            ..block(number, samples, first)
+        };
+        assert_eq!(
+            lines(&blocks).unwrap(),
+            [
+                line(0, 1, [4, 0]),
+                line(1, 2, [2, 4]),
+                line(2, 3, [1, 2]),
+                line(3, 9, [0, 3])
+            ]
+        );
         assert_eq!(lines(&[blocks[0], blocks[2], blocks[4]]), None);
     }
 
     #[test]
     fn a_line_has_room_for_what_is_as_far_apart_as_its_blocks() {
-        let at = |numbers: &[u64]| places(&numbers.iter().map(|&n| block(n, 1, [0, 0])).collect::<Vec<_>>());
+        let at = |numbers: &[u64]| {
+            places(
+                &numbers
+                    .iter()
+                    .map(|&n| block(n, 1, [0, 0]))
+                    .collect::<Vec<_>>(),
+            )
+        };
         assert_eq!(at(&[4, 12, 28]), 8.0);
         assert_eq!(at(&[4, 12, 13]), 64.0);
         assert_eq!(at(&[0, 24, 72]), 3.0);

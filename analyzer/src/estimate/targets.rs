@@ -53,7 +53,11 @@ struct Distinct {
 impl Distinct {
     fn new(incidence: &Incidence) -> Distinct {
         let marks: usize = incidence.spaces().iter().map(Vec::len).sum();
-        Distinct { dense: vec![0; (incidence.samples_end() as usize).min(marks * 4 + 1024)], sparse: HashMap::default(), turn: 0 }
+        Distinct {
+            dense: vec![0; (incidence.samples_end() as usize).min(marks * 4 + 1024)],
+            sparse: HashMap::default(),
+            turn: 0,
+        }
     }
 
     /// The next block.
@@ -85,7 +89,13 @@ fn stands(sample: u32, shares: Option<&Shares>) -> u32 {
 
 /// Appends sightings of addresses to blocks; they come in the order of numbers and samples.
 #[inline(always)]
-fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bool, shares: Option<&Shares>) {
+fn append(
+    blocks: &mut Vec<Block>,
+    last: &mut u32,
+    one: &Sighting,
+    irregular: bool,
+    shares: Option<&Shares>,
+) {
     match blocks.last_mut().filter(|b| b.number == one.number) {
         Some(block) => {
             block.irregular |= irregular;
@@ -96,7 +106,13 @@ fn append(blocks: &mut Vec<Block>, last: &mut u32, one: &Sighting, irregular: bo
                 block.samples += 1;
             }
         }
-        None => blocks.push(Block { number: one.number, samples: 1, first: [one.sample, 0], irregular, stands: stands(one.sample, shares) }),
+        None => blocks.push(Block {
+            number: one.number,
+            samples: 1,
+            first: [one.sample, 0],
+            irregular,
+            stands: stands(one.sample, shares),
+        }),
     }
     *last = one.sample;
 }
@@ -109,7 +125,11 @@ fn weighted(list: &[Sighting], shares: &Shares) -> Sightings {
         let weight = shares.weight(same[0].sample);
         sums.all += weight;
         sums.strided += if classes & STRIDED != 0 { weight } else { 0.0 };
-        sums.irregular += if classes & IRREGULAR != 0 { weight } else { 0.0 };
+        sums.irregular += if classes & IRREGULAR != 0 {
+            weight
+        } else {
+            0.0
+        };
     }
     sums
 }
@@ -119,17 +139,36 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
     distinct.begin();
     let samples = list.iter().filter(|s| distinct.is_new(s.sample)).count() as u64;
     // Lists that grew as they like would take twice the memory, which is dear before it has been used.
-    let distinct_of = |number: fn(u64) -> u64| list.len() - list.windows(2).filter(|pair| number(pair[0].number) == number(pair[1].number)).count();
-    let (mut all, mut lines) = (Vec::with_capacity(distinct_of(|n| n)), Vec::with_capacity(distinct_of(line_of)));
+    let distinct_of = |number: fn(u64) -> u64| {
+        list.len()
+            - list
+                .windows(2)
+                .filter(|pair| number(pair[0].number) == number(pair[1].number))
+                .count()
+    };
+    let (mut all, mut lines) = (
+        Vec::with_capacity(distinct_of(|n| n)),
+        Vec::with_capacity(distinct_of(line_of)),
+    );
     let mut last = 0;
-    list.iter().for_each(|one| append(&mut all, &mut last, one, one.classes & IRREGULAR != 0, shares));
+    list.iter().for_each(|one| {
+        append(
+            &mut all,
+            &mut last,
+            one,
+            one.classes & IRREGULAR != 0,
+            shares,
+        )
+    });
     // The addresses of one class of loads; mostly code has but one.
     let of_class = |class: u32| {
         if list.iter().all(|one| one.classes == class) {
             return None;
         }
         let (mut blocks, mut last) = (Vec::new(), 0);
-        list.iter().filter(|one| one.classes & class != 0).for_each(|one| append(&mut blocks, &mut last, one, class == IRREGULAR, shares));
+        list.iter()
+            .filter(|one| one.classes & class != 0)
+            .for_each(|one| append(&mut blocks, &mut last, one, class == IRREGULAR, shares));
         Some(Listed::from(blocks))
     };
     for same in list.chunk_by(|a, b| line_of(a.number) == line_of(b.number)) {
@@ -137,17 +176,42 @@ fn kinds(list: &[Sighting], distinct: &mut Distinct, shares: Option<&Shares>) ->
         let (mut samples, mut first) = (0, [u32::MAX; 2]);
         for one in same.iter().filter(|s| distinct.is_new(s.sample)) {
             samples += 1;
-            first = [first[0].min(one.sample), first[1].min(one.sample.max(first[0]))];
+            first = [
+                first[0].min(one.sample),
+                first[1].min(one.sample.max(first[0])),
+            ];
         }
         let irregular = same.iter().any(|s| s.classes & IRREGULAR != 0);
         let second = if samples > 1 { first[1] } else { 0 };
-        lines.push(Block { number: line_of(same[0].number), samples, first: [first[0], second], irregular, stands: stands(first[0], shares) });
+        lines.push(Block {
+            number: line_of(same[0].number),
+            samples,
+            first: [first[0], second],
+            irregular,
+            stands: stands(first[0], shares),
+        });
     }
-    let mut kinds = Kinds { all: all.into(), strided: of_class(STRIDED), irregular: of_class(IRREGULAR), lines: lines.into(), samples, sightings: Sightings::default() };
-    let count = |list: &Listed| list.blocks.iter().map(|b| u64::from(b.samples)).sum::<u64>() as f64;
+    let mut kinds = Kinds {
+        all: all.into(),
+        strided: of_class(STRIDED),
+        irregular: of_class(IRREGULAR),
+        lines: lines.into(),
+        samples,
+        sightings: Sightings::default(),
+    };
+    let count = |list: &Listed| {
+        list.blocks
+            .iter()
+            .map(|b| u64::from(b.samples))
+            .sum::<u64>() as f64
+    };
     kinds.sightings = match shares {
         Some(shares) => weighted(list, shares),
-        None => Sightings { all: count(&kinds.all), strided: count(kinds.strided()), irregular: count(kinds.irregular()) },
+        None => Sightings {
+            all: count(&kinds.all),
+            strided: count(kinds.strided()),
+            irregular: count(kinds.irregular()),
+        },
     };
     kinds
 }
@@ -192,8 +256,17 @@ impl Kinds {
 
     /// Forgets all that no estimate needs.
     fn settle(&mut self, design: Design) {
-        let Kinds { all, strided, irregular, lines, .. } = self;
-        [Some(all), strided.as_mut(), irregular.as_mut(), Some(lines)].into_iter().flatten().for_each(|list| list.settle(design));
+        let Kinds {
+            all,
+            strided,
+            irregular,
+            lines,
+            ..
+        } = self;
+        [Some(all), strided.as_mut(), irregular.as_mut(), Some(lines)]
+            .into_iter()
+            .flatten()
+            .for_each(|list| list.settle(design));
     }
 }
 
@@ -208,7 +281,12 @@ pub struct Grouped {
 const NOTHING: u32 = u32::MAX;
 
 /// Sorts the sightings of each target if need be, and tells what it has seen; `then` is told of that.
-fn kinds_of(seen: Vec<Vec<Sighting>>, incidence: &Incidence, shares: Option<&Shares>, then: impl Fn(&mut Kinds) + Sync) -> Vec<Kinds> {
+fn kinds_of(
+    seen: Vec<Vec<Sighting>>,
+    incidence: &Incidence,
+    shares: Option<&Shares>,
+    then: impl Fn(&mut Kinds) + Sync,
+) -> Vec<Kinds> {
     // Marks come in the order of addresses and samples, but for addresses that another space's number makes greater.
     let kinds = seen.into_par_iter().map_init(
         || Distinct::new(incidence),
@@ -228,7 +306,11 @@ fn kinds_of(seen: Vec<Vec<Sighting>>, incidence: &Incidence, shares: Option<&Sha
 /// The sighting of a mark.
 #[inline(always)]
 fn sighting(space: usize, mark: &Mark) -> Sighting {
-    Sighting { number: number(space, mark.address, 0), sample: mark.sample, classes: 1 << (mark.group & 3) }
+    Sighting {
+        number: number(space, mark.address, 0),
+        sample: mark.sample,
+        classes: 1 << (mark.group & 3),
+    }
 }
 
 /// Lists of what the marks of code groups are to be appended to.
@@ -241,9 +323,13 @@ struct Lists {
 impl Lists {
     /// By group.
     fn new(lists: &[Vec<u32>], keep: impl Fn(u32) -> bool) -> Lists {
-        let mut out = Lists { all: Vec::new(), starts: vec![0] };
+        let mut out = Lists {
+            all: Vec::new(),
+            starts: vec![0],
+        };
         for of_group in lists {
-            out.all.extend(of_group.iter().copied().filter(|&list| keep(list)));
+            out.all
+                .extend(of_group.iter().copied().filter(|&list| keep(list)));
             out.starts.push(out.all.len() as u32);
         }
         out
@@ -258,7 +344,12 @@ impl Lists {
 impl Grouped {
     /// Groups marks of samples that were taken so, for targets of several kinds. Each of `targets` gives the targets of a code group. Only what estimates need is kept: there is much more of the
     /// lists. Targets that have the same code, as most functions have that lines are not known of, are estimated once.
-    pub fn several<'a, F: Fn(u32) -> &'a [u32]>(incidence: &Incidence, shares: Option<&Shares>, design: Design, targets: &[F]) -> Vec<Grouped> {
+    pub fn several<'a, F: Fn(u32) -> &'a [u32]>(
+        incidence: &Incidence,
+        shares: Option<&Shares>,
+        design: Design,
+        targets: &[F],
+    ) -> Vec<Grouped> {
         let mut marks: Vec<usize> = Vec::new();
         for mark in incidence.spaces().iter().flatten() {
             if marks.len() <= mark.group as usize {
@@ -267,7 +358,8 @@ impl Grouped {
             marks[mark.group as usize] += 1;
         }
         let mut lists: HashMap<Vec<u32>, u32> = HashMap::new();
-        let (mut sizes, mut of_group): (Vec<usize>, Vec<Vec<u32>>) = (Vec::new(), vec![Vec::new(); marks.len()]);
+        let (mut sizes, mut of_group): (Vec<usize>, Vec<Vec<u32>>) =
+            (Vec::new(), vec![Vec::new(); marks.len()]);
         let mut place = |groups: Vec<u32>| {
             if groups.is_empty() {
                 return NOTHING;
@@ -299,30 +391,54 @@ impl Grouped {
         let mut shares_of = vec![0usize; rayon::current_num_threads().max(1)];
         let mut thread_of = vec![0; sizes.len()];
         for list in order {
-            let thread = (0..shares_of.len()).min_by_key(|&thread| shares_of[thread]).unwrap_or(0);
+            let thread = (0..shares_of.len())
+                .min_by_key(|&thread| shares_of[thread])
+                .unwrap_or(0);
             thread_of[list as usize] = thread;
             shares_of[thread] += sizes[list as usize];
         }
         let fill = |thread: usize| {
             let lists = Lists::new(&of_group, |list| thread_of[list as usize] == thread);
-            let room = |(list, &size): (usize, &usize)| Vec::with_capacity(if thread_of[list] == thread { size } else { 0 });
+            let room = |(list, &size): (usize, &usize)| {
+                Vec::with_capacity(if thread_of[list] == thread { size } else { 0 })
+            };
             let mut seen: Vec<Vec<Sighting>> = sizes.iter().enumerate().map(room).collect();
             for (space, marks) in incidence.spaces().iter().enumerate() {
                 for mark in marks {
                     let one = sighting(space, mark);
-                    lists.of(mark.group).iter().for_each(|&list| seen[list as usize].push(one));
+                    lists
+                        .of(mark.group)
+                        .iter()
+                        .for_each(|&list| seen[list as usize].push(one));
                 }
             }
             seen
         };
-        let mut filled: Vec<Vec<Vec<Sighting>>> = (0..shares_of.len()).into_par_iter().map(fill).collect();
-        let seen = thread_of.iter().enumerate().map(|(list, &thread)| std::mem::take(&mut filled[thread][list])).collect();
-        let kinds = Arc::new(kinds_of(seen, incidence, shares, |kinds| kinds.settle(design)));
-        places.into_iter().map(|places| Grouped { kinds: kinds.clone(), places: Some(places) }).collect()
+        let mut filled: Vec<Vec<Vec<Sighting>>> =
+            (0..shares_of.len()).into_par_iter().map(fill).collect();
+        let seen = thread_of
+            .iter()
+            .enumerate()
+            .map(|(list, &thread)| std::mem::take(&mut filled[thread][list]))
+            .collect();
+        let kinds = Arc::new(kinds_of(seen, incidence, shares, |kinds| {
+            kinds.settle(design)
+        }));
+        places
+            .into_iter()
+            .map(|places| Grouped {
+                kinds: kinds.clone(),
+                places: Some(places),
+            })
+            .collect()
     }
 
     /// Groups marks. `targets` gives the targets of a mark in an address space.
-    pub fn by_mark<'a>(incidence: &Incidence, shares: Option<&Shares>, mut targets: impl FnMut(u32, &Mark) -> &'a [u32]) -> Grouped {
+    pub fn by_mark<'a>(
+        incidence: &Incidence,
+        shares: Option<&Shares>,
+        mut targets: impl FnMut(u32, &Mark) -> &'a [u32],
+    ) -> Grouped {
         let mut seen: Vec<Vec<Sighting>> = Vec::new();
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
@@ -335,7 +451,10 @@ impl Grouped {
                 }
             }
         }
-        Grouped { kinds: Arc::new(kinds_of(seen, incidence, shares, |_| {})), places: None }
+        Grouped {
+            kinds: Arc::new(kinds_of(seen, incidence, shares, |_| {})),
+            places: None,
+        }
     }
 
     /// Blocks of a target.
@@ -350,7 +469,12 @@ impl Grouped {
 
 /// Whether marks come in the order of their numbers: of addresses, but for those that another space's number makes greater.
 fn in_order(incidence: &Incidence) -> bool {
-    incidence.spaces().len() <= 1 << 8 && incidence.spaces().iter().flat_map(|marks| marks.last()).all(|m| m.address >> 56 == 0)
+    incidence.spaces().len() <= 1 << 8
+        && incidence
+            .spaces()
+            .iter()
+            .flat_map(|marks| marks.last())
+            .all(|m| m.address >> 56 == 0)
 }
 
 /// The lists of [`Blocks::addresses`] that a mark is in: that of all, and that of its class (of what has no list, one that nobody asks for).
@@ -371,7 +495,11 @@ impl Blocks {
     /// Addresses of all loads, of Strided ones, of Irregular ones.
     pub fn addresses(incidence: &Incidence, shares: Option<&Shares>) -> [Blocks; 3] {
         if !in_order(incidence) {
-            return [None, Some(1), Some(2)].map(|class| Blocks::new(incidence, shares, 0, |group| class.is_none_or(|c| group & 3 == c)));
+            return [None, Some(1), Some(2)].map(|class| {
+                Blocks::new(incidence, shares, 0, |group| {
+                    class.is_none_or(|c| group & 3 == c)
+                })
+            });
         }
         // Lists that grew as they like would take twice the memory, which is dear before it has been used.
         let (mut rooms, mut last) = ([(0, 0); 4], [None; 4]);
@@ -384,11 +512,14 @@ impl Blocks {
         }
         // An address that is the same in the next space is another one.
         let spaces = incidence.spaces().len();
-        let mut out = rooms.map(|(blocks, samples)| Blocks::with_room(blocks + spaces, samples + spaces));
+        let mut out =
+            rooms.map(|(blocks, samples)| Blocks::with_room(blocks + spaces, samples + spaces));
         for (space, marks) in incidence.spaces().iter().enumerate() {
             for mark in marks {
                 let number = number(space, mark.address, 0);
-                lists_of(mark).into_iter().for_each(|list| out[list].append(number, mark.sample, mark.group & 3 == 2, shares));
+                lists_of(mark).into_iter().for_each(|list| {
+                    out[list].append(number, mark.sample, mark.group & 3 == 2, shares)
+                });
             }
         }
         let [all, strided, irregular, _] = out;
@@ -398,12 +529,20 @@ impl Blocks {
     /// Lines of 64 bytes, and pages.
     pub fn lines_and_pages(incidence: &Incidence, shares: Option<&Shares>) -> [Blocks; 2] {
         let lines = Blocks::new(incidence, shares, 6, |_| true);
-        let pages = if in_order(incidence) { lines.coarser(Distinct::new(incidence), shares) } else { Blocks::new(incidence, shares, 12, |_| true) };
+        let pages = if in_order(incidence) {
+            lines.coarser(Distinct::new(incidence), shares)
+        } else {
+            Blocks::new(incidence, shares, 12, |_| true)
+        };
         [lines, pages]
     }
 
     fn with_room(blocks: usize, samples: usize) -> Blocks {
-        Blocks { listed: Vec::with_capacity(blocks).into(), samples: Vec::with_capacity(samples), ends: Vec::with_capacity(blocks) }
+        Blocks {
+            listed: Vec::with_capacity(blocks).into(),
+            samples: Vec::with_capacity(samples),
+            ends: Vec::with_capacity(blocks),
+        }
     }
 
     /// Appends a sighting; they come in the order of numbers and samples.
@@ -425,7 +564,13 @@ impl Blocks {
                 }
             }
             None => {
-                self.listed.blocks.push(Block { number, samples: 1, first: [sample, 0], irregular, stands: stands(sample, shares) });
+                self.listed.blocks.push(Block {
+                    number,
+                    samples: 1,
+                    first: [sample, 0],
+                    irregular,
+                    stands: stands(sample, shares),
+                });
                 self.samples.push(sample);
                 self.ends.push(self.samples.len());
             }
@@ -435,23 +580,59 @@ impl Blocks {
     /// Blocks 64 times as large, in which these are.
     fn coarser(&self, mut distinct: Distinct, shares: Option<&Shares>) -> Blocks {
         let joined = |a: &Block, b: &Block| line_of(a.number) == line_of(b.number);
-        let mut out = Blocks::with_room(self.listed.blocks.chunk_by(joined).count(), self.samples.len());
+        let mut out = Blocks::with_room(
+            self.listed.blocks.chunk_by(joined).count(),
+            self.samples.len(),
+        );
         let mut to = 0;
         for same in self.listed.blocks.chunk_by(joined) {
             let from = to;
             to += same.len();
             distinct.begin();
-            let samples = &self.samples[from.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[to - 1]];
-            out.samples.extend(samples.iter().copied().filter(|&sample| distinct.is_new(sample)));
-            out.close(Some(Block { number: line_of(same[0].number), irregular: same.iter().any(|b| b.irregular), ..same[0] }), shares);
+            let samples = &self.samples
+                [from.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[to - 1]];
+            out.samples.extend(
+                samples
+                    .iter()
+                    .copied()
+                    .filter(|&sample| distinct.is_new(sample)),
+            );
+            out.close(
+                Some(Block {
+                    number: line_of(same[0].number),
+                    irregular: same.iter().any(|b| b.irregular),
+                    ..same[0]
+                }),
+                shares,
+            );
         }
         out
     }
 
     /// The blocks of the code groups that `wanted` chooses.
-    pub fn new(incidence: &Incidence, shares: Option<&Shares>, shift: u32, wanted: impl Fn(u32) -> bool + Sync) -> Blocks {
-        let seen = |space: usize, m: &Mark| Seen { number: number(space, m.address, shift), sample: m.sample, irregular: m.group & 3 == 2 };
-        let all = || incidence.spaces().iter().enumerate().flat_map(|(space, marks)| marks.iter().filter(|m| wanted(m.group)).map(move |m| seen(space, m)));
+    pub fn new(
+        incidence: &Incidence,
+        shares: Option<&Shares>,
+        shift: u32,
+        wanted: impl Fn(u32) -> bool + Sync,
+    ) -> Blocks {
+        let seen = |space: usize, m: &Mark| Seen {
+            number: number(space, m.address, shift),
+            sample: m.sample,
+            irregular: m.group & 3 == 2,
+        };
+        let all = || {
+            incidence
+                .spaces()
+                .iter()
+                .enumerate()
+                .flat_map(|(space, marks)| {
+                    marks
+                        .iter()
+                        .filter(|m| wanted(m.group))
+                        .map(move |m| seen(space, m))
+                })
+        };
         if in_order(incidence) {
             return Blocks::collect(all(), Distinct::new(incidence), shares);
         }
@@ -461,7 +642,11 @@ impl Blocks {
     }
 
     /// From sightings in the order of numbers.
-    fn collect(all: impl Iterator<Item = Seen> + Clone, mut distinct: Distinct, shares: Option<&Shares>) -> Blocks {
+    fn collect(
+        all: impl Iterator<Item = Seen> + Clone,
+        mut distinct: Distinct,
+        shares: Option<&Shares>,
+    ) -> Blocks {
         let (mut blocks, mut sightings, mut last) = (0, 0, None);
         for one in all.clone() {
             sightings += 1;
@@ -474,7 +659,13 @@ impl Blocks {
                 out.close(block.take(), shares);
                 distinct.begin();
             }
-            let block = block.get_or_insert(Block { number: one.number, samples: 0, first: [0; 2], irregular: false, stands: EVEN });
+            let block = block.get_or_insert(Block {
+                number: one.number,
+                samples: 0,
+                first: [0; 2],
+                irregular: false,
+                stands: EVEN,
+            });
             block.irregular |= one.irregular;
             if distinct.is_new(one.sample) {
                 out.samples.push(one.sample);
@@ -492,14 +683,23 @@ impl Blocks {
             samples.sort_unstable();
         }
         let first = [samples[0], samples.get(1).copied().unwrap_or(0)];
-        self.listed.blocks.push(Block { samples: samples.len() as u32, first, stands: stands(first[0], shares), ..block });
+        self.listed.blocks.push(Block {
+            samples: samples.len() as u32,
+            first,
+            stands: stands(first[0], shares),
+            ..block
+        });
         self.ends.push(self.samples.len());
     }
 
     /// Blocks that samples have seen, summed over samples; as [`Sightings`].
     pub fn sightings(&self, shares: Option<&Shares>) -> f64 {
         match shares {
-            Some(shares) => self.samples.iter().map(|&sample| shares.weight(sample)).sum(),
+            Some(shares) => self
+                .samples
+                .iter()
+                .map(|&sample| shares.weight(sample))
+                .sum(),
             None => self.samples.len() as f64,
         }
     }
@@ -507,7 +707,9 @@ impl Blocks {
     /// How many blocks each sample has seen.
     pub fn by_sample(&self) -> HashMap<u32, u32, Mixed> {
         let mut counts: HashMap<u32, u32, Mixed> = HashMap::default();
-        self.samples.iter().for_each(|&sample| *counts.entry(sample).or_default() += 1);
+        self.samples
+            .iter()
+            .for_each(|&sample| *counts.entry(sample).or_default() += 1);
         counts
     }
 
@@ -526,24 +728,93 @@ mod tests {
     #[test]
     fn marks_are_grouped_by_target_and_block() {
         let mut incidence = Incidence::default();
-        for (address, group, sample, space) in [(64u64, 5u32, 0u32, 0u32), (72, 5, 1, 0), (72, 9, 1, 0), (64, 5, 0, 0), (64, 5, 2, 1), (128, 9, 2, 0)] {
-            incidence.add(&Rows { address: &[address], size: &[8], group: &[group], implied: &[0] }, space, sample);
+        for (address, group, sample, space) in [
+            (64u64, 5u32, 0u32, 0u32),
+            (72, 5, 1, 0),
+            (72, 9, 1, 0),
+            (64, 5, 0, 0),
+            (64, 5, 2, 1),
+            (128, 9, 2, 0),
+        ] {
+            incidence.add(
+                &Rows {
+                    address: &[address],
+                    size: &[8],
+                    group: &[group],
+                    implied: &[0],
+                },
+                space,
+                sample,
+            );
         }
         let incidence = Incidence::fold(vec![incidence]);
         let rows: Vec<[u32; 2]> = (0..3).map(|row| [row, 3]).collect();
         // Each group counts in a row of its own and in one for all.
         let grouped = Grouped::by_mark(&incidence, None, |_, mark| &rows[mark.group as usize / 4]);
         let of = |row: u32| grouped.of(row).cloned().unwrap_or_default();
-        assert_eq!(of(1).lines.blocks, [Block { number: 1, samples: 2, first: [0, 1], irregular: false, stands: EVEN }, Block { number: 1 << 56 | 1, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
-        assert_eq!(of(2).lines.blocks, [Block { number: 1, samples: 1, first: [1, 0], irregular: false, stands: EVEN }, Block { number: 2, samples: 1, first: [2, 0], irregular: false, stands: EVEN }]);
+        assert_eq!(
+            of(1).lines.blocks,
+            [
+                Block {
+                    number: 1,
+                    samples: 2,
+                    first: [0, 1],
+                    irregular: false,
+                    stands: EVEN
+                },
+                Block {
+                    number: 1 << 56 | 1,
+                    samples: 1,
+                    first: [2, 0],
+                    irregular: false,
+                    stands: EVEN
+                }
+            ]
+        );
+        assert_eq!(
+            of(2).lines.blocks,
+            [
+                Block {
+                    number: 1,
+                    samples: 1,
+                    first: [1, 0],
+                    irregular: false,
+                    stands: EVEN
+                },
+                Block {
+                    number: 2,
+                    samples: 1,
+                    first: [2, 0],
+                    irregular: false,
+                    stands: EVEN
+                }
+            ]
+        );
         assert!(of(0).lines.blocks.is_empty() && grouped.of(4).is_none());
-        let address = |number, samples, first| Block { number, samples, first, irregular: false, stands: EVEN };
-        assert_eq!(of(3).all.blocks, [address(64, 1, [0, 0]), address(72, 1, [1, 0]), address(128, 1, [2, 0]), address(1 << 56 | 64, 1, [2, 0])]);
+        let address = |number, samples, first| Block {
+            number,
+            samples,
+            first,
+            irregular: false,
+            stands: EVEN,
+        };
+        assert_eq!(
+            of(3).all.blocks,
+            [
+                address(64, 1, [0, 0]),
+                address(72, 1, [1, 0]),
+                address(128, 1, [2, 0]),
+                address(1 << 56 | 64, 1, [2, 0])
+            ]
+        );
         assert_eq!(of(3).strided().blocks, of(3).all.blocks);
         assert!(of(3).irregular().blocks.is_empty());
         let all = Blocks::new(&incidence, None, 6, |_| true);
         assert_eq!(all.listed.blocks.len(), 3);
-        assert_eq!((all.samples(0), all.samples(1), all.samples(2)), (&[0u32, 1][..], &[2u32][..], &[2u32][..]));
+        assert_eq!(
+            (all.samples(0), all.samples(1), all.samples(2)),
+            (&[0u32, 1][..], &[2u32][..], &[2u32][..])
+        );
     }
 
     /// What is made from all marks at once is what is made from each kind by itself.
@@ -551,25 +822,49 @@ mod tests {
     fn lists_that_are_made_together_are_those_that_are_made_one_by_one() {
         let mut state = 3u64;
         let mut random = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         for case in 0..40 {
             let mut incidence = Incidence::default();
             for _ in 0..random(400) {
                 // Two spaces with the same addresses, and now and then one that no number is for.
-                let address = random(60) * [8, 64, 1000][case % 3] | u64::from(case % 7 == 0 && random(9) == 0) << 60;
-                let (group, sample, space) = (random(12) as u32, random(9) as u32, random(2) as u32);
-                incidence.add(&Rows { address: &[address], size: &[8], group: &[group], implied: &[0] }, space, sample);
+                let address = random(60) * [8, 64, 1000][case % 3]
+                    | u64::from(case % 7 == 0 && random(9) == 0) << 60;
+                let (group, sample, space) =
+                    (random(12) as u32, random(9) as u32, random(2) as u32);
+                incidence.add(
+                    &Rows {
+                        address: &[address],
+                        size: &[8],
+                        group: &[group],
+                        implied: &[0],
+                    },
+                    space,
+                    sample,
+                );
             }
             let incidence = Incidence::fold(vec![incidence]);
             let [all, strided, irregular] = Blocks::addresses(&incidence, None);
             let [lines, pages] = Blocks::lines_and_pages(&incidence, None);
-            for (found, shift, class) in [(all, 0, None), (strided, 0, Some(1)), (irregular, 0, Some(2)), (lines, 6, None), (pages, 12, None)] {
+            for (found, shift, class) in [
+                (all, 0, None),
+                (strided, 0, Some(1)),
+                (irregular, 0, Some(2)),
+                (lines, 6, None),
+                (pages, 12, None),
+            ] {
                 let mut expected: BTreeMap<u64, (BTreeSet<u32>, bool)> = BTreeMap::new();
                 for (space, marks) in incidence.spaces().iter().enumerate() {
-                    for mark in marks.iter().filter(|m| class.is_none_or(|c| m.group & 3 == c)) {
-                        let block = expected.entry(number(space, mark.address, shift)).or_default();
+                    for mark in marks
+                        .iter()
+                        .filter(|m| class.is_none_or(|c| m.group & 3 == c))
+                    {
+                        let block = expected
+                            .entry(number(space, mark.address, shift))
+                            .or_default();
                         block.0.insert(mark.sample);
                         block.1 |= mark.group & 3 == 2;
                     }
@@ -578,23 +873,56 @@ mod tests {
                 for (at, (number, (samples, irregular))) in expected.into_iter().enumerate() {
                     let samples: Vec<u32> = samples.into_iter().collect();
                     let first = [samples[0], samples.get(1).copied().unwrap_or(0)];
-                    assert_eq!(found.listed.blocks[at], Block { number, samples: samples.len() as u32, first, irregular, stands: EVEN });
+                    assert_eq!(
+                        found.listed.blocks[at],
+                        Block {
+                            number,
+                            samples: samples.len() as u32,
+                            first,
+                            irregular,
+                            stands: EVEN
+                        }
+                    );
                     assert_eq!(found.samples(at), samples);
                 }
             }
             // Rows of three kinds, of which some have the same code.
-            let kinds: [fn(u32) -> u32; 3] = [|group| group / 4, |group| 2 - group / 4, |group| group / 2];
-            let tables = kinds.map(|row| (0..12).map(|group| if group == 7 { vec![] } else { vec![row(group), 9] }).collect::<Vec<_>>());
-            let of_table = tables.each_ref().map(|table| move |group: u32| &table[group as usize][..]);
+            let kinds: [fn(u32) -> u32; 3] =
+                [|group| group / 4, |group| 2 - group / 4, |group| group / 2];
+            let tables = kinds.map(|row| {
+                (0..12)
+                    .map(|group| {
+                        if group == 7 {
+                            vec![]
+                        } else {
+                            vec![row(group), 9]
+                        }
+                    })
+                    .collect::<Vec<_>>()
+            });
+            let of_table = tables
+                .each_ref()
+                .map(|table| move |group: u32| &table[group as usize][..]);
             let design = Design::new(10.0, 9);
             let several = Grouped::several(&incidence, None, design, &of_table);
             assert!(several[0].kinds.len() <= 10);
             for (table, found) in tables.iter().zip(&several) {
-                let alone = Grouped::by_mark(&incidence, None, |_, mark| &table[mark.group as usize]);
+                let alone =
+                    Grouped::by_mark(&incidence, None, |_, mark| &table[mark.group as usize]);
                 for row in 0..11 {
-                    let (mut alone, found) = (alone.of(row).cloned().unwrap_or_default(), found.of(row).cloned().unwrap_or_default());
+                    let (mut alone, found) = (
+                        alone.of(row).cloned().unwrap_or_default(),
+                        found.of(row).cloned().unwrap_or_default(),
+                    );
                     alone.settle(design);
-                    let of = |kinds: &Kinds| (kinds.samples, kinds.sightings, [&kinds.all, kinds.strided(), kinds.irregular(), &kinds.lines].map(|l| l.footprint(design, 1.0, 1)));
+                    let of = |kinds: &Kinds| {
+                        (
+                            kinds.samples,
+                            kinds.sightings,
+                            [&kinds.all, kinds.strided(), kinds.irregular(), &kinds.lines]
+                                .map(|l| l.footprint(design, 1.0, 1)),
+                        )
+                    };
                     assert_eq!(of(&found), of(&alone), "row {row}");
                 }
             }
@@ -604,17 +932,47 @@ mod tests {
     /// Lists by class are those of their definition, also where they are not kept because all loads are of one class.
     #[test]
     fn addresses_are_listed_by_class() {
-        let seen = |number: u64, sample: u32, classes: u32| Sighting { number, sample, classes };
-        let mixed = [seen(8, 0, STRIDED), seen(8, 0, IRREGULAR), seen(8, 1, STRIDED), seen(16, 3, 1), seen(24, 2, IRREGULAR)];
-        let (strided, irregular) = ([seen(8, 1, STRIDED), seen(24, 2, STRIDED)], [seen(8, 1, IRREGULAR), seen(8, 4, IRREGULAR)]);
+        let seen = |number: u64, sample: u32, classes: u32| Sighting {
+            number,
+            sample,
+            classes,
+        };
+        let mixed = [
+            seen(8, 0, STRIDED),
+            seen(8, 0, IRREGULAR),
+            seen(8, 1, STRIDED),
+            seen(16, 3, 1),
+            seen(24, 2, IRREGULAR),
+        ];
+        let (strided, irregular) = (
+            [seen(8, 1, STRIDED), seen(24, 2, STRIDED)],
+            [seen(8, 1, IRREGULAR), seen(8, 4, IRREGULAR)],
+        );
         for list in [&mixed[..], &strided, &irregular, &[]] {
             let kinds = kinds(list, &mut Distinct::new(&Incidence::default()), None);
             for (class, found) in [(STRIDED, kinds.strided()), (IRREGULAR, kinds.irregular())] {
                 let (mut expected, mut last) = (Vec::new(), 0);
-                list.iter().filter(|s| s.classes == class).for_each(|s| append(&mut expected, &mut last, s, class == IRREGULAR, None));
+                list.iter()
+                    .filter(|s| s.classes == class)
+                    .for_each(|s| append(&mut expected, &mut last, s, class == IRREGULAR, None));
                 assert_eq!(found.blocks, expected, "class {class} of {list:?}");
             }
-            assert_eq!(kinds.all.blocks.iter().map(|b| b.irregular).collect::<Vec<_>>(), kinds.all.blocks.iter().map(|b| list.iter().any(|s| s.number == b.number && s.classes == IRREGULAR)).collect::<Vec<_>>());
+            assert_eq!(
+                kinds
+                    .all
+                    .blocks
+                    .iter()
+                    .map(|b| b.irregular)
+                    .collect::<Vec<_>>(),
+                kinds
+                    .all
+                    .blocks
+                    .iter()
+                    .map(|b| list
+                        .iter()
+                        .any(|s| s.number == b.number && s.classes == IRREGULAR))
+                    .collect::<Vec<_>>()
+            );
         }
     }
 }

@@ -17,7 +17,14 @@ pub(super) const TOGETHER: usize = 256;
 /// Too many touches find another's key: one in so many. What leaves is four times as long as a record.
 const TOO_MANY: usize = 4;
 /// No key: [`super::pack`] gives it to no line of a user-space program.
-const FREE: Place = Place { key: u64::MAX, maps: Maps { seen: 0, twice: 0, bytes: 0 } };
+const FREE: Place = Place {
+    key: u64::MAX,
+    maps: Maps {
+        seen: 0,
+        twice: 0,
+        bytes: 0,
+    },
+};
 
 /// The place of a key in a table of a power of two: upper bits of a product, which all of the key's take part in.
 #[inline(always)]
@@ -35,7 +42,11 @@ fn join(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
         leaving[count] = *place;
         count += usize::from(!same);
         let known = |map: u64| select_unpredictable(same, map, 0);
-        let mut joined = Maps { seen: known(place.maps.seen), twice: known(place.maps.twice), bytes: known(place.maps.bytes) };
+        let mut joined = Maps {
+            seen: known(place.maps.seen),
+            twice: known(place.maps.twice),
+            bytes: known(place.maps.bytes),
+        };
         joined.merge(&record::maps(record));
         *place = Place { key, maps: joined };
     }
@@ -53,12 +64,20 @@ fn join_wide(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> us
     for &record in records {
         let place = &mut places[home(record, places)];
         let all = _mm256_set1_epi64x(record as i64);
-        let offset = _mm256_and_si256(_mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(all), offset_mask);
+        let offset = _mm256_and_si256(
+            _mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(all),
+            offset_mask,
+        );
         let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
         let place: *mut __m256i = std::ptr::from_mut(place).cast();
         let leaves: *mut __m256i = std::ptr::from_mut(&mut leaving[count]).cast();
         // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
-        let (known, maps) = unsafe { (_mm256_load_si256(place), _mm256_load_si256(std::ptr::from_ref(at_zero).cast())) };
+        let (known, maps) = unsafe {
+            (
+                _mm256_load_si256(place),
+                _mm256_load_si256(std::ptr::from_ref(at_zero).cast()),
+            )
+        };
         let maps = _mm256_sllv_epi64(maps, offset);
         let new = _mm256_or_si256(maps, _mm256_and_si256(all, key_mask));
         let same = _mm256_permute4x64_epi64::<0>(_mm256_cmpeq_epi64(known, new));
@@ -92,7 +111,8 @@ impl Front {
     /// Whether the next touches, so many, are to be added here.
     #[inline(always)]
     pub(super) fn pays(&mut self, touches: usize) -> bool {
-        self.trial.goes_on(touches, |all, left| left * TOO_MANY > all)
+        self.trial
+            .goes_on(touches, |all, left| left * TOO_MANY > all)
     }
 
     /// Adds touches, at most [`TOGETHER`]; then comes [`Front::drain`].
@@ -136,7 +156,10 @@ impl Front {
 
     /// Appends all to partitions; [`Front::drain`] comes first.
     pub(super) fn flush(&mut self, partitions: &mut Partitions) {
-        self.places.drain(..).filter(|p| p.key != FREE.key).for_each(|p| partitions.push_entry(p));
+        self.places
+            .drain(..)
+            .filter(|p| p.key != FREE.key)
+            .for_each(|p| partitions.push_entry(p));
     }
 }
 
@@ -153,7 +176,9 @@ mod tests {
         }
         let mut state = 5u64;
         let mut below = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         for size in [1, 8, FEW] {
@@ -165,15 +190,26 @@ mod tests {
                     .map(|_| {
                         if below(3) > 0 {
                             let bytes = 1 << below(7);
-                            let line = if round % 2 == 0 { below(40) } else { (1 << 41) - 1 - below(400) };
-                            record = record::pack(line * 64 + below(64 / bytes) * bytes, bytes as u32, below(3) as u32 * 8191);
+                            let line = if round % 2 == 0 {
+                                below(40)
+                            } else {
+                                (1 << 41) - 1 - below(400)
+                            };
+                            record = record::pack(
+                                line * 64 + below(64 / bytes) * bytes,
+                                bytes as u32,
+                                below(3) as u32 * 8191,
+                            );
                         }
                         record
                     })
                     .collect();
                 let count = join(&mut plain, &mut out, &records);
                 // SAFETY: the CPU has been found to have the feature above.
-                assert_eq!(unsafe { join_wide(&mut wide, &mut wide_out, &records) }, count);
+                assert_eq!(
+                    unsafe { join_wide(&mut wide, &mut wide_out, &records) },
+                    count
+                );
                 assert!(plain == wide && out[..count] == wide_out[..count]);
             }
             assert!(plain.iter().any(|p| p.maps.twice != 0));

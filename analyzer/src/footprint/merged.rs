@@ -26,7 +26,15 @@ impl Merged {
     /// What of it lies in some bytes of the line.
     pub fn inside(&self, mask: u64) -> Merged {
         let Maps { seen, twice, bytes } = self.all;
-        Merged { all: Maps { seen: seen & mask, twice: twice & mask, bytes: bytes & mask }, strided: self.strided & mask, irregular: self.irregular & mask }
+        Merged {
+            all: Maps {
+                seen: seen & mask,
+                twice: twice & mask,
+                bytes: bytes & mask,
+            },
+            strided: self.strided & mask,
+            irregular: self.irregular & mask,
+        }
     }
 
     /// Whether nothing was loaded here.

@@ -94,8 +94,18 @@ impl Run {
         let mut bytes = vec![0; count * STORED];
         file.read_exact_at(&mut bytes, at)?;
         let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
-        let place = |b: &[u8]| Place { key: word(b, 0), maps: Maps { seen: word(b, 1), twice: word(b, 2), bytes: word(b, 3) } };
-        Ok(Cow::Owned(Places { blocks: vec![bytes.chunks_exact(STORED).map(place).collect()], len: count }))
+        let place = |b: &[u8]| Place {
+            key: word(b, 0),
+            maps: Maps {
+                seen: word(b, 1),
+                twice: word(b, 2),
+                bytes: word(b, 3),
+            },
+        };
+        Ok(Cow::Owned(Places {
+            blocks: vec![bytes.chunks_exact(STORED).map(place).collect()],
+            len: count,
+        }))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -153,7 +163,10 @@ impl Places {
     }
 
     fn merge_plain(&mut self, records: &[u64], numbers: &[u32]) {
-        records.iter().zip(numbers).for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
+        records
+            .iter()
+            .zip(numbers)
+            .for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
     }
 
     /// The same with an entry as one number, as in [`super::front`].
@@ -163,16 +176,28 @@ impl Places {
         use std::arch::x86_64::*;
         let offset_mask = _mm256_set1_epi64x(63);
         for (&record, &number) in records.iter().zip(numbers) {
-            let offset = _mm256_and_si256(_mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(_mm256_set1_epi64x(record as i64)), offset_mask);
+            let offset = _mm256_and_si256(
+                _mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(_mm256_set1_epi64x(
+                    record as i64,
+                )),
+                offset_mask,
+            );
             let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
             let place: *mut __m256i = std::ptr::from_mut(self.get_mut(number)).cast();
             // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
-            let (known, maps) = unsafe { (_mm256_load_si256(place), _mm256_load_si256(std::ptr::from_ref(at_zero).cast())) };
+            let (known, maps) = unsafe {
+                (
+                    _mm256_load_si256(place),
+                    _mm256_load_si256(std::ptr::from_ref(at_zero).cast()),
+                )
+            };
             let maps = _mm256_sllv_epi64(maps, offset);
             // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
             let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
             // SAFETY: see above.
-            unsafe { _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice)) };
+            unsafe {
+                _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice))
+            };
         }
     }
 }
@@ -206,7 +231,11 @@ impl Partition {
         self.waiting += records.len() + others.len() * COSTS;
         self.records.extend(Some(records).filter(|r| !r.is_empty()));
         self.others.extend(Some(others).filter(|o| !o.is_empty()));
-        if self.is_due() { self.merge(scratch) } else { 0 }
+        if self.is_due() {
+            self.merge(scratch)
+        } else {
+            0
+        }
     }
 
     /// Whether it is time to merge: each merging looks all entries up once, so there has to be as much new. (Records are a quarter of an entry.)
@@ -217,7 +246,8 @@ impl Partition {
     /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
     fn merge(&mut self, scratch: &mut Scratch) -> isize {
         let old = self.places.len;
-        let more = self.records.iter().map(Vec::len).sum::<usize>() + self.others.iter().map(Vec::len).sum::<usize>();
+        let more = self.records.iter().map(Vec::len).sum::<usize>()
+            + self.others.iter().map(Vec::len).sum::<usize>();
         if more == 0 {
             return 0;
         }
@@ -231,7 +261,12 @@ impl Partition {
             expect(self.others.get(at + 1));
             index.number(chunk, |p| p.key);
         }
-        index.new_keys().iter().for_each(|&key| self.places.push(Place { key, maps: Maps::default() }));
+        index.new_keys().iter().for_each(|&key| {
+            self.places.push(Place {
+                key,
+                maps: Maps::default(),
+            })
+        });
         let mut rest = index.numbers();
         for mut chunk in self.records.drain(..) {
             let (these, behind) = rest.split_at(chunk.len());
@@ -242,7 +277,10 @@ impl Partition {
         }
         for mut chunk in self.others.drain(..) {
             let (these, behind) = rest.split_at(chunk.len());
-            chunk.iter().zip(these).for_each(|(place, &number)| self.places.get_mut(number).maps.merge(&place.maps));
+            chunk
+                .iter()
+                .zip(these)
+                .for_each(|(place, &number)| self.places.get_mut(number).maps.merge(&place.maps));
             rest = behind;
             chunk.clear();
             scratch.others.push(chunk);
@@ -268,13 +306,19 @@ pub(crate) struct Store {
 
 /// A worker that panicked has not left anything half done that could not be read.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 impl Store {
     /// An empty one, which the budget knows of.
     pub(crate) fn new(budget: Arc<Budget>) -> Arc<Store> {
-        let store = Arc::new(Store { partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(), owners: Mutex::default(), budget });
+        let store = Arc::new(Store {
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
+            owners: Mutex::default(),
+            budget,
+        });
         locked(&store.budget.stores).push(Arc::downgrade(&store));
         store
     }
@@ -307,7 +351,11 @@ impl Store {
             partition.runs.retain(|r| r.len() > 0);
             partition.runs
         };
-        self.partitions.par_iter().with_min_len(PARTITIONS / 16).map_init(Scratch::default, finish).collect()
+        self.partitions
+            .par_iter()
+            .with_min_len(PARTITIONS / 16)
+            .map_init(Scratch::default, finish)
+            .collect()
     }
 }
 
@@ -323,12 +371,22 @@ pub(super) struct Partitions {
 
 impl Partitions {
     pub(super) fn new(store: Arc<Store>) -> Partitions {
-        Partitions { store, records: vec![Vec::new()], others: vec![Vec::new()], little: Partition::default(), scratch: Scratch::default() }
+        Partitions {
+            store,
+            records: vec![Vec::new()],
+            others: vec![Vec::new()],
+            little: Partition::default(),
+            scratch: Scratch::default(),
+        }
     }
 
     #[inline(always)]
     fn number(&self, line: u64) -> usize {
-        if self.records.len() == PARTITIONS { partition_of(line) } else { 0 }
+        if self.records.len() == PARTITIONS {
+            partition_of(line)
+        } else {
+            0
+        }
     }
 
     /// Appends a record.
@@ -351,7 +409,13 @@ impl Partitions {
         for &record in records {
             let number = partition_of(record::line(record));
             // Said so that places need no check.
-            let Some(chunk) = self.records.first_chunk_mut::<PARTITIONS>().map(|chunks| &mut chunks[number % PARTITIONS]) else { return };
+            let Some(chunk) = self
+                .records
+                .first_chunk_mut::<PARTITIONS>()
+                .map(|chunks| &mut chunks[number % PARTITIONS])
+            else {
+                return;
+            };
             expect_write(chunk, NEXT_LINES);
             chunk.push(record);
             if chunk.len() >= RECORDS {
@@ -374,7 +438,11 @@ impl Partitions {
     /// Gives what waits for a partition to it, and merges it if there is enough.
     #[cold]
     fn hand_over(&mut self, number: usize) {
-        let Scratch { records: free_records, others: free_others, .. } = &mut self.scratch;
+        let Scratch {
+            records: free_records,
+            others: free_others,
+            ..
+        } = &mut self.scratch;
         let records = chunk_of(&mut self.records[number], free_records, RECORDS);
         let others = chunk_of(&mut self.others[number], free_others, ENTRIES);
         if self.is_little() {
@@ -402,19 +470,38 @@ impl Partitions {
         if !self.is_little() {
             return;
         }
-        let Partition { records, others, places, .. } = std::mem::take(&mut self.little);
-        let (new, entries) = (std::mem::take(&mut self.records), std::mem::take(&mut self.others));
+        let Partition {
+            records,
+            others,
+            places,
+            ..
+        } = std::mem::take(&mut self.little);
+        let (new, entries) = (
+            std::mem::take(&mut self.records),
+            std::mem::take(&mut self.others),
+        );
         self.records.resize_with(PARTITIONS, Vec::new);
         self.others.resize_with(PARTITIONS, Vec::new);
-        records.into_iter().chain(new).flatten().for_each(|r| self.push(r));
-        others.into_iter().chain(entries).chain(places.blocks).flatten().for_each(|p| self.push_entry(p));
+        records
+            .into_iter()
+            .chain(new)
+            .flatten()
+            .for_each(|r| self.push(r));
+        others
+            .into_iter()
+            .chain(entries)
+            .chain(places.blocks)
+            .flatten()
+            .for_each(|p| self.push_entry(p));
     }
 
     /// Writes all entries of all tables of the budget to a file that has no name: it may be others that have filled it. If that fails they stay.
     fn spill(&mut self) -> std::io::Result<()> {
         let budget = &*self.store.budget;
         // Another worker may be at it.
-        let Ok(mut known) = budget.stores.try_lock() else { return Ok(()) };
+        let Ok(mut known) = budget.stores.try_lock() else {
+            return Ok(());
+        };
         known.retain(|s| s.strong_count() > 0);
         let stores: Vec<Arc<Store>> = known.iter().filter_map(Weak::upgrade).collect();
         let file = Arc::new(nameless()?);
@@ -425,7 +512,12 @@ impl Partitions {
             let more = partition.merge(&mut self.scratch);
             budget.held.fetch_add(more, Ordering::Relaxed);
             for place in partition.places.iter() {
-                for word in [place.key, place.maps.seen, place.maps.twice, place.maps.bytes] {
+                for word in [
+                    place.key,
+                    place.maps.seen,
+                    place.maps.twice,
+                    place.maps.bytes,
+                ] {
                     out.write_all(&word.to_le_bytes())?;
                 }
             }
@@ -457,9 +549,17 @@ impl Partitions {
 /// A file for scratch that is gone when it is closed.
 fn nameless() -> std::io::Result<File> {
     static NUMBER: AtomicUsize = AtomicUsize::new(0);
-    let name = format!("mgz-analyze-{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+    let name = format!(
+        "mgz-analyze-{}-{}",
+        std::process::id(),
+        NUMBER.fetch_add(1, Ordering::Relaxed)
+    );
     let path = std::env::temp_dir().join(name);
-    let file = File::options().read(true).write(true).create_new(true).open(&path)?;
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
     std::fs::remove_file(&path)?;
     Ok(file)
 }
@@ -490,7 +590,14 @@ mod tests {
         let budget = Arc::new(Budget::new(most * size_of::<Place>()));
         let [first, second] = [(); 2].map(|()| Store::new(budget.clone()));
         let mut keys = (0u64..).map(|i| pack(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30, 7));
-        let mut add = |table: &mut Partitions| keys.by_ref().take(1 << 10).for_each(|key| table.push_entry(Place { key, maps: Maps::default() }));
+        let mut add = |table: &mut Partitions| {
+            keys.by_ref().take(1 << 10).for_each(|key| {
+                table.push_entry(Place {
+                    key,
+                    maps: Maps::default(),
+                })
+            })
+        };
         let mut rounds = 0;
         let mut table = Partitions::new(first.clone());
         while (budget.held.load(Ordering::Relaxed) as usize) < most / 32 * 31 {
@@ -503,9 +610,29 @@ mod tests {
         let more = 1 << 10;
         (0..more).for_each(|_| add(&mut table));
         table.flush();
-        let runs: Vec<Run> = [first, second].iter().flat_map(|s| s.finish()).flatten().collect();
-        assert_eq!(runs.iter().map(Run::len).sum::<usize>(), (rounds + more) << 10);
-        let files: std::collections::HashSet<_> = runs.iter().filter_map(|r| if let Run::File(file, ..) = r { Some(Arc::as_ptr(file)) } else { None }).collect();
-        assert!(!budget.failed() && (4..=((rounds + more) << 10) / most + 2).contains(&files.len()), "{} files", files.len());
+        let runs: Vec<Run> = [first, second]
+            .iter()
+            .flat_map(|s| s.finish())
+            .flatten()
+            .collect();
+        assert_eq!(
+            runs.iter().map(Run::len).sum::<usize>(),
+            (rounds + more) << 10
+        );
+        let files: std::collections::HashSet<_> = runs
+            .iter()
+            .filter_map(|r| {
+                if let Run::File(file, ..) = r {
+                    Some(Arc::as_ptr(file))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        assert!(
+            !budget.failed() && (4..=((rounds + more) << 10) / most + 2).contains(&files.len()),
+            "{} files",
+            files.len()
+        );
     }
 }

@@ -19,7 +19,14 @@ const fn code(size: u32) -> u32 {
 
 /// What is known after an access at offset 0, by the code of its size, in a place without a key. One code is no size's.
 pub(super) const AT_ZERO: [Place; 8] = {
-    let mut places = [Place { key: 0, maps: Maps { bytes: 0, seen: 1, twice: 0 } }; 8];
+    let mut places = [Place {
+        key: 0,
+        maps: Maps {
+            bytes: 0,
+            seen: 1,
+            twice: 0,
+        },
+    }; 8];
     let mut size = 1;
     while size <= 64 {
         places[code(size) as usize].maps.bytes = u64::MAX >> (64 - size);
@@ -32,7 +39,10 @@ pub(super) const AT_ZERO: [Place; 8] = {
 #[inline(always)]
 pub(super) fn pack(address: u64, size: u32, owner: u32) -> u64 {
     let size = size + u32::from(size == 0);
-    (address >> 6) << LINE_AT | u64::from(owner) << OWNER_AT | (address & 63) << CODE_BITS | u64::from(code(size))
+    (address >> 6) << LINE_AT
+        | u64::from(owner) << OWNER_AT
+        | (address & 63) << CODE_BITS
+        | u64::from(code(size))
 }
 
 /// 0 if an access has a record: its size is a power of two, it stays in its line, and all numbers are small enough.
@@ -62,10 +72,13 @@ fn pack_wide(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) 
 
 #[inline(always)]
 fn pack_each(address: &[u64], size: &[u32], owner: &[u32], records: &mut [u64]) -> u64 {
-    address.iter().zip(size).zip(owner).zip(records).fold(0, |any, (((&address, &size), &owner), record)| {
-        *record = pack(address, size, owner);
-        any | unfit(address, size, owner)
-    })
+    address.iter().zip(size).zip(owner).zip(records).fold(
+        0,
+        |any, (((&address, &size), &owner), record)| {
+            *record = pack(address, size, owner);
+            any | unfit(address, size, owner)
+        },
+    )
 }
 
 /// The line of a record.
@@ -84,7 +97,11 @@ pub(super) fn key(record: u64) -> u64 {
 #[inline(always)]
 pub(super) fn maps(record: u64) -> Maps {
     let offset = record >> CODE_BITS & 63;
-    Maps { seen: 1 << offset, twice: 0, bytes: AT_ZERO[record as usize & 7].maps.bytes << offset }
+    Maps {
+        seen: 1 << offset,
+        twice: 0,
+        bytes: AT_ZERO[record as usize & 7].maps.bytes << offset,
+    }
 }
 
 #[cfg(test)]

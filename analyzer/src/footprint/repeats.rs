@@ -31,17 +31,25 @@ impl Repeats {
     /// Whether the next records, so many, are to go through [`Repeats::sift`].
     #[inline(always)]
     pub(super) fn pays(&mut self, records: usize) -> bool {
-        self.trial.goes_on(records, |all, found| found * TOO_FEW < all)
+        self.trial
+            .goes_on(records, |all, found| found * TOO_FEW < all)
     }
 
     /// The records that are to be appended, of at most [`TOGETHER`].
     #[inline(always)]
     pub(super) fn sift<'a>(&mut self, records: &[u64], left: &'a mut [u64; TOGETHER]) -> &'a [u64] {
         // No access has this record: its size has no such code.
-        let table = self.table.get_or_insert_with(|| Box::new(Table { records: [u64::MAX; PLACES], twice: [false; PLACES] }));
+        let table = self.table.get_or_insert_with(|| {
+            Box::new(Table {
+                records: [u64::MAX; PLACES],
+                twice: [false; PLACES],
+            })
+        });
         let mut count = 0;
         for &record in records.iter().take(TOGETHER) {
-            let at = (record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.trailing_zeros())) as usize % PLACES;
+            let at = (record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.trailing_zeros()))
+                as usize
+                % PLACES;
             let same = table.records[at] == record;
             left[count % TOGETHER] = record;
             count += usize::from(!(same & table.twice[at]));
@@ -56,14 +64,18 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::trial::TRIAL;
     use crate::footprint::{Maps, record};
+    use crate::trial::TRIAL;
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
     fn maps(records: impl Iterator<Item = u64>) -> BTreeMap<u64, Maps> {
         let mut all: BTreeMap<u64, Maps> = BTreeMap::new();
-        records.for_each(|r| all.entry(record::key(r)).or_default().merge(&record::maps(r)));
+        records.for_each(|r| {
+            all.entry(record::key(r))
+                .or_default()
+                .merge(&record::maps(r))
+        });
         all
     }
 
@@ -87,7 +99,9 @@ mod tests {
     #[test]
     fn a_record_is_appended_twice_and_no_more() {
         let (mut repeats, mut room) = (Repeats::default(), [0; TOGETHER]);
-        let records: Vec<u64> = (0..TOGETHER as u64).map(|i| record::pack(i % 5 * 64, 8, 1)).collect();
+        let records: Vec<u64> = (0..TOGETHER as u64)
+            .map(|i| record::pack(i % 5 * 64, 8, 1))
+            .collect();
         assert_eq!(repeats.sift(&records, &mut room), &records[..10]);
         assert!(repeats.sift(&records, &mut room).is_empty());
     }
@@ -97,7 +111,9 @@ mod tests {
         let (mut repeats, mut room, mut sifted) = (Repeats::default(), [0; TOGETHER], 0);
         for batch in 0..4096u64 {
             if repeats.pays(TOGETHER) {
-                let records: Vec<u64> = (0..TOGETHER as u64).map(|i| record::pack((batch * TOGETHER as u64 + i) * 64, 8, 1)).collect();
+                let records: Vec<u64> = (0..TOGETHER as u64)
+                    .map(|i| record::pack((batch * TOGETHER as u64 + i) * 64, 8, 1))
+                    .collect();
                 sifted += repeats.sift(&records, &mut room).len();
             }
         }

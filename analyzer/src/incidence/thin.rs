@@ -43,7 +43,9 @@ pub(super) fn page_has(address: u64, rank: u32) -> bool {
 /// The rank of a sample.
 #[inline(always)]
 pub(super) fn rank_of_sample(sample: u32) -> u32 {
-    (spread(u64::from(sample % ALIKE) + 1) >> 20).trailing_zeros().min(MOST_SAMPLE)
+    (spread(u64::from(sample % ALIKE) + 1) >> 20)
+        .trailing_zeros()
+        .min(MOST_SAMPLE)
 }
 
 /// The rank that pages must have for marks of a sample to be kept at a level.
@@ -56,13 +58,17 @@ pub(super) fn rank_needed(sample: u32, level: u32) -> u32 {
 pub(super) fn more_than(most: usize, spaces: &[Vec<Mark>]) -> bool {
     let mut count = 0;
     let mut seen = Vec::new();
-    for marks in spaces.iter().flat_map(|marks| marks.chunk_by(|a, b| a.sample == b.sample)) {
+    for marks in spaces
+        .iter()
+        .flat_map(|marks| marks.chunk_by(|a, b| a.sample == b.sample))
+    {
         // Mostly it stays in the first-level cache.
         let bits = (marks.len() * BITS).next_power_of_two().max(64);
         seen.clear();
         seen.resize(bits / 64, 0u64);
         for mark in marks {
-            let bit = (spread(mark.address ^ u64::from(mark.group) << 48) >> (64 - bits.trailing_zeros())) as usize;
+            let bit = (spread(mark.address ^ u64::from(mark.group) << 48)
+                >> (64 - bits.trailing_zeros())) as usize;
             let word = &mut seen[bit / 64];
             count += usize::from(*word >> (bit % 64) & 1 == 0);
             *word |= 1 << (bit % 64);
@@ -81,21 +87,43 @@ pub(super) fn choose(spaces: &[Vec<Mark>], level: u32) -> (u32, u32) {
     let ranks = level.min(MOST_PAGE) as usize;
     let mut pages = vec![0u8; (ranks + 1) * PLACES];
     let mut samples = vec![false; ALIKE as usize];
-    for (space, mark) in (0..).zip(spaces).flat_map(|(space, marks)| marks.iter().map(move |m| (space, m))) {
+    for (space, mark) in (0..)
+        .zip(spaces)
+        .flat_map(|(space, marks)| marks.iter().map(move |m| (space, m)))
+    {
         let hash = hash(mark.address);
         let rank = (hash.trailing_zeros() as usize).min(ranks);
-        let place = &mut pages[rank * PLACES + (spread(hash ^ space << 60) >> (64 - PLACES.trailing_zeros())) as usize];
+        let place = &mut pages[rank * PLACES
+            + (spread(hash ^ space << 60) >> (64 - PLACES.trailing_zeros())) as usize];
         *place = (*place).max(1 + rank_of_sample(mark.sample) as u8);
         samples[(mark.sample % ALIKE) as usize] = true;
     }
     let mut of_rank = [0; MOST_SAMPLE as usize + 1];
-    (0..ALIKE).filter(|&s| samples[s as usize]).for_each(|s| of_rank[rank_of_sample(s) as usize] += 1);
+    (0..ALIKE)
+        .filter(|&s| samples[s as usize])
+        .for_each(|s| of_rank[rank_of_sample(s) as usize] += 1);
     let samples = |page: u32| of_rank.iter().skip((level - page) as usize).sum::<usize>();
-    let pages = |page: u32| pages[page as usize * PLACES..].iter().filter(|&&p| u32::from(p) > level - page).count();
+    let pages = |page: u32| {
+        pages[page as usize * PLACES..]
+            .iter()
+            .filter(|&&p| u32::from(p) > level - page)
+            .count()
+    };
     let most = level.min(MOST_PAGE);
-    let enough_pages = (0..=most).rev().find(|&page| pages(page) >= MANY).unwrap_or(0);
+    let enough_pages = (0..=most)
+        .rev()
+        .find(|&page| pages(page) >= MANY)
+        .unwrap_or(0);
     let enough_samples = (0..=most).find(|&page| samples(page) >= SAMPLES);
     // Where there are few of both, some of each.
-    let page = enough_samples.map_or_else(|| (0..=most).rev().max_by_key(|&page| pages(page) * samples(page)).unwrap_or(0), |page| page.max(enough_pages));
+    let page = enough_samples.map_or_else(
+        || {
+            (0..=most)
+                .rev()
+                .max_by_key(|&page| pages(page) * samples(page))
+                .unwrap_or(0)
+        },
+        |page| page.max(enough_pages),
+    );
     (page, level - page)
 }

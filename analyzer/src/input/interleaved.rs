@@ -24,7 +24,12 @@ fn pairs([a, b]: [Vector; 2]) -> [Vector; 2] {
 #[inline]
 fn fours([a, b, c, d]: [Vector; 4]) -> [Vector; 4] {
     let ([a, b], [c, d]) = (pairs([a, b]), pairs([c, d]));
-    [_mm_unpacklo_epi16(a, c), _mm_unpackhi_epi16(a, c), _mm_unpacklo_epi16(b, d), _mm_unpackhi_epi16(b, d)]
+    [
+        _mm_unpacklo_epi16(a, c),
+        _mm_unpackhi_epi16(a, c),
+        _mm_unpacklo_epi16(b, d),
+        _mm_unpackhi_epi16(b, d),
+    ]
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -35,7 +40,16 @@ fn eights([a, b, c, d, e, f, g, h]: [Vector; 8]) -> [Vector; 8] {
     let [w, x] = [_mm_unpacklo_epi32(a, e), _mm_unpackhi_epi32(a, e)];
     let [y, z] = [_mm_unpacklo_epi32(b, f), _mm_unpackhi_epi32(b, f)];
     let [s, t] = [_mm_unpacklo_epi32(c, g), _mm_unpackhi_epi32(c, g)];
-    [w, x, y, z, s, t, _mm_unpacklo_epi32(d, h), _mm_unpackhi_epi32(d, h)]
+    [
+        w,
+        x,
+        y,
+        z,
+        s,
+        t,
+        _mm_unpacklo_epi32(d, h),
+        _mm_unpackhi_epi32(d, h),
+    ]
 }
 
 /// Appends numbers from the bytes of all of them by rank, the lowest first; so many of them, the others are left.

@@ -14,8 +14,10 @@ pub(crate) use quiet::quietly;
 use crate::code::CodeMap;
 use crate::engine::Source;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::trace::{MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION};
 use mgz_annotations_schema::spill::SPILL_EXTENSION;
+use mgz_annotations_schema::trace::{
+    MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
+};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -31,7 +33,9 @@ pub enum TraceError {
         cause: String,
     },
     /// `manifest.json` is missing or cannot be read.
-    #[error("{path}: cannot read the manifest ({cause}); give the folder that mgz-record wrote with -o, or record again")]
+    #[error(
+        "{path}: cannot read the manifest ({cause}); give the folder that mgz-record wrote with -o, or record again"
+    )]
     NoManifest {
         /// The manifest.
         path: String,
@@ -47,7 +51,9 @@ pub enum TraceError {
         cause: String,
     },
     /// Another format version.
-    #[error("{path}: trace format version {found} is not supported (this mgz-analyze reads version {TRACE_VERSION}); use the mgz-analyze of the release that recorded it, or record again")]
+    #[error(
+        "{path}: trace format version {found} is not supported (this mgz-analyze reads version {TRACE_VERSION}); use the mgz-analyze of the release that recorded it, or record again"
+    )]
     Version {
         /// The manifest.
         path: String,
@@ -55,7 +61,9 @@ pub enum TraceError {
         found: u32,
     },
     /// A sidecar is missing, damaged or of another build.
-    #[error("{path}: {cause}; functions, lines and sites cannot be named without it: put back the file that mgz-record had copied there, record again, or give --no-annotations to analyse addresses only")]
+    #[error(
+        "{path}: {cause}; functions, lines and sites cannot be named without it: put back the file that mgz-record had copied there, record again, or give --no-annotations to analyse addresses only"
+    )]
     Sidecar {
         /// The sidecar.
         path: String,
@@ -118,7 +126,10 @@ impl Trace {
         warnings.extend(manifest.problems.iter().map(|p| format!("recorder: {p}")));
         let mut damage = Vec::new();
         let mut spilled = manifest.data == "spill";
-        if !spilled && !has_files(&folder.join(SAMPLES_DIR), "parquet") && has_files(&folder.join(SPILL_DIR), SPILL_EXTENSION) {
+        if !spilled
+            && !has_files(&folder.join(SAMPLES_DIR), "parquet")
+            && has_files(&folder.join(SPILL_DIR), SPILL_EXTENSION)
+        {
             warnings.push("samples/ is missing; the rows are read from spill/".into());
             spilled = true;
         }
@@ -128,20 +139,39 @@ impl Trace {
             if annotations && !sidecars.contains_key(&module.sidecar_id) {
                 sidecars.insert(module.sidecar_id.clone(), read_sidecar(folder, module)?);
             }
-            code.add_module(&module.path, &module.sidecar_id, sidecars.get(&module.sidecar_id));
+            code.add_module(
+                &module.path,
+                &module.sidecar_id,
+                sidecars.get(&module.sidecar_id),
+            );
         }
         let data = if spilled {
             let path = folder.join(SPILL_DIR);
-            let cause = if annotations { None } else { Some("its rows have not been converted to samples/ yet, and that takes the sidecars: leave out --no-annotations".to_string()) };
+            let cause = if annotations {
+                None
+            } else {
+                Some("its rows have not been converted to samples/ yet, and that takes the sidecars: leave out --no-annotations".to_string())
+            };
             let opened = match cause {
                 Some(cause) => Err(cause),
-                None => spill::Spill::open(&path, &manifest, &sidecars, &mut damage).map_err(|e| e.to_string()),
+                None => spill::Spill::open(&path, &manifest, &sidecars, &mut damage)
+                    .map_err(|e| e.to_string()),
             };
-            Data::Spill(Box::new(opened.map_err(|cause| TraceError::Spill { path: path.display().to_string(), cause })?))
+            Data::Spill(Box::new(opened.map_err(|cause| TraceError::Spill {
+                path: path.display().to_string(),
+                cause,
+            })?))
         } else {
             Data::Parts(parts::list(&folder.join(SAMPLES_DIR), &mut damage)?)
         };
-        Ok(Trace { folder: folder.to_path_buf(), manifest, code, warnings, damage, data })
+        Ok(Trace {
+            folder: folder.to_path_buf(),
+            manifest,
+            code,
+            warnings,
+            damage,
+            data,
+        })
     }
 
     /// The rows.
@@ -155,7 +185,9 @@ impl Trace {
 
 /// Whether a folder has a file with this ending.
 fn has_files(folder: &Path, ending: &str) -> bool {
-    std::fs::read_dir(folder).is_ok_and(|mut files| files.any(|f| f.is_ok_and(|f| f.path().extension().is_some_and(|e| e == ending))))
+    std::fs::read_dir(folder).is_ok_and(|mut files| {
+        files.any(|f| f.is_ok_and(|f| f.path().extension().is_some_and(|e| e == ending)))
+    })
 }
 
 /// The manifest alone, of a trace of any mode.
@@ -166,37 +198,85 @@ pub(crate) fn manifest_of(folder: &Path) -> Result<Manifest, TraceError> {
 fn read_manifest(folder: &Path) -> Result<Manifest, TraceError> {
     let shown = folder.display().to_string();
     match std::fs::metadata(folder) {
-        Err(e) => return Err(TraceError::NoFolder { path: shown, cause: e.to_string() }),
-        Ok(meta) if !meta.is_dir() => return Err(TraceError::NoFolder { path: shown, cause: "it is a file".into() }),
+        Err(e) => {
+            return Err(TraceError::NoFolder {
+                path: shown,
+                cause: e.to_string(),
+            });
+        }
+        Ok(meta) if !meta.is_dir() => {
+            return Err(TraceError::NoFolder {
+                path: shown,
+                cause: "it is a file".into(),
+            });
+        }
         Ok(_) => {}
     }
     let file = folder.join(MANIFEST);
     let path = file.display().to_string();
-    let text = std::fs::read(&file).map_err(|e| TraceError::NoManifest { path: path.clone(), cause: e.to_string() })?;
-    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|e| TraceError::BadManifest { path: path.clone(), cause: format!("not valid JSON: {e}") })?;
+    let text = std::fs::read(&file).map_err(|e| TraceError::NoManifest {
+        path: path.clone(),
+        cause: e.to_string(),
+    })?;
+    let value: serde_json::Value =
+        serde_json::from_slice(&text).map_err(|e| TraceError::BadManifest {
+            path: path.clone(),
+            cause: format!("not valid JSON: {e}"),
+        })?;
     if value.get("format").and_then(|f| f.as_str()) != Some(TRACE_FORMAT) {
-        return Err(TraceError::BadManifest { path, cause: format!("its format is not {TRACE_FORMAT:?}") });
+        return Err(TraceError::BadManifest {
+            path,
+            cause: format!("its format is not {TRACE_FORMAT:?}"),
+        });
     }
     // The version comes first: other versions may have other types.
     match value.get("version").and_then(|v| v.as_u64()) {
         Some(v) if v == u64::from(TRACE_VERSION) => {}
-        Some(v) => return Err(TraceError::Version { path, found: u32::try_from(v).unwrap_or(u32::MAX) }),
-        None => return Err(TraceError::BadManifest { path, cause: "it has no version".into() }),
+        Some(v) => {
+            return Err(TraceError::Version {
+                path,
+                found: u32::try_from(v).unwrap_or(u32::MAX),
+            });
+        }
+        None => {
+            return Err(TraceError::BadManifest {
+                path,
+                cause: "it has no version".into(),
+            });
+        }
     }
-    serde_json::from_value(value).map_err(|e| TraceError::BadManifest { path, cause: e.to_string() })
+    serde_json::from_value(value).map_err(|e| TraceError::BadManifest {
+        path,
+        cause: e.to_string(),
+    })
 }
 
-fn read_sidecar(folder: &Path, module: &mgz_annotations_schema::trace::Module) -> Result<Sidecar, TraceError> {
+fn read_sidecar(
+    folder: &Path,
+    module: &mgz_annotations_schema::trace::Module,
+) -> Result<Sidecar, TraceError> {
     let relative = Path::new(&module.sidecar);
-    let inside = relative.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+    let inside = relative
+        .components()
+        .all(|c| matches!(c, std::path::Component::Normal(_)));
     let path = folder.join(relative);
-    let fail = |cause: String| TraceError::Sidecar { path: path.display().to_string(), cause };
+    let fail = |cause: String| TraceError::Sidecar {
+        path: path.display().to_string(),
+        cause,
+    };
     if module.sidecar.is_empty() || !inside {
-        return Err(TraceError::Sidecar { path: folder.join(MANIFEST).display().to_string(), cause: format!("the module {} has no sidecar inside the trace", module.path) });
+        return Err(TraceError::Sidecar {
+            path: folder.join(MANIFEST).display().to_string(),
+            cause: format!("the module {} has no sidecar inside the trace", module.path),
+        });
     }
     let sidecar = Sidecar::read(&path).map_err(|e| fail(e.to_string()))?;
     if sidecar.id_hex() != module.sidecar_id {
-        return Err(fail(format!("sidecar of another build (identity {}, the trace was made with {})", sidecar.id_hex(), module.sidecar_id)));
+        return Err(fail(format!(
+            "sidecar of another build (identity {}, the trace was made with {})",
+            sidecar.id_hex(),
+            module.sidecar_id
+        )));
     }
     Ok(sidecar)
 }

@@ -17,7 +17,10 @@ use polars_arrow::bitmap::Bitmap;
 use polars_arrow::datatypes::{ArrowDataType, Field};
 use polars_arrow::types::NativeType;
 use polars_buffer::Buffer;
-use polars_parquet::read::{BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays, infer_schema, read_metadata};
+use polars_parquet::read::{
+    BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays,
+    infer_schema, read_metadata,
+};
 use rayon::prelude::*;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -65,8 +68,16 @@ pub(crate) struct PartSource<'a> {
 }
 
 impl<'a> PartSource<'a> {
-    pub(crate) fn new(pieces: &'a [Piece], code: &'a CodeMap, columns: ColumnSet) -> PartSource<'a> {
-        PartSource { pieces, code, columns }
+    pub(crate) fn new(
+        pieces: &'a [Piece],
+        code: &'a CodeMap,
+        columns: ColumnSet,
+    ) -> PartSource<'a> {
+        PartSource {
+            pieces,
+            code,
+            columns,
+        }
     }
 }
 
@@ -81,9 +92,15 @@ impl Source for PartSource<'_> {
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
         let read = |&piece: &usize| match self.pieces.get(piece) {
-            Some(piece) => piece
-                .read(self.code, self.columns)
-                .map_err(|e| (format!("{e}; {} rows are skipped, record again if they matter", e.rows), e.rows)),
+            Some(piece) => piece.read(self.code, self.columns).map_err(|e| {
+                (
+                    format!(
+                        "{e}; {} rows are skipped, record again if they matter",
+                        e.rows
+                    ),
+                    e.rows,
+                )
+            }),
             None => Ok(Chunk::default()),
         };
         pieces.par_iter().with_max_len(1).map(read).collect()
@@ -104,10 +121,18 @@ pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<Piece>
     let mut paths = Vec::new();
     match std::fs::read_dir(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(TraceError::NoSamples { path: folder.display().to_string(), cause: e.to_string() }),
+        Err(e) => {
+            return Err(TraceError::NoSamples {
+                path: folder.display().to_string(),
+                cause: e.to_string(),
+            });
+        }
         Ok(entries) => {
             for entry in entries {
-                let entry = entry.map_err(|e| TraceError::NoSamples { path: folder.display().to_string(), cause: e.to_string() })?;
+                let entry = entry.map_err(|e| TraceError::NoSamples {
+                    path: folder.display().to_string(),
+                    cause: e.to_string(),
+                })?;
                 let path = entry.path();
                 if path.extension().is_some_and(|e| e == "parquet") {
                     paths.push(path);
@@ -161,11 +186,19 @@ fn open(path: &Path) -> Result<Part, String> {
             return Err(format!("column {name:?} is missing"));
         };
         if *field.dtype() != arrow_type(kind) {
-            return Err(format!("column {name:?} has type {:?}, expected {kind}", field.dtype()));
+            return Err(format!(
+                "column {name:?} has type {:?}, expected {kind}",
+                field.dtype()
+            ));
         }
         fields.push(field.clone());
     }
-    Ok(Part { path: path.to_path_buf(), bytes, metadata, fields })
+    Ok(Part {
+        path: path.to_path_buf(),
+        bytes,
+        metadata,
+        fields,
+    })
 }
 
 impl Piece {
@@ -175,27 +208,50 @@ impl Piece {
     }
 
     fn error(&self, cause: String) -> PartError {
-        PartError { path: self.part.path.display().to_string(), cause: format!("row group {}: {cause}", self.group), rows: self.rows() as u64 }
+        PartError {
+            path: self.part.path.display().to_string(),
+            cause: format!("row group {}: {cause}", self.group),
+            rows: self.rows() as u64,
+        }
     }
 
     /// Reads the rows.
     pub(crate) fn read(&self, code: &CodeMap, columns: ColumnSet) -> Result<Chunk, PartError> {
-        let decoded = quietly(|| self.decode(columns)).and_then(|r| r).map_err(|cause| self.error(cause))?;
+        let decoded = quietly(|| self.decode(columns))
+            .and_then(|r| r)
+            .map_err(|cause| self.error(cause))?;
         Ok(decoded.into_chunk(code))
     }
 
     /// Reads where samples begin and end.
     fn read_runs(&self) -> Result<Chunk, PartError> {
         let decode = || -> Result<Decoded, String> {
-            let (process, thread, sample) = (self.steps::<u32>("process")?, self.steps::<u32>("thread")?, self.steps::<u32>("sample")?);
-            Ok(Decoded { process, thread, sample, time: self.times()?, store: self.flags("store")?, rows: self.rows(), ..Decoded::default() })
+            let (process, thread, sample) = (
+                self.steps::<u32>("process")?,
+                self.steps::<u32>("thread")?,
+                self.steps::<u32>("sample")?,
+            );
+            Ok(Decoded {
+                process,
+                thread,
+                sample,
+                time: self.times()?,
+                store: self.flags("store")?,
+                rows: self.rows(),
+                ..Decoded::default()
+            })
         };
-        let decoded = quietly(decode).and_then(|r| r).map_err(|cause| self.error(cause))?;
+        let decoded = quietly(decode)
+            .and_then(|r| r)
+            .map_err(|cause| self.error(cause))?;
         let mut runs = decoded.runs(&mut 0);
         if let Some(store) = &decoded.store {
             part_stores(store, &mut runs);
         }
-        Ok(Chunk { runs, ..Chunk::default() })
+        Ok(Chunk {
+            runs,
+            ..Chunk::default()
+        })
     }
 
     fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
@@ -205,7 +261,11 @@ impl Piece {
             thread: self.steps::<u32>("thread")?,
             seq: self.steps::<u64>("seq")?,
             sample: self.steps::<u32>("sample")?,
-            time: if columns.time { self.times()? } else { Buffer::new() },
+            time: if columns.time {
+                self.times()?
+            } else {
+                Buffer::new()
+            },
             module: self.steps::<u16>("module")?,
             site: self.numbers("site")?,
             address: self.numbers("address")?,
@@ -220,26 +280,45 @@ impl Piece {
     /// A column and its bytes.
     fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
         let group = &self.part.metadata.row_groups[self.group];
-        let mut found = group.columns_under_root_iter(name).ok_or_else(|| format!("column {name:?} is missing"))?;
-        let column = found.next().ok_or_else(|| format!("column {name:?} is missing"))?;
+        let mut found = group
+            .columns_under_root_iter(name)
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
+        let column = found
+            .next()
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
         let range = column.byte_range();
         if range.start > range.end || range.end > self.part.bytes.len() as u64 {
             return Err(format!("column {name:?} lies beyond the end of the file"));
         }
-        Ok((column, self.part.bytes.clone().sliced(range.start as usize..range.end as usize)))
+        Ok((
+            column,
+            self.part
+                .bytes
+                .clone()
+                .sliced(range.start as usize..range.end as usize),
+        ))
     }
 
     /// Decodes a column into arrays and checks lengths and nulls.
     fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
-        let field = self.part.fields.iter().find(|f| f.name.as_str() == name).ok_or_else(|| format!("column {name:?} is missing"))?;
+        let field = self
+            .part
+            .fields
+            .iter()
+            .find(|f| f.name.as_str() == name)
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
         let (column, bytes) = self.column(name)?;
         let pages = PageReader::new(io::Cursor::new(bytes), column, Vec::new(), usize::MAX);
         let pages = BasicDecompressor::new(pages, Vec::new());
         let kind = &column.descriptor().descriptor.primitive_type;
-        let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None).map_err(|e| format!("column {name:?}: {e}"))?;
+        let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None)
+            .map_err(|e| format!("column {name:?}: {e}"))?;
         let rows: usize = arrays.iter().map(|a| a.len()).sum();
         if rows != self.rows() {
-            return Err(format!("column {name:?} has {rows} rows, expected {}", self.rows()));
+            return Err(format!(
+                "column {name:?} has {rows} rows, expected {}",
+                self.rows()
+            ));
         }
         if arrays.iter().any(|a| a.null_count() > 0) {
             return Err(format!("column {name:?} has empty fields"));
@@ -255,11 +334,19 @@ impl Piece {
         let arrays = self.arrays(name)?;
         let plain: Vec<&PrimitiveArray<T>> = arrays
             .iter()
-            .map(|a| a.as_any().downcast_ref::<PrimitiveArray<T>>().ok_or_else(|| format!("column {name:?} has another type")))
+            .map(|a| {
+                a.as_any()
+                    .downcast_ref::<PrimitiveArray<T>>()
+                    .ok_or_else(|| format!("column {name:?} has another type"))
+            })
             .collect::<Result<_, String>>()?;
         Ok(match plain.as_slice() {
             [one] => one.values().clone(),
-            many => many.iter().flat_map(|a| a.values().iter().copied()).collect::<Vec<T>>().into(),
+            many => many
+                .iter()
+                .flat_map(|a| a.values().iter().copied())
+                .collect::<Vec<T>>()
+                .into(),
         })
     }
 
@@ -277,7 +364,9 @@ impl Piece {
         let (column, bytes) = self.column(name)?;
         match plain::steps::<T>(bytes, column, self.rows()) {
             Some(steps) => Ok(steps),
-            None => Ok(Steps::of(self.numbers::<T>(name)?.iter().map(|&v| v.into()))),
+            None => Ok(Steps::of(
+                self.numbers::<T>(name)?.iter().map(|&v| v.into()),
+            )),
         }
     }
 
@@ -286,7 +375,12 @@ impl Piece {
         let arrays = self.arrays(name)?;
         let maps: Vec<Bitmap> = arrays
             .iter()
-            .map(|a| a.as_any().downcast_ref::<BooleanArray>().map(|b| b.values().clone()).ok_or_else(|| format!("column {name:?} has another type")))
+            .map(|a| {
+                a.as_any()
+                    .downcast_ref::<BooleanArray>()
+                    .map(|b| b.values().clone())
+                    .ok_or_else(|| format!("column {name:?} has another type"))
+            })
             .collect::<Result<_, String>>()?;
         let any = maps.iter().any(|m| m.set_bits() > 0);
         Ok(any.then(|| maps.iter().flat_map(|m| m.iter()).collect()))
@@ -354,7 +448,13 @@ impl Decoded {
         let mut runs = self.runs(&mut chunk.out_of_order);
         match &self.store {
             None => {
-                chunk.loads = RowColumns { address: self.address, size: self.size, group, implied: self.implied, site };
+                chunk.loads = RowColumns {
+                    address: self.address,
+                    size: self.size,
+                    group,
+                    implied: self.implied,
+                    site,
+                };
             }
             Some(store) => {
                 for (g, &is_store) in group.iter_mut().zip(store) {
@@ -367,10 +467,22 @@ impl Decoded {
                     let keep = |i: &usize| store[*i] == want;
                     let indices: Vec<usize> = (0..self.rows).filter(keep).collect();
                     RowColumns {
-                        address: indices.iter().map(|&i| self.address[i]).collect::<Vec<_>>().into(),
-                        size: indices.iter().map(|&i| self.size[i]).collect::<Vec<_>>().into(),
+                        address: indices
+                            .iter()
+                            .map(|&i| self.address[i])
+                            .collect::<Vec<_>>()
+                            .into(),
+                        size: indices
+                            .iter()
+                            .map(|&i| self.size[i])
+                            .collect::<Vec<_>>()
+                            .into(),
                         group: indices.iter().map(|&i| group[i]).collect(),
-                        implied: indices.iter().map(|&i| self.implied[i]).collect::<Vec<_>>().into(),
+                        implied: indices
+                            .iter()
+                            .map(|&i| self.implied[i])
+                            .collect::<Vec<_>>()
+                            .into(),
                         site: indices.iter().map(|&i| site[i]).collect::<Vec<_>>().into(),
                     }
                 };
@@ -410,7 +522,10 @@ impl Decoded {
         let mut rest = (&self.site[..self.rows], &self.class[..self.rows]);
         let mut all = Vec::with_capacity(self.rows);
         for (module, rows) in self.module.runs() {
-            let ((sites, other_sites), (classes, other_classes)) = (rest.0.split_at(rows.min(rest.0.len())), rest.1.split_at(rows.min(rest.1.len())));
+            let ((sites, other_sites), (classes, other_classes)) = (
+                rest.0.split_at(rows.min(rest.0.len())),
+                rest.1.split_at(rows.min(rest.1.len())),
+            );
             let (pieces, unknown, known) = code.pieces_of(module as u16);
             let mut no_site = 0;
             all.extend(sites.iter().zip(classes).map(|(&site, &class)| {
@@ -418,8 +533,15 @@ impl Decoded {
                 no_site += u64::from(piece.is_none());
                 piece.unwrap_or(&unknown) * 4 + u32::from(class.min(2))
             }));
-            chunk.unknown_class += classes.iter().map(|&class| u64::from(class > 2)).sum::<u64>();
-            *if known { &mut chunk.unknown_site } else { &mut chunk.unknown_module } += no_site;
+            chunk.unknown_class += classes
+                .iter()
+                .map(|&class| u64::from(class > 2))
+                .sum::<u64>();
+            *if known {
+                &mut chunk.unknown_site
+            } else {
+                &mut chunk.unknown_module
+            } += no_site;
             rest = (other_sites, other_classes);
         }
         all
@@ -429,10 +551,19 @@ impl Decoded {
         let mut runs: Vec<Run> = Vec::new();
         let time = |i: usize| self.time.get(i).copied().unwrap_or(0);
         let mut seq = self.seq.reader();
-        let mut columns = [Cursor::new(&self.process), Cursor::new(&self.thread), Cursor::new(&self.sample)];
+        let mut columns = [
+            Cursor::new(&self.process),
+            Cursor::new(&self.thread),
+            Cursor::new(&self.sample),
+        ];
         let mut start = 0;
         while start < self.rows {
-            let end = columns.iter_mut().map(|c| c.end_of_run(start)).min().unwrap_or(self.rows).min(self.rows);
+            let end = columns
+                .iter_mut()
+                .map(|c| c.end_of_run(start))
+                .min()
+                .unwrap_or(self.rows)
+                .min(self.rows);
             let [process, thread, sample] = [0, 1, 2].map(|c: usize| columns[c].value as u32);
             let stretch = seq.next(end - start);
             *out_of_order += stretch.falls;
@@ -470,13 +601,19 @@ struct Cursor<R> {
 
 impl<'a> Cursor<Box<dyn Iterator<Item = (u64, usize)> + 'a>> {
     fn new(column: &'a Steps) -> Self {
-        Cursor { runs: Box::new(column.runs()), value: 0, end: 0 }
+        Cursor {
+            runs: Box::new(column.runs()),
+            value: 0,
+            end: 0,
+        }
     }
 
     /// Where the run of `row` ends; rows ascend.
     fn end_of_run(&mut self, row: usize) -> usize {
         while self.end <= row {
-            let Some((value, rows)) = self.runs.next() else { return usize::MAX };
+            let Some((value, rows)) = self.runs.next() else {
+                return usize::MAX;
+            };
             (self.value, self.end) = (value, self.end + rows);
         }
         self.end

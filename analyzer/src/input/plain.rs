@@ -7,7 +7,9 @@ use super::interleaved;
 use super::steps::{Steps, differences};
 use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
-use polars_parquet::parquet::page::{CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding};
+use polars_parquet::parquet::page::{
+    CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding,
+};
 use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
 use std::cell::RefCell;
 use std::io::Cursor;
@@ -65,32 +67,56 @@ mod join {
     pub(super) fn u32(ranks: [&[u8]; 4], to: &mut Vec<u32>) {
         let done = interleaved::u32(&ranks, to);
         let [a, b, c, d] = ranks.map(|r| &r[done..]);
-        to.extend(a.iter().zip(b).zip(c).zip(d).map(|(((&a, &b), &c), &d)| u32::from_le_bytes([a, b, c, d])));
+        to.extend(
+            a.iter()
+                .zip(b)
+                .zip(c)
+                .zip(d)
+                .map(|(((&a, &b), &c), &d)| u32::from_le_bytes([a, b, c, d])),
+        );
     }
 
     pub(super) fn u64(ranks: [&[u8]; 8], to: &mut Vec<u64>) {
         let done = interleaved::u64(&ranks, to);
         let [a, b, c, d, e, f, g, h] = ranks.map(|r| &r[done..]);
         let ranks = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h);
-        to.extend(ranks.map(|(((((((&a, &b), &c), &d), &e), &f), &g), &h)| u64::from_le_bytes([a, b, c, d, e, f, g, h])));
+        to.extend(ranks.map(|(((((((&a, &b), &c), &d), &e), &f), &g), &h)| {
+            u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        }));
     }
 }
 
 /// The pages of a column chunk and their encodings, which are some of these; `None` if it is to be left to the general decoder, which also
 /// knows how to complain.
-fn pages<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize, encodings: &[FormatEncoding]) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
+fn pages<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+    encodings: &[FormatEncoding],
+) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
     let descriptor = &column.descriptor().descriptor;
-    if descriptor.max_def_level != 0 || descriptor.max_rep_level != 0 || descriptor.primitive_type.physical_type != T::STORED {
+    if descriptor.max_def_level != 0
+        || descriptor.max_rep_level != 0
+        || descriptor.primitive_type.physical_type != T::STORED
+    {
         return None;
     }
     let mut pages = Vec::new();
     let mut values = 0usize;
     for page in PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX) {
-        let Ok(CompressedPage::Data(page)) = page else { return None };
-        let DataPageHeader::V1(header) = page.header() else { return None };
+        let Ok(CompressedPage::Data(page)) = page else {
+            return None;
+        };
+        let DataPageHeader::V1(header) = page.header() else {
+            return None;
+        };
         let encoding = header.encoding;
         // No codec packs a byte into less than 1/256, but for zeros of zstd, which the general decoder may have.
-        let possible = page.uncompressed_size() <= page.compressed_size().saturating_mul(256).saturating_add(64);
+        let possible = page.uncompressed_size()
+            <= page
+                .compressed_size()
+                .saturating_mul(256)
+                .saturating_add(64);
         if !possible || !encodings.contains(&encoding) {
             return None;
         }
@@ -124,7 +150,10 @@ impl Drop for Unpacker {
 
 impl Unpacker {
     fn new() -> Unpacker {
-        Unpacker { context: DecompressionContext::Unset, buffer: BUFFER.take() }
+        Unpacker {
+            context: DecompressionContext::Unset,
+            buffer: BUFFER.take(),
+        }
     }
 
     fn unpack<'a>(&'a mut self, page: &'a mut CompressedDataPage) -> Option<&'a [u8]> {
@@ -143,9 +172,21 @@ impl Unpacker {
 }
 
 /// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
-pub(super) fn numbers<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Vec<T>> {
-    let pages = pages::<T>(bytes, column, rows, &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT])?;
-    if pages.iter().any(|(page, _)| page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size())) {
+pub(super) fn numbers<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<T>> {
+    let pages = pages::<T>(
+        bytes,
+        column,
+        rows,
+        &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT],
+    )?;
+    if pages
+        .iter()
+        .any(|(page, _)| page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size()))
+    {
         return None;
     }
     let mut all: Vec<T> = Vec::with_capacity(rows);
@@ -162,7 +203,11 @@ pub(super) fn numbers<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata
 }
 
 /// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
-pub(super) fn steps<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Steps> {
+pub(super) fn steps<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Steps> {
     let mut steps = Steps::default();
     let mut unpacker = Unpacker::new();
     for (mut page, _) in pages::<T>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])? {
@@ -173,10 +218,17 @@ pub(super) fn steps<T: Number>(bytes: Buffer<u8>, column: &ColumnChunkMetadata, 
 }
 
 /// The same for one whose differences are mostly not the same, such as times: all values.
-pub(super) fn unsteady(bytes: Buffer<u8>, column: &ColumnChunkMetadata, rows: usize) -> Option<Vec<u64>> {
+pub(super) fn unsteady(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<u64>> {
     let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
     // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
-    if pages.iter().any(|(page, _)| page.num_values() > page.uncompressed_size().saturating_mul(64)) {
+    if pages
+        .iter()
+        .any(|(page, _)| page.num_values() > page.uncompressed_size().saturating_mul(64))
+    {
         return None;
     }
     let mut all = Vec::with_capacity(rows);
@@ -198,16 +250,25 @@ mod tests {
         for n in [0usize, 1, 7, 8, 9, 64, 1001] {
             let numbers: Vec<u64> = (0..n)
                 .map(|_| {
-                    state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
                     state ^ state >> 31
                 })
                 .collect();
-            let split = |bytes: usize| -> Vec<u8> { (0..bytes).flat_map(|rank| numbers.iter().map(move |v| (v >> (8 * rank)) as u8)).collect() };
+            let split = |bytes: usize| -> Vec<u8> {
+                (0..bytes)
+                    .flat_map(|rank| numbers.iter().map(move |v| (v >> (8 * rank)) as u8))
+                    .collect()
+            };
             macro_rules! check {
                 ($type:ty, $bytes:literal) => {
                     let mut found = Vec::new();
                     <$type>::join(&split($bytes), &mut found);
-                    assert_eq!(found, numbers.iter().map(|&v| v as $type).collect::<Vec<_>>());
+                    assert_eq!(
+                        found,
+                        numbers.iter().map(|&v| v as $type).collect::<Vec<_>>()
+                    );
                 };
             }
             check!(u8, 4);

@@ -23,7 +23,10 @@ pub(crate) fn quietly<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let result = catch_unwind(AssertUnwindSafe(work));
     QUIET.with(|q| q.set(outer));
     result.map_err(|cause| {
-        let text = cause.downcast_ref::<&str>().map(|s| (*s).to_string()).or_else(|| cause.downcast_ref::<String>().cloned());
+        let text = cause
+            .downcast_ref::<&str>()
+            .map(|s| (*s).to_string())
+            .or_else(|| cause.downcast_ref::<String>().cloned());
         text.unwrap_or_else(|| "the decoder gave up".into())
     })
 }
@@ -35,6 +38,9 @@ mod tests {
     #[test]
     fn a_panic_becomes_an_error_with_its_message() {
         assert_eq!(quietly(|| 3), Ok(3));
-        assert_eq!(quietly(|| panic!("bad page {}", 7)).map(|_: u8| ()), Err("bad page 7".to_string()));
+        assert_eq!(
+            quietly(|| panic!("bad page {}", 7)).map(|_: u8| ()),
+            Err("bad page 7".to_string())
+        );
     }
 }

@@ -52,24 +52,48 @@ pub(crate) struct Spill {
 
 impl Spill {
     /// Opens all files. Those that cannot be read are named in `damage`.
-    pub(crate) fn open(folder: &Path, manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>, damage: &mut Vec<String>) -> Result<Spill, SidecarError> {
+    pub(crate) fn open(
+        folder: &Path,
+        manifest: &Manifest,
+        sidecars: &BTreeMap<String, Sidecar>,
+        damage: &mut Vec<String>,
+    ) -> Result<Spill, SidecarError> {
         let tables = Tables::new(sidecars.values())?;
-        let numbers: HashMap<&str, usize> = sidecars.keys().enumerate().map(|(i, id)| (id.as_str(), i)).collect();
-        let modules = ModuleMap::new(&manifest.modules, |module| numbers.get(module.sidecar_id.as_str()).copied());
-        let mut opened = Spill { tables, modules, files: Vec::new(), pieces: Vec::new() };
+        let numbers: HashMap<&str, usize> = sidecars
+            .keys()
+            .enumerate()
+            .map(|(i, id)| (id.as_str(), i))
+            .collect();
+        let modules = ModuleMap::new(&manifest.modules, |module| {
+            numbers.get(module.sidecar_id.as_str()).copied()
+        });
+        let mut opened = Spill {
+            tables,
+            modules,
+            files: Vec::new(),
+            pieces: Vec::new(),
+        };
         let mut sample = 0u32;
         for (key, path) in spill::list(folder)? {
             match SpillFile::open(&path) {
-                Err(error) => damage.push(format!("{}: {error}; the file is skipped", path.display())),
+                Err(error) => {
+                    damage.push(format!("{}: {error}; the file is skipped", path.display()))
+                }
                 Ok(file) if file.key() != key && !file.segments().is_empty() => {
-                    damage.push(format!("{}: it belongs to another thread than its name says; the file is skipped", path.display()));
+                    damage.push(format!(
+                        "{}: it belongs to another thread than its name says; the file is skipped",
+                        path.display()
+                    ));
                 }
                 Ok(file) => {
                     if file.truncated() {
                         damage.push(format!("{}: it ends inside a segment (the recorder was killed, or the disk was full); what precedes is analysed", path.display()));
                     }
                     if let Some(offset) = file.bad_tail() {
-                        damage.push(format!("{}: damaged at offset {offset}; what follows is skipped", path.display()));
+                        damage.push(format!(
+                            "{}: damaged at offset {offset}; what follows is skipped",
+                            path.display()
+                        ));
                     }
                     sample = opened.add(key, path, file, sample);
                 }
@@ -81,26 +105,49 @@ impl Spill {
     /// Cuts a file into pieces; returns the number of the next file's first sample.
     fn add(&mut self, key: ThreadKey, path: PathBuf, file: SpillFile, first_sample: u32) -> u32 {
         let number = self.files.len();
-        let windows = file.segments().iter().all(|s| s.header.kind == SegmentKind::Window);
+        let windows = file
+            .segments()
+            .iter()
+            .all(|s| s.header.kind == SegmentKind::Window);
         let mut sample = first_sample;
         let mut follows = None;
-        let mut piece = Piece { file: number, segments: 0..0, slots: 0, sample };
+        let mut piece = Piece {
+            file: number,
+            segments: 0..0,
+            slots: 0,
+            sample,
+        };
         for (i, segment) in file.segments().iter().enumerate() {
             let header = &segment.header;
             if piece.slots >= PIECE_SLOTS {
-                self.pieces.push(std::mem::replace(&mut piece, Piece { file: number, segments: i..i, slots: 0, sample }));
+                self.pieces.push(std::mem::replace(
+                    &mut piece,
+                    Piece {
+                        file: number,
+                        segments: i..i,
+                        slots: 0,
+                        sample,
+                    },
+                ));
             }
             if header.kind == SegmentKind::Window || follows != Some(header.first_slot) {
                 sample = sample.wrapping_add(1);
             }
-            follows = (header.kind == SegmentKind::Full).then(|| header.first_slot.wrapping_add(header.written()));
+            follows = (header.kind == SegmentKind::Full)
+                .then(|| header.first_slot.wrapping_add(header.written()));
             piece.segments.end = i + 1;
             piece.slots += u64::from(header.slots);
         }
         if !piece.segments.is_empty() {
             self.pieces.push(piece);
         }
-        self.files.push(Opened { key, path, file, first_sample, windows });
+        self.files.push(Opened {
+            key,
+            path,
+            file,
+            first_sample,
+            windows,
+        });
         sample
     }
 }
@@ -125,11 +172,19 @@ pub(crate) struct SpillSource<'a> {
 
 impl<'a> SpillSource<'a> {
     pub(crate) fn new(spill: &'a Spill, code: &'a CodeMap) -> SpillSource<'a> {
-        SpillSource { spill, code, streams: Mutex::default(), met: Mutex::default() }
+        SpillSource {
+            spill,
+            code,
+            streams: Mutex::default(),
+            met: Mutex::default(),
+        }
     }
 
     fn note(&self, key: (bool, usize), counters: &Counters) {
-        let mut met = self.met.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut met = self
+            .met
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let seen = met.entry(key).or_default();
         if counters.slots >= seen.slots {
             *seen = *counters;
@@ -139,28 +194,55 @@ impl<'a> SpillSource<'a> {
     fn stream(&self, file: usize) -> Stream<'a> {
         let opened = &self.spill.files[file];
         let mut placements = Vec::new();
-        self.spill.modules.at(opened.key.process, u64::MAX, &mut placements);
+        self.spill
+            .modules
+            .at(opened.key.process, u64::MAX, &mut placements);
         let expander = Expander::new(&self.spill.tables, &placements);
         let next = self.spill.pieces.partition_point(|p| p.file < file);
-        Stream { expander, placements, next, sample: opened.first_sample }
+        Stream {
+            expander,
+            placements,
+            next,
+            sample: opened.first_sample,
+        }
     }
 
     /// Expands the segments of a piece; damaged ones are named in `damage`, with the slots that are lost.
-    fn expand(&self, piece: &Piece, stream: &mut Stream<'a>, damage: &mut Vec<(String, u64)>) -> RowBatch {
+    fn expand(
+        &self,
+        piece: &Piece,
+        stream: &mut Stream<'a>,
+        damage: &mut Vec<(String, u64)>,
+    ) -> RowBatch {
         let opened = &self.spill.files[piece.file];
         let (mut slots, mut now, mut rows) = (Vec::new(), Vec::new(), RowBatch::default());
-        for segment in opened.file.segments().get(piece.segments.clone()).unwrap_or_default() {
+        for segment in opened
+            .file
+            .segments()
+            .get(piece.segments.clone())
+            .unwrap_or_default()
+        {
             if let Err(error) = opened.file.decode(segment, &mut slots) {
                 let lost = u64::from(segment.header.slots);
-                damage.push((format!("{}: {error}; {lost} records are skipped, record again if they matter", opened.path.display()), lost));
+                damage.push((
+                    format!(
+                        "{}: {error}; {lost} records are skipped, record again if they matter",
+                        opened.path.display()
+                    ),
+                    lost,
+                ));
                 continue;
             }
-            self.spill.modules.at(opened.key.process, segment.header.end_ns, &mut now);
+            self.spill
+                .modules
+                .at(opened.key.process, segment.header.end_ns, &mut now);
             if now != stream.placements {
                 stream.expander.place(&now);
                 stream.placements.clone_from(&now);
             }
-            stream.expander.segment(&segment.header, &slots, &mut stream.sample, &mut rows);
+            stream
+                .expander
+                .segment(&segment.header, &slots, &mut stream.sample, &mut rows);
         }
         if piece.segments.end == opened.file.segments().len() {
             stream.expander.finish(&mut rows);
@@ -191,8 +273,14 @@ impl<'a> SpillSource<'a> {
 
     /// Pieces of one `full` file, ascending.
     fn full(&self, file: usize, numbers: &[usize]) -> Vec<Chunk> {
-        let kept = self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner).remove(&file);
-        let mut stream = kept.filter(|s| numbers.first().is_some_and(|&n| s.next <= n)).unwrap_or_else(|| self.stream(file));
+        let kept = self
+            .streams
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .remove(&file);
+        let mut stream = kept
+            .filter(|s| numbers.first().is_some_and(|&n| s.next <= n))
+            .unwrap_or_else(|| self.stream(file));
         let mut chunks = Vec::new();
         for &number in numbers {
             loop {
@@ -208,7 +296,10 @@ impl<'a> SpillSource<'a> {
             }
         }
         self.note((true, file), stream.expander.counters());
-        self.streams.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(file, stream);
+        self.streams
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .insert(file, stream);
         chunks
     }
 }
@@ -223,7 +314,11 @@ impl Source for SpillSource<'_> {
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let known: Vec<usize> = pieces.iter().copied().filter(|&p| p < self.spill.pieces.len()).collect();
+        let known: Vec<usize> = pieces
+            .iter()
+            .copied()
+            .filter(|&p| p < self.spill.pieces.len())
+            .collect();
         let file = |p: usize| self.spill.pieces[p].file;
         let mut tasks: Vec<&[usize]> = Vec::new();
         for same in known.chunk_by(|&a, &b| file(a) == file(b)) {
@@ -236,7 +331,10 @@ impl Source for SpillSource<'_> {
         let read = |numbers: &&[usize]| {
             let first = file(numbers[0]);
             if self.spill.files[first].windows {
-                numbers.iter().map(|&n| self.windows(n, &self.spill.pieces[n])).collect()
+                numbers
+                    .iter()
+                    .map(|&n| self.windows(n, &self.spill.pieces[n]))
+                    .collect()
             } else {
                 self.full(first, numbers)
             }
@@ -247,7 +345,12 @@ impl Source for SpillSource<'_> {
 
     fn notes(&self) -> Vec<String> {
         let mut sum = Counters::default();
-        for counters in self.met.lock().unwrap_or_else(std::sync::PoisonError::into_inner).values() {
+        for counters in self
+            .met
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .values()
+        {
             sum.add(counters);
         }
         let mut notes = Vec::new();
@@ -256,10 +359,22 @@ impl Source for SpillSource<'_> {
                 notes.push(format!("spill: {count} {text}"));
             }
         };
-        note(sum.torn, "loads lie before the start of their sample and are left out");
-        note(sum.cut, "loads lie behind a break in the recording and are left out");
-        note(sum.unknown, "records belong to no traced module and are left out");
-        note(sum.implied_unplaced, "implied Constant loads found no load to go with and are left out");
+        note(
+            sum.torn,
+            "loads lie before the start of their sample and are left out",
+        );
+        note(
+            sum.cut,
+            "loads lie behind a break in the recording and are left out",
+        );
+        note(
+            sum.unknown,
+            "records belong to no traced module and are left out",
+        );
+        note(
+            sum.implied_unplaced,
+            "implied Constant loads found no load to go with and are left out",
+        );
         notes
     }
 }

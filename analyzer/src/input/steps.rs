@@ -22,10 +22,16 @@ impl Piece {
     /// How often a value is not above the one before.
     fn falls(&self) -> u64 {
         let more = self.rows.saturating_sub(1) as u64;
-        match self.step.checked_mul(more).and_then(|all| self.first.checked_add(all)) {
+        match self
+            .step
+            .checked_mul(more)
+            .and_then(|all| self.first.checked_add(all))
+        {
             Some(_) if self.step > 0 => 0,
             Some(_) => more,
-            None => (1..self.rows).filter(|&row| self.at(row) <= self.at(row - 1)).count() as u64,
+            None => (1..self.rows)
+                .filter(|&row| self.at(row) <= self.at(row - 1))
+                .count() as u64,
         }
     }
 }
@@ -70,7 +76,11 @@ impl Steps {
                 return;
             }
         }
-        self.pieces.push(Piece { first: value, step: 0, rows: 1 });
+        self.pieces.push(Piece {
+            first: value,
+            step: 0,
+            rows: 1,
+        });
     }
 
     /// Appends `rows` values: `first`, `first + step`, …
@@ -80,14 +90,20 @@ impl Steps {
         }
         self.push(first);
         let more = rows - 1;
-        let Some(last) = self.pieces.last_mut().filter(|_| more > 0) else { return };
+        let Some(last) = self.pieces.last_mut().filter(|_| more > 0) else {
+            return;
+        };
         if last.rows == 1 {
             last.step = step;
         }
         if last.step == step {
             last.rows += more;
         } else {
-            self.pieces.push(Piece { first: first.wrapping_add(step), step, rows: more });
+            self.pieces.push(Piece {
+                first: first.wrapping_add(step),
+                step,
+                rows: more,
+            });
         }
         self.rows += more;
     }
@@ -96,7 +112,11 @@ impl Steps {
     pub(super) fn runs(&self) -> impl Iterator<Item = (u64, usize)> {
         let parts = |piece: &Piece| {
             let piece = *piece;
-            let (count, rows) = if piece.step == 0 { (1, piece.rows) } else { (piece.rows, 1) };
+            let (count, rows) = if piece.step == 0 {
+                (1, piece.rows)
+            } else {
+                (piece.rows, 1)
+            };
             (0..count).map(move |row| (piece.at(row), rows))
         };
         let mut parts = self.pieces.iter().flat_map(parts).peekable();
@@ -111,7 +131,10 @@ impl Steps {
 
     /// Reads rows in order.
     pub(super) fn reader(&self) -> Reader<'_> {
-        Reader { pieces: &self.pieces, from: 0 }
+        Reader {
+            pieces: &self.pieces,
+            from: 0,
+        }
     }
 }
 
@@ -137,11 +160,23 @@ impl Reader<'_> {
         let mut found: Option<Stretch> = None;
         while let Some(piece) = self.pieces.first().filter(|_| rows > 0) {
             let taken = (piece.rows - self.from).min(rows);
-            let part = Piece { first: piece.at(self.from), rows: taken, ..*piece };
+            let part = Piece {
+                first: piece.at(self.from),
+                rows: taken,
+                ..*piece
+            };
             let (last, falls) = (part.at(taken.saturating_sub(1)), part.falls());
             found = Some(match found {
-                None => Stretch { first: part.first, last, falls },
-                Some(before) => Stretch { first: before.first, last, falls: before.falls + falls + u64::from(part.first <= before.last) },
+                None => Stretch {
+                    first: part.first,
+                    last,
+                    falls,
+                },
+                Some(before) => Stretch {
+                    first: before.first,
+                    last,
+                    falls: before.falls + falls + u64::from(part.first <= before.last),
+                },
             });
             rows -= taken;
             self.from += taken;
@@ -183,20 +218,25 @@ fn zigzag(bytes: &mut &[u8]) -> Option<u64> {
 #[inline(always)]
 fn unpack(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u64> {
     let mask = u64::MAX >> (64 - width);
-    (0..count * width as usize).step_by(width as usize).map(move |bit| {
-        let rest = bytes.get(bit / 8..).unwrap_or_default();
-        // A number of more bits may lie in nine bytes.
-        match rest.first_chunk() {
-            Some(&word) if width <= 56 => u64::from_le_bytes(word) >> (bit % 8) & mask,
-            _ => (end_of(&rest[..rest.len().min(9)]) >> (bit % 8)) as u64 & mask,
-        }
-    })
+    (0..count * width as usize)
+        .step_by(width as usize)
+        .map(move |bit| {
+            let rest = bytes.get(bit / 8..).unwrap_or_default();
+            // A number of more bits may lie in nine bytes.
+            match rest.first_chunk() {
+                Some(&word) if width <= 56 => u64::from_le_bytes(word) >> (bit % 8) & mask,
+                _ => (end_of(&rest[..rest.len().min(9)]) >> (bit % 8)) as u64 & mask,
+            }
+        })
 }
 
 /// The number that some bytes are the lower ones of.
 #[inline(never)]
 fn end_of(bytes: &[u8]) -> u128 {
-    bytes.iter().rev().fold(0, |number, &byte| number << 8 | u128::from(byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |number, &byte| number << 8 | u128::from(byte))
 }
 
 /// Where values of a column go.
@@ -230,16 +270,26 @@ impl Values for Vec<u64> {
 }
 
 /// Appends the values of a page of packed differences (`DELTA_BINARY_PACKED`); `None` if it is to be left to the general decoder.
-pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut impl Values) -> Option<()> {
+pub(super) fn differences<T: Number>(
+    mut page: &[u8],
+    values: usize,
+    steps: &mut impl Values,
+) -> Option<()> {
     let page = &mut page;
-    let (block, parts, total) = (varint(page)? as usize, varint(page)? as usize, varint(page)? as usize);
+    let (block, parts, total) = (
+        varint(page)? as usize,
+        varint(page)? as usize,
+        varint(page)? as usize,
+    );
     let part = block.checked_div(parts)?;
     if total != values || block == 0 || block > 1 << 16 || block % parts != 0 || part % 32 != 0 {
         return None;
     }
     // Differences wrap as the stored type does, and so as any that is not wider.
     let mut value = zigzag(page)?;
-    let Some(mut left) = total.checked_sub(1) else { return Some(()) };
+    let Some(mut left) = total.checked_sub(1) else {
+        return Some(());
+    };
     steps.push(value & T::MASK);
     while left > 0 {
         let least = zigzag(page)?;
@@ -275,12 +325,17 @@ pub(super) fn differences<T: Number>(mut page: &[u8], values: usize, steps: &mut
 
 /// Appends rows that differ by `step` each, if their numbers do not wrap in their type; else one by one.
 fn even<T: Number>(value: &mut u64, step: u64, rows: usize, steps: &mut impl Values) {
-    let (first, last) = (value.wrapping_add(step), value.wrapping_add(step.wrapping_mul(rows as u64)));
-    let inside = i128::from(first & T::MASK) + i128::from(step as i64) * (rows as i128 - 1) == i128::from(last & T::MASK);
+    let (first, last) = (
+        value.wrapping_add(step),
+        value.wrapping_add(step.wrapping_mul(rows as u64)),
+    );
+    let inside = i128::from(first & T::MASK) + i128::from(step as i64) * (rows as i128 - 1)
+        == i128::from(last & T::MASK);
     if inside {
         steps.push_even(first & T::MASK, step, rows);
     } else {
-        (0..rows as u64).for_each(|row| steps.push(first.wrapping_add(step.wrapping_mul(row)) & T::MASK));
+        (0..rows as u64)
+            .for_each(|row| steps.push(first.wrapping_add(step.wrapping_mul(row)) & T::MASK));
     }
     *value = last;
 }
@@ -291,7 +346,10 @@ mod tests {
     use proptest::prelude::*;
 
     fn values(steps: &Steps) -> Vec<u64> {
-        steps.runs().flat_map(|(value, rows)| std::iter::repeat_n(value, rows)).collect()
+        steps
+            .runs()
+            .flat_map(|(value, rows)| std::iter::repeat_n(value, rows))
+            .collect()
     }
 
     proptest! {
@@ -348,7 +406,9 @@ mod tests {
         use parquet::column::writer::ColumnWriter;
         let mut state = 5u64;
         let mut random = move |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         for case in 0..60u64 {
@@ -362,40 +422,92 @@ mod tests {
                         2 => value.wrapping_add(if row % 997 == 500 { 1_000_000 } else { 1 }),
                         3 => random(1 << 63) << 1 | random(2),
                         4 => value.wrapping_sub(1),
-                        _ => if random(300) == 0 { random(50) } else { value },
+                        _ => {
+                            if random(300) == 0 {
+                                random(50)
+                            } else {
+                                value
+                            }
+                        }
                     };
                     value
                 })
                 .collect();
             for narrow in [false, true] {
-                let schema = if narrow { "message m { required int32 v (INTEGER(32,false)); }" } else { "message m { required int64 v (INTEGER(64,false)); }" };
-                let schema = std::sync::Arc::new(parquet::schema::parser::parse_message_type(schema).unwrap());
-                let properties = parquet::file::properties::WriterProperties::builder().set_dictionary_enabled(false).set_encoding(parquet::basic::Encoding::DELTA_BINARY_PACKED);
+                let schema = if narrow {
+                    "message m { required int32 v (INTEGER(32,false)); }"
+                } else {
+                    "message m { required int64 v (INTEGER(64,false)); }"
+                };
+                let schema = std::sync::Arc::new(
+                    parquet::schema::parser::parse_message_type(schema).unwrap(),
+                );
+                let properties = parquet::file::properties::WriterProperties::builder()
+                    .set_dictionary_enabled(false)
+                    .set_encoding(parquet::basic::Encoding::DELTA_BINARY_PACKED);
                 let mut file = Vec::new();
-                let mut writer = parquet::file::writer::SerializedFileWriter::new(&mut file, schema, std::sync::Arc::new(properties.build())).unwrap();
+                let mut writer = parquet::file::writer::SerializedFileWriter::new(
+                    &mut file,
+                    schema,
+                    std::sync::Arc::new(properties.build()),
+                )
+                .unwrap();
                 let mut group = writer.next_row_group().unwrap();
                 let mut column = group.next_column().unwrap().unwrap();
                 match column.untyped() {
-                    ColumnWriter::Int32ColumnWriter(w) => w.write_batch(&values.iter().map(|&v| v as i32).collect::<Vec<_>>(), None, None).unwrap(),
-                    ColumnWriter::Int64ColumnWriter(w) => w.write_batch(&values.iter().map(|&v| v as i64).collect::<Vec<_>>(), None, None).unwrap(),
+                    ColumnWriter::Int32ColumnWriter(w) => w
+                        .write_batch(
+                            &values.iter().map(|&v| v as i32).collect::<Vec<_>>(),
+                            None,
+                            None,
+                        )
+                        .unwrap(),
+                    ColumnWriter::Int64ColumnWriter(w) => w
+                        .write_batch(
+                            &values.iter().map(|&v| v as i64).collect::<Vec<_>>(),
+                            None,
+                            None,
+                        )
+                        .unwrap(),
                     _ => unreachable!("integers"),
                 };
                 column.close().unwrap();
                 group.close().unwrap();
                 writer.close().unwrap();
-                let metadata = polars_parquet::read::read_metadata(&mut std::io::Cursor::new(&file)).unwrap();
-                let column = metadata.row_groups[0].columns_under_root_iter("v").unwrap().next().unwrap();
+                let metadata =
+                    polars_parquet::read::read_metadata(&mut std::io::Cursor::new(&file)).unwrap();
+                let column = metadata.row_groups[0]
+                    .columns_under_root_iter("v")
+                    .unwrap()
+                    .next()
+                    .unwrap();
                 let range = column.byte_range();
-                let bytes = polars_buffer::Buffer::from(file[range.start as usize..range.end as usize].to_vec());
+                let bytes = polars_buffer::Buffer::from(
+                    file[range.start as usize..range.end as usize].to_vec(),
+                );
                 if narrow {
-                    let steps = super::super::plain::steps::<u32>(bytes.clone(), column, count).unwrap();
-                    assert_eq!(self::values(&steps), values.iter().map(|v| v & 0xffff_ffff).collect::<Vec<_>>(), "case {case}");
+                    let steps =
+                        super::super::plain::steps::<u32>(bytes.clone(), column, count).unwrap();
+                    assert_eq!(
+                        self::values(&steps),
+                        values.iter().map(|v| v & 0xffff_ffff).collect::<Vec<_>>(),
+                        "case {case}"
+                    );
                     let steps = super::super::plain::steps::<u16>(bytes, column, count).unwrap();
-                    assert_eq!(self::values(&steps), values.iter().map(|v| v & 0xffff).collect::<Vec<_>>(), "case {case}");
+                    assert_eq!(
+                        self::values(&steps),
+                        values.iter().map(|v| v & 0xffff).collect::<Vec<_>>(),
+                        "case {case}"
+                    );
                 } else {
-                    let steps = super::super::plain::steps::<u64>(bytes.clone(), column, count).unwrap();
+                    let steps =
+                        super::super::plain::steps::<u64>(bytes.clone(), column, count).unwrap();
                     assert_eq!(self::values(&steps), values, "case {case}");
-                    assert_eq!(super::super::plain::unsteady(bytes, column, count).unwrap(), values, "case {case}");
+                    assert_eq!(
+                        super::super::plain::unsteady(bytes, column, count).unwrap(),
+                        values,
+                        "case {case}"
+                    );
                     assert!(case % 6 > 1 || steps.pieces.len() == 1, "case {case}");
                 }
             }

@@ -48,7 +48,12 @@ pub fn read(folder: &Path) -> Result<Option<Weights>, String> {
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{}: {error}; what is said of the whole run is by time, not by loads", path.display())),
+        Err(error) => {
+            return Err(format!(
+                "{}: {error}; what is said of the whole run is by time, not by loads",
+                path.display()
+            ));
+        }
     };
     quietly(|| Frame::read_parquet(file))
         .and_then(|r| r)
@@ -63,7 +68,9 @@ fn weights(frame: &Frame) -> Result<Option<Weights>, String> {
     }
     let mut by_sample = Vec::new();
     for (sample, weight) in sample.iter().zip(stands_for) {
-        let (&Some(sample), &Some(weight)) = (sample, weight) else { continue };
+        let (&Some(sample), &Some(weight)) = (sample, weight) else {
+            continue;
+        };
         // Windows are numbered one by one: a number far beyond them is damage.
         if sample > 4 * frame.height() as u64 + 1024 || !(0.0..1e12).contains(&weight) {
             return Err(format!("sample {sample} with a weight of {weight}"));
@@ -88,9 +95,22 @@ mod tests {
         assert_eq!(read(dir.path()), Ok(None));
         let path = dir.path().join(WINDOWS);
         let write = |samples: &[u64], weights: &[Option<f64>]| {
-            let columns = [("sample", Cells::Whole(samples.iter().copied().map(Some).collect())), ("stands_for", Cells::Number(weights.to_vec()))];
-            let frame = Frame::new(columns.map(|(name, cells)| (name.to_string(), cells)).into()).unwrap();
-            frame.write_parquet(std::fs::File::create(&path).unwrap()).unwrap();
+            let columns = [
+                (
+                    "sample",
+                    Cells::Whole(samples.iter().copied().map(Some).collect()),
+                ),
+                ("stands_for", Cells::Number(weights.to_vec())),
+            ];
+            let frame = Frame::new(
+                columns
+                    .map(|(name, cells)| (name.to_string(), cells))
+                    .into(),
+            )
+            .unwrap();
+            frame
+                .write_parquet(std::fs::File::create(&path).unwrap())
+                .unwrap();
         };
         write(&[0, 2, 1], &[Some(1.5), Some(1000.0), Some(2.0)]);
         let weights = read(dir.path()).unwrap().unwrap();

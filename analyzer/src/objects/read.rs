@@ -15,12 +15,22 @@ pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(format!("{}: {error}; objects are not named", path.display())),
+        Err(error) => {
+            return Err(format!(
+                "{}: {error}; objects are not named",
+                path.display()
+            ));
+        }
     };
     let frame = quietly(|| Frame::read_parquet(file))
         .and_then(|r| r)
         .and_then(|frame| instances(&frame))
-        .map_err(|e| format!("{}: damaged ({e}); objects are not named, record again if they matter", path.display()))?;
+        .map_err(|e| {
+            format!(
+                "{}: damaged ({e}); objects are not named, record again if they matter",
+                path.display()
+            )
+        })?;
     Ok(Some(frame))
 }
 
@@ -29,25 +39,40 @@ fn instances(frame: &Frame) -> Result<Resolver, String> {
     let (start, bytes) = (frame.numbers("start")?, frame.numbers("bytes")?);
     let (begin, end) = (frame.numbers("begin_ns")?, frame.numbers("end_ns")?);
     // Blocks that one row stands for; traces of older recorders have one in each.
-    let times = if frame.has("times") { frame.numbers("times")? } else { vec![1; frame.height()] };
+    let times = if frame.has("times") {
+        frame.numbers("times")?
+    } else {
+        vec![1; frame.height()]
+    };
     let columns = ["kind", "name", "type", "module", "stack"].map(|name| frame.texts(name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
-    let mut objects = vec![Object { kind: "unknown".into(), name: "[no known object]".into(), ..Object::default() }];
+    let mut objects = vec![Object {
+        kind: "unknown".into(),
+        name: "[no known object]".into(),
+        ..Object::default()
+    }];
     let mut known: HashMap<u64, u32> = HashMap::new();
     let mut by_content: HashMap<Object, u32> = HashMap::new();
     let mut list = Vec::with_capacity(process.len());
     for row in 0..frame.height() {
         let object = *known.entry(number[row]).or_insert_with(|| {
             let text = |column: &[Option<String>]| column[row].clone().unwrap_or_default();
-            let object = Object { kind: text(kind), name: text(name), of_type: text(of_type), module: text(module), stack: text(stack) };
+            let object = Object {
+                kind: text(kind),
+                name: text(name),
+                of_type: text(of_type),
+                module: text(module),
+                stack: text(stack),
+            };
             *by_content.entry(object.clone()).or_insert_with(|| {
                 objects.push(object);
                 objects.len() as u32 - 1
             })
         });
         list.push(Instance {
-            process: u32::try_from(process[row]).map_err(|_| "a process id is too large".to_string())?,
+            process: u32::try_from(process[row])
+                .map_err(|_| "a process id is too large".to_string())?,
             start: start[row],
             bytes: bytes[row],
             begin_ns: begin[row],

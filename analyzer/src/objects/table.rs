@@ -64,26 +64,52 @@ pub struct ObjectRow {
 }
 
 /// The object of an entry.
-pub(crate) fn object_of(entry: &UnitEntry, spaces: &[u32], resolver: &Resolver, unit_shift: u32) -> u32 {
+pub(crate) fn object_of(
+    entry: &UnitEntry,
+    spaces: &[u32],
+    resolver: &Resolver,
+    unit_shift: u32,
+) -> u32 {
     match entry.object {
         NOBODY => UNKNOWN,
         0 => {
             let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
             // The page is one object's for the whole run: any time will do.
             let address = entry.unit << unit_shift;
-            if resolver.mixed(process, address) { UNKNOWN } else { resolver.find(process, address, 0) }
+            if resolver.mixed(process, address) {
+                UNKNOWN
+            } else {
+                resolver.find(process, address, 0)
+            }
         }
         object => object,
     }
 }
 
 /// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
-fn seen(basis: &Basis<'_>, samples: &[SampleInfo], resolver: &Resolver, pages: &WholePages<'_>) -> Grouped {
-    let times: HashMap<u32, u64, Mixed> = samples.iter().map(|s| (s.sample, s.first_time + s.last_time.saturating_sub(s.first_time) / 2)).collect();
+fn seen(
+    basis: &Basis<'_>,
+    samples: &[SampleInfo],
+    resolver: &Resolver,
+    pages: &WholePages<'_>,
+) -> Grouped {
+    let times: HashMap<u32, u64, Mixed> = samples
+        .iter()
+        .map(|s| {
+            (
+                s.sample,
+                s.first_time + s.last_time.saturating_sub(s.first_time) / 2,
+            )
+        })
+        .collect();
     Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         let process = pages.process(space);
         if resolver.mixed(process, mark.address) {
-            pages.number(resolver.find(process, mark.address, times.get(&mark.sample).copied().unwrap_or(0)))
+            pages.number(resolver.find(
+                process,
+                mark.address,
+                times.get(&mark.sample).copied().unwrap_or(0),
+            ))
         } else {
             pages.of(space, mark.address >> pages.unit_shift())
         }
@@ -111,12 +137,18 @@ pub fn table(
     // The object of a unit's entries, and the blocks that these touched.
     let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
     for entry in entries.filter(|e| e.group & 3 != CLASS_STORE) {
-        let (object, blocks) = known.entry((entry.space, entry.unit, entry.object)).or_insert_with(|| (object_of(&entry, spaces, resolver, unit_shift), 0));
+        let (object, blocks) = known
+            .entry((entry.space, entry.unit, entry.object))
+            .or_insert_with(|| (object_of(&entry, spaces, resolver, unit_shift), 0));
         *blocks |= entry.blocks;
         total += entry.starts;
         let part = parts.entry(*object).or_default();
         part.sums.add(&entry);
-        part.irregular += if entry.group & 3 == 2 { entry.starts } else { 0 };
+        part.irregular += if entry.group & 3 == 2 {
+            entry.starts
+        } else {
+            0
+        };
         part.by_group.entry(entry.group).or_default().add(&entry);
     }
     // Entries of one unit are of different objects, unless none of them is known.
@@ -135,31 +167,63 @@ pub fn table(
     let mut rows: Vec<ObjectRow> = parts
         .into_iter()
         .map(|(number, part)| {
-            let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
+            let object = resolver
+                .objects
+                .get(number as usize)
+                .cloned()
+                .unwrap_or_default();
             let mut counts = footprints.get(number as usize).copied().unwrap_or_default();
             counts.add_rows(&part.sums.counts());
-            let executed = basis.executed(part.by_group.iter().map(|(&group, sums)| (group, sums.starts + sums.implied)));
+            let executed = basis.executed(
+                part.by_group
+                    .iter()
+                    .map(|(&group, sums)| (group, sums.starts + sums.implied)),
+            );
             let (by_function, by_line) = by_function_and_line(code, &part.by_group);
             ObjectRow {
                 object: object.name,
                 kind: object.kind,
                 of_type: object.of_type,
                 module: object.module,
-                stack: object.stack.split(" < ").filter(|s| !s.is_empty()).map(str::to_string).collect(),
-                instances: resolver.instances.get(number as usize).copied().unwrap_or(0),
+                stack: object
+                    .stack
+                    .split(" < ")
+                    .filter(|s| !s.is_empty())
+                    .map(str::to_string)
+                    .collect(),
+                instances: resolver
+                    .instances
+                    .get(number as usize)
+                    .copied()
+                    .unwrap_or(0),
                 bytes: resolver.bytes.get(number as usize).copied().unwrap_or(0),
                 share: pct(part.sums.starts, total),
                 blocks: part.blocks,
                 accesses_per_block: mean(part.sums.starts, part.blocks),
                 irregular_share: pct(part.irregular, part.sums.starts),
                 metrics: counts.metrics().without_stores(),
-                hats: basis.places.make(seen.of(number), basis.incidence.scale(), &counts, executed),
-                strides: basis.strides.of(part.by_group.iter().map(|(&group, sums)| (group, sums.starts)), STRIDES),
+                hats: basis.places.make(
+                    seen.of(number),
+                    basis.incidence.scale(),
+                    &counts,
+                    executed,
+                ),
+                strides: basis.strides.of(
+                    part.by_group
+                        .iter()
+                        .map(|(&group, sums)| (group, sums.starts)),
+                    STRIDES,
+                ),
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
             }
         })
         .collect();
-    rows.sort_by(|a, b| b.metrics.accesses.cmp(&a.metrics.accesses).then_with(|| a.object.cmp(&b.object)));
+    rows.sort_by(|a, b| {
+        b.metrics
+            .accesses
+            .cmp(&a.metrics.accesses)
+            .then_with(|| a.object.cmp(&b.object))
+    });
     rows
 }

@@ -127,7 +127,11 @@ pub struct Doubtful {
 }
 
 /// ρ, and what it was computed from.
-pub(crate) fn sample_ratio(manifest: &Manifest, counts: &Counts, stores: u64) -> (Option<f64>, &'static str) {
+pub(crate) fn sample_ratio(
+    manifest: &Manifest,
+    counts: &Counts,
+    stores: u64,
+) -> (Option<f64>, &'static str) {
     let recorded = (counts.accesses + counts.implied) as f64;
     if recorded == 0.0 {
         return (None, "nothing recorded");
@@ -136,13 +140,24 @@ pub(crate) fn sample_ratio(manifest: &Manifest, counts: &Counts, stores: u64) ->
     // The recorder's numbers count rows of stores as well: compare like with like.
     let observed = recorded + stores as f64;
     if let Some(executed) = totals.loads_executed {
-        return ((executed as f64 >= observed).then(|| executed as f64 / observed).or(Some(1.0)), "loads_executed");
+        return (
+            (executed as f64 >= observed)
+                .then(|| executed as f64 / observed)
+                .or(Some(1.0)),
+            "loads_executed",
+        );
     }
-    if let Some(executed) = totals.loads_executed_estimate.filter(|e| e.is_finite() && *e >= observed) {
+    if let Some(executed) = totals
+        .loads_executed_estimate
+        .filter(|e| e.is_finite() && *e >= observed)
+    {
         return (Some(executed / observed), "loads_executed_estimate");
     }
     if totals.records_kept > 0 && totals.records_executed >= totals.records_kept {
-        return (Some(totals.records_executed as f64 / totals.records_kept as f64), "records");
+        return (
+            Some(totals.records_executed as f64 / totals.records_kept as f64),
+            "records",
+        );
     }
     if manifest.mode == "full" {
         return (Some(1.0), "mode full");
@@ -194,7 +209,10 @@ pub(super) fn summary(
         rho,
         rho_source,
         estimator: estimator.name(),
-        bytes_estimate: hats.footprint.filter(|_| whole.footprint > 0).map(|f| f * whole.bytes as f64 / whole.footprint as f64),
+        bytes_estimate: hats
+            .footprint
+            .filter(|_| whole.footprint > 0)
+            .map(|f| f * whole.bytes as f64 / whole.footprint as f64),
         hats,
         distances: whole_distances.coarse().bins(),
         intervals: outcome.buckets[0].reuse.intervals.bins(),
@@ -237,6 +255,9 @@ pub(super) fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
         warnings.push(format!("{} rows have a site that no sidecar describes; they are counted under [unknown] of their module", census.unknown_site));
     }
     if census.unknown_class > 0 {
-        warnings.push(format!("{} rows have an unknown class; they are counted as Irregular", census.unknown_class));
+        warnings.push(format!(
+            "{} rows have an unknown class; they are counted as Irregular",
+            census.unknown_class
+        ));
     }
 }

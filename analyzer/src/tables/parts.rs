@@ -12,22 +12,48 @@ use comfy_table::Cell;
 const BAR: f64 = 24.0;
 
 pub(super) fn bar(value: Option<f64>, most: f64) -> String {
-    "█".repeat((value.unwrap_or(0.0) / most.max(1e-300) * BAR).round().clamp(0.0, BAR) as usize)
+    "█".repeat(
+        (value.unwrap_or(0.0) / most.max(1e-300) * BAR)
+            .round()
+            .clamp(0.0, BAR) as usize,
+    )
 }
 
-pub(super) fn growth(rows: &[GrowthRow], inter: Option<&InterSample>, style: Style, out: &mut String) {
+pub(super) fn growth(
+    rows: &[GrowthRow],
+    inter: Option<&InterSample>,
+    style: Style,
+    out: &mut String,
+) {
     if rows.is_empty() {
         return;
     }
-    heading(out, "Footprint against window size, whole run (~ estimated, ? undersampled; bar: ΔF, new addresses per load)");
-    let mut t = table(style, &["W", "F", "from", "to", "F_str", "F_irr", "pages", "ΔF", ""], 0);
+    heading(
+        out,
+        "Footprint against window size, whole run (~ estimated, ? undersampled; bar: ΔF, new addresses per load)",
+    );
+    let mut t = table(
+        style,
+        &["W", "F", "from", "to", "F_str", "F_irr", "pages", "ΔF", ""],
+        0,
+    );
     let growth = |r: &GrowthRow| r.footprint.map(|f| f / r.size as f64);
     let most = rows.iter().filter_map(growth).fold(0.0, f64::max);
-    let marked = |value: Option<f64>, undersampled: bool| format!("{}{}", number(value), if undersampled { "?" } else { "" });
+    let marked = |value: Option<f64>, undersampled: bool| {
+        format!("{}{}", number(value), if undersampled { "?" } else { "" })
+    };
     for r in rows {
         let mut cells = row(
             vec![
-                format!("{}{}", if r.measured { "" } else { "~" }, if r.size < 1 << 20 { r.size.to_string() } else { count(r.size) }),
+                format!(
+                    "{}{}",
+                    if r.measured { "" } else { "~" },
+                    if r.size < 1 << 20 {
+                        r.size.to_string()
+                    } else {
+                        count(r.size)
+                    }
+                ),
                 marked(r.footprint, r.footprint_undersampled),
                 number(r.footprint_lo),
                 number(r.footprint_hi),
@@ -59,15 +85,52 @@ pub(super) fn objects(rows: &[ObjectRow], style: Style, out: &mut String) {
     if rows.is_empty() {
         return;
     }
-    heading(out, &format!("Objects ({} of {}, most loads first)", rows.len().min(style.rows), rows.len()));
-    let mut t = table(style, &["object", "kind", "lives", "size", "A%", "A", "F", "F_hat", "±", "B/line", "ΔF", "A_irr%", "blocks", "A/block", "D", "D max", "functions"], 2);
+    heading(
+        out,
+        &format!(
+            "Objects ({} of {}, most loads first)",
+            rows.len().min(style.rows),
+            rows.len()
+        ),
+    );
+    let mut t = table(
+        style,
+        &[
+            "object",
+            "kind",
+            "lives",
+            "size",
+            "A%",
+            "A",
+            "F",
+            "F_hat",
+            "±",
+            "B/line",
+            "ΔF",
+            "A_irr%",
+            "blocks",
+            "A/block",
+            "D",
+            "D max",
+            "functions",
+        ],
+        2,
+    );
     for o in rows.iter().take(style.rows) {
         let mut cells = row(
             vec![
                 head(&o.object, 48),
                 o.kind.clone(),
-                if o.instances == 0 { "–".into() } else { count(o.instances) },
-                if o.bytes == 0 { "–".into() } else { bytes(o.bytes) },
+                if o.instances == 0 {
+                    "–".into()
+                } else {
+                    count(o.instances)
+                },
+                if o.bytes == 0 {
+                    "–".into()
+                } else {
+                    bytes(o.bytes)
+                },
                 percent(o.share),
                 count(o.metrics.accesses),
                 count(o.metrics.footprint),
@@ -83,22 +146,47 @@ pub(super) fn objects(rows: &[ObjectRow], style: Style, out: &mut String) {
             ],
             2,
         );
-        cells.push(Cell::new(super::code_text(o.functions.iter().map(|f| (f.function.as_str(), f.share)), 2)));
+        cells.push(Cell::new(super::code_text(
+            o.functions.iter().map(|f| (f.function.as_str(), f.share)),
+            2,
+        )));
         t.add_row(cells);
     }
     push(out, &t);
 }
 
 pub(super) fn heat(map: &HeatMap, out: &mut String) {
-    let most = map.rows.iter().flat_map(|r| &r.accesses).copied().max().unwrap_or(0);
-    let farthest = map.rows.iter().flat_map(|r| &r.distances).flatten().copied().fold(0.0, f64::max);
-    heading(out, &format!("Heat maps: regions by time (left to right). Left: loads, █ = {}. Right: mean D, █ = {}", count(most), number(Some(farthest))));
+    let most = map
+        .rows
+        .iter()
+        .flat_map(|r| &r.accesses)
+        .copied()
+        .max()
+        .unwrap_or(0);
+    let farthest = map
+        .rows
+        .iter()
+        .flat_map(|r| &r.distances)
+        .flatten()
+        .copied()
+        .fold(0.0, f64::max);
+    heading(
+        out,
+        &format!(
+            "Heat maps: regions by time (left to right). Left: loads, █ = {}. Right: mean D, █ = {}",
+            count(most),
+            number(Some(farthest))
+        ),
+    );
     for r in &map.rows {
         out.push_str(&format!(
             "{:<8}{:>16}  {}  {}  {}\n",
             r.region,
             r.start,
-            shades(r.accesses.iter().map(|&a| (a > 0).then_some(a as f64)), most as f64),
+            shades(
+                r.accesses.iter().map(|&a| (a > 0).then_some(a as f64)),
+                most as f64
+            ),
             shades(r.distances.iter().copied(), farthest),
             head(&r.label, 32)
         ));
@@ -116,7 +204,16 @@ pub(super) fn diagnoses(list: &[Diagnosis], out: &mut String) {
             (0, function) => function.to_string(),
             (line, function) => format!("{function}, {}:{line}", tail(&d.file, 40)),
         };
-        let object = if d.object.is_empty() { String::new() } else { format!(", object {}", head(&d.object, 48)) };
-        out.push_str(&format!("{:>2}. {place}{object}: {}.\n    Try: {}.\n", i + 1, d.finding, d.advice));
+        let object = if d.object.is_empty() {
+            String::new()
+        } else {
+            format!(", object {}", head(&d.object, 48))
+        };
+        out.push_str(&format!(
+            "{:>2}. {place}{object}: {}.\n    Try: {}.\n",
+            i + 1,
+            d.finding,
+            d.advice
+        ));
     }
 }

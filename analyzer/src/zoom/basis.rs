@@ -35,9 +35,21 @@ impl<'a> Basis<'a> {
         let loads = |group: u32| bucket.counts.get(group as usize).map_or(0, |c| c.rows);
         let stands_for = places.design.map(|design| {
             let of = |group: usize| {
-                let replicates = bucket.reuse.replicates.get(group).and_then(|r| r.as_deref()).filter(|_| design.weights.is_some());
-                let (touches, weighted) = replicates.into_iter().flatten().fold((0u64, 0u64), |(t, w), r| (t + r.touches, w + r.weighted));
-                if touches > 0 { weighted as f64 / touches as f64 / UNIT as f64 } else { 1.0 / design.share }
+                let replicates = bucket
+                    .reuse
+                    .replicates
+                    .get(group)
+                    .and_then(|r| r.as_deref())
+                    .filter(|_| design.weights.is_some());
+                let (touches, weighted) = replicates
+                    .into_iter()
+                    .flatten()
+                    .fold((0u64, 0u64), |(t, w), r| (t + r.touches, w + r.weighted));
+                if touches > 0 {
+                    weighted as f64 / touches as f64 / UNIT as f64
+                } else {
+                    1.0 / design.share
+                }
             };
             (0..bucket.counts.len()).map(of).collect()
         });
@@ -57,7 +69,14 @@ impl<'a> Basis<'a> {
         let mut parts: Vec<(u32, u64)> = parts.collect();
         // Sums of fractions depend on their order.
         parts.sort_unstable();
-        Some(parts.into_iter().map(|(group, loads)| loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0)).sum())
+        Some(
+            parts
+                .into_iter()
+                .map(|(group, loads)| {
+                    loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0)
+                })
+                .sum(),
+        )
     }
 }
 
@@ -66,7 +85,18 @@ impl Default for Basis<'static> {
     fn default() -> Basis<'static> {
         use std::sync::LazyLock;
         static NOTHING: LazyLock<(FootprintSet, Incidence)> = LazyLock::new(Default::default);
-        let places = Places { design: None, estimator: crate::hats::Estimator::Recapture, resonant: false };
-        Basis { footprint: &NOTHING.0, incidence: &NOTHING.1, places, shares: None, strides: ByGroup::default(), stands_for: None }
+        let places = Places {
+            design: None,
+            estimator: crate::hats::Estimator::Recapture,
+            resonant: false,
+        };
+        Basis {
+            footprint: &NOTHING.0,
+            incidence: &NOTHING.1,
+            places,
+            shares: None,
+            strides: ByGroup::default(),
+            stands_for: None,
+        }
     }
 }

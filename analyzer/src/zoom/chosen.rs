@@ -32,7 +32,10 @@ impl Extent {
         match self {
             Extent::Samples(list) => list.iter().for_each(|&s| give(s, 0..u64::MAX)),
             Extent::Loads(sample, range) => give(*sample, range.clone()),
-            Extent::Parts(parts) => parts.iter().filter(|p| !p.1.is_empty()).for_each(|(s, r)| give(*s, r.clone())),
+            Extent::Parts(parts) => parts
+                .iter()
+                .filter(|p| !p.1.is_empty())
+                .for_each(|(s, r)| give(*s, r.clone())),
         }
     }
 }
@@ -57,7 +60,12 @@ pub(crate) struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     /// `extents`, each with the bucket and the column that its rows go to. With `all`, all pieces are read, so that they keep their numbers.
-    pub(crate) fn new<'e>(source: &'a dyn Source, samples: &[SampleInfo], extents: impl Iterator<Item = (&'e Extent, u32, u32)>, all: bool) -> Chosen<'a> {
+    pub(crate) fn new<'e>(
+        source: &'a dyn Source,
+        samples: &[SampleInfo],
+        extents: impl Iterator<Item = (&'e Extent, u32, u32)>,
+        all: bool,
+    ) -> Chosen<'a> {
         let mut wanted = vec![Wanted::default(); samples.len()];
         for (extent, bucket, column) in extents {
             extent.each(|sample, range| wanted[sample].ranges.push((range, bucket, column)));
@@ -68,7 +76,11 @@ impl<'a> Chosen<'a> {
             let mut first = 0;
             for &(piece, loads) in &sample.parts {
                 // At the borders there may be stores that belong to a load of a range.
-                if wanted.ranges.iter().any(|(range, ..)| range.start <= first + loads && range.end >= first) {
+                if wanted
+                    .ranges
+                    .iter()
+                    .any(|(range, ..)| range.start <= first + loads && range.end >= first)
+                {
                     runs.entry(piece).or_default();
                 }
                 first += loads;
@@ -83,9 +95,18 @@ impl<'a> Chosen<'a> {
                 first += loads;
             }
         }
-        let mut pieces: Vec<usize> = if all { (0..source.pieces()).collect() } else { runs.keys().copied().collect() };
+        let mut pieces: Vec<usize> = if all {
+            (0..source.pieces()).collect()
+        } else {
+            runs.keys().copied().collect()
+        };
         pieces.sort_unstable();
-        Chosen { source, pieces, runs, wanted }
+        Chosen {
+            source,
+            pieces,
+            runs,
+            wanted,
+        }
     }
 
     /// Numbers of the pieces that are read.
@@ -100,9 +121,13 @@ impl<'a> Chosen<'a> {
         for (run, &(sample, first)) in std::mem::take(&mut chunk.runs).into_iter().zip(of) {
             let wanted = &self.wanted[sample];
             let length = run.loads.len() as u64;
-            let before = chunk.loads_before.get(run.stores.clone()).unwrap_or_default();
+            let before = chunk
+                .loads_before
+                .get(run.stores.clone())
+                .unwrap_or_default();
             // A load's time, if loads are spread evenly.
-            let step = run.last_time.saturating_sub(run.first_time) as f64 / length.saturating_sub(1).max(1) as f64;
+            let step = run.last_time.saturating_sub(run.first_time) as f64
+                / length.saturating_sub(1).max(1) as f64;
             for (range, bucket, column) in &wanted.ranges {
                 // Loads of the sample → loads of the run.
                 let from = range.start.saturating_sub(first).min(length);
@@ -112,8 +137,18 @@ impl<'a> Chosen<'a> {
                     let load = (run.loads.start as u64).saturating_add(load.saturating_sub(first));
                     run.stores.start + before.partition_point(|&b| u64::from(b) < load)
                 };
-                let first_store = if range.start <= first { run.stores.start } else { store(range.start) };
-                let end_store = if range.end >= wanted.loads { run.stores.end } else if range.end <= first { run.stores.start } else { store(range.end) };
+                let first_store = if range.start <= first {
+                    run.stores.start
+                } else {
+                    store(range.start)
+                };
+                let end_store = if range.end >= wanted.loads {
+                    run.stores.end
+                } else if range.end <= first {
+                    run.stores.start
+                } else {
+                    store(range.end)
+                };
                 if from >= to && first_store >= end_store {
                     continue;
                 }
@@ -141,13 +176,23 @@ impl Source for Chosen<'_> {
     }
 
     fn piece_rows(&self, piece: usize) -> u64 {
-        self.pieces.get(piece).map_or(0, |&p| self.source.piece_rows(p))
+        self.pieces
+            .get(piece)
+            .map_or(0, |&p| self.source.piece_rows(p))
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let numbers: Vec<usize> = pieces.iter().filter_map(|&p| self.pieces.get(p)).copied().collect();
+        let numbers: Vec<usize> = pieces
+            .iter()
+            .filter_map(|&p| self.pieces.get(p))
+            .copied()
+            .collect();
         let chunks = self.source.read(&numbers);
-        chunks.into_iter().zip(numbers).map(|(read, number)| read.map(|chunk| self.choose(chunk, number))).collect()
+        chunks
+            .into_iter()
+            .zip(numbers)
+            .map(|(read, number)| read.map(|chunk| self.choose(chunk, number)))
+            .collect()
     }
 }
 
@@ -162,19 +207,29 @@ pub(crate) struct Held<'a> {
 
 impl<'a> Held<'a> {
     pub(crate) fn new(source: &'a dyn Source) -> Held<'a> {
-        Held { source, chunks: Mutex::default() }
+        Held {
+            source,
+            chunks: Mutex::default(),
+        }
     }
 
     /// Only these pieces will be read from now on: they are kept if they are few.
     pub(crate) fn narrow(&self, pieces: &[usize]) {
         let rows: u64 = pieces.iter().map(|&p| self.source.piece_rows(p)).sum();
-        let mut chunks = self.chunks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut chunks = self
+            .chunks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         if rows > HELD {
             chunks.clear();
             return;
         }
         chunks.retain(|number, _| pieces.contains(number));
-        let missing: Vec<usize> = pieces.iter().copied().filter(|p| !chunks.contains_key(p)).collect();
+        let missing: Vec<usize> = pieces
+            .iter()
+            .copied()
+            .filter(|p| !chunks.contains_key(p))
+            .collect();
         for (number, read) in missing.iter().zip(self.source.read(&missing)) {
             if let Ok(chunk) = read {
                 chunks.insert(*number, chunk);
@@ -193,7 +248,10 @@ impl Source for Held<'_> {
     }
 
     fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
-        let chunks = self.chunks.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let chunks = self
+            .chunks
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner);
         let known: Option<Vec<Chunk>> = pieces.iter().map(|p| chunks.get(p).cloned()).collect();
         drop(chunks);
         match known {

@@ -3,8 +3,8 @@
 //! The run is cut into columns of equally many samples, in the order of time (a run of few long samples: into equal parts of each).
 //! The rows are the hottest final regions of the location zoom, by address.
 
-use super::location::{LocationZoom, Region, collect_leaves};
 use super::chosen::{Chosen, Extent};
+use super::location::{LocationZoom, Region, collect_leaves};
 use super::regions::{HeatRegions, HeatSums};
 use super::sums::HeatTable;
 use super::time::{Look, by_time};
@@ -85,7 +85,10 @@ impl HeatMap {
             accesses: row.accesses[k],
             distance: row.distances[k],
         };
-        self.rows.iter().flat_map(|row| (0..self.columns.len()).map(move |k| cell(row, k))).collect()
+        self.rows
+            .iter()
+            .flat_map(|row| (0..self.columns.len()).map(move |k| cell(row, k)))
+            .collect()
     }
 }
 
@@ -94,19 +97,34 @@ fn address(text: &str) -> u64 {
 }
 
 fn label(region: &Region) -> String {
-    let object = region.objects.first().filter(|o| o.share.unwrap_or(0.0) >= 50.0).map(|o| o.object.clone());
-    object.or_else(|| region.functions.first().map(|f| f.function.clone())).unwrap_or_default()
+    let object = region
+        .objects
+        .first()
+        .filter(|o| o.share.unwrap_or(0.0) >= 50.0)
+        .map(|o| o.object.clone());
+    object
+        .or_else(|| region.functions.first().map(|f| f.function.clone()))
+        .unwrap_or_default()
 }
 
 /// Cuts the run into columns.
 pub(super) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
     let n = order.len();
     if n >= COLUMNS {
-        return (0..COLUMNS).map(|c| Extent::Samples(order[c * n / COLUMNS..(c + 1) * n / COLUMNS].to_vec())).collect();
+        return (0..COLUMNS)
+            .map(|c| Extent::Samples(order[c * n / COLUMNS..(c + 1) * n / COLUMNS].to_vec()))
+            .collect();
     }
     let part = |loads: u64, c: usize| (u128::from(loads) * c as u128 / COLUMNS as u128) as u64;
     (0..COLUMNS)
-        .map(|c| Extent::Parts(order.iter().map(|&s| (s, part(samples[s].loads, c)..part(samples[s].loads, c + 1))).collect()))
+        .map(|c| {
+            Extent::Parts(
+                order
+                    .iter()
+                    .map(|&s| (s, part(samples[s].loads, c)..part(samples[s].loads, c + 1)))
+                    .collect(),
+            )
+        })
         .collect()
 }
 
@@ -121,7 +139,12 @@ pub struct Plan {
 
 impl Plan {
     /// The hottest final regions of the location zoom against the time that is looked at.
-    pub fn new(samples: &[SampleInfo], look: &Look, zoom: &LocationZoom, block_shift: u32) -> Option<Plan> {
+    pub fn new(
+        samples: &[SampleInfo],
+        look: &Look,
+        zoom: &LocationZoom,
+        block_shift: u32,
+    ) -> Option<Plan> {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
         leaves.retain(|l| !l.id.is_empty());
@@ -132,14 +155,31 @@ impl Plan {
         if leaves.is_empty() || order.is_empty() {
             return None;
         }
-        let leaves: Vec<(Region, u64, u64)> = leaves.into_iter().map(|l| (l.clone(), address(&l.start), address(&l.end))).collect();
-        let bounds: Vec<(u32, u64, u64)> = leaves.iter().map(|l| (l.0.process.unwrap_or(0), l.1, l.2)).collect();
+        let leaves: Vec<(Region, u64, u64)> = leaves
+            .into_iter()
+            .map(|l| (l.clone(), address(&l.start), address(&l.end)))
+            .collect();
+        let bounds: Vec<(u32, u64, u64)> = leaves
+            .iter()
+            .map(|l| (l.0.process.unwrap_or(0), l.1, l.2))
+            .collect();
         let extents = columns(samples, &order);
         let column = |e: &Extent| {
             let list = e.samples();
-            let from = list.iter().map(|&s| samples[s].first_time).min().unwrap_or(0);
-            let to = list.iter().map(|&s| samples[s].last_time).max().unwrap_or(0);
-            Column { from_ns: from, to_ns: to }
+            let from = list
+                .iter()
+                .map(|&s| samples[s].first_time)
+                .min()
+                .unwrap_or(0);
+            let to = list
+                .iter()
+                .map(|&s| samples[s].last_time)
+                .max()
+                .unwrap_or(0);
+            Column {
+                from_ns: from,
+                to_ns: to,
+            }
         };
         Some(Plan {
             columns: extents.iter().map(column).collect(),
@@ -151,8 +191,15 @@ impl Plan {
     }
 
     /// The map from units that were counted while the whole run was; the plan again if there were too many.
-    pub fn of_units(self, cells: &HeatTable, spaces: &[u32], unit_shift: u32) -> Result<HeatMap, Box<Plan>> {
-        let Some(cells) = cells.cells() else { return Err(Box::new(self)) };
+    pub fn of_units(
+        self,
+        cells: &HeatTable,
+        spaces: &[u32],
+        unit_shift: u32,
+    ) -> Result<HeatMap, Box<Plan>> {
+        let Some(cells) = cells.cells() else {
+            return Err(Box::new(self));
+        };
         let mut sums = HeatSums::default();
         let width = self.columns.len();
         for (unit, space, column, starts, reuses, distance) in cells {
@@ -164,7 +211,12 @@ impl Plan {
             if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| regions.get(at))
                 && block <= last
             {
-                let touched = GroupReuse { reuses, firsts: 1, distance, ..GroupReuse::default() };
+                let touched = GroupReuse {
+                    reuses,
+                    firsts: 1,
+                    distance,
+                    ..GroupReuse::default()
+                };
                 sums.add(region as usize * width + column as usize, starts, &touched);
             }
         }
@@ -173,12 +225,32 @@ impl Plan {
 
     /// Counts by a pass over the trace of its own.
     pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
-        let chosen = Chosen::new(source, samples, self.extents.iter().enumerate().map(|(c, e)| (e, 0, c as u32)), false);
-        let options = Options { zoom: None, windows: false, samples: false, incidence: Collect::Nothing, ..options };
-        let aids = Aids { heat: Some(self.regions.clone()), ..Aids::default() };
+        let chosen = Chosen::new(
+            source,
+            samples,
+            self.extents
+                .iter()
+                .enumerate()
+                .map(|(c, e)| (e, 0, c as u32)),
+            false,
+        );
+        let options = Options {
+            zoom: None,
+            windows: false,
+            samples: false,
+            incidence: Collect::Nothing,
+            ..options
+        };
+        let aids = Aids {
+            heat: Some(self.regions.clone()),
+            ..Aids::default()
+        };
         let outcome = analyse_with(&chosen, options, aids, &|_| ());
         let mut sums = HeatSums::default();
-        outcome.buckets.iter().for_each(|b| sums.merge(&b.reuse.heat));
+        outcome
+            .buckets
+            .iter()
+            .for_each(|b| sums.merge(&b.reuse.heat));
         self.fill(&sums)
     }
 
@@ -186,17 +258,24 @@ impl Plan {
     fn fill(self, sums: &HeatSums) -> HeatMap {
         let width = self.columns.len();
         let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
-            let cells: Vec<(u64, GroupReuse)> = (0..width).map(|c| sums.cell(row * width + c)).collect();
+            let cells: Vec<(u64, GroupReuse)> =
+                (0..width).map(|c| sums.cell(row * width + c)).collect();
             HeatRow {
                 region: leaf.id.clone(),
                 start: leaf.start.clone(),
                 end: leaf.end.clone(),
                 label: label(leaf),
                 accesses: cells.iter().map(|c| c.0).collect(),
-                distances: cells.iter().map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64)).collect(),
+                distances: cells
+                    .iter()
+                    .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
+                    .collect(),
             }
         });
-        HeatMap { rows: rows.collect(), columns: self.columns }
+        HeatMap {
+            rows: rows.collect(),
+            columns: self.columns,
+        }
     }
 }
 
@@ -207,7 +286,11 @@ pub fn shades(values: impl Iterator<Item = Option<f64>>, most: f64) -> String {
         .map(|value| match value {
             None => ' ',
             // The square root shows small values beside large ones.
-            Some(value) => SHADES[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0).round().min(4.0) as usize],
+            Some(value) => {
+                SHADES[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0)
+                    .round()
+                    .min(4.0) as usize]
+            }
         })
         .collect()
 }
@@ -218,25 +301,44 @@ mod tests {
 
     #[test]
     fn shades_go_from_nothing_to_full() {
-        assert_eq!(shades([None, Some(0.0), Some(1.0), Some(25.0), Some(100.0)].into_iter(), 100.0), " ··▒█");
+        assert_eq!(
+            shades(
+                [None, Some(0.0), Some(1.0), Some(25.0), Some(100.0)].into_iter(),
+                100.0
+            ),
+            " ··▒█"
+        );
         assert_eq!(shades([Some(0.0)].into_iter(), 0.0), "·");
     }
 
     #[test]
     fn columns_cover_every_load_once() {
-        let info = |loads| SampleInfo { process: 1, thread: 1, sample: 0, loads, first_time: 0, last_time: 1, parts: vec![(0, loads)] };
+        let info = |loads| SampleInfo {
+            process: 1,
+            thread: 1,
+            sample: 0,
+            loads,
+            first_time: 0,
+            last_time: 1,
+            parts: vec![(0, loads)],
+        };
         let samples = vec![info(1000), info(7)];
         let all = columns(&samples, &[0, 1]);
         assert_eq!(all.len(), COLUMNS);
         let mut loads = [0, 0];
         for extent in &all {
-            let Extent::Parts(parts) = extent else { panic!("not parts") };
+            let Extent::Parts(parts) = extent else {
+                panic!("not parts")
+            };
             parts.iter().for_each(|(s, r)| loads[*s] += r.end - r.start);
         }
         assert_eq!(loads, [1000, 7]);
         let many = vec![info(10); 100];
         let order: Vec<usize> = (0..100).collect();
-        let all: Vec<usize> = columns(&many, &order).iter().flat_map(|e| e.samples()).collect();
+        let all: Vec<usize> = columns(&many, &order)
+            .iter()
+            .flat_map(|e| e.samples())
+            .collect();
         assert_eq!(all, order);
     }
 }

@@ -147,8 +147,14 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
 ) -> LocationZoom {
     let units = Units::new(entries());
     let total = units.list.iter().map(|u| u.sums.starts).sum();
-    let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block).then(|| stop.ilog2());
-    let pages: Vec<u32> = PAGE_SHIFTS.iter().copied().filter(|&p| p >= sizes.block && 1u64 << p >= stop).chain(smaller).collect();
+    let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block)
+        .then(|| stop.ilog2());
+    let pages: Vec<u32> = PAGE_SHIFTS
+        .iter()
+        .copied()
+        .filter(|&p| p >= sizes.block && 1u64 << p >= stop)
+        .chain(smaller)
+        .collect();
     let mut found = divide(&units.list, sizes, tau, &pages);
     let places = RegionPlaces::new(&units, sizes, &found);
     let mut objects: HashMap<(u32, u64, u32), u32, Mixed> = HashMap::default();
@@ -158,14 +164,31 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
             region.by_group.entry(entry.group).or_default().add(&entry);
         }
         if let Some(resolver) = resolver {
-            let object = *objects.entry((entry.space, entry.unit, entry.object)).or_insert_with(|| object_of(&entry, spaces, resolver, sizes.unit));
+            let object = *objects
+                .entry((entry.space, entry.unit, entry.object))
+                .or_insert_with(|| object_of(&entry, spaces, resolver, sizes.unit));
             *region.by_object.entry(object).or_default() += entry.starts;
         }
     }
     let mut counts = footprints(basis.footprint, &places);
-    counts.iter_mut().zip(&found).for_each(|(c, f)| c.add_rows(&f.sums.counts()));
-    let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| places.below_root(space, mark.address));
-    let maker = Maker { code, units: &units, spaces, sizes, total, resolver, basis, seen, whole };
+    counts
+        .iter_mut()
+        .zip(&found)
+        .for_each(|(c, f)| c.add_rows(&f.sums.counts()));
+    let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
+        places.below_root(space, mark.address)
+    });
+    let maker = Maker {
+        code,
+        units: &units,
+        spaces,
+        sizes,
+        total,
+        resolver,
+        basis,
+        seen,
+        whole,
+    };
     // From the inside out: a region has what those in it have.
     let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
     while let Some(f) = found.pop() {
@@ -178,8 +201,16 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         let Some(parent) = f.parent else {
             return finish(region, tau, sizes, &pages);
         };
-        f.by_group.into_iter().for_each(|(group, sums)| found[parent].by_group.entry(group).or_default().merge(&sums));
-        f.by_object.into_iter().for_each(|(object, starts)| *found[parent].by_object.entry(object).or_default() += starts);
+        f.by_group.into_iter().for_each(|(group, sums)| {
+            found[parent]
+                .by_group
+                .entry(group)
+                .or_default()
+                .merge(&sums)
+        });
+        f.by_object.into_iter().for_each(|(object, starts)| {
+            *found[parent].by_object.entry(object).or_default() += starts
+        });
         children[parent].push(region);
     }
     unreachable!("the first region is the root")
@@ -216,14 +247,28 @@ impl Maker<'_> {
         let hats = match found.parent {
             None => self.whole.clone(),
             Some(_) => {
-                let executed = self.basis.executed(found.by_group.iter().map(|(&group, sums)| (group, sums.starts + sums.implied)));
-                self.basis.places.make(self.seen.of(number), self.basis.incidence.scale(), counts, executed)
+                let executed = self.basis.executed(
+                    found
+                        .by_group
+                        .iter()
+                        .map(|(&group, sums)| (group, sums.starts + sums.implied)),
+                );
+                self.basis.places.make(
+                    self.seen.of(number),
+                    self.basis.incidence.scale(),
+                    counts,
+                    executed,
+                )
             }
         };
         let (by_function, by_line) = by_function_and_line(self.code, &found.by_group);
         Region {
             id: found.id.clone(),
-            process: found.page.and(list.first()).and_then(|u| self.spaces.get(u.space as usize)).copied(),
+            process: found
+                .page
+                .and(list.first())
+                .and_then(|u| self.spaces.get(u.space as usize))
+                .copied(),
             start: format!("{start:#x}"),
             end: format!("{end:#x}"),
             page: found.page.map_or(0, |p| 1 << p),
@@ -234,7 +279,13 @@ impl Maker<'_> {
             accesses_per_block: mean(counts.accesses, blocks),
             metrics: counts.metrics().without_stores(),
             hats,
-            strides: self.basis.strides.of(found.by_group.iter().map(|(&group, sums)| (group, sums.starts)), STRIDES),
+            strides: self.basis.strides.of(
+                found
+                    .by_group
+                    .iter()
+                    .map(|(&group, sums)| (group, sums.starts)),
+                STRIDES,
+            ),
             cold_share: None,
             functions: code_parts(self.code, &by_function, false, counts.accesses),
             lines: code_parts(self.code, &by_line, true, counts.accesses),
@@ -244,12 +295,28 @@ impl Maker<'_> {
     }
 
     fn objects(&self, found: &Found) -> Vec<ObjectPart> {
-        let Some(resolver) = self.resolver else { return Vec::new() };
-        let mut order: Vec<(u32, u64)> = found.by_object.iter().map(|(&o, &n)| (o, n)).filter(|o| o.0 != UNKNOWN).collect();
+        let Some(resolver) = self.resolver else {
+            return Vec::new();
+        };
+        let mut order: Vec<(u32, u64)> = found
+            .by_object
+            .iter()
+            .map(|(&o, &n)| (o, n))
+            .filter(|o| o.0 != UNKNOWN)
+            .collect();
         order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
         let part = |(number, accesses): (u32, u64)| {
-            let object = resolver.objects.get(number as usize).cloned().unwrap_or_default();
-            ObjectPart { object: object.name, kind: object.kind, accesses, share: pct(accesses, found.sums.starts) }
+            let object = resolver
+                .objects
+                .get(number as usize)
+                .cloned()
+                .unwrap_or_default();
+            ObjectPart {
+                object: object.name,
+                kind: object.kind,
+                accesses,
+                share: pct(accesses, found.sums.starts),
+            }
         };
         order.into_iter().take(CODE_ROWS).map(part).collect()
     }
@@ -261,9 +328,21 @@ fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
     let worst = leaves
         .iter()
         .filter(|r| !r.id.is_empty() && r.metrics.distance_mean.is_some())
-        .max_by(|a, b| a.metrics.distance_mean.unwrap_or(0.0).total_cmp(&b.metrics.distance_mean.unwrap_or(0.0)).then(b.id.cmp(&a.id)))
+        .max_by(|a, b| {
+            a.metrics
+                .distance_mean
+                .unwrap_or(0.0)
+                .total_cmp(&b.metrics.distance_mean.unwrap_or(0.0))
+                .then(b.id.cmp(&a.id))
+        })
         .map(|r| r.id.clone());
-    LocationZoom { block: 1 << sizes.block, tau_pct: tau, pages: pages.iter().map(|p| 1 << p).collect(), worst, root }
+    LocationZoom {
+        block: 1 << sizes.block,
+        tau_pct: tau,
+        pages: pages.iter().map(|p| 1 << p).collect(),
+        worst,
+        root,
+    }
 }
 
 fn cold(region: &Region) -> Option<f64> {
@@ -271,7 +350,10 @@ fn cold(region: &Region) -> Option<f64> {
         return None;
     }
     let hot: u64 = region.children.iter().map(|c| c.metrics.accesses).sum();
-    pct(region.metrics.accesses.saturating_sub(hot), region.metrics.accesses)
+    pct(
+        region.metrics.accesses.saturating_sub(hot),
+        region.metrics.accesses,
+    )
 }
 
 /// The final regions below a region, by address.
@@ -292,18 +374,43 @@ mod tests {
     const SIZES: Sizes = Sizes { block: 6, unit: 12 };
 
     fn entry(address: u64, starts: u64, group: u32, distance: u64) -> UnitEntry {
-        let reuse = GroupReuse { reuses: starts - 1, firsts: 1, distance: distance * (starts - 1), distance_max: distance, interval: starts - 1 };
-        UnitEntry { unit: address >> 12, blocks: 1 << (address >> 6 & 63), space: 0, group, object: 0, starts, implied: 0, reuse }
+        let reuse = GroupReuse {
+            reuses: starts - 1,
+            firsts: 1,
+            distance: distance * (starts - 1),
+            distance_max: distance,
+            interval: starts - 1,
+        };
+        UnitEntry {
+            unit: address >> 12,
+            blocks: 1 << (address >> 6 & 63),
+            space: 0,
+            group,
+            object: 0,
+            starts,
+            implied: 0,
+            reuse,
+        }
     }
 
     /// The tree of entries.
     fn tree(entries: &[UnitEntry], spaces: &[u32], tau: f64) -> LocationZoom {
-        zoom(|| entries.iter().copied(), (&Basis::default(), &Hats::default()), spaces, &CodeMap::new(), SIZES, (tau, STOP), None)
+        zoom(
+            || entries.iter().copied(),
+            (&Basis::default(), &Hats::default()),
+            spaces,
+            &CodeMap::new(),
+            SIZES,
+            (tau, STOP),
+            None,
+        )
     }
 
     /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
     fn entries() -> Vec<UnitEntry> {
-        let mut all: Vec<UnitEntry> = (0..128).map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5)).collect();
+        let mut all: Vec<UnitEntry> = (0..128)
+            .map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5))
+            .collect();
         all.push(entry(0x7f00_0000_a000, 9000, 2, 700));
         all.extend((0..10).map(|i| entry(0x7f80_0000_0000 + i * (1 << 32), 10, 1, 1)));
         all.reverse();
@@ -316,8 +423,24 @@ mod tests {
         assert_eq!(tree.root.metrics.accesses, 128 * 100 + 9000 + 100);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        let found: Vec<(&str, &str, u64, u64)> = leaves.iter().map(|r| (r.start.as_str(), r.end.as_str(), r.metrics.accesses, r.blocks)).collect();
-        assert_eq!(found, [("0x7f0000000000", "0x7f0000001fff", 12800, 128), ("0x7f000000a000", "0x7f000000afff", 9000, 1)]);
+        let found: Vec<(&str, &str, u64, u64)> = leaves
+            .iter()
+            .map(|r| {
+                (
+                    r.start.as_str(),
+                    r.end.as_str(),
+                    r.metrics.accesses,
+                    r.blocks,
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("0x7f0000000000", "0x7f0000001fff", 12800, 128),
+                ("0x7f000000a000", "0x7f000000afff", 9000, 1)
+            ]
+        );
         assert_eq!(leaves[0].process, Some(77));
         assert_eq!(leaves[0].metrics.distance_mean, Some(5.0));
         assert_eq!(leaves[0].accesses_per_block, Some(100.0));
@@ -337,7 +460,14 @@ mod tests {
     #[test]
     fn nothing_and_the_ends_of_the_address_space_are_fine() {
         let nothing = tree(&[], &[], 10.0);
-        assert_eq!((nothing.root.metrics.accesses, nothing.root.children.len(), nothing.worst), (0, 0, None));
+        assert_eq!(
+            (
+                nothing.root.metrics.accesses,
+                nothing.root.children.len(),
+                nothing.worst
+            ),
+            (0, 0, None)
+        );
         let ends = [entry(0, 5, 1, 1), entry(u64::MAX, 5, 1, 1)];
         let tree = tree(&ends, &[1], 10.0);
         assert_eq!(tree.root.children.len(), 2);
@@ -346,9 +476,29 @@ mod tests {
         assert_eq!(leaves[1].end, "0xffffffffffffffff");
         // Blocks of one byte and of a gigabyte.
         for shift in [0, 30] {
-            let sizes = Sizes { block: shift, unit: crate::blocks::unit_shift(shift, STOP) };
-            let entries = [UnitEntry { unit: u64::MAX >> sizes.unit, ..entry(0, 5, 1, 1) }];
-            assert_eq!(zoom(|| entries.iter().copied(), (&Basis::default(), &Hats::default()), &[1], &CodeMap::new(), sizes, (10.0, STOP), None).root.children.len(), 1);
+            let sizes = Sizes {
+                block: shift,
+                unit: crate::blocks::unit_shift(shift, STOP),
+            };
+            let entries = [UnitEntry {
+                unit: u64::MAX >> sizes.unit,
+                ..entry(0, 5, 1, 1)
+            }];
+            assert_eq!(
+                zoom(
+                    || entries.iter().copied(),
+                    (&Basis::default(), &Hats::default()),
+                    &[1],
+                    &CodeMap::new(),
+                    sizes,
+                    (10.0, STOP),
+                    None
+                )
+                .root
+                .children
+                .len(),
+                1
+            );
         }
     }
 
@@ -359,6 +509,9 @@ mod tests {
         let tree = tree(&all, &[10, 20], 10.0);
         let mut leaves = Vec::new();
         collect_leaves(&tree.root, &mut leaves);
-        assert_eq!(leaves.iter().map(|r| r.process).collect::<Vec<_>>(), [Some(10), Some(10), Some(20), Some(20)]);
+        assert_eq!(
+            leaves.iter().map(|r| r.process).collect::<Vec<_>>(),
+            [Some(10), Some(10), Some(20), Some(20)]
+        );
     }
 }

@@ -64,12 +64,20 @@ pub struct ByCode {
 
 /// Counts of a bucket: the whole, and by code.
 pub fn bucket_counts(bucket: &BucketOutcome, code: &CodeMap) -> (Counts, ByCode) {
-    let Folded { mut whole, mut functions, mut loops, .. } = bucket.footprint.fold(code);
+    let Folded {
+        mut whole,
+        mut functions,
+        mut loops,
+        ..
+    } = bucket.footprint.fold(code);
     for (piece, names) in code.pieces.iter().enumerate() {
         let counts = piece_counts(bucket, piece);
         whole.add_rows(&counts);
         functions[names.function as usize].add_rows(&counts);
-        names.loops.iter().for_each(|&l| loops[l as usize].add_rows(&counts));
+        names
+            .loops
+            .iter()
+            .for_each(|&l| loops[l as usize].add_rows(&counts));
     }
     (whole, ByCode { functions, loops })
 }
@@ -89,29 +97,65 @@ fn piece_counts(bucket: &BucketOutcome, piece: usize) -> Counts {
 }
 
 /// Numbers of the counts with the most loads, at most `most`, each with its share of the whole in percent.
-fn top(whole: &Counts, counts: &[Counts], tie: impl Fn(usize) -> u32, most: usize) -> Vec<(usize, Option<f64>, Metrics)> {
+fn top(
+    whole: &Counts,
+    counts: &[Counts],
+    tie: impl Fn(usize) -> u32,
+    most: usize,
+) -> Vec<(usize, Option<f64>, Metrics)> {
     let heat = |i: &usize| counts[*i].accesses + counts[*i].implied;
     let mut order: Vec<usize> = (0..counts.len()).filter(|i| heat(i) > 0).collect();
     order.sort_by_key(|i| (std::cmp::Reverse(heat(i)), tie(*i), *i));
     order.truncate(most);
     let all = whole.accesses + whole.implied;
-    order.into_iter().map(|i| (i, (all > 0).then(|| heat(&i) as f64 * 100.0 / all as f64), counts[i].metrics())).collect()
+    order
+        .into_iter()
+        .map(|i| {
+            (
+                i,
+                (all > 0).then(|| heat(&i) as f64 * 100.0 / all as f64),
+                counts[i].metrics(),
+            )
+        })
+        .collect()
 }
 
 /// The functions with the most loads, at most `most`.
-pub(crate) fn top_functions(whole: &Counts, functions: &[Counts], code: &CodeMap, most: usize) -> Vec<FunctionPart> {
+pub(crate) fn top_functions(
+    whole: &Counts,
+    functions: &[Counts],
+    code: &CodeMap,
+    most: usize,
+) -> Vec<FunctionPart> {
     let part = |(i, share, metrics): (usize, Option<f64>, Metrics)| {
         let name = &code.functions[i];
-        FunctionPart { function: name.function.clone(), module: name.module.clone(), share, metrics }
+        FunctionPart {
+            function: name.function.clone(),
+            module: name.module.clone(),
+            share,
+            metrics,
+        }
     };
-    top(whole, functions, |_| 0, most).into_iter().map(part).collect()
+    top(whole, functions, |_| 0, most)
+        .into_iter()
+        .map(part)
+        .collect()
 }
 
 /// The loops with the most loads, at most `most`; of equals the outer one first.
-pub(crate) fn top_loops(whole: &Counts, loops: &[Counts], code: &CodeMap, most: usize) -> Vec<LoopPart> {
+pub(crate) fn top_loops(
+    whole: &Counts,
+    loops: &[Counts],
+    code: &CodeMap,
+    most: usize,
+) -> Vec<LoopPart> {
     let part = |(i, share, metrics): (usize, Option<f64>, Metrics)| {
         let name = &code.loops[i];
-        let function = code.functions.get(name.function as usize).cloned().unwrap_or_default();
+        let function = code
+            .functions
+            .get(name.function as usize)
+            .cloned()
+            .unwrap_or_default();
         LoopPart {
             function: function.function,
             module: function.module,
@@ -123,5 +167,8 @@ pub(crate) fn top_loops(whole: &Counts, loops: &[Counts], code: &CodeMap, most: 
             metrics,
         }
     };
-    top(whole, loops, |i| code.loops[i].depth, most).into_iter().map(part).collect()
+    top(whole, loops, |i| code.loops[i].depth, most)
+        .into_iter()
+        .map(part)
+        .collect()
 }

@@ -16,10 +16,19 @@ impl HeatRegions {
         let mut by_process: HashMap<u32, Vec<(u64, u64, u32)>> = HashMap::new();
         for (number, &(process, first, last)) in regions.iter().enumerate() {
             // A block belongs to the region that its first byte lies in.
-            by_process.entry(process).or_default().push((first.div_ceil(1 << block_shift), last >> block_shift, number as u32));
+            by_process.entry(process).or_default().push((
+                first.div_ceil(1 << block_shift),
+                last >> block_shift,
+                number as u32,
+            ));
         }
-        by_process.values_mut().for_each(|list| list.sort_unstable());
-        HeatRegions { by_process, columns: columns as u32 }
+        by_process
+            .values_mut()
+            .for_each(|list| list.sort_unstable());
+        HeatRegions {
+            by_process,
+            columns: columns as u32,
+        }
     }
 
     /// Regions of a process, by address.

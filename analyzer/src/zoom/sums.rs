@@ -109,9 +109,13 @@ impl ZoomSums {
             mine.iter_mut().zip(&groups).for_each(|(a, b)| a.merge(b));
         }
         if self.part_distances.len() < other.part_distances.len() {
-            self.part_distances.resize(other.part_distances.len(), Histogram::default());
+            self.part_distances
+                .resize(other.part_distances.len(), Histogram::default());
         }
-        self.part_distances.iter_mut().zip(&other.part_distances).for_each(|(a, b)| a.merge(b));
+        self.part_distances
+            .iter_mut()
+            .zip(&other.part_distances)
+            .for_each(|(a, b)| a.merge(b));
         self.mixed.merge(other.mixed);
     }
 
@@ -130,21 +134,67 @@ impl ZoomSums {
     }
 
     /// Counts touches of `rows`, whose groups are below `groups`. `before`: rows of the sample before them; `begin`: the first row of the sample that is in their part of the run.
-    pub(crate) fn sink<'a>(&'a mut self, rows: &'a Rows<'a>, place: &'a Place, groups: usize, before: u64, begin: u64) -> ZoomSink<'a> {
+    pub(crate) fn sink<'a>(
+        &'a mut self,
+        rows: &'a Rows<'a>,
+        place: &'a Place,
+        groups: usize,
+        before: u64,
+        begin: u64,
+    ) -> ZoomSink<'a> {
         let wanted = self.wanted;
         if wanted.parts {
             self.part(place.part, groups);
         }
-        let mixed = place.objects.as_ref().and_then(|o| o.mixed_pages(place.process));
-        let column = if wanted.parts { place.column } else { NO_COLUMN };
+        let mixed = place
+            .objects
+            .as_ref()
+            .and_then(|o| o.mixed_pages(place.process));
+        let column = if wanted.parts {
+            place.column
+        } else {
+            NO_COLUMN
+        };
         self.turn_to(place.space, column);
         let joins = self.blocks.joins(rows.len());
-        let ZoomSums { blocks, heat, parts, part_distances, mixed: footprints, recent, .. } = self;
-        let part = if wanted.parts { Some((&mut parts[place.part as usize][..], &mut part_distances[place.part as usize])) } else { None };
+        let ZoomSums {
+            blocks,
+            heat,
+            parts,
+            part_distances,
+            mixed: footprints,
+            recent,
+            ..
+        } = self;
+        let part = if wanted.parts {
+            Some((
+                &mut parts[place.part as usize][..],
+                &mut part_distances[place.part as usize],
+            ))
+        } else {
+            None
+        };
         // Units that are larger than pages may hold several objects.
         let each = wanted.unit_shift > PAGE;
         let heated = column != NO_COLUMN;
-        ZoomSink { wanted, blocks, joins, heat, heated, part, place, mixed, each, footprints, recent, rows, before, begin, started: None, last: (u64::MAX, 0, 0) }
+        ZoomSink {
+            wanted,
+            blocks,
+            joins,
+            heat,
+            heated,
+            part,
+            place,
+            mixed,
+            each,
+            footprints,
+            recent,
+            rows,
+            before,
+            begin,
+            started: None,
+            last: (u64::MAX, 0, 0),
+        }
     }
 }
 
@@ -189,7 +239,8 @@ impl ZoomSink<'_> {
     /// Whether the objects of a page's rows are looked up one by one.
     #[inline(always)]
     fn is_mixed(&self, address: u64) -> bool {
-        self.mixed.is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
+        self.mixed
+            .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
     }
 
     /// Object of a row on a page that several objects share. What it touches of a page belongs to the object at the first of these bytes, `address`.
@@ -198,7 +249,9 @@ impl ZoomSink<'_> {
         if (self.last.0, self.last.1) != (row, address >> PAGE) {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
-            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| o.find_recent(self.recent, self.place.process, address, time));
+            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
+                o.find_recent(self.recent, self.place.process, address, time)
+            });
             let object = if found == UNKNOWN { NOBODY } else { found };
             self.last = (row, address >> PAGE, object);
         }
@@ -212,9 +265,13 @@ impl ZoomSink<'_> {
         let end = address.saturating_add(u64::from(size) - 1);
         if end >> PAGE != address >> PAGE {
             self.long_footprint(row, at, end);
-        } else if self.mixed.is_some_and(|pages| pages.contains(&(address >> PAGE))) {
+        } else if self
+            .mixed
+            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
+        {
             let object = self.object(row, address);
-            self.footprints.add(self.place.space, address, size, object, self.rows.group[at]);
+            self.footprints
+                .add(self.place.space, address, size, object, self.rows.group[at]);
         }
     }
 
@@ -224,13 +281,18 @@ impl ZoomSink<'_> {
         let (start, group) = (self.rows.address[at], self.rows.group[at]);
         for page in start >> PAGE..=end >> PAGE {
             if self.mixed.is_some_and(|pages| pages.contains(&page)) {
-                let (from, to) = ((page << PAGE).max(start), ((page << PAGE) | ((1 << PAGE) - 1)).min(end));
+                let (from, to) = (
+                    (page << PAGE).max(start),
+                    ((page << PAGE) | ((1 << PAGE) - 1)).min(end),
+                );
                 let object = self.object(row, from);
                 let size = (to - from + 1) as u32;
                 if from == start {
-                    self.footprints.add(self.place.space, from, size, object, group);
+                    self.footprints
+                        .add(self.place.space, from, size, object, group);
                 } else {
-                    self.footprints.add_tail(self.place.space, from, size, object, group);
+                    self.footprints
+                        .add_tail(self.place.space, from, size, object, group);
                 }
             }
         }
@@ -246,7 +308,11 @@ impl Extra for ZoomSink<'_> {
         self.started = Some(row);
         let mut object = 0;
         if self.mixed.is_some() {
-            let address = if starts { self.rows.address[at] } else { block << self.wanted.block_shift };
+            let address = if starts {
+                self.rows.address[at]
+            } else {
+                block << self.wanted.block_shift
+            };
             if self.is_mixed(address) {
                 object = self.object(row, address);
             }
@@ -254,19 +320,33 @@ impl Extra for ZoomSink<'_> {
                 self.footprint(row, at);
             }
         }
-        let implied = if starts { u64::from(self.rows.implied[at]) } else { 0 };
+        let implied = if starts {
+            u64::from(self.rows.implied[at])
+        } else {
+            0
+        };
         let starts = u64::from(starts);
         let up = self.wanted.unit_shift - self.wanted.block_shift;
         let (unit, bit) = (block >> up, 1 << (block & ((1 << up) - 1)));
         let owner = self.blocks.owner(self.place.space, tag, object);
-        let here = Touch { blocks: bit, starts, implied };
+        let here = Touch {
+            blocks: bit,
+            starts,
+            implied,
+        };
         if self.joins {
             let (heat, heated) = (&mut *self.heat, self.heated);
-            self.blocks.join(unit, owner, touch, here, |unit, (starts, reuses, distance)| {
-                if heated {
-                    heat.add(unit, starts, reuses, distance);
-                }
-            });
+            self.blocks.join(
+                unit,
+                owner,
+                touch,
+                here,
+                |unit, (starts, reuses, distance)| {
+                    if heated {
+                        heat.add(unit, starts, reuses, distance);
+                    }
+                },
+            );
         } else {
             self.blocks.add(unit, owner, touch, here);
             if self.heated {
@@ -277,7 +357,10 @@ impl Extra for ZoomSink<'_> {
         if let Some((part, distances)) = &mut self.part {
             let mut touch = *touch;
             if touch.reuses > 0 && row - touch.interval < self.begin {
-                touch = GroupReuse { firsts: 1, ..GroupReuse::default() };
+                touch = GroupReuse {
+                    firsts: 1,
+                    ..GroupReuse::default()
+                };
             }
             part[tag as usize].merge(&touch);
             distances.add_many(touch.distance, touch.reuses);
@@ -299,7 +382,14 @@ pub struct MixedFootprints {
 
 impl MixedFootprints {
     fn new(budget: Arc<Budget>) -> MixedFootprints {
-        MixedFootprints { table: Footprints::new(budget), others: Vec::new(), space: 0, address: Vec::new(), size: Vec::new(), group: Vec::new() }
+        MixedFootprints {
+            table: Footprints::new(budget),
+            others: Vec::new(),
+            space: 0,
+            address: Vec::new(),
+            size: Vec::new(),
+            group: Vec::new(),
+        }
     }
 
     fn group_of(object: u32, group: u32) -> u32 {
@@ -320,12 +410,22 @@ impl MixedFootprints {
 
     /// What an access that started elsewhere touches of an object.
     fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
-        self.table.add_tail(address, size, MixedFootprints::group_of(object, group), space);
+        self.table.add_tail(
+            address,
+            size,
+            MixedFootprints::group_of(object, group),
+            space,
+        );
     }
 
     fn settle(&mut self) {
         let implied = [0; TOGETHER];
-        let rows = Rows { address: &self.address, size: &self.size, group: &self.group, implied: &implied[..self.address.len()] };
+        let rows = Rows {
+            address: &self.address,
+            size: &self.size,
+            group: &self.group,
+            implied: &implied[..self.address.len()],
+        };
         self.table.add(&rows, self.space);
         self.address.clear();
         self.size.clear();
@@ -423,7 +523,12 @@ impl HeatTable {
     /// Tells that a unit will be touched soon.
     #[inline(always)]
     fn prefetch(&self, unit: u64) {
-        if let Some(cell) = self.table.len().checked_sub(1).and_then(|_| self.table.get(self.home(unit))) {
+        if let Some(cell) = self
+            .table
+            .len()
+            .checked_sub(1)
+            .and_then(|_| self.table.get(self.home(unit)))
+        {
             crate::prefetch(cell);
         }
     }
@@ -431,7 +536,12 @@ impl HeatTable {
     /// Counts in the column that has begun.
     #[inline(always)]
     fn add(&mut self, unit: u64, starts: u64, reuses: u64, distance: u64) {
-        let new = Cell { unit, starts, reuses, distance };
+        let new = Cell {
+            unit,
+            starts,
+            reuses,
+            distance,
+        };
         if new.is_free() || self.used * 4 >= self.table.len() * 3 && !self.grow() {
             return;
         }
@@ -466,12 +576,17 @@ impl HeatTable {
         let size = (self.table.len() * 2).max(LEAST);
         let old = std::mem::replace(&mut self.table, crate::large_vec(Cell::default(), size));
         self.used = 0;
-        old.iter().filter(|c| !c.is_free()).for_each(|c| self.add(c.unit, c.starts, c.reuses, c.distance));
+        old.iter()
+            .filter(|c| !c.is_free())
+            .for_each(|c| self.add(c.unit, c.starts, c.reuses, c.distance));
         true
     }
 
     fn give_up(&mut self) {
-        *self = HeatTable { full: true, ..HeatTable::default() };
+        *self = HeatTable {
+            full: true,
+            ..HeatTable::default()
+        };
     }
 
     /// Puts away what the table has. The next column will have about as many units.
@@ -481,11 +596,17 @@ impl HeatTable {
         }
         let mut cells = Vec::with_capacity(self.used);
         cells.extend(self.table.iter().filter(|c| !c.is_free()));
-        let size = (self.used * 4 / 3 + 1).next_power_of_two().clamp(LEAST, self.table.len());
+        let size = (self.used * 4 / 3 + 1)
+            .next_power_of_two()
+            .clamp(LEAST, self.table.len());
         self.table.clear();
         self.table.resize(size, Cell::default());
         self.used = 0;
-        let run = Run { space: self.space, column: self.column, cells };
+        let run = Run {
+            space: self.space,
+            column: self.column,
+            cells,
+        };
         self.kept += run.room();
         self.runs.push(run);
         self.bound();
@@ -509,7 +630,9 @@ impl HeatTable {
         let mut joined: Vec<Run> = Vec::new();
         for mut run in std::mem::take(&mut self.runs) {
             match joined.last_mut() {
-                Some(last) if (last.space, last.column) == (run.space, run.column) => last.cells.append(&mut run.cells),
+                Some(last) if (last.space, last.column) == (run.space, run.column) => {
+                    last.cells.append(&mut run.cells)
+                }
                 _ => joined.push(run),
             }
         }
@@ -544,8 +667,15 @@ impl HeatTable {
     /// Everything: unit, address space, column, accesses, reuses, sum of D. Some come more than once, to be added. `None`: there were too many to count.
     pub fn cells(&self) -> Option<impl Iterator<Item = (u64, u32, u32, u64, u64, u64)> + '_> {
         let now = self.table.iter().map(|c| (self.space, self.column, c));
-        let all = self.runs.iter().flat_map(|r| r.cells.iter().map(|c| (r.space, r.column, c))).chain(now);
-        (!self.full).then(|| all.filter(|c| !c.2.is_free()).map(|(space, column, c)| (c.unit, space, column, c.starts, c.reuses, c.distance)))
+        let all = self
+            .runs
+            .iter()
+            .flat_map(|r| r.cells.iter().map(|c| (r.space, r.column, c)))
+            .chain(now);
+        (!self.full).then(|| {
+            all.filter(|c| !c.2.is_free())
+                .map(|(space, column, c)| (c.unit, space, column, c.starts, c.reuses, c.distance))
+        })
     }
 }
 
@@ -602,7 +732,10 @@ mod tests {
         let table = fed(all());
         assert!(table.kept < 2 * CELLS);
         assert_eq!(found(&table).len(), 700);
-        assert_eq!(found(&table).values().map(|e| e.0).sum::<u64>(), 4 * CELLS as u64);
+        assert_eq!(
+            found(&table).values().map(|e| e.0).sum::<u64>(),
+            4 * CELLS as u64
+        );
     }
 
     #[test]

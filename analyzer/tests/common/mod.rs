@@ -1,7 +1,9 @@
 //! Writes trace folders for tests, with the same Parquet writer that the recorder uses.
 #![allow(dead_code, reason = "each test file uses a part")]
 
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array};
+use arrow_array::{
+    ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, Sidecar, Site};
 use mgz_annotations_schema::trace::{self, Manifest, Module, Stored};
@@ -32,17 +34,33 @@ pub struct Row {
 
 /// Writes one part, with dictionaries.
 pub fn write_part(path: &Path, rows: &[Row], row_group: usize) {
-    write_part_as(path, rows, row_group, WriterProperties::builder().set_compression(Compression::LZ4_RAW));
+    write_part_as(
+        path,
+        rows,
+        row_group,
+        WriterProperties::builder().set_compression(Compression::LZ4_RAW),
+    );
 }
 
 /// Writes one part as the recorder does.
 pub fn write_plain_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
-    write_part_as(path, rows, row_group, WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false));
+    write_part_as(
+        path,
+        rows,
+        row_group,
+        WriterProperties::builder()
+            .set_compression(compression)
+            .set_dictionary_enabled(false),
+    );
 }
 
 /// As the recorder does.
 pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compression: Compression) {
-    let mut properties = WriterProperties::builder().set_compression(compression).set_dictionary_enabled(false).set_data_page_size_limit(1 << 18).set_write_batch_size(1 << 14);
+    let mut properties = WriterProperties::builder()
+        .set_compression(compression)
+        .set_dictionary_enabled(false)
+        .set_data_page_size_limit(1 << 18)
+        .set_write_batch_size(1 << 14);
     for (name, _) in trace::COLUMNS {
         let encoding = match trace::stored(name) {
             Stored::Differences => Encoding::DELTA_BINARY_PACKED,
@@ -70,7 +88,9 @@ fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: Writer
             })
             .collect::<Vec<_>>(),
     ));
-    let properties = properties.set_max_row_group_row_count(Some(row_group)).build();
+    let properties = properties
+        .set_max_row_group_row_count(Some(row_group))
+        .build();
     let file = std::fs::File::create(path).unwrap();
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties)).unwrap();
     for rows in rows.chunks(row_group.max(1)) {
@@ -91,10 +111,14 @@ fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: Writer
             column!(UInt64Array, address),
             column!(UInt32Array, size),
             column!(UInt8Array, class),
-            Arc::new(BooleanArray::from(rows.iter().map(|r| r.store).collect::<Vec<_>>())),
+            Arc::new(BooleanArray::from(
+                rows.iter().map(|r| r.store).collect::<Vec<_>>(),
+            )),
             column!(UInt16Array, implied_const),
         ];
-        writer.write(&RecordBatch::try_new(schema.clone(), columns).unwrap()).unwrap();
+        writer
+            .write(&RecordBatch::try_new(schema.clone(), columns).unwrap())
+            .unwrap();
     }
     writer.close().unwrap();
 }
@@ -102,13 +126,37 @@ fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: Writer
 /// A sidecar of `sites` sites: two functions, `main` (sites below half) and `helper`; site i is at line
 /// 10 + i/2 of `app.c`, and odd ones are inlined from `inner` at line 100 of `app.h`.
 pub fn sidecar(sites: u32) -> Sidecar {
-    let strings: Vec<String> = ["main", "helper", "app.c", "inner", "/src/app.h"].iter().map(|s| s.to_string()).collect();
+    let strings: Vec<String> = ["main", "helper", "app.c", "inner", "/src/app.h"]
+        .iter()
+        .map(|s| s.to_string())
+        .collect();
     let mut out = Sidecar {
         id: [9; 16],
-        header: Header { flavour: "soft".into(), input: Input { path: "/bin/app".into(), ..Input::default() }, ..Header::default() },
+        header: Header {
+            flavour: "soft".into(),
+            input: Input {
+                path: "/bin/app".into(),
+                ..Input::default()
+            },
+            ..Header::default()
+        },
         functions: vec![
-            Function { name: 0, left: NONE, start: 0x1000, end: 0x2000, clone_start: 0x9000, clone_end: 0x9800 },
-            Function { name: 1, left: NONE, start: 0x2000, end: 0x3000, clone_start: 0x9800, clone_end: 0xa000 },
+            Function {
+                name: 0,
+                left: NONE,
+                start: 0x1000,
+                end: 0x2000,
+                clone_start: 0x9000,
+                clone_end: 0x9800,
+            },
+            Function {
+                name: 1,
+                left: NONE,
+                start: 0x2000,
+                end: 0x3000,
+                clone_start: 0x9800,
+                clone_end: 0xa000,
+            },
         ],
         strings,
         map: vec![0; 8],
@@ -117,9 +165,19 @@ pub fn sidecar(sites: u32) -> Sidecar {
     for i in 0..sites {
         let function = u32::from(i >= sites / 2);
         let outer = out.locations.len() as u32;
-        out.locations.push(Location { function, file: 2, line: 10 + i / 2, inlined_into: NONE });
+        out.locations.push(Location {
+            function,
+            file: 2,
+            line: 10 + i / 2,
+            inlined_into: NONE,
+        });
         let location = if i % 2 == 1 {
-            out.locations.push(Location { function: 3, file: 4, line: 100, inlined_into: outer });
+            out.locations.push(Location {
+                function: 3,
+                file: 4,
+                line: 100,
+                inlined_into: outer,
+            });
             outer + 1
         } else {
             outer
@@ -160,13 +218,29 @@ pub fn manifest(mode: &str, sidecar: &Sidecar) -> Manifest {
 }
 
 /// Writes a whole trace; each element of `parts` becomes a file.
-pub fn write_trace(folder: &Path, manifest: &Manifest, sidecar: &Sidecar, parts: &[Vec<Row>], row_group: usize) {
+pub fn write_trace(
+    folder: &Path,
+    manifest: &Manifest,
+    sidecar: &Sidecar,
+    parts: &[Vec<Row>],
+    row_group: usize,
+) {
     std::fs::create_dir_all(folder.join(trace::SAMPLES_DIR)).unwrap();
     std::fs::create_dir_all(folder.join(trace::ANNOTATIONS_DIR)).unwrap();
-    std::fs::write(folder.join(trace::MANIFEST), serde_json::to_vec_pretty(manifest).unwrap()).unwrap();
+    std::fs::write(
+        folder.join(trace::MANIFEST),
+        serde_json::to_vec_pretty(manifest).unwrap(),
+    )
+    .unwrap();
     sidecar.write(&folder.join("annotations/app.mgza")).unwrap();
     for (i, rows) in parts.iter().enumerate() {
-        write_part(&folder.join(trace::SAMPLES_DIR).join(format!("part-{i:05}.parquet")), rows, row_group);
+        write_part(
+            &folder
+                .join(trace::SAMPLES_DIR)
+                .join(format!("part-{i:05}.parquet")),
+            rows,
+            row_group,
+        );
     }
 }
 
@@ -175,7 +249,10 @@ pub struct Random(pub u64);
 
 impl Random {
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 = self
+            .0
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
         self.0 >> 33
     }
 

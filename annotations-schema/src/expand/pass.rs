@@ -53,7 +53,14 @@ pub(super) struct Pass {
 
 impl Pass {
     /// A pass whose first record at hand is `slot`.
-    pub(super) fn begin(tables: &Tables, slot: &Slot, info: Record, module: u16, bias: u64, mut buffer: Vec<Slot>) -> Pass {
+    pub(super) fn begin(
+        tables: &Tables,
+        slot: &Slot,
+        info: Record,
+        module: u16,
+        bias: u64,
+        mut buffer: Vec<Slot>,
+    ) -> Pass {
         let region = &tables.regions[info.region as usize];
         buffer.clear();
         let mut pass = Pass {
@@ -83,7 +90,11 @@ impl Pass {
         self.slots.push(*slot);
         self.raw_left = info.slots - 1;
         self.next += 1;
-        self.next_id = if self.next < self.region(tables).records { u64::from(slot.id) + 1 } else { COMPLETE };
+        self.next_id = if self.next < self.region(tables).records {
+            u64::from(slot.id) + 1
+        } else {
+            COMPLETE
+        };
     }
 
     pub(super) fn wants_raw(&self) -> bool {
@@ -98,7 +109,11 @@ impl Pass {
     /// Where a raw slot is awaited: whether this one is a marker all the same. Raw bytes may look like
     /// one, but hardly with the very address of the gather.
     pub(super) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
-        let at = self.record(tables, self.next - 1).point.ip.wrapping_add(self.bias);
+        let at = self
+            .record(tables, self.next - 1)
+            .point
+            .ip
+            .wrapping_add(self.bias);
         matches!(slot.id, MARK_SIGNAL_ENTER | MARK_CUT) && slot.payload == at
     }
 
@@ -118,7 +133,11 @@ impl Pass {
     /// How far the records at hand show that the pass got.
     pub(super) fn limit(&self, tables: &Tables) -> Limit {
         let missing = self.missing();
-        if missing < self.region(tables).records { Limit::Ip(self.record(tables, missing).point.ip) } else { Limit::End }
+        if missing < self.region(tables).records {
+            Limit::Ip(self.record(tables, missing).point.ip)
+        } else {
+            Limit::End
+        }
     }
 
     /// How far the pass had got when the signal of this marker came; `None` if it was over (or the
@@ -127,10 +146,21 @@ impl Pass {
         let region = self.region(tables);
         let low = self.record(tables, self.first).point;
         let rows = &tables.rows[region.rows.start as usize..region.rows.end as usize];
-        let implied = &tables.implied[region.implied_points.start as usize..region.implied_points.end as usize];
-        let last_row = rows.last().map(|row| Point { ip: row.ip, clone_ip: row.clone_ip });
-        let high = [Some(self.record(tables, region.records - 1).point), last_row, implied.last().copied()];
-        let high = high.into_iter().flatten().max_by_key(|point| (point.ip, point.clone_ip))?;
+        let implied = &tables.implied
+            [region.implied_points.start as usize..region.implied_points.end as usize];
+        let last_row = rows.last().map(|row| Point {
+            ip: row.ip,
+            clone_ip: row.clone_ip,
+        });
+        let high = [
+            Some(self.record(tables, region.records - 1).point),
+            last_row,
+            implied.last().copied(),
+        ];
+        let high = high
+            .into_iter()
+            .flatten()
+            .max_by_key(|point| (point.ip, point.clone_ip))?;
         let ip = marker.payload.wrapping_sub(self.bias);
         if ip < low.ip || ip > high.ip {
             return None;
@@ -141,7 +171,8 @@ impl Pass {
         }
         // 25 bits of the clone address are there; the ranges above make sure that it is near.
         let ahead = |of: u64| i64::from((clone.wrapping_sub(of as u32) << 7) as i32 >> 7);
-        (ahead(low.clone_ip) > 0 && ahead(high.clone_ip) <= 0).then(|| Limit::Clone(low.clone_ip.wrapping_add_signed(ahead(low.clone_ip))))
+        (ahead(low.clone_ip) > 0 && ahead(high.clone_ip) <= 0)
+            .then(|| Limit::Clone(low.clone_ip.wrapping_add_signed(ahead(low.clone_ip))))
     }
 
     /// Implied loads before `limit` that were not taken yet.
@@ -156,7 +187,9 @@ impl Pass {
         let mut count = 0;
         if self.first == 0 && self.implied_taken == 0 && self.point == region.implied_points.start {
             // Those of blocks before, which ran in any case where the first record is there.
-            count = region.implied.saturating_sub(region.implied_points.len() as u32);
+            count = region
+                .implied
+                .saturating_sub(region.implied_points.len() as u32);
         }
         while self.point < region.implied_points.end {
             let point = tables.implied[self.point as usize];
@@ -177,17 +210,34 @@ impl Pass {
 
     /// Calls `emit(row, address, size if not the site's)` for each row before `limit` that was not emitted yet. Returns how many
     /// could not be, for lack of a record.
-    pub(super) fn rows(&mut self, tables: &Tables, limit: Limit, mut emit: impl FnMut(u32, u64, Option<u32>)) -> u64 {
+    pub(super) fn rows(
+        &mut self,
+        tables: &Tables,
+        limit: Limit,
+        mut emit: impl FnMut(u32, u64, Option<u32>),
+    ) -> u64 {
         let end = self.region(tables).rows.end;
         let start = self.record(tables, self.first);
         let mut torn = 0;
         while self.row < end {
             let row = &tables.rows[self.row as usize];
-            if !limit.is_behind(Point { ip: row.ip, clone_ip: row.clone_ip }) {
+            if !limit.is_behind(Point {
+                ip: row.ip,
+                clone_ip: row.clone_ip,
+            }) {
                 break;
             }
-            let before_start = self.first > 0 && row.a == NO_RECORD && row.b == NO_RECORD && row.ip < start.point.ip;
-            if before_start || self.expand(tables, row, start.offset, |address, size| emit(self.row, address, size)).is_none() {
+            let before_start = self.first > 0
+                && row.a == NO_RECORD
+                && row.b == NO_RECORD
+                && row.ip < start.point.ip;
+            if before_start
+                || self
+                    .expand(tables, row, start.offset, |address, size| {
+                        emit(self.row, address, size)
+                    })
+                    .is_none()
+            {
                 torn += 1;
             }
             self.row += 1;
@@ -206,29 +256,46 @@ impl Pass {
     }
 
     /// The rows of one site. `offset`: slots of the region that precede those at hand.
-    fn expand(&self, tables: &Tables, row: &Row, offset: u8, mut emit: impl FnMut(u64, Option<u32>)) -> Option<()> {
+    fn expand(
+        &self,
+        tables: &Tables,
+        row: &Row,
+        offset: u8,
+        mut emit: impl FnMut(u64, Option<u32>),
+    ) -> Option<()> {
         let payload = |record: u8| match record {
             NO_RECORD => Some(0),
-            _ => self.slots_of(tables, record, offset).map(|slots| slots[0].payload),
+            _ => self
+                .slots_of(tables, record, offset)
+                .map(|slots| slots[0].payload),
         };
         let (a, b) = (payload(row.a)?, payload(row.b)?);
         match row.kind {
             SiteKind::Plain => emit(row.plain(a, b, self.bias), None),
             SiteKind::String | SiteKind::StringUntil => {
-                let mut count = if row.b == NO_RECORD { 1 } else { row.truncate(b) };
+                let mut count = if row.b == NO_RECORD {
+                    1
+                } else {
+                    row.truncate(b)
+                };
                 if row.kind == SiteKind::StringUntil {
                     let after = payload(row.b.checked_add(1)?)?;
                     count = row.truncate(b.wrapping_sub(after));
                 }
                 if count > 0 {
                     let bytes = u64::from(row.size).saturating_mul(count);
-                    emit(row.plain(a, 0, self.bias), Some(u32::try_from(bytes).unwrap_or(u32::MAX)));
+                    emit(
+                        row.plain(a, 0, self.bias),
+                        Some(u32::try_from(bytes).unwrap_or(u32::MAX)),
+                    );
                 }
             }
             SiteKind::BitString => {
                 let bits = u32::from(u16::try_from(row.size).unwrap_or(8)).clamp(1, 8) * 8;
                 let offset = (b << (64 - bits)) as i64 >> (64 - bits);
-                let word = offset.div_euclid(i64::from(bits)).wrapping_mul(i64::from(bits / 8));
+                let word = offset
+                    .div_euclid(i64::from(bits))
+                    .wrapping_mul(i64::from(bits / 8));
                 emit(row.plain(a.wrapping_add_signed(word), 0, self.bias), None);
             }
             SiteKind::Xlat => emit(row.plain(a.wrapping_add(b & 0xff), 0, self.bias), None),
@@ -242,7 +309,13 @@ impl Pass {
     }
 
     /// Payload of a gather's head, and the raw bytes behind it: payloads of the records that follow, or raw slots of the same record.
-    fn raw_bytes<'b>(&self, tables: &Tables, row: &Row, offset: u8, bytes: &'b mut [u8; RAW_BYTES]) -> Option<(u64, &'b [u8])> {
+    fn raw_bytes<'b>(
+        &self,
+        tables: &Tables,
+        row: &Row,
+        offset: u8,
+        bytes: &'b mut [u8; RAW_BYTES],
+    ) -> Option<(u64, &'b [u8])> {
         let shape = tables.gathers.get(row.gather as usize)?;
         let (head, raw) = self.slots_of(tables, row.a, offset)?.split_first()?;
         if !raw.is_empty() {
@@ -253,11 +326,17 @@ impl Pass {
             }
             return Some((head.payload, &bytes[..raw.len() * 16]));
         }
-        let mask_bytes = if shape.mask_bytes == 0 { 8 } else { shape.mask_bytes * shape.lanes };
+        let mask_bytes = if shape.mask_bytes == 0 {
+            8
+        } else {
+            shape.mask_bytes * shape.lanes
+        };
         let words = shape.index_bytes.checked_add(mask_bytes)?.div_ceil(8) as usize;
         let places = bytes.get_mut(..words * 8)?;
         for (n, place) in (1u8..).zip(places.chunks_exact_mut(8)) {
-            let slot = self.slots_of(tables, row.a.checked_add(n)?, offset)?.first()?;
+            let slot = self
+                .slots_of(tables, row.a.checked_add(n)?, offset)?
+                .first()?;
             place.copy_from_slice(&slot.payload.to_le_bytes());
         }
         Some((head.payload, places))
@@ -268,7 +347,13 @@ impl Pass {
 const RAW_BYTES: usize = 16 * crate::abi::MAX_REGION_SLOTS;
 
 /// The rows of a gather's active lanes.
-fn gather(tables: &Tables, row: &Row, head: u64, bytes: &[u8], mut emit: impl FnMut(u64, Option<u32>)) -> Option<()> {
+fn gather(
+    tables: &Tables,
+    row: &Row,
+    head: u64,
+    bytes: &[u8],
+    mut emit: impl FnMut(u64, Option<u32>),
+) -> Option<()> {
     let shape = tables.gathers.get(row.gather as usize)?;
     let mask = bytes.get(shape.index_bytes as usize..)?;
     for lane in 0..shape.lanes as usize {
@@ -282,9 +367,14 @@ fn gather(tables: &Tables, row: &Row, head: u64, bytes: &[u8], mut emit: impl Fn
         let index = if row.index64 {
             i64::from_le_bytes(bytes.get(lane * 8..lane * 8 + 8)?.try_into().ok()?)
         } else {
-            i64::from(i32::from_le_bytes(bytes.get(lane * 4..lane * 4 + 4)?.try_into().ok()?))
+            i64::from(i32::from_le_bytes(
+                bytes.get(lane * 4..lane * 4 + 4)?.try_into().ok()?,
+            ))
         };
-        emit(row.truncate(head.wrapping_add((index as u64).wrapping_mul(u64::from(row.scale)))), None);
+        emit(
+            row.truncate(head.wrapping_add((index as u64).wrapping_mul(u64::from(row.scale)))),
+            None,
+        );
     }
     Some(())
 }

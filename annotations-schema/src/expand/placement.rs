@@ -24,16 +24,30 @@ impl ModuleMap {
     pub fn new(modules: &[Module], sidecar_of: impl Fn(&Module) -> Option<usize>) -> ModuleMap {
         let mut map = ModuleMap::default();
         for (number, module) in modules.iter().enumerate() {
-            let (Some(sidecar), Ok(number)) = (sidecar_of(module), u16::try_from(number)) else { continue };
+            let (Some(sidecar), Ok(number)) = (sidecar_of(module), u16::try_from(number)) else {
+                continue;
+            };
             if map.sidecars.len() <= sidecar {
                 map.sidecars.resize(sidecar + 1, Vec::new());
             }
-            let placement = Placement { sidecar, module: number, bias: module.bias };
+            let placement = Placement {
+                sidecar,
+                module: number,
+                bias: module.bias,
+            };
             let places = &mut map.sidecars[sidecar];
             if module.loads.is_empty() {
-                places.push(Seen { begin_ns: 0, process: None, placement });
+                places.push(Seen {
+                    begin_ns: 0,
+                    process: None,
+                    placement,
+                });
             }
-            places.extend(module.loads.iter().map(|l| Seen { begin_ns: l.begin_ns, process: Some(l.process), placement }));
+            places.extend(module.loads.iter().map(|l| Seen {
+                begin_ns: l.begin_ns,
+                process: Some(l.process),
+                placement,
+            }));
         }
         for places in &mut map.sidecars {
             places.sort_by_key(|seen| seen.begin_ns);
@@ -49,8 +63,14 @@ impl ModuleMap {
         for places in &self.sidecars {
             let own = |seen: &&Seen| seen.process.is_none_or(|p| p == process);
             let by_then = |seen: &&Seen| seen.begin_ns <= end_ns;
-            let found = places.iter().filter(own).rfind(by_then).or_else(|| places.iter().find(own));
-            let found = found.or_else(|| places.iter().rfind(by_then)).or_else(|| places.first());
+            let found = places
+                .iter()
+                .filter(own)
+                .rfind(by_then)
+                .or_else(|| places.iter().find(own));
+            let found = found
+                .or_else(|| places.iter().rfind(by_then))
+                .or_else(|| places.first());
             out.extend(found.map(|seen| seen.placement));
         }
     }
@@ -62,8 +82,16 @@ mod tests {
     use crate::trace::ModuleLoad;
 
     fn module(sidecar: &str, bias: u64, loads: &[(u32, u64)]) -> Module {
-        let loads = loads.iter().map(|&(process, begin_ns)| ModuleLoad { process, begin_ns }).collect();
-        Module { sidecar_id: sidecar.into(), bias, loads, ..Module::default() }
+        let loads = loads
+            .iter()
+            .map(|&(process, begin_ns)| ModuleLoad { process, begin_ns })
+            .collect();
+        Module {
+            sidecar_id: sidecar.into(),
+            bias,
+            loads,
+            ..Module::default()
+        }
     }
 
     fn biases(map: &ModuleMap, process: u32, end_ns: u64) -> Vec<(u16, u64)> {
@@ -87,9 +115,17 @@ mod tests {
         });
         assert_eq!(biases(&map, 10, 400), [(0, 0x1000), (2, 0x7000)]);
         assert_eq!(biases(&map, 10, 600), [(1, 0x2000), (2, 0x7000)]);
-        assert_eq!(biases(&map, 10, 50), [(0, 0x1000), (2, 0x7000)], "told late");
+        assert_eq!(
+            biases(&map, 10, 50),
+            [(0, 0x1000), (2, 0x7000)],
+            "told late"
+        );
         assert_eq!(biases(&map, 11, 900), [(0, 0x1000), (2, 0x7000)]);
-        assert_eq!(biases(&map, 12, 300), [(0, 0x1000), (2, 0x7000)], "a forked child");
+        assert_eq!(
+            biases(&map, 12, 300),
+            [(0, 0x1000), (2, 0x7000)],
+            "a forked child"
+        );
         assert_eq!(biases(&map, 12, 900), [(1, 0x2000), (2, 0x7000)]);
     }
 

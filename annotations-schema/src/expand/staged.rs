@@ -77,15 +77,28 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn new(header: &SegmentHeader, slots: usize) -> Clock {
         // As a signed number, so that one bit is free for what rounding adds.
-        let span = header.end_ns.saturating_sub(header.begin_ns).min(i64::MAX as u64);
+        let span = header
+            .end_ns
+            .saturating_sub(header.begin_ns)
+            .min(i64::MAX as u64);
         let shift = span.leading_zeros() - 1;
         let step = (u128::from(span) << shift).div_ceil(slots.max(1) as u128) as u64;
-        Clock { begin: header.begin_ns, span, step, shift }
+        Clock {
+            begin: header.begin_ns,
+            span,
+            step,
+            shift,
+        }
     }
 
     /// The same time for all slots.
     pub(super) fn stopped(at: u64) -> Clock {
-        Clock { begin: at, span: 0, step: 0, shift: 0 }
+        Clock {
+            begin: at,
+            span: 0,
+            step: 0,
+            shift: 0,
+        }
     }
 
     /// The time of a slot of this segment, or of its end.
@@ -120,29 +133,50 @@ impl Staged {
     /// Bytes.
     pub fn size(&self, tables: &Tables, rows: Range<usize>, out: &mut Vec<u32>) {
         let first = out.len();
-        out.extend(self.items[rows.clone()].iter().map(|item| tables.rows[item.row as usize].size));
+        out.extend(
+            self.items[rows.clone()]
+                .iter()
+                .map(|item| tables.rows[item.row as usize].size),
+        );
         amend(&self.sizes, rows, &mut out[first..]);
     }
 
     /// Indexes into the manifest's modules.
     pub fn module(&self, rows: Range<usize>, out: &mut Vec<u16>) {
-        runs(&self.modules, rows, |run| run.0, |part, &(_, module)| out.resize(out.len() + part.len(), module));
+        runs(
+            &self.modules,
+            rows,
+            |run| run.0,
+            |part, &(_, module)| out.resize(out.len() + part.len(), module),
+        );
     }
 
     /// Sample numbers.
     pub fn sample(&self, rows: Range<usize>, out: &mut Vec<u32>) {
-        runs(&self.stretches, rows, |run| run.end, |part, stretch| out.resize(out.len() + part.len(), stretch.sample));
+        runs(
+            &self.stretches,
+            rows,
+            |run| run.end,
+            |part, stretch| out.resize(out.len() + part.len(), stretch.sample),
+        );
     }
 
     /// Order within their threads.
     pub fn seq(&self, rows: Range<usize>, out: &mut Vec<u64>) {
         let begin = |at: usize| self.stretches[..at].last().map_or(0, |before| before.end);
-        let mut at = self.stretches.partition_point(|stretch| stretch.end <= rows.start);
-        runs(&self.stretches, rows, |run| run.end, |part, stretch| {
-            let first = stretch.seq + (part.start - begin(at)) as u64;
-            at += 1;
-            out.extend(first..first + part.len() as u64);
-        });
+        let mut at = self
+            .stretches
+            .partition_point(|stretch| stretch.end <= rows.start);
+        runs(
+            &self.stretches,
+            rows,
+            |run| run.end,
+            |part, stretch| {
+                let first = stretch.seq + (part.start - begin(at)) as u64;
+                at += 1;
+                out.extend(first..first + part.len() as u64);
+            },
+        );
     }
 
     /// The module of all these rows, if it is the same.
@@ -154,25 +188,48 @@ impl Staged {
 
     /// The sample of all these rows, if it is the same.
     pub fn same_sample(&self, rows: &Range<usize>) -> Option<u32> {
-        let first = self.stretches.partition_point(|stretch| stretch.end <= rows.start);
+        let first = self
+            .stretches
+            .partition_point(|stretch| stretch.end <= rows.start);
         let sample = self.stretches.get(first)?.sample;
-        let other = self.stretches[first..].iter().take_while(|stretch| stretch.sample == sample).last()?;
+        let other = self.stretches[first..]
+            .iter()
+            .take_while(|stretch| stretch.sample == sample)
+            .last()?;
         (other.end >= rows.end).then_some(sample)
     }
 
     /// `seq` of the first of these rows, if it counts on from row to row.
     pub fn counting_seq(&self, rows: &Range<usize>) -> Option<u64> {
-        let first = self.stretches.partition_point(|stretch| stretch.end <= rows.start);
+        let first = self
+            .stretches
+            .partition_point(|stretch| stretch.end <= rows.start);
         let begin = |at: usize| self.stretches[..at].last().map_or(0, |before| before.end);
         let seq = |at: usize, row: usize| self.stretches[at].seq + (row - begin(at)) as u64;
         let counts_on = |at: &usize| seq(at - 1, begin(*at)) == self.stretches[*at].seq;
-        let last = first + self.stretches.get(first..)?.partition_point(|stretch| stretch.end < rows.end);
-        (last < self.stretches.len() && (first + 1..=last).all(|at| counts_on(&at))).then(|| seq(first, rows.start))
+        let last = first
+            + self
+                .stretches
+                .get(first..)?
+                .partition_point(|stretch| stretch.end < rows.end);
+        (last < self.stretches.len() && (first + 1..=last).all(|at| counts_on(&at)))
+            .then(|| seq(first, rows.start))
     }
 
     /// CLOCK_MONOTONIC, ns.
     pub fn time_ns(&self, rows: Range<usize>, out: &mut Vec<u64>) {
-        runs(&self.stretches, rows, |run| run.end, |part, stretch| out.extend(self.items[part].iter().map(|item| stretch.clock.at(item.slot))));
+        runs(
+            &self.stretches,
+            rows,
+            |run| run.end,
+            |part, stretch| {
+                out.extend(
+                    self.items[part]
+                        .iter()
+                        .map(|item| stretch.clock.at(item.slot)),
+                )
+            },
+        );
     }
 
     /// Load addresses.
@@ -183,7 +240,11 @@ impl Staged {
     /// Constant loads that the rows stand for besides themselves.
     pub fn implied_const(&self, tables: &Tables, rows: Range<usize>, out: &mut Vec<u16>) {
         let first = out.len();
-        out.extend(self.items[rows.clone()].iter().map(|item| tables.rows[item.row as usize].implied));
+        out.extend(
+            self.items[rows.clone()]
+                .iter()
+                .map(|item| tables.rows[item.row as usize].implied),
+        );
         amend(&self.implied, rows, &mut out[first..]);
     }
 
@@ -192,17 +253,29 @@ impl Staged {
         let mut implied = Vec::with_capacity(rows.len());
         self.implied_const(tables, rows.clone(), &mut implied);
         let mut implied = implied.into_iter();
-        runs(&self.modules, rows, |run| run.0, |part, &(_, module)| {
-            for (item, implied_const) in self.items[part].iter().zip(&mut implied) {
-                let row = &tables.rows[item.row as usize];
-                each(Load { module, site: row.site, store: row.store, implied_const });
-            }
-        });
+        runs(
+            &self.modules,
+            rows,
+            |run| run.0,
+            |part, &(_, module)| {
+                for (item, implied_const) in self.items[part].iter().zip(&mut implied) {
+                    let row = &tables.rows[item.row as usize];
+                    each(Load {
+                        module,
+                        site: row.site,
+                        store: row.store,
+                        implied_const,
+                    });
+                }
+            },
+        );
     }
 
     /// The sample of a row.
     pub fn sample_of(&self, row: usize) -> Option<u32> {
-        self.stretches.get(self.stretches.partition_point(|stretch| stretch.end <= row)).map(|stretch| stretch.sample)
+        self.stretches
+            .get(self.stretches.partition_point(|stretch| stretch.end <= row))
+            .map(|stretch| stretch.sample)
     }
 
     /// Appends all columns of all rows.
@@ -225,13 +298,21 @@ impl Staged {
 /// Puts values in the place of others: `column` is that of `rows`.
 fn amend<T: Copy>(values: &[(usize, T)], rows: Range<usize>, column: &mut [T]) {
     let from = values.partition_point(|&(row, _)| row < rows.start);
-    for &(row, value) in values[from..].iter().take_while(|&&(row, _)| row < rows.end) {
+    for &(row, value) in values[from..]
+        .iter()
+        .take_while(|&&(row, _)| row < rows.end)
+    {
         column[row - rows.start] = value;
     }
 }
 
 /// Calls `each` for the runs that `rows` lie in, with the part of `rows` that is in them.
-fn runs<T>(all: &[T], rows: Range<usize>, end: impl Fn(&T) -> usize, mut each: impl FnMut(Range<usize>, &T)) {
+fn runs<T>(
+    all: &[T],
+    rows: Range<usize>,
+    end: impl Fn(&T) -> usize,
+    mut each: impl FnMut(Range<usize>, &T),
+) {
     let first = all.partition_point(|run| end(run) <= rows.start);
     let mut at = rows.start;
     for run in &all[first..] {
@@ -274,16 +355,35 @@ impl Staged {
 
     #[cold]
     fn grow(&mut self) {
-        self.items.resize((2 * self.items.len()).max(1024), Item::default());
+        self.items
+            .resize((2 * self.items.len()).max(1024), Item::default());
     }
 
     /// Appends a whole pass over `rows` plain sites, of which there are [`FEW`] at most, from number `first` of the tables on. `pass`: the slots from
     /// its first on, which is number `slot`.
     #[inline(always)]
-    pub(super) fn few(&mut self, pass: &[Slot; FEW + 1], plain: &[Plain; FEW], first: u32, rows: usize, bias: u64, slot: u32) {
+    pub(super) fn few(
+        &mut self,
+        pass: &[Slot; FEW + 1],
+        plain: &[Plain; FEW],
+        first: u32,
+        rows: usize,
+        bias: u64,
+        slot: u32,
+    ) {
         self.reserve();
-        let Some(to) = self.items.get_mut(self.len..).and_then(|rest| rest.first_chunk_mut::<FEW>()) else { return };
-        let item = |k: usize| Item { address: plain[k].address(pass, bias), row: first.wrapping_add(k as u32), slot };
+        let Some(to) = self
+            .items
+            .get_mut(self.len..)
+            .and_then(|rest| rest.first_chunk_mut::<FEW>())
+        else {
+            return;
+        };
+        let item = |k: usize| Item {
+            address: plain[k].address(pass, bias),
+            row: first.wrapping_add(k as u32),
+            slot,
+        };
         to[0] = item(0);
         if rows > 1 {
             to[1] = item(1);
@@ -295,15 +395,35 @@ impl Staged {
     }
 
     /// As [`Staged::few`] for any number of sites.
-    pub(super) fn many(&mut self, pass: &[Slot], tables: &Tables, rows: Range<u32>, bias: u64, slot: u32) {
+    pub(super) fn many(
+        &mut self,
+        pass: &[Slot],
+        tables: &Tables,
+        rows: Range<u32>,
+        bias: u64,
+        slot: u32,
+    ) {
         let payload = |record: u8| pass.get(usize::from(record)).map_or(0, |s| s.payload);
-        for (number, row) in rows.clone().zip(&tables.rows[rows.start as usize..rows.end as usize]) {
-            self.push(Item { address: row.plain(payload(row.a), payload(row.b), bias), row: number, slot });
+        for (number, row) in rows
+            .clone()
+            .zip(&tables.rows[rows.start as usize..rows.end as usize])
+        {
+            self.push(Item {
+                address: row.plain(payload(row.a), payload(row.b), bias),
+                row: number,
+                slot,
+            });
         }
     }
 
     /// Appends the rows of `pass` that lie before `limit` and were not emitted yet; returns how many could not be.
-    pub(super) fn part(&mut self, pass: &mut Pass, tables: &Tables, limit: Limit, slot: u32) -> u64 {
+    pub(super) fn part(
+        &mut self,
+        pass: &mut Pass,
+        tables: &Tables,
+        limit: Limit,
+        slot: u32,
+    ) -> u64 {
         pass.rows(tables, limit, |row, address, size| {
             if let Some(size) = size {
                 self.sizes.push((self.len, size));
@@ -353,7 +473,12 @@ impl Staged {
         self.end_module();
         let begin = self.stretches.last().map_or(0, |before| before.end);
         if begin < self.len {
-            self.stretches.push(Stretch { end: self.len, seq, sample, clock });
+            self.stretches.push(Stretch {
+                end: self.len,
+                seq,
+                sample,
+                clock,
+            });
         }
         (self.len - begin) as u64
     }

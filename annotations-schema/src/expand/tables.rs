@@ -93,8 +93,14 @@ impl Plain {
     /// `pass`: the slots from the pass's first on.
     #[inline(always)]
     pub(super) fn address(&self, pass: &[Slot; FEW + 1], bias: u64) -> u64 {
-        let term = |record: u8, times: u8| pass[usize::from(record) % FEW].payload.wrapping_mul(u64::from(times));
-        let address = term(self.a, self.times_a).wrapping_add(term(self.b, self.times_b)).wrapping_add(self.disp);
+        let term = |record: u8, times: u8| {
+            pass[usize::from(record) % FEW]
+                .payload
+                .wrapping_mul(u64::from(times))
+        };
+        let address = term(self.a, self.times_a)
+            .wrapping_add(term(self.b, self.times_b))
+            .wrapping_add(self.disp);
         address.wrapping_add(bias & self.bias_mask) & self.address_mask
     }
 }
@@ -128,14 +134,32 @@ impl Row {
     /// How its address comes about in a whole pass over so many records of one slot.
     fn in_short_pass(&self, records: u32) -> Plain {
         let there = |record: u8| u32::from(record) < records;
-        let Row { disp, bias_mask, address_mask, a, b, scale, .. } = *self;
-        Plain { disp, bias_mask, address_mask, a, b, times_a: u8::from(there(a)), times_b: if there(b) { scale } else { 0 } }
+        let Row {
+            disp,
+            bias_mask,
+            address_mask,
+            a,
+            b,
+            scale,
+            ..
+        } = *self;
+        Plain {
+            disp,
+            bias_mask,
+            address_mask,
+            a,
+            b,
+            times_a: u8::from(there(a)),
+            times_b: if there(b) { scale } else { 0 },
+        }
     }
 
     /// `a + b*scale + disp (+ bias)`, truncated where the instruction does so.
     #[inline]
     pub(super) fn plain(&self, a: u64, b: u64, bias: u64) -> u64 {
-        let address = a.wrapping_add(b.wrapping_mul(u64::from(self.scale))).wrapping_add(self.disp);
+        let address = a
+            .wrapping_add(b.wrapping_mul(u64::from(self.scale)))
+            .wrapping_add(self.disp);
         self.truncate(address.wrapping_add(bias & self.bias_mask))
     }
 
@@ -154,7 +178,9 @@ fn shares_slot(records: &[sidecar::Record], number: u8) -> bool {
 
 impl Tables {
     /// Lays out the tables. The sidecars are numbered in the order given.
-    pub fn new<'s>(sidecars: impl IntoIterator<Item = &'s Sidecar>) -> Result<Tables, SidecarError> {
+    pub fn new<'s>(
+        sidecars: impl IntoIterator<Item = &'s Sidecar>,
+    ) -> Result<Tables, SidecarError> {
         let mut tables = Tables::default();
         for sidecar in sidecars {
             tables.add(sidecar)?;
@@ -171,25 +197,42 @@ impl Tables {
         let records = self.records.len() as u32;
         let regions = self.regions.len() as u32;
         let gathers = self.gathers.len() as u32;
-        self.modules.push(Ids { first: sidecar.header.id_first, count: sidecar.records.len() as u32, records });
-        if u64::from(sidecar.header.id_first) + sidecar.records.len() as u64 > u64::from(crate::abi::MARK_FIRST) {
+        self.modules.push(Ids {
+            first: sidecar.header.id_first,
+            count: sidecar.records.len() as u32,
+            records,
+        });
+        if u64::from(sidecar.header.id_first) + sidecar.records.len() as u64
+            > u64::from(crate::abi::MARK_FIRST)
+        {
             return damaged("its record ids reach into those of markers".into());
         }
         self.gathers.extend_from_slice(&sidecar.gathers);
         self.plain.truncate(self.rows.len());
         let has_no_ring = sidecar.header.flavour == "pt";
         for (number, region) in sidecar.regions.iter().enumerate() {
-            let members = region.first_record as usize..region.first_record as usize + region.record_count as usize;
+            let members = region.first_record as usize
+                ..region.first_record as usize + region.record_count as usize;
             // In the ring (which the PT flavour has none of), and once each record has one: two share one at most.
-            let count = |least: u32| sidecar.records[members.clone()].iter().map(|r| u64::from(r.slots.max(least))).sum::<u64>();
+            let count = |least: u32| {
+                sidecar.records[members.clone()]
+                    .iter()
+                    .map(|r| u64::from(r.slots.max(least)))
+                    .sum::<u64>()
+            };
             let (slots, apart) = (count(0), count(1));
-            let fits = slots <= MAX_REGION_SLOTS as u64 && apart <= 2 * slots || has_no_ring && apart <= 2 * MAX_REGION_SLOTS as u64;
+            let fits = slots <= MAX_REGION_SLOTS as u64 && apart <= 2 * slots
+                || has_no_ring && apart <= 2 * MAX_REGION_SLOTS as u64;
             if !fits {
-                return damaged(format!("region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"));
+                return damaged(format!(
+                    "region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"
+                ));
             }
             let first_row = self.rows.len() as u32;
             let first_implied = self.implied.len() as u32;
-            let mut short = sidecar.records[members.clone()].iter().all(|r| r.slots <= 1);
+            let mut short = sidecar.records[members.clone()]
+                .iter()
+                .all(|r| r.slots <= 1);
             let records_of = &sidecar.records[members];
             for site in region.first_site..region.first_site + region.site_count {
                 let s = &sidecar.sites[site as usize];
@@ -197,21 +240,35 @@ impl Tables {
                     continue;
                 }
                 if s.flags & SiteFlags::IMPLIED != 0 {
-                    self.implied.push(Point { ip: s.ip, clone_ip: s.clone_ip });
+                    self.implied.push(Point {
+                        ip: s.ip,
+                        clone_ip: s.clone_ip,
+                    });
                     continue;
                 }
                 let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
                 short &= kind == SiteKind::Plain;
                 let gather = match sidecar.gathers.binary_search_by_key(&site, |g| g.site) {
                     Ok(found) if kind == SiteKind::Gather => gathers + found as u32,
-                    _ if kind == SiteKind::Gather => return damaged(format!("the gather at site {site} is not described")),
+                    _ if kind == SiteKind::Gather => {
+                        return damaged(format!("the gather at site {site} is not described"));
+                    }
                     _ => NONE,
                 };
                 self.rows.push(Row {
                     disp: s.disp as u64,
-                    bias_mask: if s.flags & SiteFlags::STATIC != 0 { u64::MAX } else { 0 },
+                    bias_mask: if s.flags & SiteFlags::STATIC != 0 {
+                        u64::MAX
+                    } else {
+                        0
+                    },
                     address_mask: match s.flags & SiteFlags::ADDR32 {
-                        0 if [s.a, s.b].iter().any(|&record| shares_slot(records_of, record)) => (1 << PAIR_BITS) - 1,
+                        0 if [s.a, s.b]
+                            .iter()
+                            .any(|&record| shares_slot(records_of, record)) =>
+                        {
+                            (1 << PAIR_BITS) - 1
+                        }
                         0 => u64::MAX,
                         _ => u64::from(u32::MAX),
                     },
@@ -220,7 +277,11 @@ impl Tables {
                     site,
                     size: s.size,
                     gather,
-                    implied: if self.rows.len() as u32 == first_row { region.implied_const.min(u32::from(u16::MAX)) as u16 } else { 0 },
+                    implied: if self.rows.len() as u32 == first_row {
+                        region.implied_const.min(u32::from(u16::MAX)) as u16
+                    } else {
+                        0
+                    },
                     class: s.class,
                     store: s.flags & SiteFlags::STORE != 0,
                     kind,
@@ -229,7 +290,8 @@ impl Tables {
                     scale: s.scale,
                     index64: s.flags & SiteFlags::INDEX64 != 0,
                 });
-                self.plain.push(self.rows[self.rows.len() - 1].in_short_pass(region.record_count));
+                self.plain
+                    .push(self.rows[self.rows.len() - 1].in_short_pass(region.record_count));
             }
             self.regions.push(Region {
                 first_record: records + region.first_record,
@@ -250,20 +312,29 @@ impl Tables {
             self.has_raw |= r.slots > 1;
             let region = &self.regions[regions as usize + r.region as usize];
             let (rows, count) = (region.rows.len(), region.records as usize);
-            let fits = index == 0 && region.short && (1..=FEW).contains(&rows) && (1..=FEW).contains(&count);
-            let head = u16::try_from(region.implied).ok().filter(|_| fits).map(|implied| Head {
-                row: region.rows.start,
-                implied,
-                rows: rows as u8,
-                records: count as u8,
-            });
+            let fits = index == 0
+                && region.short
+                && (1..=FEW).contains(&rows)
+                && (1..=FEW).contains(&count);
+            let head = u16::try_from(region.implied)
+                .ok()
+                .filter(|_| fits)
+                .map(|implied| Head {
+                    row: region.rows.start,
+                    implied,
+                    rows: rows as u8,
+                    records: count as u8,
+                });
             self.heads.push(head.unwrap_or_default());
             self.records.push(Record {
                 region: regions + r.region,
                 index: index as u8,
                 slots: r.slots.max(1) as u8,
                 offset,
-                point: Point { ip: r.ip, clone_ip: r.clone_ip },
+                point: Point {
+                    ip: r.ip,
+                    clone_ip: r.clone_ip,
+                },
             });
         }
         self.plain.resize(self.rows.len() + FEW, Plain::default());

@@ -75,7 +75,8 @@ impl Ends {
     /// There is room for one more in the ids.
     #[inline]
     unsafe fn put_id(&mut self, id: u32, previous: u32) {
-        let step = (id.wrapping_sub(previous) as i32).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
+        let step =
+            (id.wrapping_sub(previous) as i32).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
         // SAFETY: six bytes are what an id can take.
         unsafe {
             self.ids.cast::<[u8; 2]>().write(step.to_le_bytes());
@@ -126,8 +127,15 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
             let entry = predictor.entries.get_unchecked_mut(ends.previous);
             let difference = slot.payload.wrapping_sub(entry.last);
             let magnitude = difference ^ ((difference as i64 >> 63) as u64);
-            let size = if difference == entry.stride { 0 } else { SIZES[64 - magnitude.leading_zeros() as usize] };
-            *entry = Entry { last: slot.payload, stride: difference };
+            let size = if difference == entry.stride {
+                0
+            } else {
+                SIZES[64 - magnitude.leading_zeros() as usize]
+            };
+            *entry = Entry {
+                last: slot.payload,
+                stride: difference,
+            };
             ends.data.cast::<[u8; 8]>().write(difference.to_le_bytes());
             ends.data = ends.data.add(usize::from(size >> 8));
             word |= (u64::from(size & 7) | u64::from(missed) << 3) << (4 * i);
@@ -144,7 +152,9 @@ impl Encoder {
     /// Begins a segment of about so many slots.
     pub(super) fn begin(&mut self, expected: usize) {
         // A small table is quicker to clear, a large one predicts more of a large program.
-        self.bits = (expected.max(1).ilog2() as u8).saturating_sub(2).clamp(6, 13);
+        self.bits = (expected.max(1).ilog2() as u8)
+            .saturating_sub(2)
+            .clamp(6, 13);
         self.predictor.clear(self.bits);
         self.aux.clear();
         self.waiting.clear();
@@ -196,7 +206,11 @@ impl Encoder {
 
     /// Encodes a piece, or the fewer slots at the end.
     fn encode(&mut self, slots: &[Slot], quick: bool) {
-        let most = [8 + PIECE / GROUP * 8, PIECE * IDS_LENGTH, PIECE * MAX_SLOT_BYTES];
+        let most = [
+            8 + PIECE / GROUP * 8,
+            PIECE * IDS_LENGTH,
+            PIECE * MAX_SLOT_BYTES,
+        ];
         for ((stream, used), most) in self.room.iter_mut().zip(self.used).zip(most) {
             grow(stream, used + most + SLACK);
         }
@@ -208,13 +222,22 @@ impl Encoder {
         let starts = [control, ids, data].map(|stream| stream.as_mut_ptr());
         // SAFETY: what is used of a stream is inside it.
         let [control, ids, data] = std::array::from_fn(|i| unsafe { starts[i].add(self.used[i]) });
-        let mut ends = Ends { control, ids, data, previous: self.last.0, id: self.last.1, any_aux: 0 };
+        let mut ends = Ends {
+            control,
+            ids,
+            data,
+            previous: self.last.0,
+            id: self.last.1,
+            any_aux: 0,
+        };
         let word = self.done % BLOCK / GROUP;
         match <&[Slot; PIECE]>::try_from(slots) {
             #[cfg(target_arch = "x86_64")]
             Ok(piece) if quick => {
                 // SAFETY: asked for by the caller, who knows; room for all slots was made above, and the entry is 0 or masked.
-                let words = unsafe { avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends) };
+                let words = unsafe {
+                    avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends)
+                };
                 self.bitmap |= u64::from(words) << word;
             }
             _ => {
@@ -225,9 +248,12 @@ impl Encoder {
                 }
             }
         }
-        self.used = std::array::from_fn(|i| [ends.control, ends.ids, ends.data][i] as usize - starts[i] as usize);
+        self.used = std::array::from_fn(|i| {
+            [ends.control, ends.ids, ends.data][i] as usize - starts[i] as usize
+        });
         self.last = (ends.previous, ends.id);
-        self.room[0][self.bitmap_at..][..size_of::<u64>()].copy_from_slice(&self.bitmap.to_le_bytes());
+        self.room[0][self.bitmap_at..][..size_of::<u64>()]
+            .copy_from_slice(&self.bitmap.to_le_bytes());
         if ends.any_aux != 0 {
             self.encode_aux(slots);
         }

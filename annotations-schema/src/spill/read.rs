@@ -40,7 +40,13 @@ impl SpillFile {
     fn index(map: Option<memmap2::Mmap>) -> Result<Self, SpillError> {
         let bytes = map.as_deref().unwrap_or(&[]);
         let (key, segments, truncated, bad_tail) = find_segments(bytes)?;
-        Ok(SpillFile { map, key, segments, truncated, bad_tail })
+        Ok(SpillFile {
+            map,
+            key,
+            segments,
+            truncated,
+            bad_tail,
+        })
     }
 
     /// The thread whose slots these are.
@@ -78,7 +84,10 @@ pub struct SpillReader {
 impl SpillReader {
     /// Opens a file.
     pub fn open(path: &Path) -> Result<Self, SpillError> {
-        Ok(SpillReader { file: SpillFile::open(path)?, next: 0 })
+        Ok(SpillReader {
+            file: SpillFile::open(path)?,
+            next: 0,
+        })
     }
 
     /// The thread whose slots these are.
@@ -88,12 +97,18 @@ impl SpillReader {
 
     /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file ends
     /// inside a segment: then [`SpillReader::truncated`] is true.
-    #[allow(clippy::should_implement_trait, reason = "it fills a buffer of the caller's")]
+    #[allow(
+        clippy::should_implement_trait,
+        reason = "it fills a buffer of the caller's"
+    )]
     pub fn next(&mut self, out: &mut Vec<Slot>) -> Result<Option<SegmentHeader>, SpillError> {
         out.clear();
         let Some(segment) = self.file.segments.get(self.next).copied() else {
             return match self.file.bad_tail {
-                Some(offset) => Err(SpillError::Damaged { offset, what: "does not begin as a segment does" }),
+                Some(offset) => Err(SpillError::Damaged {
+                    offset,
+                    what: "does not begin as a segment does",
+                }),
                 None => Ok(None),
             };
         };
@@ -109,11 +124,15 @@ impl SpillReader {
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes(b.try_into().expect("four bytes")))
+    bytes
+        .get(at..at + 4)
+        .map_or(0, |b| u32::from_le_bytes(b.try_into().expect("four bytes")))
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+    bytes.get(at..at + 8).map_or(0, |b| {
+        u64::from_le_bytes(b.try_into().expect("eight bytes"))
+    })
 }
 
 pub(super) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
@@ -128,9 +147,14 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
         return Err(SpillError::NotASpill);
     }
     if !(OLDEST..=SPILL_VERSION).contains(&u32_at(bytes, 8)) {
-        return Err(SpillError::Version { found: u32_at(bytes, 8) });
+        return Err(SpillError::Version {
+            found: u32_at(bytes, 8),
+        });
     }
-    let key = ThreadKey { process: u32_at(bytes, 16), thread: u32_at(bytes, 20) };
+    let key = ThreadKey {
+        process: u32_at(bytes, 16),
+        thread: u32_at(bytes, 20),
+    };
     let mut at = (u32_at(bytes, 12) as usize).max(FILE_HEADER);
     let mut segments = Vec::new();
     loop {
@@ -142,18 +166,31 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             return Ok((key, segments, true, None));
         }
         let bits = rest[6];
-        if &rest[..4] != SEGMENT_MAGIC || rest[4] > 1 || !BITS.contains(&bits) || u32_at(rest, 8) as usize > MAX_SEGMENT_SLOTS {
+        if &rest[..4] != SEGMENT_MAGIC
+            || rest[4] > 1
+            || !BITS.contains(&bits)
+            || u32_at(rest, 8) as usize > MAX_SEGMENT_SLOTS
+        {
             // Some file systems leave zeros where a write did not get to.
             let zeros = rest.iter().all(|&b| b == 0);
             return Ok((key, segments, zeros, (!zeros).then_some(at as u64)));
         }
-        let lengths = [u32_at(rest, 12), u32_at(rest, 64), u32_at(rest, 16), u32_at(rest, 20)];
+        let lengths = [
+            u32_at(rest, 12),
+            u32_at(rest, 64),
+            u32_at(rest, 16),
+            u32_at(rest, 20),
+        ];
         let total = SEGMENT_HEADER + lengths.iter().map(|&l| l as usize).sum::<usize>();
         if rest.len() < total {
             return Ok((key, segments, true, None));
         }
         let header = SegmentHeader {
-            kind: if rest[4] == 1 { SegmentKind::Window } else { SegmentKind::Full },
+            kind: if rest[4] == 1 {
+                SegmentKind::Window
+            } else {
+                SegmentKind::Full
+            },
             cause: rest[5],
             slots: u32_at(rest, 8),
             ring_slots: u32_at(rest, 68),
@@ -162,17 +199,32 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             end_ns: u64_at(rest, 40),
             pace: Pace::from_word(u64_at(rest, 56)),
         };
-        segments.push(Segment { header, offset: at as u64, bits, lengths });
+        segments.push(Segment {
+            header,
+            offset: at as u64,
+            bits,
+            lengths,
+        });
         at += total;
     }
 }
 
-pub(super) fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Result<(), SpillError> {
+pub(super) fn decode(
+    file: &[u8],
+    segment: &Segment,
+    out: &mut Vec<Slot>,
+) -> Result<(), SpillError> {
     out.clear();
-    let damaged = |what| SpillError::Damaged { offset: segment.offset, what };
+    let damaged = |what| SpillError::Damaged {
+        offset: segment.offset,
+        what,
+    };
     let total = SEGMENT_HEADER + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
     let start = segment.offset as usize;
-    let bytes = file.get(start..).and_then(|rest| rest.get(..total)).ok_or_else(|| damaged("is cut off"))?;
+    let bytes = file
+        .get(start..)
+        .and_then(|rest| rest.get(..total))
+        .ok_or_else(|| damaged("is cut off"))?;
     let (header, streams) = bytes.split_at(SEGMENT_HEADER);
     let (control, streams) = streams.split_at(segment.lengths[0] as usize);
     let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
@@ -182,7 +234,9 @@ pub(super) fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Res
     bare.copy_from_slice(header);
     bare[48..56].fill(0);
     check.part(&bare);
-    [control, ids, data, aux].iter().for_each(|stream| check.part(stream));
+    [control, ids, data, aux]
+        .iter()
+        .for_each(|stream| check.part(stream));
     if check.value() != u64_at(header, 48) {
         return Err(damaged("does not match its check value"));
     }
@@ -195,23 +249,32 @@ pub(super) fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Res
     let mut predictor = Predictor::default();
     predictor.clear(segment.bits);
     let mask = predictor.mask();
-    let (entries, nexts) = (&mut predictor.entries[..=mask], &mut predictor.next[..=mask]);
+    let (entries, nexts) = (
+        &mut predictor.entries[..=mask],
+        &mut predictor.next[..=mask],
+    );
     let (mut previous, mut id) = (0, 0u32);
     let mut ids = ids;
-    let mut words = control.chunks_exact(8).map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
+    let mut words = control
+        .chunks_exact(8)
+        .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")));
     let mut at = 0;
     let mut left = slots;
     while left > 0 {
         let block = left.min(BLOCK);
         left -= block;
-        let mut bitmap = words.next().ok_or_else(|| damaged("has too little control data"))?;
+        let mut bitmap = words
+            .next()
+            .ok_or_else(|| damaged("has too little control data"))?;
         let mut in_block = block;
         while in_block > 0 {
             let group = in_block.min(GROUP);
             in_block -= group;
             let mut word = 0;
             if bitmap & 1 != 0 {
-                word = words.next().ok_or_else(|| damaged("has too little control data"))?;
+                word = words
+                    .next()
+                    .ok_or_else(|| damaged("has too little control data"))?;
             }
             bitmap >>= 1;
             let mut decoded = [Slot::default(); GROUP];
@@ -226,15 +289,26 @@ pub(super) fn decode(file: &[u8], segment: &Segment, out: &mut Vec<Slot>) -> Res
                 let code = (word & 7) as usize;
                 word >>= 4;
                 // Whether it was predicted is anybody's guess: no branch.
-                let stored = data.get(at..at + 8).ok_or_else(|| damaged("has too little data"))?;
+                let stored = data
+                    .get(at..at + 8)
+                    .ok_or_else(|| damaged("has too little data"))?;
                 let length = LENGTH[code];
                 let shift = 64u32.wrapping_sub(8 * u32::from(length)) & 63;
-                let stored = ((i64::from_le_bytes(stored.try_into().expect("eight bytes")) << shift) >> shift) as u64;
+                let stored = ((i64::from_le_bytes(stored.try_into().expect("eight bytes"))
+                    << shift)
+                    >> shift) as u64;
                 at += usize::from(length);
                 let predicted = u64::from(code == 0).wrapping_neg();
                 let difference = entry.stride & predicted | stored & !predicted;
-                *entry = Entry { last: entry.last.wrapping_add(difference), stride: difference };
-                *slot = Slot { payload: entry.last, id, aux: 0 };
+                *entry = Entry {
+                    last: entry.last.wrapping_add(difference),
+                    stride: difference,
+                };
+                *slot = Slot {
+                    payload: entry.last,
+                    id,
+                    aux: 0,
+                };
             }
             out.extend_from_slice(&decoded[..group]);
         }

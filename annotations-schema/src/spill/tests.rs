@@ -4,7 +4,11 @@ use super::*;
 use proptest::prelude::*;
 
 fn slot(id: u32, payload: u64) -> Slot {
-    Slot { payload, id, aux: 0 }
+    Slot {
+        payload,
+        id,
+        aux: 0,
+    }
 }
 
 /// A loop of three records with strides 8, 0 and −16.
@@ -20,7 +24,14 @@ fn strided(n: usize) -> Vec<Slot> {
 
 fn written(segments: &[(SegmentHeader, Vec<Slot>)]) -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    let mut writer = SpillWriter::create(dir.path(), ThreadKey { process: 7, thread: 9 }).unwrap();
+    let mut writer = SpillWriter::create(
+        dir.path(),
+        ThreadKey {
+            process: 7,
+            thread: 9,
+        },
+    )
+    .unwrap();
     let mut bytes = FILE_HEADER as u64;
     for (header, slots) in segments {
         bytes += writer.write(header, slots).unwrap();
@@ -43,12 +54,49 @@ fn read(path: &Path) -> Result<(Vec<(SegmentHeader, Vec<Slot>)>, bool), SpillErr
 
 fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
     let mut second = strided(100);
-    second[17] = Slot { payload: u64::MAX, id: crate::abi::MARK_SIGNAL_ENTER, aux: 11 };
+    second[17] = Slot {
+        payload: u64::MAX,
+        id: crate::abi::MARK_SIGNAL_ENTER,
+        aux: 11,
+    };
     second[99].aux = u32::MAX;
     vec![
-        (SegmentHeader { kind: SegmentKind::Full, first_slot: 0, begin_ns: 5, end_ns: 9, cause: 0, slots: 3000, ..SegmentHeader::default() }, strided(3000)),
-        (SegmentHeader { kind: SegmentKind::Window, first_slot: 1 << 40, begin_ns: 10, end_ns: 12, cause: cause::KILLED, slots: 100, ring_slots: 60, pace: Pace { kind: pace::LAP, records: 2048, ns: (1 << 29) - 1 } }, second),
-        (SegmentHeader { slots: 0, ..SegmentHeader::default() }, vec![]),
+        (
+            SegmentHeader {
+                kind: SegmentKind::Full,
+                first_slot: 0,
+                begin_ns: 5,
+                end_ns: 9,
+                cause: 0,
+                slots: 3000,
+                ..SegmentHeader::default()
+            },
+            strided(3000),
+        ),
+        (
+            SegmentHeader {
+                kind: SegmentKind::Window,
+                first_slot: 1 << 40,
+                begin_ns: 10,
+                end_ns: 12,
+                cause: cause::KILLED,
+                slots: 100,
+                ring_slots: 60,
+                pace: Pace {
+                    kind: pace::LAP,
+                    records: 2048,
+                    ns: (1 << 29) - 1,
+                },
+            },
+            second,
+        ),
+        (
+            SegmentHeader {
+                slots: 0,
+                ..SegmentHeader::default()
+            },
+            vec![],
+        ),
     ]
 }
 
@@ -60,10 +108,19 @@ fn segments_come_back_as_they_were() {
     assert_eq!(back, segments);
     assert!(!truncated);
     let file = SpillFile::open(&path).unwrap();
-    assert_eq!(file.key(), ThreadKey { process: 7, thread: 9 });
+    assert_eq!(
+        file.key(),
+        ThreadKey {
+            process: 7,
+            thread: 9
+        }
+    );
     let mut slots = Vec::new();
     file.decode(&file.segments()[1], &mut slots).unwrap();
-    assert_eq!(slots, segments[1].1, "a segment is decoded without the ones before it");
+    assert_eq!(
+        slots, segments[1].1,
+        "a segment is decoded without the ones before it"
+    );
 }
 
 #[test]
@@ -77,16 +134,39 @@ fn a_strided_loop_takes_almost_no_space() {
 #[test]
 fn payloads_and_ids_of_all_sizes_come_back() {
     // Steps at the bounds of what a stored length holds, in both directions, each with an id as near and as far as ids are stored.
-    let mut steps: Vec<u64> = (0..64).flat_map(|bit| [1u64 << bit, (1 << bit) - 1, (1u64 << bit).wrapping_neg(), !(1 << bit)]).collect();
+    let mut steps: Vec<u64> = (0..64)
+        .flat_map(|bit| {
+            [
+                1u64 << bit,
+                (1 << bit) - 1,
+                (1u64 << bit).wrapping_neg(),
+                !(1 << bit),
+            ]
+        })
+        .collect();
     steps.extend([u64::MAX, 1 << 63]);
     let mut slots = Vec::new();
     let mut payload = 0u64;
     for (i, step) in steps.iter().cycle().take(4 * steps.len()).enumerate() {
         payload = payload.wrapping_add(*step);
-        let ids = [5, 5 + 32766, 5, 5 + 32767, 5, 5 + 32768, 0, u32::MAX, 1, 1 << 31];
+        let ids = [
+            5,
+            5 + 32766,
+            5,
+            5 + 32767,
+            5,
+            5 + 32768,
+            0,
+            u32::MAX,
+            1,
+            1 << 31,
+        ];
         slots.push(slot(ids[i / 3 % ids.len()], payload));
     }
-    let header = SegmentHeader { slots: slots.len() as u32, ..SegmentHeader::default() };
+    let header = SegmentHeader {
+        slots: slots.len() as u32,
+        ..SegmentHeader::default()
+    };
     let (_dir, path) = written(&[(header, slots.clone())]);
     assert_eq!(read(&path).unwrap().0[0].1, slots);
 }
@@ -98,7 +178,11 @@ fn every_truncation_is_seen_and_gives_whole_segments_only() {
     let bytes = std::fs::read(&path).unwrap();
     let ends: Vec<u64> = {
         let file = SpillFile::open(&path).unwrap();
-        file.segments().iter().map(|s| s.offset).chain([bytes.len() as u64]).collect()
+        file.segments()
+            .iter()
+            .map(|s| s.offset)
+            .chain([bytes.len() as u64])
+            .collect()
     };
     let cut = dir.path().join("cut");
     for len in 0..bytes.len() {
@@ -141,13 +225,19 @@ fn foreign_files_and_other_versions_are_refused() {
     let mut bytes = std::fs::read(good).unwrap();
     bytes[8] = 77;
     std::fs::write(&path, &bytes).unwrap();
-    assert!(matches!(read(&path), Err(SpillError::Version { found: 77 })));
+    assert!(matches!(
+        read(&path),
+        Err(SpillError::Version { found: 77 })
+    ));
 }
 
 #[test]
 fn reused_ids_get_a_file_of_their_own() {
     let dir = tempfile::tempdir().unwrap();
-    let key = ThreadKey { process: 1, thread: 2 };
+    let key = ThreadKey {
+        process: 1,
+        thread: 2,
+    };
     let first = SpillWriter::create(dir.path(), key).unwrap();
     let second = SpillWriter::create(dir.path(), key).unwrap();
     assert_ne!(first.path(), second.path());
@@ -159,10 +249,20 @@ fn files_are_listed_by_thread_and_age() {
     for name in ["10-2-0", "9-11-1", "9-11-0", "9-2-10", "9-2-9"] {
         std::fs::write(dir.path().join(format!("{name}.spill")), "").unwrap();
     }
-    for other in ["9-2.spill", "a-b-0.spill", "9-2-0.tmp", "notes.txt", "1-2-3-4.spill"] {
+    for other in [
+        "9-2.spill",
+        "a-b-0.spill",
+        "9-2-0.tmp",
+        "notes.txt",
+        "1-2-3-4.spill",
+    ] {
         std::fs::write(dir.path().join(other), "").unwrap();
     }
-    let names: Vec<String> = list(dir.path()).unwrap().into_iter().map(|(_, p)| p.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
+    let names: Vec<String> = list(dir.path())
+        .unwrap()
+        .into_iter()
+        .map(|(_, p)| p.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect();
     assert_eq!(names, ["9-2-9", "9-2-10", "9-11-0", "9-11-1", "10-2-0"]);
     assert!(list(&dir.path().join("missing")).unwrap().is_empty());
 }

@@ -1,7 +1,10 @@
 //! Writing spill files: segments are encoded by whoever has time, and appended in order.
 
 use super::encode::Encoder;
-use super::{Check, FILE_HEADER, FILE_MAGIC, MAX_SEGMENT_SLOTS, SEGMENT_HEADER, SEGMENT_MAGIC, SPILL_EXTENSION, SPILL_VERSION, SegmentHeader, SegmentKind, ThreadKey};
+use super::{
+    Check, FILE_HEADER, FILE_MAGIC, MAX_SEGMENT_SLOTS, SEGMENT_HEADER, SEGMENT_MAGIC,
+    SPILL_EXTENSION, SPILL_VERSION, SegmentHeader, SegmentKind, ThreadKey,
+};
 use crate::abi::Slot;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom, Write};
@@ -30,7 +33,10 @@ impl EncodedSegment {
     pub fn finish(&mut self, header: &SegmentHeader) -> Result<usize> {
         let slots = self.encoder.finish();
         if slots > MAX_SEGMENT_SLOTS {
-            return Err(Error::new(ErrorKind::InvalidInput, "too many slots for one spill segment"));
+            return Err(Error::new(
+                ErrorKind::InvalidInput,
+                "too many slots for one spill segment",
+            ));
         }
         let streams = self.encoder.streams();
         let mut bytes = [0u8; SEGMENT_HEADER];
@@ -39,11 +45,21 @@ impl EncodedSegment {
         bytes[5] = header.cause;
         bytes[6] = self.encoder.bits();
         let [control, ids, data, aux] = streams.map(<[u8]>::len);
-        for (at, length) in [(8, slots), (12, control), (16, data), (20, aux), (64, ids), (68, header.ring_slots as usize)] {
+        for (at, length) in [
+            (8, slots),
+            (12, control),
+            (16, data),
+            (20, aux),
+            (64, ids),
+            (68, header.ring_slots as usize),
+        ] {
             // MAX_SEGMENT_SLOTS keeps every stream below 4 GiB.
             bytes[at..at + 4].copy_from_slice(&(length as u32).to_le_bytes());
         }
-        for (i, word) in [header.first_slot, header.begin_ns, header.end_ns].into_iter().enumerate() {
+        for (i, word) in [header.first_slot, header.begin_ns, header.end_ns]
+            .into_iter()
+            .enumerate()
+        {
             bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
         bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
@@ -81,8 +97,16 @@ impl SpillWriter {
         use std::os::unix::fs::OpenOptionsExt;
         let mut n = 0;
         let (mut file, path) = loop {
-            let path = dir.join(format!("{}-{}-{n}.{SPILL_EXTENSION}", key.process, key.thread));
-            match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
+            let path = dir.join(format!(
+                "{}-{}-{n}.{SPILL_EXTENSION}",
+                key.process, key.thread
+            ));
+            match OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(0o600)
+                .open(&path)
+            {
                 Ok(file) => break (file, path),
                 Err(e) if e.kind() == ErrorKind::AlreadyExists => n += 1,
                 Err(e) => return Err(e),
@@ -94,7 +118,12 @@ impl SpillWriter {
             header.extend_from_slice(&word.to_le_bytes());
         }
         file.write_all(&header)?;
-        Ok(SpillWriter { file, path, encoded: None, good: FILE_HEADER as u64 })
+        Ok(SpillWriter {
+            file,
+            path,
+            encoded: None,
+            good: FILE_HEADER as u64,
+        })
     }
 
     /// Encodes and appends a segment; returns its size in bytes. See [`EncodedSegment::finish`] and [`SpillWriter::append`].

@@ -21,7 +21,9 @@ enum Act {
 
 /// Decodes one of the instructions that stand there, with its length.
 fn decode(code: &[u8]) -> Option<(Act, usize)> {
-    let pair = |modrm: u8, reg_ext: u8, rm_ext: u8| (modrm >> 6 == 3).then_some((modrm >> 3 & 7 | reg_ext, modrm & 7 | rm_ext));
+    let pair = |modrm: u8, reg_ext: u8, rm_ext: u8| {
+        (modrm >> 6 == 3).then_some((modrm >> 3 & 7 | reg_ext, modrm & 7 | rm_ext))
+    };
     match *code {
         [0xf3, 0x0f, 0x1e, 0xfa, ..] => Some((Act::Nothing, 4)),
         [0xf3, 0x90, ..] => Some((Act::Nothing, 2)),
@@ -110,31 +112,59 @@ mod tests {
         // pause; add r11, [the other way round] r8; jmp r11
         let mut c = context(&[(11, 5), (8, 0x2000)]);
         carry_out(&mut c, &[0xf3, 0x90, 0x4d, 0x03, 0xd8, 0x41, 0xff, 0xe3]);
-        assert_eq!((c.registers[RIP], *c.register(11), *c.register(8)), (0x2005, 0x2005, 0x2000));
+        assert_eq!(
+            (c.registers[RIP], *c.register(11), *c.register(8)),
+            (0x2005, 0x2005, 0x2000)
+        );
     }
 
     #[test]
     fn nothing_is_touched_if_no_jump_follows() {
-        for code in [&[0x4c, 0x01, 0xc2, 0xc3][..], &[0x4c, 0x01, 0xc2], &[], &[0xff, 0x22], &[0x4c, 0x01, 0x02, 0xff, 0xe2], &[0x01, 0xc2, 0xff, 0xe2]] {
+        for code in [
+            &[0x4c, 0x01, 0xc2, 0xc3][..],
+            &[0x4c, 0x01, 0xc2],
+            &[],
+            &[0xff, 0x22],
+            &[0x4c, 0x01, 0x02, 0xff, 0xe2],
+            &[0x01, 0xc2, 0xff, 0xe2],
+        ] {
             let mut c = context(&[(2, 7), (8, 9)]);
             carry_out(&mut c, code);
-            assert_eq!((c.registers[RIP], *c.register(2), c.registers[RIP + 1]), (0x1000, 7, 0), "{code:x?}");
+            assert_eq!(
+                (c.registers[RIP], *c.register(2), c.registers[RIP + 1]),
+                (0x1000, 7, 0),
+                "{code:x?}"
+            );
         }
     }
 
     #[test]
     fn flags_are_those_of_the_processor() {
-        let mut numbers = vec![0u64, 1, 15, 16, 0x7f, 0x80, u64::MAX, 1 << 63, (1 << 63) - 1];
+        let mut numbers = vec![
+            0u64,
+            1,
+            15,
+            16,
+            0x7f,
+            0x80,
+            u64::MAX,
+            1 << 63,
+            (1 << 63) - 1,
+        ];
         let mut state = 1u64;
         for _ in 0..200 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             numbers.push(state);
         }
         for &a in &numbers {
             for &b in &numbers {
                 let real: u64;
                 // SAFETY: registers, flags and a balanced stack.
-                unsafe { core::arch::asm!("add {0}, {1}", "pushfq", "pop {2}", inout(reg) a => _, in(reg) b, lateout(reg) real) };
+                unsafe {
+                    core::arch::asm!("add {0}, {1}", "pushfq", "pop {2}", inout(reg) a => _, in(reg) b, lateout(reg) real)
+                };
                 assert_eq!(flags(a, b), real & 0x8d5, "{a:x} + {b:x}");
             }
         }

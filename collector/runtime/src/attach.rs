@@ -58,7 +58,12 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
         return attached::NO_MEMORY;
     }
     // SAFETY: as the recorder says.
-    let loaded = unsafe { core::slice::from_raw_parts(request.modules as *const LoadedModule, request.module_count as usize) };
+    let loaded = unsafe {
+        core::slice::from_raw_parts(
+            request.modules as *const LoadedModule,
+            request.module_count as usize,
+        )
+    };
     if again {
         // Reservations have the size that the last recording needed.
         thread::forget_reservations();
@@ -85,7 +90,8 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         return attached::GS_USED;
     }
     // One that nobody told of has its creator's.
-    let own = before.filter(|r| r.control().tid == sys::gettid() && r.control().pid == sys::getpid());
+    let own =
+        before.filter(|r| r.control().tid == sys::gettid() && r.control().pid == sys::getpid());
     let mut alternate = own.map_or([0, thread::SS_DISABLE, 0], |r| r.private().stack);
     let (segv, triggered) = match own {
         Some(ring) => (ring.private().segv_blocked, ring.private().trigger_blocked),
@@ -93,7 +99,17 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
     };
     if own.is_none() {
         // SAFETY: fills the three words of a stack_t.
-        unsafe { sys::call(sys::nr::SIGALTSTACK, 0, alternate.as_mut_ptr() as usize, 0, 0, 0, 0) };
+        unsafe {
+            sys::call(
+                sys::nr::SIGALTSTACK,
+                0,
+                alternate.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
         alternate[1] &= thread::SS_DISABLE;
     }
     if let Some(ring) = own {

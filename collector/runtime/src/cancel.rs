@@ -39,14 +39,19 @@ extern "C" fn prepare(kind: i32) {
 
 /// Makes the C library install its handler.
 fn cancel_somebody() {
-    let Some(cancel) = next!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else { return };
-    let Some(detach) = next!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else { return };
+    let Some(cancel) = next!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
+        return;
+    };
+    let Some(detach) = next!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
+        return;
+    };
     // The new thread gets no signal: neither one of the program nor that of its cancellation.
     let old = sys::sigprocmask(2, Some(!(signals::SEGV_BIT | trigger::bit())));
     let mut new = 0usize;
     // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it may end.
     unsafe {
-        if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0 {
+        if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
+        {
             cancel(new);
             detach(new);
             OVER.store(1, Ordering::Release);

@@ -40,11 +40,15 @@ pub fn now_ns() -> u64 {
     if first == 0 {
         TICKS.store(ticks, Ordering::Relaxed);
         NS.store(now, Ordering::Relaxed);
-    } else if let (span @ LEAST.., counted @ 1..) = (now.wrapping_sub(first), ticks.wrapping_sub(first_ticks))
+    } else if let (span @ LEAST.., counted @ 1..) =
+        (now.wrapping_sub(first), ticks.wrapping_sub(first_ticks))
         && span < 1 << 62
         && counted < 1 << 62
     {
-        RATE.store(((u128::from(span) << 32) / u128::from(counted)).clamp(1 << 28, 1 << 36) as u64, Ordering::Relaxed);
+        RATE.store(
+            ((u128::from(span) << 32) / u128::from(counted)).clamp(1 << 28, 1 << 36) as u64,
+            Ordering::Relaxed,
+        );
     }
     now
 }

@@ -11,9 +11,14 @@ pub struct Store {
 
 /// Length of the instruction at the start of `code`, if it is a call through a register or memory.
 pub fn pointer_call(code: &[u8]) -> Option<usize> {
-    let prefixes = code.iter().take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3)).count();
+    let prefixes = code
+        .iter()
+        .take_while(|b| matches!(b, 0x26 | 0x2e | 0x36 | 0x3e | 0x64..=0x67 | 0xf2 | 0xf3))
+        .count();
     let rex = usize::from(code.get(prefixes)? & 0xf0 == 0x40);
-    let [0xff, modrm, rest @ ..] = &code[prefixes + rex..] else { return None };
+    let [0xff, modrm, rest @ ..] = &code[prefixes + rex..] else {
+        return None;
+    };
     if modrm >> 3 & 7 != 2 {
         return None;
     }
@@ -79,10 +84,18 @@ pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     let disp = match mode {
         0 => 0,
         1 => i32::from(*code.get(at)? as i8) * disp8_scale,
-        _ => i32::from_le_bytes([*code.get(at)?, *code.get(at + 1)?, *code.get(at + 2)?, *code.get(at + 3)?]),
+        _ => i32::from_le_bytes([
+            *code.get(at)?,
+            *code.get(at + 1)?,
+            *code.get(at + 2)?,
+            *code.get(at + 3)?,
+        ]),
     };
     let slot = u8::try_from(disp / 16).ok()?;
-    Some(Store { base: base | extend_base, slot })
+    Some(Store {
+        base: base | extend_base,
+        slot,
+    })
 }
 
 /// What a probe's `mov dword [r+disp], imm32` stores.
@@ -99,7 +112,9 @@ pub fn is_padding(mut bytes: &[u8]) -> bool {
             0x66 | 0x2e | 0x90 | 0xcc => bytes = rest,
             0x0f => {
                 // nop r/m: 0f 1f modrm [sib] [disp]; a cut one at the end counts as well.
-                let Some((&0x1f, tail)) = rest.split_first() else { return false };
+                let Some((&0x1f, tail)) = rest.split_first() else {
+                    return false;
+                };
                 let modrm = tail.first().copied().unwrap_or(0);
                 let sib = usize::from(modrm & 7 == 4);
                 let disp = [0, 1, 4, 0][modrm as usize >> 6];
@@ -124,13 +139,33 @@ mod tests {
     #[test]
     fn calls_through_pointers_have_their_lengths() {
         // call rbx; call r11; call [rax]; call [rip+d32]; call [rbp+d8]; call [rax*8+d32]; call [r12]; notrack call rdx; call fs:[rax+d32]
-        for code in ["ff d3", "41 ff d3", "ff 10", "ff 15 1 2 3 4", "ff 55 8", "ff 14 c5 1 2 3 4", "41 ff 14 24", "3e ff d2", "64 ff 90 1 2 3 4"] {
-            let bytes: Vec<u8> = code.split(' ').map(|b| u8::from_str_radix(b, 16).unwrap()).collect();
+        for code in [
+            "ff d3",
+            "41 ff d3",
+            "ff 10",
+            "ff 15 1 2 3 4",
+            "ff 55 8",
+            "ff 14 c5 1 2 3 4",
+            "41 ff 14 24",
+            "3e ff d2",
+            "64 ff 90 1 2 3 4",
+        ] {
+            let bytes: Vec<u8> = code
+                .split(' ')
+                .map(|b| u8::from_str_radix(b, 16).unwrap())
+                .collect();
             let followed = [&bytes[..], &[0x90; 8]].concat();
             assert_eq!(pointer_call(&followed), Some(bytes.len()), "{code}");
         }
         // jmp rbx; call rel32; push [rax]; inc eax
-        for other in [&[0xff, 0xe3, 0x90][..], &[0xe8, 0, 0, 0, 0], &[0xff, 0x30, 0x90], &[0xff, 0xc0, 0x90], &[0x41, 0xff], &[]] {
+        for other in [
+            &[0xff, 0xe3, 0x90][..],
+            &[0xe8, 0, 0, 0, 0],
+            &[0xff, 0x30, 0x90],
+            &[0xff, 0xc0, 0x90],
+            &[0x41, 0xff],
+            &[],
+        ] {
             assert_eq!(pointer_call(other), None);
         }
     }
@@ -139,19 +174,40 @@ mod tests {
     fn probe_stores_are_understood() {
         // mov [rcx], rax; mov [r9+0x20], rax; mov dword [rdx+0x18], imm; mov dword [r12+0x108], imm
         assert_eq!(store(&[0x48, 0x89, 0x01]), Some(Store { base: 1, slot: 0 }));
-        assert_eq!(store(&[0x49, 0x89, 0x41, 0x20]), Some(Store { base: 9, slot: 2 }));
-        assert_eq!(store(&[0xc7, 0x42, 0x18, 1, 2, 3, 4]), Some(Store { base: 2, slot: 1 }));
-        assert_eq!(store(&[0x41, 0xc7, 0x84, 0x24, 8, 1, 0, 0, 1, 2, 3, 4]), Some(Store { base: 12, slot: 16 }));
+        assert_eq!(
+            store(&[0x49, 0x89, 0x41, 0x20]),
+            Some(Store { base: 9, slot: 2 })
+        );
+        assert_eq!(
+            store(&[0xc7, 0x42, 0x18, 1, 2, 3, 4]),
+            Some(Store { base: 2, slot: 1 })
+        );
+        assert_eq!(
+            store(&[0x41, 0xc7, 0x84, 0x24, 8, 1, 0, 0, 1, 2, 3, 4]),
+            Some(Store { base: 12, slot: 16 })
+        );
         // vmovdqu [rax+0x10], ymm1; vmovdqu64 [rax+0x40], zmm1 (disp8 = 1)
-        assert_eq!(store(&[0xc5, 0xfe, 0x7f, 0x48, 0x10]), Some(Store { base: 0, slot: 1 }));
-        assert_eq!(store(&[0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x48, 0x01]), Some(Store { base: 0, slot: 4 }));
-        assert_eq!(store(&[0xf3, 0x41, 0x0f, 0x7f, 0x40, 0x10]), Some(Store { base: 8, slot: 1 }));
+        assert_eq!(
+            store(&[0xc5, 0xfe, 0x7f, 0x48, 0x10]),
+            Some(Store { base: 0, slot: 1 })
+        );
+        assert_eq!(
+            store(&[0x62, 0xf1, 0xfe, 0x48, 0x7f, 0x48, 0x01]),
+            Some(Store { base: 0, slot: 4 })
+        );
+        assert_eq!(
+            store(&[0xf3, 0x41, 0x0f, 0x7f, 0x40, 0x10]),
+            Some(Store { base: 8, slot: 1 })
+        );
         assert_eq!(store(&[0x48, 0x89, 0x05, 0, 0, 0, 0]), None);
     }
 
     #[test]
     fn ids_are_read_from_their_stores() {
-        assert_eq!(stored_id(&[0x41, 0xc7, 0x43, 0x0c, 1, 2, 3, 0x84]), Some(0x8403_0201));
+        assert_eq!(
+            stored_id(&[0x41, 0xc7, 0x43, 0x0c, 1, 2, 3, 0x84]),
+            Some(0x8403_0201)
+        );
         assert_eq!(stored_id(&[0xc7, 0x40, 0x1c, 1, 0, 0, 0]), Some(1));
         assert_eq!(stored_id(&[0x49, 0x89, 0x53, 0x06]), None);
         assert_eq!(stored_id(&[0x65, 0xc7, 0x04, 0x25]), None);
@@ -159,7 +215,9 @@ mod tests {
 
     #[test]
     fn only_padding_is_taken_for_padding() {
-        assert!(is_padding(&[0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f]));
+        assert!(is_padding(&[
+            0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0, 0, 0, 0, 0, 0x0f, 0x1f
+        ]));
         assert!(is_padding(&[0xcc; 13]));
         assert!(!is_padding(&[0x48, 0x89, 0xe5]));
         assert!(!is_padding(&[0x90, 0x55]));

@@ -64,7 +64,16 @@ pub unsafe fn frame_bytes(context: *const Context) -> usize {
         return 8 + size_of::<Context>() + 128;
     }
     // SAFETY: the extended state begins with the 512-byte legacy area, whose bytes from 464 on say how long it is.
-    let (magic, size) = unsafe { (*((extended + 464) as *const u32), *((extended + 468) as *const u32)) };
-    let size = if magic == MAGIC { u64::from(size) } else { LEGACY };
+    let (magic, size) = unsafe {
+        (
+            *((extended + 464) as *const u32),
+            *((extended + 468) as *const u32),
+        )
+    };
+    let size = if magic == MAGIC {
+        u64::from(size)
+    } else {
+        LEGACY
+    };
     (extended + size - start) as usize
 }

@@ -29,7 +29,8 @@ extern "C" fn which(fd: i32) -> usize {
     if ring().is_some_and(|r| trigger::descriptor(r) == Some(fd)) {
         return unknown as *const () as usize;
     }
-    next!(c"close", unsafe extern "C" fn(i32) -> i32).map_or(missing as *const () as usize, |real| real as usize)
+    next!(c"close", unsafe extern "C" fn(i32) -> i32)
+        .map_or(missing as *const () as usize, |real| real as usize)
 }
 
 extern "C" fn unknown() -> i32 {
@@ -45,7 +46,9 @@ extern "C" fn missing() -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: i32) -> i32 {
-    let Some(real) = next!(c"close_range", unsafe extern "C" fn(u32, u32, i32) -> i32) else { return fail(ENOSYS) };
+    let Some(real) = next!(c"close_range", unsafe extern "C" fn(u32, u32, i32) -> i32) else {
+        return fail(ENOSYS);
+    };
     // SAFETY: the caller's arguments.
     let result = unsafe { real(first, last, flags) };
     ring().inspect(|&r| trigger::replace_if_closed(r));
@@ -56,7 +59,9 @@ pub unsafe extern "C" fn close_range(first: u32, last: u32, flags: i32) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn closefrom(first: i32) {
-    let Some(real) = next!(c"closefrom", unsafe extern "C" fn(i32)) else { return };
+    let Some(real) = next!(c"closefrom", unsafe extern "C" fn(i32)) else {
+        return;
+    };
     // SAFETY: the caller's argument.
     unsafe { real(first) };
     ring().inspect(|&r| trigger::replace_if_closed(r));

@@ -57,7 +57,11 @@ impl Drop for Environment {
 
 /// The environment to pass on to a program: with the runtime if the program is instrumented.
 fn environment_for(instrumented: bool, list: Strings) -> Environment {
-    let unchanged = Environment { list, memory: 0, bytes: 0 };
+    let unchanged = Environment {
+        list,
+        memory: 0,
+        bytes: 0,
+    };
     if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
@@ -70,12 +74,25 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
     let preload = (0..n).find(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let old = preload.map_or(&b""[..], |i| process::value_of(entry(i), b"LD_PRELOAD").unwrap_or(b""));
+    let old = preload.map_or(&b""[..], |i| {
+        process::value_of(entry(i), b"LD_PRELOAD").unwrap_or(b"")
+    });
     let (own, shared) = (process::own_path(), process::shared_entry());
     let text = b"LD_PRELOAD=".len() + own.len() + 1 + old.len() + 1 + shared.len() + 1;
     let bytes = (n + 3) * 8 + text;
     // SAFETY: a new mapping.
-    let Ok(memory) = (unsafe { sys::mmap(0, bytes, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) }) else { return unchanged };
+    let Ok(memory) = (unsafe {
+        sys::mmap(
+            0,
+            bytes,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        )
+    }) else {
+        return unchanged;
+    };
     let pointers = memory as *mut *const u8;
     let mut at = memory + (n + 3) * 8;
     let mut put = |parts: &[&[u8]]| {
@@ -101,7 +118,11 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
         *pointers.add(k) = first;
         *pointers.add(k + 1) = second;
     }
-    Environment { list: pointers.cast(), memory, bytes }
+    Environment {
+        list: pointers.cast(),
+        memory,
+        bytes,
+    }
 }
 
 /// Whether a file is an instrumented executable of the soft flavour.
@@ -124,7 +145,12 @@ fn read_note(fd: isize) -> bool {
     if sys::pread(fd, &mut ehdr, 0) != 64 || !ehdr.starts_with(b"\x7fELF\x02\x01") {
         return false;
     }
-    let word = |b: &[u8], at: usize, n: usize| b[at..at + n].iter().rev().fold(0u64, |v, &x| v << 8 | u64::from(x));
+    let word = |b: &[u8], at: usize, n: usize| {
+        b[at..at + n]
+            .iter()
+            .rev()
+            .fold(0u64, |v, &x| v << 8 | u64::from(x))
+    };
     let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
     for i in 0..count {
         let mut phdr = [0u8; 56];
@@ -135,7 +161,11 @@ fn read_note(fd: isize) -> bool {
         if word(&phdr, 0, 4) == PT_NOTE {
             let mut note = [0u8; 24];
             let read = sys::pread(fd, &mut note, word(&phdr, 8, 8));
-            if read == 24 && note[12..16] == *abi::NOTE_NAME && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE) && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT) {
+            if read == 24
+                && note[12..16] == *abi::NOTE_NAME
+                && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE)
+                && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT)
+            {
                 return true;
             }
         }
@@ -177,7 +207,9 @@ fn instrumented_in_path(file: *const u8) -> bool {
     }
     let list: Strings = environ();
     // SAFETY: entries of the environment are strings.
-    let path = (0..length(list)).find_map(|i| process::value_of(unsafe { process::c_bytes(*list.add(i)) }, b"PATH")).unwrap_or(b"/bin:/usr/bin");
+    let path = (0..length(list))
+        .find_map(|i| process::value_of(unsafe { process::c_bytes(*list.add(i)) }, b"PATH"))
+        .unwrap_or(b"/bin:/usr/bin");
     for folder in path.split(|&b| b == b':') {
         let mut full = [0u8; 4096];
         let folder = if folder.is_empty() { b"." } else { folder };
@@ -203,7 +235,10 @@ fn instrumented_in_path(file: *const u8) -> bool {
 pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(instrumented(path), envp);
     let _quiet = Quiet::new();
-    match next!(c"execve", unsafe extern "C" fn(*const u8, Strings, Strings) -> i32) {
+    match next!(
+        c"execve",
+        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
+    ) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(path, argv, environment.list) },
         None => fail(38),
@@ -224,7 +259,10 @@ pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
 pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(instrumented_in_path(file), envp);
     let _quiet = Quiet::new();
-    match next!(c"execvpe", unsafe extern "C" fn(*const u8, Strings, Strings) -> i32) {
+    match next!(
+        c"execvpe",
+        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
+    ) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(file, argv, environment.list) },
         None => fail(38),
@@ -245,7 +283,10 @@ pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
 pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     let environment = environment_for(process::header().is_some() && read_note(fd as isize), envp);
     let _quiet = Quiet::new();
-    match next!(c"fexecve", unsafe extern "C" fn(i32, Strings, Strings) -> i32) {
+    match next!(
+        c"fexecve",
+        unsafe extern "C" fn(i32, Strings, Strings) -> i32
+    ) {
         // SAFETY: the caller's arguments.
         Some(real) => unsafe { real(fd, argv, environment.list) },
         None => fail(38),
@@ -257,7 +298,14 @@ type Spawn = unsafe extern "C" fn(usize, *const u8, usize, usize, Strings, Strin
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawn(pid: usize, path: *const u8, actions: usize, attributes: usize, argv: Strings, envp: Strings) -> i32 {
+pub unsafe extern "C" fn posix_spawn(
+    pid: usize,
+    path: *const u8,
+    actions: usize,
+    attributes: usize,
+    argv: Strings,
+    envp: Strings,
+) -> i32 {
     let environment = environment_for(instrumented(path), envp);
     match next!(c"posix_spawn", Spawn) {
         // SAFETY: the caller's arguments.
@@ -269,7 +317,14 @@ pub unsafe extern "C" fn posix_spawn(pid: usize, path: *const u8, actions: usize
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_spawnp(pid: usize, file: *const u8, actions: usize, attributes: usize, argv: Strings, envp: Strings) -> i32 {
+pub unsafe extern "C" fn posix_spawnp(
+    pid: usize,
+    file: *const u8,
+    actions: usize,
+    attributes: usize,
+    argv: Strings,
+    envp: Strings,
+) -> i32 {
     let environment = environment_for(instrumented_in_path(file), envp);
     match next!(c"posix_spawnp", Spawn) {
         // SAFETY: the caller's arguments.
@@ -280,9 +335,20 @@ pub unsafe extern "C" fn posix_spawnp(pid: usize, file: *const u8, actions: usiz
 
 /// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers` holds rsi, rdx, rcx,
 /// r8, r9; the other arguments lie at `stack`. `kind`: 0 execl, 1 execlp, 2 execle.
-unsafe extern "C" fn gather(path: *const u8, registers: *const [*const u8; 5], stack: Strings, kind: usize) -> i32 {
+unsafe extern "C" fn gather(
+    path: *const u8,
+    registers: *const [*const u8; 5],
+    stack: Strings,
+    kind: usize,
+) -> i32 {
     // SAFETY: the caller's argument list ends with a null pointer.
-    let argument = |i: usize| unsafe { if i < 5 { (*registers)[i] } else { *stack.add(i - 5) } };
+    let argument = |i: usize| unsafe {
+        if i < 5 {
+            (*registers)[i]
+        } else {
+            *stack.add(i - 5)
+        }
+    };
     let mut n = 0;
     while !argument(n).is_null() {
         n += 1;
@@ -290,7 +356,18 @@ unsafe extern "C" fn gather(path: *const u8, registers: *const [*const u8; 5], s
     let bytes = (n + 1) * 8;
     const ENOMEM: isize = 12;
     // SAFETY: a new mapping.
-    let Ok(memory) = (unsafe { sys::mmap(0, bytes, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) }) else { return fail(ENOMEM) };
+    let Ok(memory) = (unsafe {
+        sys::mmap(
+            0,
+            bytes,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        )
+    }) else {
+        return fail(ENOMEM);
+    };
     let argv = memory as *mut *const u8;
     for i in 0..n {
         // SAFETY: n + 1 pointers fit; the last is null since the mapping is zero.

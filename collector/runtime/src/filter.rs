@@ -45,7 +45,12 @@ pub fn decide(filter: &[Instruction], data: &Data) -> Option<u32> {
     let (mut a, mut x, mut memory) = (0u32, 0u32, [0u32; 16]);
     let mut at = 0usize;
     loop {
-        let Instruction { code, then, otherwise, k } = *filter.get(at)?;
+        let Instruction {
+            code,
+            then,
+            otherwise,
+            k,
+        } = *filter.get(at)?;
         at += 1;
         let operand = if code & 8 != 0 { x } else { k };
         match code {
@@ -98,7 +103,12 @@ mod tests {
     const KILL: u32 = 0x8000_0000;
 
     fn instruction(code: u16, k: u32, then: u8, otherwise: u8) -> Instruction {
-        Instruction { code, then, otherwise, k }
+        Instruction {
+            code,
+            then,
+            otherwise,
+            k,
+        }
     }
 
     #[test]
@@ -141,7 +151,13 @@ mod tests {
 
     #[test]
     fn what_is_no_filter_allows_nothing() {
-        for filter in [&[][..], &[instruction(0x20, 0, 0, 0)], &[instruction(0x05, u32::MAX, 0, 0)], &[instruction(0x20, 3, 0, 0)], &[instruction(0xff, 0, 0, 0)]] {
+        for filter in [
+            &[][..],
+            &[instruction(0x20, 0, 0, 0)],
+            &[instruction(0x05, u32::MAX, 0, 0)],
+            &[instruction(0x20, 3, 0, 0)],
+            &[instruction(0xff, 0, 0, 0)],
+        ] {
             assert!(!allows(filter, &call(0, [0; 3])));
         }
     }

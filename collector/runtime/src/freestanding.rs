@@ -63,11 +63,23 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
     // SAFETY: single-threaded, at the very start.
     unsafe { ENVIRONMENT = envp.cast() };
     // SAFETY: as above.
-    let Some(vectors) = (unsafe { start::begin(envp) }) else { return };
+    let Some(vectors) = (unsafe { start::begin(envp) }) else {
+        return;
+    };
     if let Some(header) = process::header() {
-        let StaticImage { text_start, text_end, .. } = header.image;
+        let StaticImage {
+            text_start,
+            text_end,
+            ..
+        } = header.image;
         // SAFETY: the image's own pages; its code needs no writing any more.
-        unsafe { sys::mprotect(image + text_start as usize, (text_end - text_start) as usize, map::READ | map::EXEC) };
+        unsafe {
+            sys::mprotect(
+                image + text_start as usize,
+                (text_end - text_start) as usize,
+                map::READ | map::EXEC,
+            )
+        };
     }
     modules::add_executable(bias, vectors.phdr, vectors.phnum);
     if let Some(ring) = thread::current() {
@@ -152,15 +164,21 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
     let r = unsafe { &mut *registers };
     let result = match r.rax as usize {
         // SAFETY: the kernel's contract for these calls is that of the functions.
-        nr::RT_SIGACTION => unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) },
+        nr::RT_SIGACTION => unsafe {
+            signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _)
+        },
         // SAFETY: as above.
-        nr::RT_SIGPROCMASK => unsafe { signals::system_sigprocmask(r.rdi as i32, r.rsi as *const u64, r.rdx as *mut u64) },
+        nr::RT_SIGPROCMASK => unsafe {
+            signals::system_sigprocmask(r.rdi as i32, r.rsi as *const u64, r.rdx as *mut u64)
+        },
         // SAFETY: as above.
         nr::SIGALTSTACK => unsafe { signals::alternate_stack(r.rdi as *const _, r.rsi as *mut _) },
         nr::CLONE | nr::CLONE3 if !thread::provide() => -ENOMEM,
         nr::EXECVE => {
             // SAFETY: as above.
-            r.rdx = unsafe { exec::environment_of_call(r.rdi as *const u8, r.rdx as *const *const u8) } as u64;
+            r.rdx =
+                unsafe { exec::environment_of_call(r.rdi as *const u8, r.rdx as *const *const u8) }
+                    as u64;
             return;
         }
         _ => return,
@@ -173,7 +191,9 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 /// hook's address.)
 unsafe extern "C" fn settle(_: *mut Saved) {
     let gs = sys::gs();
-    let Some(ring) = thread::ring_at(gs) else { return };
+    let Some(ring) = thread::ring_at(gs) else {
+        return;
+    };
     if process::borrows_memory() {
         if gs == ring.address {
             threads::begin_raw(ring);

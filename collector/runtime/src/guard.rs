@@ -19,7 +19,8 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
             draw(header, control);
         }
         control.guard = thread::lap_end(header, ring);
-        control.base = control.guard - 16 * thread::next_lap(header, control.stretch, control.period_before);
+        control.base =
+            control.guard - 16 * thread::next_lap(header, control.stretch, control.period_before);
     } else {
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
         control.begin_ns = sys::now_ns();
@@ -34,12 +35,18 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
 fn draw(header: &Header, control: &mut Control) {
     let most = header.period.saturating_sub(header.window);
     // splitmix64 (Steele, Lea and Flood 2014).
-    let mut x = (u64::from(control.index) << 40 ^ control.windows).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mut x = (u64::from(control.index) << 40 ^ control.windows)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
     let late = ((u128::from(x) * (u128::from(most) + 1)) >> 64) as u64;
-    control.stretch = if control.windows == 0 { header.window + late } else { header.period + late - control.late };
+    control.stretch = if control.windows == 0 {
+        header.window + late
+    } else {
+        header.period + late - control.late
+    };
     control.late = late;
     control.windows += 1;
 }
@@ -61,7 +68,14 @@ pub fn turn(header: &Header, ring: Ring) -> bool {
             if !wait_for_place(header, ring) {
                 return false;
             }
-            publish_window(header, ring, control.guard, header.window.min(slots), slots, CAUSE_WHOLE);
+            publish_window(
+                header,
+                ring,
+                control.guard,
+                header.window.min(slots),
+                slots,
+                CAUSE_WHOLE,
+            );
             control.period_before = 0;
         } else {
             control.period_before += slots;
@@ -97,7 +111,14 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     }
     if header.mode == MODE_RING {
         if wait_for_place(header, ring) {
-            publish_window(header, ring, control.cursor, header.window.min(slots), slots, cause);
+            publish_window(
+                header,
+                ring,
+                control.cursor,
+                header.window.min(slots),
+                slots,
+                cause,
+            );
         }
     } else {
         publish_chunk(header, ring, slots, cause);
@@ -111,11 +132,22 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
 fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-    announce(header, control, describe(header, ring, place, slots, cause, sys::now_ns()));
+    announce(
+        header,
+        control,
+        describe(header, ring, place, slots, cause, sys::now_ns()),
+    );
 }
 
 /// What is said of the slots from `base` on, in the chunk that is filled.
-fn describe(header: &Header, ring: Ring, place: usize, slots: u64, cause: u32, end_ns: u64) -> ChunkInfo {
+fn describe(
+    header: &Header,
+    ring: Ring,
+    place: usize,
+    slots: u64,
+    cause: u32,
+    end_ns: u64,
+) -> ChunkInfo {
     let control = ring.control();
     ChunkInfo {
         pid: control.pid,
@@ -139,7 +171,10 @@ pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns
         return process::count(count::EMPTY_WINDOWS, 1);
     }
     let place = thread::place_of(header, ring, control.base);
-    let info = ChunkInfo { pace: crate::pace::take(ring), ..describe(header, ring, place, slots, cause, end_ns) };
+    let info = ChunkInfo {
+        pace: crate::pace::take(ring),
+        ..describe(header, ring, place, slots, cause, end_ns)
+    };
     control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
     // The next window is another one.
     control.slots_before += slots + 1;
@@ -160,11 +195,17 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped, and the
     // recorder does not touch a place that is not published.
     unsafe {
-        core::ptr::copy_nonoverlapping((end - 16 * window) as *const u8, ring.chunk(place, header) as *mut u8, 16 * window as usize);
+        core::ptr::copy_nonoverlapping(
+            (end - 16 * window) as *const u8,
+            ring.chunk(place, header) as *mut u8,
+            16 * window as usize,
+        );
     }
     let now = sys::now_ns();
     let period = (control.period_before + stretch).max(1);
-    let begin = now - (u128::from(now - control.begin_ns.min(now)) * u128::from(window) / u128::from(period)) as u64;
+    let begin = now
+        - (u128::from(now - control.begin_ns.min(now)) * u128::from(window) / u128::from(period))
+            as u64;
     let executed = control.slots_before + stretch;
     let info = ChunkInfo {
         pid: control.pid,
@@ -200,7 +241,9 @@ fn wait_for_place(header: &Header, ring: Ring) -> bool {
             return true;
         }
         sys::futex_wait(control.drained.as_ptr(), drained, PATIENCE);
-        if control.drained.load(Ordering::Acquire) == drained && !sys::process_exists(header.recorder) {
+        if control.drained.load(Ordering::Acquire) == drained
+            && !sys::process_exists(header.recorder)
+        {
             process::count(count::STOPPED, 1);
             return false;
         }

@@ -37,16 +37,34 @@ pub fn attach(header: &Header) {
     // SAFETY: new mappings; the file has this length.
     let (log, page) = unsafe {
         (
-            sys::mmap(0, heaplog::FILE_BYTES, sys::map::READ | sys::map::WRITE, sys::map::SHARED | sys::map::NORESERVE, fd, 0),
-            sys::mmap(0, 4096, sys::map::READ | sys::map::WRITE, sys::map::PRIVATE | sys::map::ANONYMOUS, -1, 0),
+            sys::mmap(
+                0,
+                heaplog::FILE_BYTES,
+                sys::map::READ | sys::map::WRITE,
+                sys::map::SHARED | sys::map::NORESERVE,
+                fd,
+                0,
+            ),
+            sys::mmap(
+                0,
+                4096,
+                sys::map::READ | sys::map::WRITE,
+                sys::map::PRIVATE | sys::map::ANONYMOUS,
+                -1,
+                0,
+            ),
         )
     };
     sys::close(fd);
-    let (Ok(log), Ok(page)) = (log, page) else { return };
+    let (Ok(log), Ok(page)) = (log, page) else {
+        return;
+    };
     const WIPEONFORK: usize = 18;
     // SAFETY: our own page; and the log's first word.
     unsafe {
-        if sys::call(sys::nr::MADVISE, page, 4096, WIPEONFORK, 0, 0, 0) != 0 || (*(log as *const Head)).magic != heaplog::MAGIC {
+        if sys::call(sys::nr::MADVISE, page, 4096, WIPEONFORK, 0, 0, 0) != 0
+            || (*(log as *const Head)).magic != heaplog::MAGIC
+        {
             return;
         }
     }
@@ -57,11 +75,15 @@ pub fn attach(header: &Header) {
     // SAFETY: mapped above.
     unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
     LOG.store(log as *mut Head, Ordering::Release);
-    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0) else { return };
+    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0) else {
+        return;
+    };
     // The recorder looks at the mappings now: at the program's end it would be too late.
     for _ in 0..PATIENCE {
         // SAFETY: mapped above, never removed.
-        if unsafe { &(*(log as *const Head)).tail }.load(Ordering::Acquire) > at || !recorder_lives() {
+        if unsafe { &(*(log as *const Head)).tail }.load(Ordering::Acquire) > at
+            || !recorder_lives()
+        {
             break;
         }
         nap();
@@ -104,7 +126,11 @@ fn readable(at: usize) -> usize {
     if at + STACK <= next {
         return STACK;
     }
-    if sys::is_readable(next, 8) { STACK } else { next - at }
+    if sys::is_readable(next, 8) {
+        STACK
+    } else {
+        next - at
+    }
 }
 
 /// Writes an event; gives its position. `None` if there was no room for seconds or nothing is logged.
@@ -124,24 +150,35 @@ fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize
             waited += 1;
             if waited > PATIENCE || !recorder_lives() {
                 head.dropped.fetch_add(1, Ordering::Relaxed);
-                head.over.store(u32::from(!recorder_lives()), Ordering::Relaxed);
+                head.over
+                    .store(u32::from(!recorder_lives()), Ordering::Relaxed);
                 return None;
             }
             nap();
             continue;
         }
-        if head.head.compare_exchange_weak(at, at + units, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+        if head
+            .head
+            .compare_exchange_weak(at, at + units, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
             break at;
         }
     };
     let base = log as usize;
     for unit in 0..stack.div_ceil(UNIT) {
-        let (from, to) = (sp + unit * UNIT, base + heaplog::offset(at + 1 + unit as u64));
+        let (from, to) = (
+            sp + unit * UNIT,
+            base + heaplog::offset(at + 1 + unit as u64),
+        );
         // Stack pointers are multiples of eight, so that whole words are there.
         for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
             // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these bytes of the stack to be there. Volatile, or the
             // loop would become a call of memcpy, which is slow for so few bytes.
-            unsafe { ((to + word) as *mut u64).write_volatile(((from + word) as *const u64).read_volatile()) };
+            unsafe {
+                ((to + word) as *mut u64)
+                    .write_volatile(((from + word) as *const u64).read_volatile())
+            };
         }
     }
     let event = (base + heaplog::offset(at)) as *mut Event;
@@ -198,7 +235,11 @@ fn in_nursery(block: usize) -> bool {
 
 fn from_nursery(bytes: usize) -> usize {
     let at = NURSERY_USED.fetch_add(bytes.saturating_add(15) & !15, Ordering::Relaxed);
-    if at.saturating_add(bytes) > NURSERY { 0 } else { NURSERY_MEMORY.0.get() as usize + at }
+    if at.saturating_add(bytes) > NURSERY {
+        0
+    } else {
+        NURSERY_MEMORY.0.get() as usize + at
+    }
 }
 
 /// The next definition of a function. `None` while it is being looked up, and where there is none.
@@ -258,16 +299,25 @@ stub!(valloc, "rsi", "rdx", on_valloc);
 stub!(pvalloc, "rsi", "rdx", on_pvalloc);
 
 unsafe extern "C" fn on_malloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"malloc", One) else { return from_nursery(bytes) };
+    let Some(real) = real!(c"malloc", One) else {
+        return from_nursery(bytes);
+    };
     // SAFETY: the caller's arguments, here and below.
     allocated(unsafe { real(bytes) }, bytes, sp, bp)
 }
 
 unsafe extern "C" fn on_calloc(count: usize, each: usize, sp: usize, bp: usize) -> usize {
     // The nursery's memory is zero, and none of it is used twice.
-    let Some(real) = real!(c"calloc", Two) else { return from_nursery(count.saturating_mul(each)) };
+    let Some(real) = real!(c"calloc", Two) else {
+        return from_nursery(count.saturating_mul(each));
+    };
     // SAFETY: as above.
-    allocated(unsafe { real(count, each) }, count.saturating_mul(each), sp, bp)
+    allocated(
+        unsafe { real(count, each) },
+        count.saturating_mul(each),
+        sp,
+        bp,
+    )
 }
 
 unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
@@ -281,7 +331,13 @@ unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize
         }
         return new;
     }
-    let Some(real) = real!(c"realloc", Two) else { return if block == 0 { from_nursery(bytes) } else { none() } };
+    let Some(real) = real!(c"realloc", Two) else {
+        return if block == 0 {
+            from_nursery(bytes)
+        } else {
+            none()
+        };
+    };
     freed(block);
     // SAFETY: as above.
     let new = unsafe { real(block, bytes) };
@@ -291,8 +347,16 @@ unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize
     allocated(new, bytes, sp, bp)
 }
 
-unsafe extern "C" fn on_reallocarray(block: usize, count: usize, each: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"reallocarray", Three) else { return none() };
+unsafe extern "C" fn on_reallocarray(
+    block: usize,
+    count: usize,
+    each: usize,
+    sp: usize,
+    bp: usize,
+) -> usize {
+    let Some(real) = real!(c"reallocarray", Three) else {
+        return none();
+    };
     freed(block);
     // SAFETY: as above.
     let new = unsafe { real(block, count, each) };
@@ -313,8 +377,19 @@ fn still_there(block: usize, sp: usize, bp: usize) {
     }
 }
 
-unsafe extern "C" fn on_posix_memalign(out: *mut usize, align: usize, bytes: usize, sp: usize, bp: usize) -> i32 {
-    let Some(real) = real!(c"posix_memalign", unsafe extern "C" fn(*mut usize, usize, usize) -> i32) else { return ENOMEM as i32 };
+unsafe extern "C" fn on_posix_memalign(
+    out: *mut usize,
+    align: usize,
+    bytes: usize,
+    sp: usize,
+    bp: usize,
+) -> i32 {
+    let Some(real) = real!(
+        c"posix_memalign",
+        unsafe extern "C" fn(*mut usize, usize, usize) -> i32
+    ) else {
+        return ENOMEM as i32;
+    };
     // SAFETY: as above; on success the pointer was written.
     unsafe {
         let result = real(out, align, bytes);
@@ -326,25 +401,33 @@ unsafe extern "C" fn on_posix_memalign(out: *mut usize, align: usize, bytes: usi
 }
 
 unsafe extern "C" fn on_aligned_alloc(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"aligned_alloc", Two) else { return none() };
+    let Some(real) = real!(c"aligned_alloc", Two) else {
+        return none();
+    };
     // SAFETY: as above.
     allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
 }
 
 unsafe extern "C" fn on_memalign(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"memalign", Two) else { return none() };
+    let Some(real) = real!(c"memalign", Two) else {
+        return none();
+    };
     // SAFETY: as above.
     allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
 }
 
 unsafe extern "C" fn on_valloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"valloc", One) else { return none() };
+    let Some(real) = real!(c"valloc", One) else {
+        return none();
+    };
     // SAFETY: as above.
     allocated(unsafe { real(bytes) }, bytes, sp, bp)
 }
 
 unsafe extern "C" fn on_pvalloc(bytes: usize, sp: usize, bp: usize) -> usize {
-    let Some(real) = real!(c"pvalloc", One) else { return none() };
+    let Some(real) = real!(c"pvalloc", One) else {
+        return none();
+    };
     // SAFETY: as above.
     allocated(unsafe { real(bytes) }, bytes, sp, bp)
 }
@@ -356,7 +439,9 @@ pub unsafe extern "C" fn free(block: usize) {
     if block == 0 || in_nursery(block) {
         return;
     }
-    let Some(real) = real!(c"free", unsafe extern "C" fn(usize)) else { return };
+    let Some(real) = real!(c"free", unsafe extern "C" fn(usize)) else {
+        return;
+    };
     // Told first: another thread may get the block at once.
     freed(block);
     // SAFETY: the caller's argument.

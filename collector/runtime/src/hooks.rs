@@ -225,9 +225,24 @@ pub enum Hooks {
 /// Sets the hooks of a control page.
 pub fn set(control: &mut Control, hooks: Hooks) {
     control.hooks = match hooks {
-        Hooks::Closed => [label!("mgz_plain_return"), label!("mgz_plain_call"), label!("mgz_plain_jump"), label!("mgz_back")],
-        Hooks::Always => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_plain_return")],
-        Hooks::Window => [label!("mgz_return"), label!("mgz_call"), label!("mgz_jump"), label!("mgz_back")],
+        Hooks::Closed => [
+            label!("mgz_plain_return"),
+            label!("mgz_plain_call"),
+            label!("mgz_plain_jump"),
+            label!("mgz_back"),
+        ],
+        Hooks::Always => [
+            label!("mgz_return"),
+            label!("mgz_call"),
+            label!("mgz_jump"),
+            label!("mgz_plain_return"),
+        ],
+        Hooks::Window => [
+            label!("mgz_return"),
+            label!("mgz_call"),
+            label!("mgz_jump"),
+            label!("mgz_back"),
+        ],
     };
 }
 
@@ -252,11 +267,13 @@ fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
 
 /// [`modules::back_of`], remembered.
 fn back_of(ring: Ring, original: u64) -> Option<u64> {
-    known(ring).recall_fact(Fact::ReturnedTo, original).or_else(|| {
-        let back = modules::back_of(original)?;
-        note_fact(ring, Fact::ReturnedTo, original, back);
-        Some(back)
-    })
+    known(ring)
+        .recall_fact(Fact::ReturnedTo, original)
+        .or_else(|| {
+            let back = modules::back_of(original)?;
+            note_fact(ring, Fact::ReturnedTo, original, back);
+            Some(back)
+        })
 }
 
 /// [`modules::entry`], remembered.
@@ -271,7 +288,9 @@ fn entry(ring: Ring, original: u64) -> Option<u64> {
 /// Where control goes from a hook whose table has no answer.
 extern "C" fn slow(kind: u64) -> u64 {
     let gs = sys::gs();
-    let Some(ring) = thread::ring_at(gs) else { return 0 };
+    let Some(ring) = thread::ring_at(gs) else {
+        return 0;
+    };
     // SAFETY: %gs points at this page: the ring's control page, or its spare one.
     let control = unsafe { &mut *(gs as *mut Control) };
     let stack = control.hold[4];
@@ -281,7 +300,14 @@ extern "C" fn slow(kind: u64) -> u64 {
 }
 
 /// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
-fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
+fn go(
+    ring: Ring,
+    control: &mut Control,
+    recording: bool,
+    kind: u64,
+    stack: u64,
+    target: u64,
+) -> u64 {
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
@@ -289,7 +315,11 @@ fn go(ring: Ring, control: &mut Control, recording: bool, kind: u64, stack: u64,
     match kind {
         RETURN => {
             // A clone that was called by code without one returns to what the runtime has put there.
-            let original = if modules::in_clone(top) { modules::original_of_back(top).unwrap_or(top) } else { top };
+            let original = if modules::in_clone(top) {
+                modules::original_of_back(top).unwrap_or(top)
+            } else {
+                top
+            };
             match entry(ring, original) {
                 Some(clone) if open => {
                     if original == top {
@@ -352,9 +382,20 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
-    let back = if call || leaves { back_of(ring, top) } else { None };
+    let back = if call || leaves {
+        back_of(ring, top)
+    } else {
+        None
+    };
     if burst {
-        let arguments = [control.hold[9], control.hold[8], control.hold[5], control.hold[1], control.hold[10], control.hold[11]];
+        let arguments = [
+            control.hold[9],
+            control.hold[8],
+            control.hold[5],
+            control.hold[1],
+            control.hold[10],
+            control.hold[11],
+        ];
         let why = if !leaves {
             Some(window::Why::NoClone)
         } else if arguments.iter().any(|&a| modules::is_function(a)) {
@@ -381,7 +422,9 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
 /// is then at an original address, or at a place of a clone that the address map knows. Returns whether that was so.
 pub fn settle(context: &mut Context) -> bool {
     let gs = sys::gs();
-    let Some(ring) = thread::ring_at(gs) else { return false };
+    let Some(ring) = thread::ring_at(gs) else {
+        return false;
+    };
     // SAFETY: %gs points at this page.
     let control = unsafe { &mut *(gs as *mut Control) };
     let rip = context.registers[RIP];
@@ -407,10 +450,46 @@ pub fn settle(context: &mut Context) -> bool {
         return true;
     }
     let starts = [
-        (RETURN, label!("mgz_return"), [label!("mgz_return_1"), label!("mgz_return_2"), label!("mgz_return_3"), label!("mgz_return_4")]),
-        (CALL, label!("mgz_call"), [label!("mgz_call_1"), label!("mgz_call_2"), label!("mgz_call_3"), label!("mgz_call_4")]),
-        (JUMP, label!("mgz_jump"), [label!("mgz_jump_1"), label!("mgz_jump_2"), label!("mgz_jump_3"), label!("mgz_jump_4")]),
-        (BACK, label!("mgz_back"), [label!("mgz_back_1"), label!("mgz_back_2"), label!("mgz_back_3"), label!("mgz_back_4")]),
+        (
+            RETURN,
+            label!("mgz_return"),
+            [
+                label!("mgz_return_1"),
+                label!("mgz_return_2"),
+                label!("mgz_return_3"),
+                label!("mgz_return_4"),
+            ],
+        ),
+        (
+            CALL,
+            label!("mgz_call"),
+            [
+                label!("mgz_call_1"),
+                label!("mgz_call_2"),
+                label!("mgz_call_3"),
+                label!("mgz_call_4"),
+            ],
+        ),
+        (
+            JUMP,
+            label!("mgz_jump"),
+            [
+                label!("mgz_jump_1"),
+                label!("mgz_jump_2"),
+                label!("mgz_jump_3"),
+                label!("mgz_jump_4"),
+            ],
+        ),
+        (
+            BACK,
+            label!("mgz_back"),
+            [
+                label!("mgz_back_1"),
+                label!("mgz_back_2"),
+                label!("mgz_back_3"),
+                label!("mgz_back_4"),
+            ],
+        ),
     ];
     if rip >= label!("mgz_plain_return") {
         if rip == label!("mgz_plain_return") {
@@ -426,7 +505,9 @@ pub fn settle(context: &mut Context) -> bool {
         }
         return true;
     }
-    let Some(&(kind, _, at)) = starts.iter().rev().find(|s| rip >= s.1) else { return false };
+    let Some(&(kind, _, at)) = starts.iter().rev().find(|s| rip >= s.1) else {
+        return false;
+    };
     if rip >= at[0] {
         *context.register(0) = control.hold[0];
     }
@@ -444,7 +525,14 @@ pub fn settle(context: &mut Context) -> bool {
 }
 
 /// Brings a hook to its end by changing the registers.
-fn end(ring: Ring, control: &mut Control, recording: bool, kind: u64, context: &mut Context, target: u64) {
+fn end(
+    ring: Ring,
+    control: &mut Control,
+    recording: bool,
+    kind: u64,
+    context: &mut Context,
+    target: u64,
+) {
     let stack = *context.register(4);
     // `go` looks at the arguments here.
     for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
@@ -467,7 +555,19 @@ fn is_address(target: u64) -> bool {
     // With page tables of five levels only. Whether there are, no instruction tells.
     let page = target as usize & !(PAGE - 1);
     // SAFETY: nothing is replaced, and what is mapped is not used.
-    match unsafe { sys::mmap(page, PAGE, sys::map::NONE, sys::map::PRIVATE | sys::map::ANONYMOUS | sys::map::NORESERVE | sys::map::FIXED_NOREPLACE, -1, 0) } {
+    match unsafe {
+        sys::mmap(
+            page,
+            PAGE,
+            sys::map::NONE,
+            sys::map::PRIVATE
+                | sys::map::ANONYMOUS
+                | sys::map::NORESERVE
+                | sys::map::FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    } {
         Ok(mapped) => {
             // SAFETY: mapped above.
             unsafe { sys::munmap(mapped, PAGE) };
@@ -486,7 +586,11 @@ fn refuse(context: &mut Context, target: u64) {
     let stack = *context.register(4);
     // SAFETY: the return address of the call.
     let top = unsafe { (stack as *const u64).read() };
-    let back = if modules::in_clone(top) { modules::original_of_back(top).unwrap_or(top) } else { top };
+    let back = if modules::in_clone(top) {
+        modules::original_of_back(top).unwrap_or(top)
+    } else {
+        top
+    };
     if let Some(call) = modules::call_before(back) {
         context.registers[RIP] = call;
         *context.register(4) = stack + 8;
@@ -521,7 +625,11 @@ fn restore_all(control: &mut Control, context: &mut Context) {
         // software bytes say that a header follows, its first word tells which parts are not in their initial state.
         unsafe {
             let area = context.extended as *mut u8;
-            core::ptr::copy_nonoverlapping((control.hook_top - 512 + VECTORS.start as u64) as *const u8, area.add(VECTORS.start), VECTORS.len());
+            core::ptr::copy_nonoverlapping(
+                (control.hook_top - 512 + VECTORS.start as u64) as *const u8,
+                area.add(VECTORS.start),
+                VECTORS.len(),
+            );
             if (area.add(SOFTWARE) as *const u32).read_unaligned() == MAGIC {
                 *(area.add(512) as *mut u64) |= SSE;
             }

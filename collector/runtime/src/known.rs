@@ -31,7 +31,8 @@ const fn nothing(place: usize) -> u64 {
     (place == 0) as u64
 }
 
-const _: () = assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
+const _: () =
+    assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
 
 /// What is known of an address besides where its clone is: a bit that keys of the table of facts have, and no address of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -75,7 +76,11 @@ impl Known {
     /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a key goes on to its value, so that values stay. (What is forgotten for a
     /// library that is unmapped, nobody looks for who may call it.)
     pub fn forget(self) {
-        for (table, places, ways) in [(self.near, NEAR, 1), (self.far, SETS, WAYS), (self.far + FAR_BYTES, SETS, WAYS)] {
+        for (table, places, ways) in [
+            (self.near, NEAR, 1),
+            (self.far, SETS, WAYS),
+            (self.far + FAR_BYTES, SETS, WAYS),
+        ] {
             for n in 0..places * ways {
                 // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it by whole words, too.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
@@ -121,7 +126,11 @@ fn way(table: usize, place: usize, way: usize) -> *mut u64 {
 fn find(table: usize, key: u64) -> Option<u64> {
     let place = hash(key, SETS);
     // SAFETY: entries of this thread's table.
-    (0..WAYS).map(|n| way(table, place, n)).find_map(|entry| unsafe { (entry.read_volatile() == key).then(|| entry.add(1).read_volatile()) })
+    (0..WAYS)
+        .map(|n| way(table, place, n))
+        .find_map(|entry| unsafe {
+            (entry.read_volatile() == key).then(|| entry.add(1).read_volatile())
+        })
 }
 
 /// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it,
@@ -129,9 +138,15 @@ fn find(table: usize, key: u64) -> Option<u64> {
 fn add(table: usize, key: u64, value: u64, turn: &mut u32) {
     let place = hash(key, SETS);
     // SAFETY: entries of this thread's table.
-    let free = (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
+    let free =
+        (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
     *turn = turn.wrapping_add(1);
-    put(way(table, place, free.unwrap_or(*turn as usize % WAYS)), place, key, value);
+    put(
+        way(table, place, free.unwrap_or(*turn as usize % WAYS)),
+        place,
+        key,
+        value,
+    );
 }
 
 /// Writes an entry of one of this thread's tables, for keys of this hash.
@@ -185,7 +200,11 @@ mod tests {
             known.note_near(original, original + 1);
             known.note(original, original + 1, &mut 0);
         }
-        assert!(all.iter().all(|&original| found(known, original) == Some(original + 1)), "there is room for two of each hash");
+        assert!(
+            all.iter()
+                .all(|&original| found(known, original) == Some(original + 1)),
+            "there is room for two of each hash"
+        );
         known.forget();
         assert_eq!(found(known, 0), None, "a null pointer leads nowhere");
         assert!(all.iter().all(|&original| found(known, original).is_none()));
@@ -198,8 +217,15 @@ mod tests {
         for fact in [Fact::Outside, Fact::ReturnedTo, Fact::Linked] {
             known.note_fact(fact, address, 1, &mut 0);
             assert_eq!(known.recall_fact(fact, address), Some(1));
-            for tagged in [fact as u64 | address, Fact::Outside as u64 | fact as u64 | address] {
-                assert_eq!(found(known, tagged), None, "a call through a pointer with a tag goes where it goes");
+            for tagged in [
+                fact as u64 | address,
+                Fact::Outside as u64 | fact as u64 | address,
+            ] {
+                assert_eq!(
+                    found(known, tagged),
+                    None,
+                    "a call through a pointer with a tag goes where it goes"
+                );
                 assert_eq!(known.recall_fact(fact, tagged), None);
                 known.note_fact(fact, tagged, 2, &mut 0);
                 assert_eq!(known.recall_fact(fact, address), Some(1));
@@ -215,7 +241,15 @@ mod tests {
         let known = tables();
         let [closed, open] = addresses();
         let (begun, ended) = (AtomicU32::new(0), AtomicU32::new(0));
-        let wait = |turn: &AtomicU32, round| (0u32..).take_while(|_| turn.load(Ordering::Acquire) != round).for_each(|n| if n % 4096 == 4095 { std::thread::yield_now() });
+        let wait = |turn: &AtomicU32, round| {
+            (0u32..)
+                .take_while(|_| turn.load(Ordering::Acquire) != round)
+                .for_each(|n| {
+                    if n % 4096 == 4095 {
+                        std::thread::yield_now()
+                    }
+                })
+        };
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 for round in 1..=ROUNDS {
@@ -227,13 +261,20 @@ mod tests {
             let mut back = 0;
             for round in 1..=ROUNDS {
                 known.forget();
-                closed.iter().for_each(|&original| known.note(original, 1, &mut 0));
+                closed
+                    .iter()
+                    .for_each(|&original| known.note(original, 1, &mut 0));
                 begun.store(round, Ordering::Release);
                 // Somewhere the two meet.
                 (0..round % 256).for_each(|_| std::hint::spin_loop());
-                open.iter().rev().for_each(|&original| known.note(original, 2, &mut 0));
+                open.iter()
+                    .rev()
+                    .for_each(|&original| known.note(original, 2, &mut 0));
                 wait(&ended, round);
-                back += closed.iter().filter(|&&original| known.recall(original).is_some()).count();
+                back += closed
+                    .iter()
+                    .filter(|&&original| known.recall(original).is_some())
+                    .count();
             }
             assert_eq!(back, 0);
         });

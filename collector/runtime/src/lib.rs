@@ -16,7 +16,14 @@
 //! calls sees clone addresses in them; records that a fatal signal other than SIGSEGV finds in flight (those of one region) are lost.
 
 #![cfg_attr(not(test), no_std)]
-#![cfg_attr(not(mgz_cdylib), allow(dead_code, unused_imports, reason = "most of it is reached from the constructor only"))]
+#![cfg_attr(
+    not(mgz_cdylib),
+    allow(
+        dead_code,
+        unused_imports,
+        reason = "most of it is reached from the constructor only"
+    )
+)]
 
 #[path = "../../../annotations-schema/src/abi.rs"]
 pub mod abi;

@@ -8,7 +8,9 @@ use core::arch::asm;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memcpy(to: *mut u8, from: *const u8, n: usize) -> *mut u8 {
     // SAFETY: the caller's contract; the direction flag is clear by the ABI.
-    unsafe { asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("rep movsb", inout("rcx") n => _, inout("rdi") to => _, inout("rsi") from => _, options(nostack, preserves_flags))
+    };
     to
 }
 
@@ -34,7 +36,9 @@ pub unsafe extern "C" fn memmove(to: *mut u8, from: *const u8, n: usize) -> *mut
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn memset(to: *mut u8, value: i32, n: usize) -> *mut u8 {
     // SAFETY: as above.
-    unsafe { asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") value as u8, options(nostack, preserves_flags)) };
+    unsafe {
+        asm!("rep stosb", inout("rcx") n => _, inout("rdi") to => _, in("al") value as u8, options(nostack, preserves_flags))
+    };
     to
 }
 

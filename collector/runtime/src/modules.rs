@@ -30,7 +30,19 @@ struct Module {
     handlers: u64,
 }
 
-const EMPTY: Module = Module { bias: 0, clone_start: 0, clone_end: 0, id_first: 0, id_count: 0, map: &[], thunks: 0, text: (0, 0), patches: Patches::NONE, calls: &[], handlers: 0 };
+const EMPTY: Module = Module {
+    bias: 0,
+    clone_start: 0,
+    clone_end: 0,
+    id_first: 0,
+    id_count: 0,
+    map: &[],
+    thunks: 0,
+    text: (0, 0),
+    patches: Patches::NONE,
+    calls: &[],
+    handlers: 0,
+};
 
 /// Modules of one process at most.
 const MOST: usize = 512;
@@ -93,7 +105,9 @@ pub struct PhdrInfo {
 
 /// Looks for modules that are new and for modules that are gone.
 pub fn scan() {
-    let Some(iterate) = crate::next::dl_iterate_phdr() else { return };
+    let Some(iterate) = crate::next::dl_iterate_phdr() else {
+        return;
+    };
     let mut seen = [false; MOST];
     // SAFETY: the C library's function with a callback of its type.
     unsafe { iterate(visit, (&raw mut seen).cast()) };
@@ -108,12 +122,22 @@ pub fn scan() {
 
 /// Takes in the executable itself, where no C library can be asked.
 pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
-    add_loaded(&LoadedModule { bias, phdr, phnum, name: c"".as_ptr() as u64 });
+    add_loaded(&LoadedModule {
+        bias,
+        phdr,
+        phnum,
+        name: c"".as_ptr() as u64,
+    });
 }
 
 /// Takes in a module that somebody else has found.
 pub fn add_loaded(module: &LoadedModule) {
-    let info = PhdrInfo { addr: module.bias, name: module.name as *const u8, phdr: module.phdr as *const ProgramHeader, phnum: module.phnum as u16 };
+    let info = PhdrInfo {
+        addr: module.bias,
+        name: module.name as *const u8,
+        phdr: module.phdr as *const ProgramHeader,
+        phnum: module.phnum as u16,
+    };
     let mut seen = [false; MOST];
     visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
 }
@@ -131,9 +155,18 @@ extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
     const PT_NOTE: u32 = 4;
     for header in headers.iter().filter(|h| h.kind == PT_NOTE) {
         // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
-        let note = unsafe { core::slice::from_raw_parts((info.addr + header.vaddr) as *const u8, header.memsz as usize) };
-        let Some(note) = parse_note(note) else { continue };
-        let known = modules().iter().position(|m| m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0);
+        let note = unsafe {
+            core::slice::from_raw_parts(
+                (info.addr + header.vaddr) as *const u8,
+                header.memsz as usize,
+            )
+        };
+        let Some(note) = parse_note(note) else {
+            continue;
+        };
+        let known = modules().iter().position(|m| {
+            m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0
+        });
         match known {
             Some(i) => seen[i] = true,
             None => {
@@ -148,7 +181,10 @@ extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
 
 /// The descriptor of the mgz note, if this is one.
 fn parse_note(note: &[u8]) -> Option<ModuleNote> {
-    let word = |at: usize| note.get(at..at + 4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]));
+    let word = |at: usize| {
+        note.get(at..at + 4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
     let fits = word(0)? == 4 && word(8)? == abi::NOTE_MODULE && note.get(12..16)? == abi::NOTE_NAME;
     // (Other versions have other lengths. They begin alike.)
     let descriptor = note.get(16..)?.get(..word(4)? as usize)?;
@@ -178,10 +214,18 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     };
     let mut result = result;
     // SAFETY: the module is loaded, and its tables are those of this version.
-    let patches = if result == MODULE_OK { unsafe { Patches::of(info.addr, note) } } else { Patches::NONE };
+    let patches = if result == MODULE_OK {
+        unsafe { Patches::of(info.addr, note) }
+    } else {
+        Patches::NONE
+    };
     let len = LEN.load(Ordering::Relaxed);
     // A place whose module is gone, once all have been used.
-    let place = if len < MOST { Some(len) } else { modules().iter().position(|m| m.clone_end == 0) };
+    let place = if len < MOST {
+        Some(len)
+    } else {
+        modules().iter().position(|m| m.clone_end == 0)
+    };
     if result == MODULE_OK && place.is_none() {
         result = MODULE_TOO_MANY;
     }
@@ -197,12 +241,19 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
             text: text(info, headers, note),
             patches,
             calls: calls(info.addr, note),
-            handlers: if note.handlers == 0 { 0 } else { info.addr + note.handlers },
+            handlers: if note.handlers == 0 {
+                0
+            } else {
+                info.addr + note.handlers
+            },
         };
         let end = module.clone_end;
         // SAFETY: the lock is held; nobody looks at the entry before its end is there.
         unsafe {
-            (&raw mut MODULES[place]).write(Module { clone_end: 0, ..module });
+            (&raw mut MODULES[place]).write(Module {
+                clone_end: 0,
+                ..module
+            });
             compiler_fence(Ordering::Release);
             (&raw mut MODULES[place].clone_end).write_volatile(end);
         }
@@ -225,9 +276,21 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
 
 /// First and last byte of a module's original code.
 fn text(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> (u64, u64) {
-    let original = |h: &&ProgramHeader| h.is_code() && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start);
-    let low = headers.iter().filter(original).map(|h| h.vaddr).min().unwrap_or(0);
-    let high = headers.iter().filter(original).map(|h| h.vaddr + h.filesz).max().unwrap_or(0);
+    let original = |h: &&ProgramHeader| {
+        h.is_code() && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start)
+    };
+    let low = headers
+        .iter()
+        .filter(original)
+        .map(|h| h.vaddr)
+        .min()
+        .unwrap_or(0);
+    let high = headers
+        .iter()
+        .filter(original)
+        .map(|h| h.vaddr + h.filesz)
+        .max()
+        .unwrap_or(0);
     (info.addr + low, info.addr + high)
 }
 
@@ -238,14 +301,20 @@ fn check(note: &ModuleNote) -> u32 {
     if note.flavour != abi::FLAVOUR_SOFT {
         return MODULE_FLAVOUR;
     }
-    if note.features & abi::FEATURE_TRANSLATED == 0 && process::header().is_some_and(|h| h.mode == MODE_BURST) {
+    if note.features & abi::FEATURE_TRANSLATED == 0
+        && process::header().is_some_and(|h| h.mode == MODE_BURST)
+    {
         return MODULE_NOT_TRANSLATED;
     }
     let overlaps = |m: &Module| {
         let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
         m.clone_end != 0 && a < b + u64::from(note.id_count) && b < a + u64::from(m.id_count)
     };
-    if modules().iter().any(overlaps) { MODULE_OVERLAP } else { MODULE_OK }
+    if modules().iter().any(overlaps) {
+        MODULE_OVERLAP
+    } else {
+        MODULE_OK
+    }
 }
 
 fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; PATH_BYTES]) {
@@ -256,7 +325,9 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
     };
     if note.sidecar_path != 0 {
         // SAFETY: the rewriter put a zero-terminated string there.
-        append(out, 0, unsafe { process::c_bytes((info.addr + note.sidecar_path) as *const u8) });
+        append(out, 0, unsafe {
+            process::c_bytes((info.addr + note.sidecar_path) as *const u8)
+        });
     } else {
         let at = append(out, 0, process::until_zero(path));
         append(out, at, b".mgza");
@@ -266,7 +337,17 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
 fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
     const READLINK: usize = 89;
     // SAFETY: the buffer is ours; one byte is left for the terminating zero.
-    unsafe { sys::call(READLINK, link as usize, out.as_mut_ptr() as usize, PATH_BYTES - 1, 0, 0, 0) };
+    unsafe {
+        sys::call(
+            READLINK,
+            link as usize,
+            out.as_mut_ptr() as usize,
+            PATH_BYTES - 1,
+            0,
+            0,
+            0,
+        )
+    };
 }
 
 /// Maps the sidecar's address map, if the sidecar belongs to this file.
@@ -277,20 +358,41 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     }
     let mut prelude = Prelude::default();
     // SAFETY: Prelude is plain old data.
-    let bytes = unsafe { core::slice::from_raw_parts_mut(&raw mut prelude as *mut u8, size_of::<Prelude>()) };
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(&raw mut prelude as *mut u8, size_of::<Prelude>())
+    };
     let read = sys::pread(fd, bytes, 0);
     let fits = read == size_of::<Prelude>() as isize
         && prelude.magic == abi::SIDECAR_MAGIC
         && prelude.version == abi::SIDECAR_VERSION
         && prelude.id == note.sidecar_id
-        && sys::file_size(fd).is_some_and(|size| prelude.map_offset.checked_add(prelude.map_len).is_some_and(|end| end <= size));
+        && sys::file_size(fd).is_some_and(|size| {
+            prelude
+                .map_offset
+                .checked_add(prelude.map_len)
+                .is_some_and(|end| end <= size)
+        });
     let mut result = (MODULE_OTHER_SIDECAR, &[][..]);
     if fits {
         let end = (prelude.map_offset + prelude.map_len) as usize;
         // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as always.
-        if let Ok(address) = unsafe { sys::mmap(0, end, map::READ, map::SHARED | map::LOW | map::NORESERVE, fd, 0) } {
+        if let Ok(address) = unsafe {
+            sys::mmap(
+                0,
+                end,
+                map::READ,
+                map::SHARED | map::LOW | map::NORESERVE,
+                fd,
+                0,
+            )
+        } {
             // SAFETY: mapped for the life of the process.
-            let map = unsafe { core::slice::from_raw_parts((address + prelude.map_offset as usize) as *const u8, prelude.map_len as usize) };
+            let map = unsafe {
+                core::slice::from_raw_parts(
+                    (address + prelude.map_offset as usize) as *const u8,
+                    prelude.map_len as usize,
+                )
+            };
             result = (MODULE_OK, map);
         }
     }
@@ -298,11 +400,21 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     result
 }
 
-fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES], sidecar: &[u8; PATH_BYTES]) {
-    let Some(header) = process::header() else { return };
+fn tell(
+    info: &PhdrInfo,
+    note: &ModuleNote,
+    result: u32,
+    path: &[u8; PATH_BYTES],
+    sidecar: &[u8; PATH_BYTES],
+) {
+    let Some(header) = process::header() else {
+        return;
+    };
     // Again if the recorder has taken this process for dead, because it was stopped over the row.
     loop {
-        let Some(index) = claim_row(header) else { return process::count(count::MODULES_UNTOLD, 1) };
+        let Some(index) = claim_row(header) else {
+            return process::count(count::MODULES_UNTOLD, 1);
+        };
         let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
         let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
         // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
@@ -316,7 +428,11 @@ fn tell(info: &PhdrInfo, note: &ModuleNote, result: u32, path: &[u8; PATH_BYTES]
             (*row).sidecar_id = note.sidecar_id;
             (*row).path = *path;
             (*row).sidecar = *sidecar;
-            before & !ROW_SKIPPED < turn && (*row).ready.compare_exchange(before, turn, Ordering::Release, Ordering::Relaxed).is_ok()
+            before & !ROW_SKIPPED < turn
+                && (*row)
+                    .ready
+                    .compare_exchange(before, turn, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
         };
         if told {
             break;
@@ -332,16 +448,26 @@ fn claim_row(header: &Header) -> Option<u32> {
     const ATTEMPTS: u32 = 100;
     let mut waited = 0;
     loop {
-        let (read, index) = (header.modules_read.load(Ordering::Acquire), header.module_count.load(Ordering::Acquire));
+        let (read, index) = (
+            header.modules_read.load(Ordering::Acquire),
+            header.module_count.load(Ordering::Acquire),
+        );
         if index.wrapping_sub(read) < MAX_MODULES as u32 {
             // What is claimed is written at once: the recorder reads rows in their order.
-            if header.module_count.compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            if header
+                .module_count
+                .compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
                 return Some(index);
             }
             continue;
         }
         waited += 1;
-        if waited > ATTEMPTS || header.stop.load(Ordering::Relaxed) != 0 || !sys::process_exists(header.recorder) {
+        if waited > ATTEMPTS
+            || header.stop.load(Ordering::Relaxed) != 0
+            || !sys::process_exists(header.recorder)
+        {
             return None;
         }
         header.doorbell.fetch_add(1, Ordering::Release);
@@ -353,7 +479,9 @@ fn claim_row(header: &Header) -> Option<u32> {
 /// The module's system calls with hooks.
 fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
     // SAFETY: the table is part of the module's own loaded segment, which is looked at only while it is loaded.
-    unsafe { core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize) }
+    unsafe {
+        core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize)
+    }
 }
 
 /// `burst` in executables without a loader: the original's system calls that the runtime must know of raise a signal ([`caught_call`]).
@@ -361,15 +489,21 @@ fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) ->
     const CALL: [u8; 2] = [0x0f, 0x05];
     for &at in calls(info.addr, note) {
         let at = u64::from(at);
-        let inside = |h: &&ProgramHeader| h.is_code() && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
-        let (start, place) = ((info.addr + at) as usize & !(PAGE - 1), (info.addr + at) as *mut u8);
+        let inside =
+            |h: &&ProgramHeader| h.is_code() && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
+        let (start, place) = (
+            (info.addr + at) as usize & !(PAGE - 1),
+            (info.addr + at) as *mut u8,
+        );
         let end = (info.addr + at + 2).next_multiple_of(PAGE as u64) as usize;
         if !headers.iter().any(|h| inside(&h)) {
             return false;
         }
         // SAFETY: code of this module, of which nothing runs yet; both bytes lie in it.
         unsafe {
-            if [place.read(), place.add(1).read()] != CALL || sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
+            if [place.read(), place.add(1).read()] != CALL
+                || sys::mprotect(start, end - start, map::READ | map::WRITE) != 0
+            {
                 return false;
             }
             place.write(abi::TRAP);
@@ -399,23 +533,41 @@ pub struct Place {
 
 /// Whether an address lies in a clone.
 pub fn in_clone(ip: u64) -> bool {
-    modules().iter().any(|m| ip >= m.clone_start && ip < m.clone_end)
+    modules()
+        .iter()
+        .any(|m| ip >= m.clone_start && ip < m.clone_end)
 }
 
 /// Looks a clone address up in its module's address map.
 pub fn place(ip: u64) -> Option<Place> {
-    let module = modules().iter().find(|m| ip >= m.clone_start && ip < m.clone_end)?;
+    let module = modules()
+        .iter()
+        .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
-    Some(Place { orig: step.orig + module.bias, clone: ip - module.bias, state })
+    Some(Place {
+        orig: step.orig + module.bias,
+        clone: ip - module.bias,
+        state,
+    })
 }
 
 /// Id of the first of the two records in a slot of which one is written at this place ([`crate::abi::STATE_HALF`]): the store of the pair's id follows in the same block.
 pub fn half_id(place: &Place) -> Option<u32> {
-    let module = modules().iter().find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;
-    for step in AddrMap::new(module.map)?.from_clone(place.clone).filter(|s| s.orig_len == 0) {
+    let module = modules()
+        .iter()
+        .find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;
+    for step in AddrMap::new(module.map)?
+        .from_clone(place.clone)
+        .filter(|s| s.orig_len == 0)
+    {
         // SAFETY: an instruction of the module's clone.
-        let code = unsafe { core::slice::from_raw_parts((step.clone + module.bias) as *const u8, step.clone_len.into()) };
+        let code = unsafe {
+            core::slice::from_raw_parts(
+                (step.clone + module.bias) as *const u8,
+                step.clone_len.into(),
+            )
+        };
         if let Some(id) = crate::code::stored_id(code) {
             return Some(id & !crate::abi::ID_PAIR);
         }
@@ -427,12 +579,16 @@ pub fn half_id(place: &Place) -> Option<u32> {
 
 /// The module whose original code contains an address.
 fn original(ip: u64) -> Option<&'static Module> {
-    modules().iter().find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
+    modules()
+        .iter()
+        .find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
 }
 
 /// Where control that comes from outside goes on in the clone of an original address, if no register is to be set up there.
 pub fn entry(ip: u64) -> Option<u64> {
-    enter(ip).filter(|(_, state)| *state == ProbeState::IDLE).map(|(clone, _)| clone)
+    enter(ip)
+        .filter(|(_, state)| *state == ProbeState::IDLE)
+        .map(|(clone, _)| clone)
 }
 
 /// The original code from an address on, or nothing if it lies in no instrumented file.
@@ -440,7 +596,9 @@ pub fn code(ip: u64) -> &'static [u8] {
     match original(ip) {
         // SAFETY: from the first to the last byte of the module's code segments, of which this address lies in one; what follows is read only as
         // far as instructions go on from there.
-        Some(module) => unsafe { core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize) },
+        Some(module) => unsafe {
+            core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize)
+        },
         None => &[],
     }
 }
@@ -460,7 +618,9 @@ pub fn back_of(ip: u64) -> Option<u64> {
 
 /// The original return address that a clone address of [`back_of`] stands for.
 pub fn original_of_back(back: u64) -> Option<u64> {
-    place(back).filter(|p| p.state.flags & abi::STATE_BACK != 0).map(|p| p.orig)
+    place(back)
+        .filter(|p| p.state.flags & abi::STATE_BACK != 0)
+        .map(|p| p.orig)
 }
 
 /// The original call through a pointer that pushed an original return address, if the clone goes on behind it in a row.
@@ -468,15 +628,25 @@ pub fn call_before(back: u64) -> Option<u64> {
     /// No call's bytes in the clone, with the way back that follows, are more.
     const REACH: u64 = 64;
     let (behind, _) = enter(back)?;
-    let call = (1..=REACH).filter_map(|n| place(behind - n)).map(|p| p.orig).find(|&at| at != back)?;
-    (crate::code::pointer_call(code(call)) == Some(back.checked_sub(call)? as usize)).then_some(call)
+    let call = (1..=REACH)
+        .filter_map(|n| place(behind - n))
+        .map(|p| p.orig)
+        .find(|&at| at != back)?;
+    (crate::code::pointer_call(code(call)) == Some(back.checked_sub(call)? as usize))
+        .then_some(call)
 }
 
 /// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
 pub fn linked(ip: u64) -> Option<u64> {
     let module = original(ip)?;
     // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the end of a page.
-    let byte = |at: u64| if at < module.text.1 { unsafe { (at as *const u8).read() } } else { 0 };
+    let byte = |at: u64| {
+        if at < module.text.1 {
+            unsafe { (at as *const u8).read() }
+        } else {
+            0
+        }
+    };
     let mut at = ip;
     if [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)] == [0xf3, 0x0f, 0x1e, 0xfa] {
         at += 4;
@@ -502,7 +672,9 @@ pub fn leaves(ip: u64) -> bool {
 
 /// Whether a number is the address of a function that has a clone.
 pub fn is_function(ip: u64) -> bool {
-    let Some(module) = original(ip) else { return false };
+    let Some(module) = original(ip) else {
+        return false;
+    };
     AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
 }
 
@@ -513,11 +685,22 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     const BYTES: u64 = 48;
     const DISTANCE: u64 = 12;
     const HOOK: u64 = 38;
-    let module = modules().iter().find(|m| ip >= m.thunks && ip < m.clone_end)?;
+    let module = modules()
+        .iter()
+        .find(|m| ip >= m.thunks && ip < m.clone_end)?;
     let start = ip - (ip - module.thunks) % BYTES;
     // SAFETY: inside the clone's segment.
-    let (distance, hook) = unsafe { (((start + DISTANCE) as *const i32).read_unaligned(), ((start + HOOK) as *const u32).read_unaligned()) };
-    Some(((start + DISTANCE + 4).wrapping_add_signed(distance.into()), ip != start, hook == abi::GS_CALL))
+    let (distance, hook) = unsafe {
+        (
+            ((start + DISTANCE) as *const i32).read_unaligned(),
+            ((start + HOOK) as *const u32).read_unaligned(),
+        )
+    };
+    Some((
+        (start + DISTANCE + 4).wrapping_add_signed(distance.into()),
+        ip != start,
+        hook == abi::GS_CALL,
+    ))
 }
 
 /// If an address in original code lies behind the first byte of a patch, where only a handler can have led: the same instruction in the clone
@@ -538,5 +721,10 @@ pub fn show(ip: u64) {
 /// The code cannot be changed any more: takes back what may have to be taken back.
 pub fn take_all_back() {
     // Whoever installs a module's patches at the same time has them all in place by then, or begins when it is known that none may be installed.
-    exclusively(&LOCK, || modules().iter().filter(|m| m.clone_end != 0).for_each(|m| m.patches.take_all_back()));
+    exclusively(&LOCK, || {
+        modules()
+            .iter()
+            .filter(|m| m.clone_end != 0)
+            .for_each(|m| m.patches.take_all_back())
+    });
 }

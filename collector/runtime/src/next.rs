@@ -9,7 +9,12 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicUsize, Ordering};
 
 // Weak, so that the loader starts the program even where they do not exist.
-global_asm!(".weak dlsym", ".weak __errno_location", ".weak dl_iterate_phdr", ".weak environ");
+global_asm!(
+    ".weak dlsym",
+    ".weak __errno_location",
+    ".weak dl_iterate_phdr",
+    ".weak environ"
+);
 
 /// The address of a weak symbol, or 0.
 macro_rules! weak {
@@ -21,7 +26,10 @@ macro_rules! weak {
     }};
 }
 
-type Iterate = unsafe extern "C" fn(extern "C" fn(*const crate::modules::PhdrInfo, usize, *mut u8) -> i32, *mut u8) -> i32;
+type Iterate = unsafe extern "C" fn(
+    extern "C" fn(*const crate::modules::PhdrInfo, usize, *mut u8) -> i32,
+    *mut u8,
+) -> i32;
 
 /// The C library's `dl_iterate_phdr`.
 pub fn dl_iterate_phdr() -> Option<Iterate> {
@@ -45,7 +53,9 @@ pub fn fail(errno: isize) -> i32 {
     let address = weak!("__errno_location");
     if address != 0 {
         // SAFETY: the function's type; it returns the address of the calling thread's errno.
-        unsafe { *core::mem::transmute::<usize, extern "C" fn() -> *mut i32>(address)() = errno as i32 };
+        unsafe {
+            *core::mem::transmute::<usize, extern "C" fn() -> *mut i32>(address)() = errno as i32
+        };
     }
     -1
 }
@@ -64,7 +74,9 @@ fn told(name: &[u8]) -> usize {
     // SAFETY: written once before any use.
     let list = unsafe { &*(&raw const FUNCTIONS) };
     let hash = name_hash(name);
-    list.iter().find(|f| f[0] == hash).map_or(0, |f| f[1] as usize)
+    list.iter()
+        .find(|f| f[0] == hash)
+        .map_or(0, |f| f[1] as usize)
 }
 
 /// The definition of `name` (zero-terminated) that comes after this library, or 0.
@@ -84,13 +96,19 @@ pub fn find(cache: &AtomicUsize, name: &CStr) -> usize {
         return 0;
     }
     // SAFETY: the function's type.
-    let found = unsafe { core::mem::transmute::<usize, extern "C" fn(usize, *const u8) -> usize>(dlsym)(RTLD_NEXT, name.as_ptr().cast()) };
+    let found = unsafe {
+        core::mem::transmute::<usize, extern "C" fn(usize, *const u8) -> usize>(dlsym)(
+            RTLD_NEXT,
+            name.as_ptr().cast(),
+        )
+    };
     cache.store(found, Ordering::Relaxed);
     found
 }
 
 /// The next definitions of [`BEHIND_WRAPPERS`].
-static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] = [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
+static FOUND: [AtomicUsize; BEHIND_WRAPPERS.len()] =
+    [const { AtomicUsize::new(0) }; BEHIND_WRAPPERS.len()];
 
 /// The place of a function in [`BEHIND_WRAPPERS`].
 pub const fn place(name: &CStr) -> usize {

@@ -46,10 +46,14 @@ fn stub_of(function: usize) -> Option<usize> {
     if function == 0 || function.wrapping_sub(first) < STUBS * STUB {
         return Some(function);
     }
-    let place = FUNCTIONS.iter().position(|f| match f.load(Ordering::Acquire) {
-        0 => f.compare_exchange(0, function, Ordering::AcqRel, Ordering::Acquire).map_or_else(|other| other == function, |_| true),
-        known => known == function,
-    });
+    let place = FUNCTIONS
+        .iter()
+        .position(|f| match f.load(Ordering::Acquire) {
+            0 => f
+                .compare_exchange(0, function, Ordering::AcqRel, Ordering::Acquire)
+                .map_or_else(|other| other == function, |_| true),
+            known => known == function,
+        });
     place.map(|place| first + STUB * place)
 }
 
@@ -61,7 +65,11 @@ fn stub_of(function: usize) -> Option<usize> {
 unsafe fn by_thread(event: *const [usize; 8]) -> Result<Option<[usize; 8]>, ()> {
     const SIGEV_THREAD: u32 = 2;
     // SAFETY: the caller's contract.
-    let Some(event) = unsafe { event.as_ref() }.filter(|e| (e[1] >> 32) as u32 == SIGEV_THREAD && process::header().is_some()) else { return Ok(None) };
+    let Some(event) = unsafe { event.as_ref() }
+        .filter(|e| (e[1] >> 32) as u32 == SIGEV_THREAD && process::header().is_some())
+    else {
+        return Ok(None);
+    };
     let mut changed = *event;
     changed[2] = stub_of(event[2]).ok_or(())?;
     Ok(Some(changed))
@@ -71,7 +79,12 @@ unsafe fn by_thread(event: *const [usize; 8]) -> Result<Option<[usize; 8]>, ()> 
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], timer: usize) -> i32 {
-    let Some(real) = next!(c"timer_create", unsafe extern "C" fn(i32, *const [usize; 8], usize) -> i32) else { return fail(ENOSYS) };
+    let Some(real) = next!(
+        c"timer_create",
+        unsafe extern "C" fn(i32, *const [usize; 8], usize) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
     // SAFETY: the caller's arguments.
     match unsafe { by_thread(event) } {
         // SAFETY: as above.
@@ -84,7 +97,12 @@ pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], time
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mq_notify(queue: i32, event: *const [usize; 8]) -> i32 {
-    let Some(real) = next!(c"mq_notify", unsafe extern "C" fn(i32, *const [usize; 8]) -> i32) else { return fail(ENOSYS) };
+    let Some(real) = next!(
+        c"mq_notify",
+        unsafe extern "C" fn(i32, *const [usize; 8]) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
     // SAFETY: the caller's arguments.
     match unsafe { by_thread(event) } {
         // SAFETY: as above.

@@ -160,12 +160,20 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
         && place.begun.is_multiple_of(2)
         && let Some((last, stride, between, seen)) = stride(end, slots)
     {
-        let records = if near { NEAR } else { u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED) };
+        let records = if near {
+            NEAR
+        } else {
+            u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED)
+        };
         let iterations = (seen * records / between).max(1);
         return Plan::Watch {
             address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
             records: (iterations * between / seen) as u32,
-            kind: if near { PACE_WATCHED_NEAR } else { PACE_WATCHED },
+            kind: if near {
+                PACE_WATCHED_NEAR
+            } else {
+                PACE_WATCHED
+            },
         };
     }
     Plan::Lap(if near { LAP_NEAR } else { LAP })
@@ -184,14 +192,26 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     const MOST: i64 = 4096;
     let count = slots as usize;
     // SAFETY: the slots were just written by this thread; the place is its own until it is published.
-    let window = unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
+    let window =
+        unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
     // Of slots that two records share, either payload may advance.
-    let tried = (count.saturating_sub(TRIED)..count).rev().flat_map(|at| [(at, false), (at, true)]);
+    let tried = (count.saturating_sub(TRIED)..count)
+        .rev()
+        .flat_map(|at| [(at, false), (at, true)]);
     for (first, second) in tried.filter(|&(at, second)| !second || window[at].is_pair()) {
         let id = window[first].id;
-        let payload = |at: usize| if second { window[at].second() } else { window[at].first() };
+        let payload = |at: usize| {
+            if second {
+                window[at].second()
+            } else {
+                window[at].first()
+            }
+        };
         let (mut before, mut step, mut seen, mut from) = (payload(first), 0i64, 0u64, first);
-        while let Some(at) = (from.saturating_sub(REACH)..from).rev().find(|&at| window[at].id == id) {
+        while let Some(at) = (from.saturating_sub(REACH)..from)
+            .rev()
+            .find(|&at| window[at].id == id)
+        {
             let difference = before.wrapping_sub(payload(at)) as i64;
             if difference == 0 || difference.abs() > MOST || (seen > 0 && difference != step) {
                 break;
@@ -211,14 +231,31 @@ const IOC_ENABLE: usize = 0x2400;
 const IOC_MODIFY: usize = 0x4008_240b;
 
 /// Sets the watchpoint for a thread that is about to go on in the original code at `context`.
-pub fn watch(header: &Header, ring: Ring, context: &Context, address: u64, records: u32, kind: u32) {
+pub fn watch(
+    header: &Header,
+    ring: Ring,
+    context: &Context,
+    address: u64,
+    records: u32,
+    kind: u32,
+) {
     let pace = &mut ring.private().pace;
     let attributes = attributes(address);
     if pace.event == 0 {
         pace.event = trigger::open_event(header, &attributes).map_or(-1, |fd| fd as i32);
     } else if pace.event > 0 {
         // SAFETY: the attributes live across the call.
-        let set = unsafe { sys::call(sys::nr::IOCTL, pace.event as usize, IOC_MODIFY, attributes.as_ptr() as usize, 0, 0, 0) };
+        let set = unsafe {
+            sys::call(
+                sys::nr::IOCTL,
+                pace.event as usize,
+                IOC_MODIFY,
+                attributes.as_ptr() as usize,
+                0,
+                0,
+                0,
+            )
+        };
         if set != 0 {
             return;
         }
@@ -226,7 +263,13 @@ pub fn watch(header: &Header, ring: Ring, context: &Context, address: u64, recor
     if pace.event <= 0 {
         return;
     }
-    *pace = Pace { armed: true, records, kind, from: context.registers[RIP], ..*pace };
+    *pace = Pace {
+        armed: true,
+        records,
+        kind,
+        from: context.registers[RIP],
+        ..*pace
+    };
     // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off so is never on again.
     // SAFETY: integers only.
     unsafe { sys::call(sys::nr::IOCTL, pace.event as usize, IOC_ENABLE, 0, 0, 0, 0) };
@@ -239,7 +282,17 @@ fn attributes(address: u64) -> [u64; 9] {
     const READ_WRITE: u64 = 3;
     // disabled, exclude_kernel, exclude_hv.
     const FLAGS: u64 = 1 | 1 << 5 | 1 << 6;
-    [5 | BYTES << 32, 0, 1, 0, 0, FLAGS, 1 | READ_WRITE << 32, address, 8]
+    [
+        5 | BYTES << 32,
+        0,
+        1,
+        0,
+        0,
+        FLAGS,
+        1 | READ_WRITE << 32,
+        address,
+        8,
+    ]
 }
 
 /// Whether a signal is that of the watchpoint.
@@ -258,7 +311,9 @@ pub fn hit(ring: Ring, context: &Context) {
     pace.armed = false;
     disable(pace.event);
     let took = now.saturating_sub(pace.since);
-    if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records) && context.registers[RIP].abs_diff(pace.from) < NEARBY {
+    if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records)
+        && context.registers[RIP].abs_diff(pace.from) < NEARBY
+    {
         pace.result = crate::shared::pace(pace.kind, pace.records, took);
         if pace.kind == PACE_WATCHED {
             let place = &mut pace.places[pace.place as usize % PLACES];
@@ -293,7 +348,11 @@ fn disable(event: i32) {
 /// A lap has ended after `slots` slots, of `wanted`.
 pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
     if slots >= wanted {
-        let kind = if wanted == LAP { PACE_LAP } else { PACE_LAP_NEAR };
+        let kind = if wanted == LAP {
+            PACE_LAP
+        } else {
+            PACE_LAP_NEAR
+        };
         ring.private().pace.result = crate::shared::pace(kind, slots as u32, ns);
     }
 }

@@ -71,14 +71,24 @@ fn has_no_filter() -> bool {
     }
     let read = sys::pread(fd, &mut text, 0);
     sys::close(fd);
-    text.get(..read.max(0) as usize).is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
+    text.get(..read.max(0) as usize)
+        .is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
 }
 
 /// Whether the kernel lets memory be executed that was written to, as code with jumps must be: tried on a page that nobody needs.
 fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
-        let Ok(page) = sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) else { return false };
+        let Ok(page) = sys::mmap(
+            0,
+            PAGE,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return false;
+        };
         let done = sys::mprotect(page, PAGE, map::READ | map::EXEC) == 0;
         sys::munmap(page, PAGE);
         done
@@ -99,7 +109,12 @@ pub struct Patches {
 
 impl Patches {
     /// No module's.
-    pub const NONE: Patches = Patches { bias: 0, clones: (0, 0), all: &[], covers: &[] };
+    pub const NONE: Patches = Patches {
+        bias: 0,
+        clones: (0, 0),
+        all: &[],
+        covers: &[],
+    };
 
     /// The tables of a module.
     ///
@@ -109,43 +124,75 @@ impl Patches {
         // SAFETY: both tables are part of the module's own loaded segment, which is looked at only while it is loaded.
         let (all, covers) = unsafe {
             (
-                core::slice::from_raw_parts((bias + note.patches) as *const Patch, note.patch_count as usize),
-                core::slice::from_raw_parts((bias + note.covers) as *const Cover, note.cover_count as usize),
+                core::slice::from_raw_parts(
+                    (bias + note.patches) as *const Patch,
+                    note.patch_count as usize,
+                ),
+                core::slice::from_raw_parts(
+                    (bias + note.covers) as *const Cover,
+                    note.cover_count as usize,
+                ),
             )
         };
-        Patches { bias, clones: (note.clone_start, note.clone_end), all, covers }
+        Patches {
+            bias,
+            clones: (note.clone_start, note.clone_end),
+            all,
+            covers,
+        }
     }
 
     /// Writes the jumps. No other thread may be running the module's code yet.
     pub fn install(&self, headers: &[ProgramHeader]) -> bool {
         const PF_W: u32 = 2;
-        let inside = |p: &Patch, h: &ProgramHeader| u64::from(p.at) >= h.vaddr && u64::from(p.at) + JUMP <= h.vaddr + h.filesz;
+        let inside = |p: &Patch, h: &ProgramHeader| {
+            u64::from(p.at) >= h.vaddr && u64::from(p.at) + JUMP <= h.vaddr + h.filesz
+        };
         let is_code = |h: &&ProgramHeader| h.is_code();
-        let valid = |p: &Patch| u64::from(p.to) >= self.clones.0 && u64::from(p.to) < self.clones.1 && headers.iter().filter(is_code).any(|h| inside(p, h));
+        let valid = |p: &Patch| {
+            u64::from(p.to) >= self.clones.0
+                && u64::from(p.to) < self.clones.1
+                && headers.iter().filter(is_code).any(|h| inside(p, h))
+        };
         if !self.all.iter().all(valid) {
             return false;
         }
         if !can_be_executed() {
             return false;
         }
-        let may_change = !self.covers.is_empty() && STATE.load(Ordering::SeqCst) == CAN && !may_be_filtered();
+        let may_change =
+            !self.covers.is_empty() && STATE.load(Ordering::SeqCst) == CAN && !may_be_filtered();
         let mut left_out = 0;
         for segment in headers.iter().filter(is_code) {
             let mine = || self.all.iter().filter(|p| inside(p, segment));
-            let (Some(low), Some(high)) = (mine().map(|p| p.at).min(), mine().map(|p| p.at).max()) else { continue };
+            let (Some(low), Some(high)) = (mine().map(|p| p.at).min(), mine().map(|p| p.at).max())
+            else {
+                continue;
+            };
             let start = (self.bias + u64::from(low)) as usize & !(PAGE - 1);
             let end = (self.bias + u64::from(high) + JUMP).next_multiple_of(PAGE as u64) as usize;
-            let kept = map::READ | map::EXEC | if segment.flags & PF_W != 0 { map::WRITE } else { 0 };
+            let kept = map::READ
+                | map::EXEC
+                | if segment.flags & PF_W != 0 {
+                    map::WRITE
+                } else {
+                    0
+                };
             // SAFETY: the module's constructors have not run, so none of this code is executing.
             unsafe {
                 // As it will be when one is taken back: who refuses that refuses it now.
-                let changeable = may_change && sys::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC) == 0;
+                let changeable = may_change
+                    && sys::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC) == 0;
                 if !changeable && sys::mprotect(start, end - start, map::READ | map::WRITE) != 0 {
                     return false;
                 }
                 for patch in mine() {
                     let at = self.address(patch.at);
-                    if self.cover(patch.at).is_some_and(|c| !changeable || !Cover::fits(at) || (at as *const [u8; JUMP as usize]).read() != c.bytes) {
+                    if self.cover(patch.at).is_some_and(|c| {
+                        !changeable
+                            || !Cover::fits(at)
+                            || (at as *const [u8; JUMP as usize]).read() != c.bytes
+                    }) {
                         left_out += 1;
                         continue;
                     }
@@ -174,7 +221,11 @@ impl Patches {
         let at = ip - self.bias;
         let begun = &self.covers[..self.covers.partition_point(|c| u64::from(c.at) <= at)];
         // Also what ends there, or begins with the jump's last byte: of a trap, or a system call, which has two bytes, handlers look at what stands before.
-        for cover in begun.iter().rev().take_while(|c| at < u64::from(c.at) + JUMP + 2) {
+        for cover in begun
+            .iter()
+            .rev()
+            .take_while(|c| at < u64::from(c.at) + JUMP + 2)
+        {
             self.take_back(core::slice::from_ref(cover));
         }
     }
@@ -184,18 +235,26 @@ impl Patches {
         // (Another thread may be closing the module.)
         if sys::is_readable(self.covers.as_ptr() as usize, size_of_val(self.covers)) {
             let page = |c: &Cover| self.address(c.at) / PAGE as u64;
-            self.covers.chunk_by(|a, b| page(a) == page(b)).for_each(|covers| self.take_back(covers));
+            self.covers
+                .chunk_by(|a, b| page(a) == page(b))
+                .for_each(|covers| self.take_back(covers));
         }
     }
 
     /// Takes jumps back that lie in one page.
     fn take_back(&self, covers: &[Cover]) {
-        let standing = || covers.iter().filter(|c| self.patch(c.at).is_some_and(|p| self.is_there(p)));
+        let standing = || {
+            covers
+                .iter()
+                .filter(|c| self.patch(c.at).is_some_and(|p| self.is_there(p)))
+        };
         if standing().next().is_none() {
             return;
         }
         exclusively(&LOCK, || {
-            let Some(first) = standing().next() else { return };
+            let Some(first) = standing().next() else {
+                return;
+            };
             let page = self.address(first.at) as usize & !(PAGE - 1);
             // (The program may have made it writable and count on that.)
             let closed = !sys::is_writable(page);
@@ -239,11 +298,17 @@ impl Patches {
     }
 
     fn cover(&self, at: u32) -> Option<&Cover> {
-        self.covers.binary_search_by_key(&at, |c| c.at).ok().map(|i| &self.covers[i])
+        self.covers
+            .binary_search_by_key(&at, |c| c.at)
+            .ok()
+            .map(|i| &self.covers[i])
     }
 
     fn patch(&self, at: u32) -> Option<&Patch> {
-        self.all.binary_search_by_key(&at, |p| p.at).ok().map(|i| &self.all[i])
+        self.all
+            .binary_search_by_key(&at, |p| p.at)
+            .ok()
+            .map(|i| &self.all[i])
     }
 
     /// Whether a jump is in place. One that is being taken back may count as either; where the code cannot be read, nobody sees one.
@@ -253,9 +318,14 @@ impl Patches {
         }
         let at = self.address(patch.at);
         // (Later the kernel may not be asked any more.)
-        let readable = STATE.load(Ordering::SeqCst) == GIVEN_UP || sys::is_readable(at as usize, JUMP as usize);
+        let readable = STATE.load(Ordering::SeqCst) == GIVEN_UP
+            || sys::is_readable(at as usize, JUMP as usize);
         // SAFETY: code of the module, to which its tables were found to lead, and it can be read.
-        readable && unsafe { (at as *const u8).read_volatile() == 0xe9 && ((at + 1) as *const [u8; 4]).read_volatile() == distance(patch).to_le_bytes() }
+        readable
+            && unsafe {
+                (at as *const u8).read_volatile() == 0xe9
+                    && ((at + 1) as *const [u8; 4]).read_volatile() == distance(patch).to_le_bytes()
+            }
     }
 }
 

@@ -26,14 +26,16 @@ pub fn header() -> Option<&'static Header> {
 /// memory (the child of a `vfork`, say).
 pub fn owner() -> u32 {
     // SAFETY: null or a page that is never removed.
-    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }.map_or_else(sys::getpid, |word| word.load(Ordering::Relaxed))
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
+        .map_or_else(sys::getpid, |word| word.load(Ordering::Relaxed))
 }
 
 /// From now on the tables hold for this process. Returns whether another one was their owner.
 pub fn own() -> bool {
     let pid = sys::getpid();
     // SAFETY: as above.
-    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }.is_some_and(|word| word.swap(pid, Ordering::Relaxed) != pid)
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
+        .is_some_and(|word| word.swap(pid, Ordering::Relaxed) != pid)
 }
 
 /// Whether this process has come into being by a fork of which nobody has taken notice yet.
@@ -56,7 +58,16 @@ fn note_owner() -> bool {
     }
     // SAFETY: a new mapping, which is then changed.
     unsafe {
-        let Ok(page) = sys::mmap(0, PAGE, sys::map::READ | sys::map::WRITE, sys::map::PRIVATE | sys::map::ANONYMOUS, -1, 0) else { return false };
+        let Ok(page) = sys::mmap(
+            0,
+            PAGE,
+            sys::map::READ | sys::map::WRITE,
+            sys::map::PRIVATE | sys::map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return false;
+        };
         if sys::call(sys::nr::MADVISE, page, PAGE, WIPEONFORK, 0, 0, 0) != 0 {
             sys::munmap(page, PAGE);
             return false;
@@ -147,12 +158,14 @@ pub fn is_recorded() -> bool {
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
     let own = unsafe { &*(&raw const OWN_PATH) };
-    [open_shared(), sys::open(own.as_ptr(), false)].into_iter().fold(true, |all, fd| {
-        if fd >= 0 {
-            sys::close(fd);
-        }
-        all && fd >= 0
-    })
+    [open_shared(), sys::open(own.as_ptr(), false)]
+        .into_iter()
+        .fold(true, |all, fd| {
+            if fd >= 0 {
+                sys::close(fd);
+            }
+            all && fd >= 0
+        })
 }
 
 fn map_header() -> bool {
@@ -161,7 +174,16 @@ fn map_header() -> bool {
         return false;
     }
     // SAFETY: a new mapping of a file of at least this length (the recorder makes it).
-    let mapped = unsafe { sys::mmap(0, HEADER_BYTES, sys::map::READ | sys::map::WRITE, sys::map::SHARED | sys::map::LOW, fd, 0) };
+    let mapped = unsafe {
+        sys::mmap(
+            0,
+            HEADER_BYTES,
+            sys::map::READ | sys::map::WRITE,
+            sys::map::SHARED | sys::map::LOW,
+            fd,
+            0,
+        )
+    };
     sys::close(fd);
     let Ok(address) = mapped else { return false };
     let header = address as *mut Header;
@@ -211,7 +233,11 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
                 // The recorder puts the runtime first.
                 let own = list.iter().position(|&b| b == b':').unwrap_or(list.len());
                 if own < PATH && list[..own].starts_with(b"/") {
-                    core::ptr::copy_nonoverlapping(list.as_ptr(), &raw mut OWN_PATH as *mut u8, own);
+                    core::ptr::copy_nonoverlapping(
+                        list.as_ptr(),
+                        &raw mut OWN_PATH as *mut u8,
+                        own,
+                    );
                 }
                 let rest = list.len() - own;
                 if rest <= 1 {

@@ -40,11 +40,19 @@ struct Foreseen {
     code: bool,
 }
 
-const NOTHING_CHANGES: Foreseen = Foreseen { recording: true, rings: true, code: true };
+const NOTHING_CHANGES: Foreseen = Foreseen {
+    recording: true,
+    rings: true,
+    code: true,
+};
 
 fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if operation == STRICT {
-        return Foreseen { recording: false, rings: false, code: false };
+        return Foreseen {
+            recording: false,
+            rings: false,
+            code: false,
+        };
     }
     if program.is_null() {
         return NOTHING_CHANGES;
@@ -55,7 +63,12 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     }
     // SAFETY: just asked.
     let Program { length, filter } = unsafe { program.read() };
-    if !(1..=MOST).contains(&length) || !sys::is_readable(filter as usize, usize::from(length) * size_of::<Instruction>()) {
+    if !(1..=MOST).contains(&length)
+        || !sys::is_readable(
+            filter as usize,
+            usize::from(length) * size_of::<Instruction>(),
+        )
+    {
         return NOTHING_CHANGES;
     }
     // SAFETY: as above; the kernel is about to read it as well.
@@ -71,11 +84,21 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         && allows(nr::KILL, [recorder, 0, 0])
         && (crate::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
     const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
-    let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0]) && [nr::MMAP, nr::MADVISE, nr::CLOSE].into_iter().all(|n| allows(n, [0; 3]));
+    let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0])
+        && [nr::MMAP, nr::MADVISE, nr::CLOSE]
+            .into_iter()
+            .all(|n| allows(n, [0; 3]));
     // Not the calls alone: some refuse memory that can be both written and executed.
     let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
-    let code = allows(nr::FUTEX, [PAGE, sys::WAKE_OP_PRIVATE, 0]) && protections.into_iter().all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
-    Foreseen { recording, rings: recording && rings, code: recording && code }
+    let code = allows(nr::FUTEX, [PAGE, sys::WAKE_OP_PRIVATE, 0])
+        && protections
+            .into_iter()
+            .all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
+    Foreseen {
+        recording,
+        rings: recording && rings,
+        code: recording && code,
+    }
 }
 
 /// `struct sock_fprog`.
@@ -88,11 +111,21 @@ struct Program {
 /// Installs a filter by `install`, which returns −1 if it fails.
 fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
     let ring = thread::current();
-    let foreseen = if is_sealed() { NOTHING_CHANGES } else { foresee(operation, program) };
+    let foreseen = if is_sealed() {
+        NOTHING_CHANGES
+    } else {
+        foresee(operation, program)
+    };
     if !foreseen.code {
         patches::give_up();
     }
-    let Foreseen { recording, rings, .. } = if ring.is_some() { foreseen } else { NOTHING_CHANGES };
+    let Foreseen {
+        recording, rings, ..
+    } = if ring.is_some() {
+        foreseen
+    } else {
+        NOTHING_CHANGES
+    };
     if let Some(ring) = ring.filter(|r| !recording && r.address == sys::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
@@ -117,7 +150,12 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     const PR_SET_SECCOMP: i32 = 22;
     const PR_SET_MDWE: i32 = 65;
     const ENOSYS: isize = 38;
-    let Some(real) = next!(c"prctl", unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32) else { return fail(ENOSYS) };
+    let Some(real) = next!(
+        c"prctl",
+        unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(option, a, b, c, d) };
     // No memory becomes executable from then on.
@@ -125,7 +163,11 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
         patches::give_up();
     }
     // Modes: 1 strict, 2 filter.
-    if option == PR_SET_SECCOMP && (a == 1 || a == 2) { restrict(a - 1, b as *const Program, || call() as isize) as i32 } else { call() }
+    if option == PR_SET_SECCOMP && (a == 1 || a == 2) {
+        restrict(a - 1, b as *const Program, || call() as isize) as i32
+    } else {
+        call()
+    }
 }
 
 /// `syscall(SYS_seccomp, …)` and `syscall(SYS_prctl, …)`; others are passed on as they are.
@@ -150,13 +192,21 @@ pub unsafe extern "C" fn syscall() {
 const SECCOMP: usize = 317;
 const PRCTL: usize = 157;
 
-unsafe extern "C" fn prctl_by_number(_number: usize, option: usize, a: usize, b: usize, c: usize, d: usize) -> isize {
+unsafe extern "C" fn prctl_by_number(
+    _number: usize,
+    option: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> isize {
     // SAFETY: the caller's arguments.
     unsafe { prctl(option as i32, a, b, c, d) as isize }
 }
 
 extern "C" fn real() -> usize {
-    next!(c"syscall", unsafe extern "C" fn()).map_or(missing as *const () as usize, |real| real as usize)
+    next!(c"syscall", unsafe extern "C" fn())
+        .map_or(missing as *const () as usize, |real| real as usize)
 }
 
 extern "C" fn missing() -> isize {
@@ -164,10 +214,23 @@ extern "C" fn missing() -> isize {
     fail(ENOSYS) as isize
 }
 
-unsafe extern "C" fn seccomp(number: usize, operation: usize, flags: usize, arguments: usize) -> isize {
+unsafe extern "C" fn seccomp(
+    number: usize,
+    operation: usize,
+    flags: usize,
+    arguments: usize,
+) -> isize {
     // SAFETY: the symbol's type, or that of `missing`, which looks at nothing.
-    let real = unsafe { core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, usize, usize) -> isize>(real()) };
+    let real = unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, usize, usize) -> isize>(
+            real(),
+        )
+    };
     // SAFETY: the caller's arguments.
     let call = || unsafe { real(number, operation, flags, arguments) };
-    if operation == STRICT || operation == FILTER { restrict(operation, arguments as *const Program, call) } else { call() }
+    if operation == STRICT || operation == FILTER {
+        restrict(operation, arguments as *const Program, call)
+    } else {
+        call()
+    }
 }

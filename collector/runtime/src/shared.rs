@@ -258,10 +258,49 @@ pub const MAX_FUNCTIONS: usize = 64;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
 pub const BEHIND_WRAPPERS: [&CStr; 43] = [
-    c"_Fork", c"__longjmp_chk", c"__xpg_sigpause", c"_longjmp", c"aio_fsync", c"aio_fsync64", c"aio_read", c"aio_read64", c"aio_write", c"aio_write64", c"clone", c"close", c"close_range", c"closefrom",
-    c"daemon", c"epoll_pwait", c"epoll_pwait2", c"execve", c"execvpe", c"fexecve", c"fork", c"forkpty", c"getaddrinfo_a", c"lio_listio", c"lio_listio64", c"longjmp", c"mq_notify",
-    c"posix_spawn", c"posix_spawnp", c"ppoll", c"prctl", c"pselect", c"pthread_cancel", c"pthread_create", c"pthread_detach", c"pthread_setcanceltype", c"setcontext", c"siglongjmp",
-    c"sigsuspend", c"swapcontext", c"syscall", c"thrd_create", c"timer_create",
+    c"_Fork",
+    c"__longjmp_chk",
+    c"__xpg_sigpause",
+    c"_longjmp",
+    c"aio_fsync",
+    c"aio_fsync64",
+    c"aio_read",
+    c"aio_read64",
+    c"aio_write",
+    c"aio_write64",
+    c"clone",
+    c"close",
+    c"close_range",
+    c"closefrom",
+    c"daemon",
+    c"epoll_pwait",
+    c"epoll_pwait2",
+    c"execve",
+    c"execvpe",
+    c"fexecve",
+    c"fork",
+    c"forkpty",
+    c"getaddrinfo_a",
+    c"lio_listio",
+    c"lio_listio64",
+    c"longjmp",
+    c"mq_notify",
+    c"posix_spawn",
+    c"posix_spawnp",
+    c"ppoll",
+    c"prctl",
+    c"pselect",
+    c"pthread_cancel",
+    c"pthread_create",
+    c"pthread_detach",
+    c"pthread_setcanceltype",
+    c"setcontext",
+    c"siglongjmp",
+    c"sigsuspend",
+    c"swapcontext",
+    c"syscall",
+    c"thrd_create",
+    c"timer_create",
 ];
 
 /// A module of a process that runs already.
@@ -303,7 +342,11 @@ pub const fn name_hash(name: &[u8]) -> u64 {
     hash
 }
 
-const _: () = assert!(core::mem::offset_of!(Header, image) == 216 && core::mem::offset_of!(Control, system_hooks) == 104, "abi::STATIC_AT, abi::GS_HOOK_BEFORE");
+const _: () = assert!(
+    core::mem::offset_of!(Header, image) == 216
+        && core::mem::offset_of!(Control, system_hooks) == 104,
+    "abi::STATIC_AT, abi::GS_HOOK_BEFORE"
+);
 
 /// Bytes before the first thread slot.
 pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);

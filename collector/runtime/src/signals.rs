@@ -12,7 +12,9 @@ mod old;
 mod own;
 mod shield;
 
-pub use actions::{adopt, install, is_used, system_sigaction, take_segv_back, unlock, wrap_internal};
+pub use actions::{
+    adopt, install, is_used, system_sigaction, take_segv_back, unlock, wrap_internal,
+};
 pub use calls::{alternate_stack, system_sigprocmask};
 pub use delivery::{REPEAT, commit, take_back};
 pub use own::go_on;

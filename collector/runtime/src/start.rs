@@ -9,7 +9,10 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 #[cfg_attr(mgz_cdylib, used)]
 #[cfg_attr(mgz_cdylib, unsafe(link_section = ".init_array"))]
-#[cfg_attr(not(mgz_cdylib), allow(dead_code, reason = "only the shared object has a constructor"))]
+#[cfg_attr(
+    not(mgz_cdylib),
+    allow(dead_code, reason = "only the shared object has a constructor")
+)]
 static CONSTRUCTOR: unsafe extern "C" fn(i32, *const *const u8, *mut *mut u8) = construct;
 
 /// Entries of the auxiliary vector.
@@ -25,7 +28,9 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     let envp = if known.is_null() { envp } else { known };
     crate::next::find_all();
     // SAFETY: first thing in the process, single-threaded.
-    let Some(vectors) = (unsafe { begin(envp) }) else { return };
+    let Some(vectors) = (unsafe { begin(envp) }) else {
+        return;
+    };
     hook_loader(vectors.phdr, vectors.phnum);
     modules::scan();
     if let Some(ring) = thread::current() {
@@ -89,7 +94,17 @@ pub fn shadow_stack() -> bool {
     const ARCH_SHSTK_STATUS: usize = 0x5005;
     let mut features = 0u64;
     // SAFETY: writes eight bytes, or fails on kernels without shadow stacks.
-    let r = unsafe { sys::call(sys::nr::ARCH_PRCTL, ARCH_SHSTK_STATUS, &raw mut features as usize, 0, 0, 0, 0) };
+    let r = unsafe {
+        sys::call(
+            sys::nr::ARCH_PRCTL,
+            ARCH_SHSTK_STATUS,
+            &raw mut features as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     r == 0 && features & 1 != 0
 }
 
@@ -126,8 +141,13 @@ fn hook_loader(phdr: u64, phnum: u64) {
     };
     let headers = (0..phnum).map(|i| phdr + i * 56);
     let kind = |h: u64| word(h) as u32;
-    let bias = headers.clone().find(|&h| kind(h) == PT_PHDR).map_or(0, |h| phdr.wrapping_sub(word(h + 16)));
-    let Some(dynamic) = headers.clone().find(|&h| kind(h) == PT_DYNAMIC) else { return };
+    let bias = headers
+        .clone()
+        .find(|&h| kind(h) == PT_PHDR)
+        .map_or(0, |h| phdr.wrapping_sub(word(h + 16)));
+    let Some(dynamic) = headers.clone().find(|&h| kind(h) == PT_DYNAMIC) else {
+        return;
+    };
     let mut entry = bias.wrapping_add(word(dynamic + 16));
     while word(entry) != 0 && word(entry) != DT_DEBUG {
         entry += 16;
@@ -155,7 +175,11 @@ fn patch_empty(at: usize) {
     const JUMP: usize = 14;
     // SAFETY: functions are aligned to 16 bytes, so these lie in the same page of code.
     let code = unsafe { core::slice::from_raw_parts(at as *const u8, 20) };
-    let body = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) { 4 } else { 0 };
+    let body = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+        4
+    } else {
+        0
+    };
     let rest = &code[body..body + JUMP];
     let empty = rest[0] == 0xc3 && crate::code::is_padding(&rest[1..]);
     if !empty || !at.is_multiple_of(16) {

@@ -69,10 +69,31 @@ pub mod map {
 ///
 /// # Safety
 /// With `map::FIXED` the range must be the runtime's own.
-pub unsafe fn mmap(addr: usize, len: usize, prot: usize, flags: usize, fd: isize, offset: u64) -> Result<usize, isize> {
+pub unsafe fn mmap(
+    addr: usize,
+    len: usize,
+    prot: usize,
+    flags: usize,
+    fd: isize,
+    offset: u64,
+) -> Result<usize, isize> {
     // SAFETY: the caller's contract.
-    let r = unsafe { call(nr::MMAP, addr, len, prot, flags, fd as usize, offset as usize) };
-    if (-4095..0).contains(&r) { Err(-r) } else { Ok(r as usize) }
+    let r = unsafe {
+        call(
+            nr::MMAP,
+            addr,
+            len,
+            prot,
+            flags,
+            fd as usize,
+            offset as usize,
+        )
+    };
+    if (-4095..0).contains(&r) {
+        Err(-r)
+    } else {
+        Ok(r as usize)
+    }
 }
 
 /// Unmaps memory.
@@ -98,7 +119,17 @@ pub fn open(path: *const u8, write: bool) -> isize {
     const O_RDWR: usize = 2;
     const O_CLOEXEC: usize = 0o2_000_000;
     // SAFETY: the kernel checks the pointer.
-    unsafe { call(nr::OPEN, path as usize, O_CLOEXEC | if write { O_RDWR } else { 0 }, 0, 0, 0, 0) }
+    unsafe {
+        call(
+            nr::OPEN,
+            path as usize,
+            O_CLOEXEC | if write { O_RDWR } else { 0 },
+            0,
+            0,
+            0,
+            0,
+        )
+    }
 }
 
 /// Opens whatever lies at a path for reading, without waiting for anybody or taking a terminal over.
@@ -113,11 +144,14 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
     const NO_SUCH_HOW: usize = 99;
     const EFAULT: isize = 14;
-    let Some(end) = at.checked_add(bytes) else { return false };
+    let Some(end) = at.checked_add(bytes) else {
+        return false;
+    };
     let first = at & !7;
     let mut places = core::iter::once(first).chain((first / PAGE * PAGE + PAGE..end).step_by(PAGE));
     // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or EINVAL.
-    places.all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
+    places
+        .all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
 }
 
 /// `FUTEX_WAKE_OP` among the threads of a process.
@@ -140,14 +174,34 @@ pub fn close(fd: isize) {
 /// Reads from an offset. Returns the number of bytes or −errno.
 pub fn pread(fd: isize, into: &mut [u8], offset: u64) -> isize {
     // SAFETY: the buffer is ours and its length is passed.
-    unsafe { call(nr::PREAD64, fd as usize, into.as_mut_ptr() as usize, into.len(), offset as usize, 0, 0) }
+    unsafe {
+        call(
+            nr::PREAD64,
+            fd as usize,
+            into.as_mut_ptr() as usize,
+            into.len(),
+            offset as usize,
+            0,
+            0,
+        )
+    }
 }
 
 /// Size of an open file, or `None`.
 pub fn file_size(fd: isize) -> Option<u64> {
     let mut stat = [0u64; 18];
     // SAFETY: struct stat has 144 bytes; st_size lies at offset 48.
-    let r = unsafe { call(nr::FSTAT, fd as usize, stat.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    let r = unsafe {
+        call(
+            nr::FSTAT,
+            fd as usize,
+            stat.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     (r == 0).then(|| stat[6])
 }
 
@@ -213,7 +267,17 @@ pub fn now_ns() -> u64 {
 pub fn futex_wait(word: *const u32, value: u32, nanoseconds: u64) {
     let timeout = [nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000];
     // SAFETY: the kernel checks the word's address; the timeout lives across the call.
-    unsafe { call(nr::FUTEX, word as usize, 0, value as usize, timeout.as_ptr() as usize, 0, 0) };
+    unsafe {
+        call(
+            nr::FUTEX,
+            word as usize,
+            0,
+            value as usize,
+            timeout.as_ptr() as usize,
+            0,
+            0,
+        )
+    };
 }
 
 /// Wakes everyone who waits at `word`.
@@ -233,7 +297,17 @@ pub fn sigprocmask(how: usize, set: Option<u64>) -> Result<u64, isize> {
     let mut old = 0u64;
     let pointer = set.as_ref().map_or(0, |s| s as *const u64 as usize);
     // SAFETY: both masks live across the call and have the 8 bytes that are announced.
-    let r = unsafe { call(nr::RT_SIGPROCMASK, how, pointer, &mut old as *mut u64 as usize, 8, 0, 0) };
+    let r = unsafe {
+        call(
+            nr::RT_SIGPROCMASK,
+            how,
+            pointer,
+            &mut old as *mut u64 as usize,
+            8,
+            0,
+            0,
+        )
+    };
     if r < 0 { Err(-r) } else { Ok(old) }
 }
 
@@ -255,7 +329,11 @@ pub struct KernelAction {
 ///
 /// # Safety
 /// The handler must be a signal handler.
-pub unsafe fn sigaction(signal: usize, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
+pub unsafe fn sigaction(
+    signal: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
     let new = new.map_or(0, |a| a as *const KernelAction as usize);
     let old = old.map_or(0, |a| a as *mut KernelAction as usize);
     // SAFETY: the caller's contract; both structs have the kernel's layout.
@@ -278,7 +356,17 @@ pub fn gs() -> usize {
         unsafe { asm!("rdgsbase {}", out(reg) base, options(nomem, nostack)) };
     } else {
         // SAFETY: ARCH_GET_GS writes eight bytes.
-        unsafe { call(nr::ARCH_PRCTL, 0x1004, &mut base as *mut usize as usize, 0, 0, 0, 0) };
+        unsafe {
+            call(
+                nr::ARCH_PRCTL,
+                0x1004,
+                &mut base as *mut usize as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
     }
     base
 }

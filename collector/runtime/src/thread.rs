@@ -16,9 +16,13 @@
 
 mod memory;
 
-pub use memory::{free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end};
+pub use memory::{
+    free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end,
+};
 
-use self::memory::{SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot};
+use self::memory::{
+    SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot,
+};
 use crate::hooks::{self, Hooks};
 use crate::process;
 use crate::shared::*;
@@ -70,7 +74,8 @@ pub struct Private {
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
-static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] = [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
+static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
+    [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
 const MAX_RESERVATIONS: usize = 1 << 16;
 /// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
@@ -89,7 +94,10 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
     notice_fork();
     let old = sys::sigprocmask(0, Some(!0));
     // 0: free, 1: taken, 2: taken and somebody may wait.
-    if lock.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+    if lock
+        .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
         while lock.swap(2, Ordering::Acquire) != 0 {
             sys::futex_wait(lock.as_ptr(), 2, LOCK_PATIENCE);
         }
@@ -206,7 +214,9 @@ pub fn notice_fork() {
 pub fn hold_place() {
     let gs = sys::gs();
     match (ring_at(gs), process::header()) {
-        (Some(ring), Some(header)) if gs == ring.address && process::is_forked() => memory::hold(header, ring),
+        (Some(ring), Some(header)) if gs == ring.address && process::is_forked() => {
+            memory::hold(header, ring)
+        }
         _ => notice_fork(),
     }
 }
@@ -239,7 +249,9 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
 /// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
 /// yet that the other threads of the parent are not here: forgets their reservations.
 pub fn forget_parents(gs: usize) {
-    let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else { return };
+    let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
+        return;
+    };
     let old = sys::sigprocmask(0, Some(!0));
     if process::is_forked() {
         forget_others(Some(ring));
@@ -260,7 +272,10 @@ fn forget_others(ring: Option<Ring>) {
     crate::signals::unlock();
     crate::modules::unlock();
     // The list ends with its first 0: pages behind it were never touched, and shall not be now.
-    for entry in RESERVATIONS.iter().take_while(|e| e.load(Ordering::Relaxed) != 0) {
+    for entry in RESERVATIONS
+        .iter()
+        .take_while(|e| e.load(Ordering::Relaxed) != 0)
+    {
         entry.store(0, Ordering::Relaxed);
     }
     if let Some(ring) = ring {
@@ -273,7 +288,11 @@ fn forget_others(ring: Option<Ring>) {
 
 /// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
 pub fn set_up() {
-    set_up_with(|header| reuse(header, LOOKS).or_else(|| list(|| reserve_slot(header).or_else(reserve_private))).or_else(|| reuse(header, MAX_RESERVATIONS)));
+    set_up_with(|header| {
+        reuse(header, LOOKS)
+            .or_else(|| list(|| reserve_slot(header).or_else(reserve_private)))
+            .or_else(|| reuse(header, MAX_RESERVATIONS))
+    });
 }
 
 /// The same for the first thread of a process that runs beside its creator and shares its memory: the recorder knows its creator alone, so its records
@@ -287,7 +306,9 @@ pub fn set_up_borrower() {
 }
 
 fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
-    let Some(header) = process::header() else { return };
+    let Some(header) = process::header() else {
+        return;
+    };
     let ring = exclusively(&LOCK, || {
         let ring = take(header).or_else(|| list(provision))?;
         // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
@@ -355,7 +376,11 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let control = ring.control();
         match control.state.load(Ordering::Acquire) {
             LIVE if control.pid == pid && sys::tgkill(pid, control.tid, 0) == -3 => {
-                if control.state.compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                if control
+                    .state
+                    .compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                {
                     close(header, ring, CAUSE_END_OF_THREAD);
                     // Before the state, or the recorder takes the new owner for the dead one.
                     control.tid = sys::gettid();
@@ -363,8 +388,16 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     return Some(ring);
                 }
             }
-            PRIVATE if control.index != BORROWERS && sys::tgkill(pid, control.tid, 0) == -3 => return Some(ring),
-            FREE if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() => return Some(ring),
+            PRIVATE if control.index != BORROWERS && sys::tgkill(pid, control.tid, 0) == -3 => {
+                return Some(ring);
+            }
+            FREE if control
+                .state
+                .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok() =>
+            {
+                return Some(ring);
+            }
             _ => {}
         }
     }
@@ -373,11 +406,18 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
 
 /// The same for [`set_up_borrower`].
 fn reuse_borrowers() -> Option<Ring> {
-    let made = RESERVATIONS.iter().map(|e| e.load(Ordering::Acquire)).take_while(|&address| address != 0);
-    made.skip(FIRST.load(Ordering::Relaxed)).map(|address| Ring { address }).find(|ring| {
-        let control = ring.control();
-        control.state.load(Ordering::Acquire) == PRIVATE && control.index == BORROWERS && sys::tgkill(control.pid, control.tid, 0) == -3
-    })
+    let made = RESERVATIONS
+        .iter()
+        .map(|e| e.load(Ordering::Acquire))
+        .take_while(|&address| address != 0);
+    made.skip(FIRST.load(Ordering::Relaxed))
+        .map(|address| Ring { address })
+        .find(|ring| {
+            let control = ring.control();
+            control.state.load(Ordering::Acquire) == PRIVATE
+                && control.index == BORROWERS
+                && sys::tgkill(control.pid, control.tid, 0) == -3
+        })
 }
 
 /// Publishes what a dead thread left in its ring.
@@ -390,16 +430,23 @@ fn close(header: &Header, ring: Ring, cause: u32) {
 
 /// Another recorder comes: reservations that were made for the last one are taken over by nobody. Threads that have one need a new one.
 pub fn forget_reservations() {
-    let made = RESERVATIONS.iter().position(|e| e.load(Ordering::Relaxed) == 0);
+    let made = RESERVATIONS
+        .iter()
+        .position(|e| e.load(Ordering::Relaxed) == 0);
     for entry in &RESERVATIONS[FIRST.load(Ordering::Relaxed)..made.unwrap_or(MAX_RESERVATIONS)] {
-        let ring = Ring { address: entry.load(Ordering::Relaxed) };
+        let ring = Ring {
+            address: entry.load(Ordering::Relaxed),
+        };
         // What dead threads have left; those that live end their triggers themselves.
         if sys::tgkill(sys::getpid(), ring.control().tid, 0) == -3 {
             crate::trigger::disarm(ring);
         }
     }
     // (At least one place stays, so that there is something to look at.)
-    FIRST.store(made.unwrap_or(MAX_RESERVATIONS).min(MAX_RESERVATIONS - 1), Ordering::Relaxed);
+    FIRST.store(
+        made.unwrap_or(MAX_RESERVATIONS).min(MAX_RESERVATIONS - 1),
+        Ordering::Relaxed,
+    );
     NEXT_LOOK.store(0, Ordering::Relaxed);
 }
 
@@ -411,7 +458,8 @@ pub fn forget_code() {
             address => {
                 let ring = Ring { address };
                 // A child of which nobody knows yet has none of its parent's pages.
-                if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE {
+                if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE
+                {
                     hooks::forget(ring);
                 }
             }
@@ -421,7 +469,9 @@ pub fn forget_code() {
 
 /// Makes a reservation and puts it into the list.
 fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
-    let place = RESERVATIONS.iter().find(|e| e.load(Ordering::Relaxed) == 0)?;
+    let place = RESERVATIONS
+        .iter()
+        .find(|e| e.load(Ordering::Relaxed) == 0)?;
     let ring = make()?;
     place.store(ring.address, Ordering::Release);
     Some(ring)
@@ -438,7 +488,10 @@ fn use_private_page(ring: Ring) {
 
 /// What [`Control::system_hooks`] holds.
 fn system_hooks() -> [u64; 2] {
-    [crate::freestanding::before as *const () as u64, crate::freestanding::after as *const () as u64]
+    [
+        crate::freestanding::before as *const () as u64,
+        crate::freestanding::after as *const () as u64,
+    ]
 }
 
 /// Sets the spare ring to its start.
@@ -450,7 +503,11 @@ pub fn begin_spare(ring: Ring) {
     spare.system_hooks = system_hooks();
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
-    let start = if low { ring.address - SPARE + PAGE } else { SCRAP.load(Ordering::Relaxed) } as u64;
+    let start = if low {
+        ring.address - SPARE + PAGE
+    } else {
+        SCRAP.load(Ordering::Relaxed)
+    } as u64;
     spare.self_addr = (ring.address - SPARE) as u64;
     spare.base = start;
     spare.cursor = start;
@@ -469,7 +526,11 @@ fn begin(header: &Header, ring: Ring) {
     (control.stretch, control.windows, control.late) = (0, 0, 0);
     let here = 0u8;
     control.stack = &raw const here as u64;
-    control.ring_start = if header.mode == MODE_RING { (ring.address + PAGE) as u64 } else { 0 };
+    control.ring_start = if header.mode == MODE_RING {
+        (ring.address + PAGE) as u64
+    } else {
+        0
+    };
     control.hook_top = ring.signal_stack() as u64;
     control.in_hook = 0;
     begin_spare(ring);

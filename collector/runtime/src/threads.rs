@@ -22,7 +22,13 @@ struct Start {
 }
 
 const POOL: usize = 256;
-const FREE: Start = Start { used: AtomicU32::new(0), function: 0, argument: 0, segv_blocked: false, trigger_blocked: false };
+const FREE: Start = Start {
+    used: AtomicU32::new(0),
+    function: 0,
+    argument: 0,
+    segv_blocked: false,
+    trigger_blocked: false,
+};
 static mut STARTS: [Start; POOL] = [FREE; POOL];
 
 /// Takes a place. 0 if there is no memory for one.
@@ -33,16 +39,35 @@ extern "C" fn prepare(function: usize, argument: usize) -> usize {
     let ring = thread::current();
     let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
     let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);
-    let new = Start { used: AtomicU32::new(1), function, argument, segv_blocked, trigger_blocked };
+    let new = Start {
+        used: AtomicU32::new(1),
+        function,
+        argument,
+        segv_blocked,
+        trigger_blocked,
+    };
     // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
     unsafe {
         for start in (0..POOL).map(|i| &raw mut STARTS[i]) {
-            if (*start).used.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if (*start)
+                .used
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
                 start.write(new);
                 return start as usize;
             }
         }
-        let Ok(page) = sys::mmap(0, PAGE, map::READ | map::WRITE, map::PRIVATE | map::ANONYMOUS, -1, 0) else { return 0 };
+        let Ok(page) = sys::mmap(
+            0,
+            PAGE,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return 0;
+        };
         (page as *mut Start).write(new);
         page
     }
@@ -77,7 +102,10 @@ pub struct Call {
 extern "C" fn begin(start: *mut Start) -> Call {
     // SAFETY: made by `prepare` for this thread alone.
     let (call, blocked, trigger_blocked) = unsafe {
-        let call = Call { function: (*start).function, argument: (*start).argument };
+        let call = Call {
+            function: (*start).function,
+            argument: (*start).argument,
+        };
         (call, (*start).segv_blocked, (*start).trigger_blocked)
     };
     release(start as usize);
@@ -87,7 +115,10 @@ extern "C" fn begin(start: *mut Start) -> Call {
 
 /// A thread or process that has just come into being by a system call and shares its creator's memory, with the %gs base of its creator.
 pub fn begin_raw(parents: thread::Ring) {
-    come_into_being(parents.private().segv_blocked, parents.private().trigger_blocked);
+    come_into_being(
+        parents.private().segv_blocked,
+        parents.private().trigger_blocked,
+    );
 }
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
@@ -104,7 +135,11 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
         thread::forget_parents(gs);
         // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
         unsafe { sys::set_gs(0) };
-        if borrows { thread::set_up_borrower() } else { thread::set_up() }
+        if borrows {
+            thread::set_up_borrower()
+        } else {
+            thread::set_up()
+        }
         if let Some(ring) = thread::current() {
             ring.private().segv_blocked = segv_blocked;
             ring.private().trigger_blocked = trigger_blocked;
@@ -119,7 +154,17 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
 fn has_signal_stack() -> bool {
     let mut stack = [0usize; 3];
     // SAFETY: fills the three words of a stack_t.
-    unsafe { sys::call(sys::nr::SIGALTSTACK, 0, stack.as_mut_ptr() as usize, 0, 0, 0, 0) };
+    unsafe {
+        sys::call(
+            sys::nr::SIGALTSTACK,
+            0,
+            stack.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
     stack[1] & thread::SS_DISABLE == 0
 }
 
@@ -133,9 +178,19 @@ unsafe extern "C" fn enter() {
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(thread: usize, attributes: usize, function: usize, argument: usize) -> i32 {
+pub unsafe extern "C" fn pthread_create(
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
     const EAGAIN: i32 = 11;
-    let Some(real) = next!(c"pthread_create", unsafe extern "C" fn(usize, usize, usize, usize) -> i32) else { return EAGAIN };
+    let Some(real) = next!(
+        c"pthread_create",
+        unsafe extern "C" fn(usize, usize, usize, usize) -> i32
+    ) else {
+        return EAGAIN;
+    };
     if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
@@ -158,7 +213,12 @@ pub unsafe extern "C" fn pthread_create(thread: usize, attributes: usize, functi
 pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: usize) -> i32 {
     const THRD_ERROR: i32 = 2;
     const THRD_NOMEM: i32 = 3;
-    let Some(real) = next!(c"thrd_create", unsafe extern "C" fn(usize, usize, usize) -> i32) else { return THRD_ERROR };
+    let Some(real) = next!(
+        c"thrd_create",
+        unsafe extern "C" fn(usize, usize, usize) -> i32
+    ) else {
+        return THRD_ERROR;
+    };
     if process::header().is_none() {
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, function, argument) };

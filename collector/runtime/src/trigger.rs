@@ -14,8 +14,8 @@
 use crate::context::{Context, Info, RIP};
 use crate::process;
 use crate::shared::*;
-use crate::{clock, signals, sys};
 use crate::thread::Ring;
+use crate::{clock, signals, sys};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A thread's source of signals; lies in [`crate::thread::Private`]. Zero is "none".
@@ -101,7 +101,9 @@ fn period(header: &Header) -> u64 {
 /// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
 fn ticks(header: &Header) -> u64 {
     let asked = header.trigger_period.max(8);
-    (asked / 2 + random() % asked).saturating_sub(header.trigger_tick / 2).max(1)
+    (asked / 2 + random() % asked)
+        .saturating_sub(header.trigger_tick / 2)
+        .max(1)
 }
 
 /// Called once, when all is set up.
@@ -114,14 +116,23 @@ pub fn start(ring: Ring) {
 
 /// From now on threads get triggers when they are set up.
 pub fn get_ready() {
-    RANDOM.fetch_xor(sys::now_ns() << 8 ^ u64::from(sys::getpid()), Ordering::Relaxed);
+    RANDOM.fetch_xor(
+        sys::now_ns() << 8 ^ u64::from(sys::getpid()),
+        Ordering::Relaxed,
+    );
     READY.store(true, Ordering::Relaxed);
 }
 
 /// Starts the calling thread's signals.
 pub fn arm(ring: Ring) {
-    let Some(header) = process::header() else { return };
-    if !READY.load(Ordering::Relaxed) || is_over(header) || sys::gs() != ring.address || ring.private().trigger.kind != 0 {
+    let Some(header) = process::header() else {
+        return;
+    };
+    if !READY.load(Ordering::Relaxed)
+        || is_over(header)
+        || sys::gs() != ring.address
+        || ring.private().trigger.kind != 0
+    {
         return;
     }
     // The first signal may come before it is noted whose it is; its handler would take it for the program's.
@@ -134,7 +145,14 @@ pub fn arm(ring: Ring) {
     };
     match trigger {
         Some(trigger) => {
-            header.trigger_kind.store(if by_loads { TRIGGER_LOADS } else { trigger.kind }, Ordering::Relaxed);
+            header.trigger_kind.store(
+                if by_loads {
+                    TRIGGER_LOADS
+                } else {
+                    trigger.kind
+                },
+                Ordering::Relaxed,
+            );
             ring.private().trigger = trigger;
         }
         None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
@@ -152,7 +170,17 @@ pub fn disarm(ring: Ring) {
     match trigger.kind {
         TRIGGER_EVENT => {
             // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
-            unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            unsafe {
+                sys::call(
+                    sys::nr::IOCTL,
+                    trigger.handle as usize,
+                    IOC_DISABLE,
+                    0,
+                    0,
+                    0,
+                    0,
+                )
+            };
             sys::close(trigger.handle as isize);
         }
         // SAFETY: integers only; the runtime's own timer.
@@ -195,7 +223,9 @@ pub fn replace_if_closed(ring: Ring) {
     const F_GETFD: usize = 1;
     const EBADF: isize = 9;
     // SAFETY: integers only.
-    if descriptor(ring).is_some_and(|fd| unsafe { sys::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) } == -EBADF) {
+    if descriptor(ring)
+        .is_some_and(|fd| unsafe { sys::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) } == -EBADF)
+    {
         crate::pace::forget(ring);
         ring.private().trigger = Trigger::default();
         arm(ring);
@@ -223,7 +253,13 @@ fn event(header: &Header) -> Option<Trigger> {
     attributes[2] = period(header);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
-    open_event(header, &attributes).map(|fd| Trigger { kind: TRIGGER_EVENT, handle: fd as i32, left: SAME, tid: sys::gettid(), ..Trigger::default() })
+    open_event(header, &attributes).map(|fd| Trigger {
+        kind: TRIGGER_EVENT,
+        handle: fd as i32,
+        left: SAME,
+        tid: sys::gettid(),
+        ..Trigger::default()
+    })
 }
 
 /// Opens an event of the calling thread that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
@@ -236,7 +272,17 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     const F_SETOWN_EX: usize = 15;
     const O_ASYNC_NONBLOCK: usize = 0o20000 | 0o4000;
     // SAFETY: the attributes live across the call.
-    let fd = unsafe { sys::call(PERF_EVENT_OPEN, attributes.as_ptr() as usize, 0, usize::MAX, usize::MAX, CLOEXEC, 0) };
+    let fd = unsafe {
+        sys::call(
+            PERF_EVENT_OPEN,
+            attributes.as_ptr() as usize,
+            0,
+            usize::MAX,
+            usize::MAX,
+            CLOEXEC,
+            0,
+        )
+    };
     if fd < 0 {
         return None;
     }
@@ -245,8 +291,24 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     let owner = [0u32, sys::gettid()];
     // SAFETY: the owner lives across the call.
     let asked = unsafe {
-        sys::call(FCNTL, fd as usize, F_SETOWN_EX, owner.as_ptr() as usize, 0, 0, 0) == 0
-            && sys::call(FCNTL, fd as usize, F_SETSIG, header.signal as usize, 0, 0, 0) == 0
+        sys::call(
+            FCNTL,
+            fd as usize,
+            F_SETOWN_EX,
+            owner.as_ptr() as usize,
+            0,
+            0,
+            0,
+        ) == 0
+            && sys::call(
+                FCNTL,
+                fd as usize,
+                F_SETSIG,
+                header.signal as usize,
+                0,
+                0,
+                0,
+            ) == 0
             && sys::call(FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
     };
     if !asked {
@@ -284,11 +346,22 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         let mut old = [0u64; 2];
         let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
         // SAFETY: both pairs live across the call.
-        let done = unsafe { sys::call(PRLIMIT64, 0, RLIMIT_NOFILE, new, old.as_mut_ptr() as usize, 0, 0) };
+        let done = unsafe {
+            sys::call(
+                PRLIMIT64,
+                0,
+                RLIMIT_NOFILE,
+                new,
+                old.as_mut_ptr() as usize,
+                0,
+                0,
+            )
+        };
         (done == 0).then_some(old)
     };
     // SAFETY: integers only.
-    let copy = |least: usize| unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
+    let copy =
+        |least: usize| unsafe { sys::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0) };
     // Of two threads at once, one would find the limit lowered by the other, or take the raised one for the program's.
     let alone = only_one();
     let before = limits(None).unwrap_or_default();
@@ -328,20 +401,51 @@ fn timer(header: &Header) -> Option<Trigger> {
     event[2] = u64::from(sys::gettid());
     let mut number = 0i32;
     // SAFETY: both live across the call.
-    let made = unsafe { sys::call(TIMER_CREATE, CLOCK_THREAD_CPUTIME, event.as_ptr() as usize, &raw mut number as usize, 0, 0, 0) };
+    let made = unsafe {
+        sys::call(
+            TIMER_CREATE,
+            CLOCK_THREAD_CPUTIME,
+            event.as_ptr() as usize,
+            &raw mut number as usize,
+            0,
+            0,
+            0,
+        )
+    };
     if made < 0 {
         return None;
     }
     set_timer(number, ticks(header));
-    Some(Trigger { kind: TRIGGER_TIMER, handle: number, left: 1, tid: sys::gettid(), ..Trigger::default() })
+    Some(Trigger {
+        kind: TRIGGER_TIMER,
+        handle: number,
+        left: 1,
+        tid: sys::gettid(),
+        ..Trigger::default()
+    })
 }
 
 /// Sets a timer to so many nanoseconds from now, and again and again should its signal be lost.
 fn set_timer(number: i32, ns: u64) {
     const TIMER_SETTIME: usize = 223;
-    let time = [ns / 1_000_000_000, ns % 1_000_000_000, ns / 1_000_000_000, ns % 1_000_000_000];
+    let time = [
+        ns / 1_000_000_000,
+        ns % 1_000_000_000,
+        ns / 1_000_000_000,
+        ns % 1_000_000_000,
+    ];
     // SAFETY: the times live across the call.
-    unsafe { sys::call(TIMER_SETTIME, number as usize, 0, time.as_ptr() as usize, 0, 0, 0) };
+    unsafe {
+        sys::call(
+            TIMER_SETTIME,
+            number as usize,
+            0,
+            time.as_ptr() as usize,
+            0,
+            0,
+            0,
+        )
+    };
 }
 
 /// Whether a timer's signal, which found the thread at this instruction of an instrumented file, came while the kernel was at work for it.
@@ -370,7 +474,9 @@ pub fn is_ours(ring: Ring, info: &Info) -> bool {
         return true;
     }
     match trigger.kind {
-        TRIGGER_EVENT => info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info)),
+        TRIGGER_EVENT => {
+            info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info))
+        }
         TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
         // One that was still under way when its thread's trigger was given up.
         _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
@@ -395,7 +501,11 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     let trigger = &mut ring.private().trigger;
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
-        trigger.left = if trigger.kind == TRIGGER_TIMER { 1 } else { SAME };
+        trigger.left = if trigger.kind == TRIGGER_TIMER {
+            1
+        } else {
+            SAME
+        };
         trigger.calm = trigger.calm.saturating_add(1);
         if trigger.calm >= CALM {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
@@ -414,12 +524,24 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
 
 /// Draws a new period.
 fn renew_period(trigger: Trigger) {
-    let Some(header) = process::header() else { return };
+    let Some(header) = process::header() else {
+        return;
+    };
     match trigger.kind {
         TRIGGER_EVENT => {
             let next = period(header) << trigger.slower;
             // SAFETY: the number lives across the call.
-            unsafe { sys::call(sys::nr::IOCTL, trigger.handle as usize, IOC_PERIOD, &raw const next as usize, 0, 0, 0) };
+            unsafe {
+                sys::call(
+                    sys::nr::IOCTL,
+                    trigger.handle as usize,
+                    IOC_PERIOD,
+                    &raw const next as usize,
+                    0,
+                    0,
+                    0,
+                )
+            };
         }
         TRIGGER_TIMER => set_timer(trigger.handle, ticks(header)),
         _ => {}
@@ -468,7 +590,17 @@ fn take_queued(ring: Ring) -> bool {
             process::count(count::TRIGGERS_BUSY, 1);
         } else {
             // SAFETY: the structure lives across the call; a thread may send itself any.
-            unsafe { sys::call(RT_TGSIGQUEUEINFO, sys::getpid() as usize, sys::gettid() as usize, signal(), info.as_ptr() as usize, 0, 0) };
+            unsafe {
+                sys::call(
+                    RT_TGSIGQUEUEINFO,
+                    sys::getpid() as usize,
+                    sys::gettid() as usize,
+                    signal(),
+                    info.as_ptr() as usize,
+                    0,
+                    0,
+                )
+            };
             return true;
         }
         if clock::since(began) > LONGEST {
@@ -484,7 +616,17 @@ fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
     let (set, none) = (bit(), [0u64; 2]);
     let info = info.map_or(0, |i| i.as_mut_ptr() as usize);
     // SAFETY: set, time and the structure, which has the kernel's 128 bytes, live across the call.
-    unsafe { sys::call(SIGTIMEDWAIT, &raw const set as usize, info, none.as_ptr() as usize, 8, 0, 0) > 0 }
+    unsafe {
+        sys::call(
+            SIGTIMEDWAIT,
+            &raw const set as usize,
+            info,
+            none.as_ptr() as usize,
+            8,
+            0,
+            0,
+        ) > 0
+    }
 }
 
 /// Whether recording is over for good: then nothing shall interrupt the thread any more.

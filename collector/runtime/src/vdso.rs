@@ -40,22 +40,37 @@ unsafe fn find(image: usize) -> Option<usize> {
         let word = |at: usize| (at as *const u32).read_unaligned();
         let long = |at: usize| (at as *const u64).read_unaligned() as usize;
         // Elf64_Ehdr: e_phoff 32, e_shoff 40, e_phentsize 54, e_phnum 56, e_shnum 60.
-        let (phoff, shoff, phnum, shnum) = (long(image + 32), long(image + 40), half(image + 56), half(image + 60));
+        let (phoff, shoff, phnum, shnum) = (
+            long(image + 32),
+            long(image + 40),
+            half(image + 56),
+            half(image + 60),
+        );
         if shoff == 0 {
             return None;
         }
-        let load = (0..phnum).map(|i| image + phoff + 56 * i).find(|&h| word(h) == PT_LOAD)?;
+        let load = (0..phnum)
+            .map(|i| image + phoff + 56 * i)
+            .find(|&h| word(h) == PT_LOAD)?;
         // Elf64_Phdr: p_offset 8, p_vaddr 16.
         let bias = (image + long(load + 8)).wrapping_sub(long(load + 16));
         let section = |i: usize| image + shoff + SECTION_BYTES * i;
         // Elf64_Shdr: sh_type 4, sh_offset 24, sh_size 32, sh_link 40.
-        let symbols = (0..shnum).map(section).find(|&s| word(s + 4) == SHT_DYNSYM)?;
+        let symbols = (0..shnum)
+            .map(section)
+            .find(|&s| word(s + 4) == SHT_DYNSYM)?;
         let names = image + long(section(word(symbols + 40) as usize) + 24);
-        let (first, count) = (image + long(symbols + 24), long(symbols + 32) / SYMBOL_BYTES);
+        let (first, count) = (
+            image + long(symbols + 24),
+            long(symbols + 32) / SYMBOL_BYTES,
+        );
         for symbol in (0..count).map(|i| first + SYMBOL_BYTES * i) {
             // Elf64_Sym: st_name 0, st_shndx 6, st_value 8.
             let name = (names + word(symbol) as usize) as *const u8;
-            let same = NAME.iter().enumerate().all(|(i, &b)| name.add(i).read() == b);
+            let same = NAME
+                .iter()
+                .enumerate()
+                .all(|(i, &b)| name.add(i).read() == b);
             if same && half(symbol + 6) != 0 {
                 return Some(bias.wrapping_add(long(symbol + 8)));
             }

@@ -14,12 +14,12 @@ use crate::abi;
 use crate::clock;
 use crate::context::{Context, RIP};
 use crate::hooks::{self, Hooks};
+use crate::modules;
+use crate::pace::{self, Plan};
 use crate::process;
 use crate::shared::*;
 use crate::sys;
 use crate::thread::{self, Ring};
-use crate::modules;
-use crate::pace::{self, Plan};
 use crate::trigger as triggers;
 use core::sync::atomic::Ordering;
 
@@ -138,7 +138,10 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     }
     context.registers[RIP] = clone;
     hooks::set(control, Hooks::Window);
-    ring.private().window = Window { open: true, ..Window::default() };
+    ring.private().window = Window {
+        open: true,
+        ..Window::default()
+    };
     control.begin_ns = clock::now_ns();
     count::WINDOWS
 }
@@ -155,13 +158,17 @@ fn prefetch(from: u64, to: u64) {
     const MOST: u64 = 16 << 10;
     for line in (from..to.min(from + MOST)).step_by(64) {
         // SAFETY: a hint, which cannot fault.
-        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags)) };
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags))
+        };
     }
 }
 
 /// Ends the window, if one is open: what is committed is published.
 fn close(ring: Ring, why: Why, now: u64) {
-    let Some(header) = process::header() else { return };
+    let Some(header) = process::header() else {
+        return;
+    };
     let window = ring.private().window;
     if !window.open {
         return;
@@ -180,12 +187,19 @@ fn close(ring: Ring, why: Why, now: u64) {
     }
     let mut slots = end.clamp(control.base, control.guard) - control.base;
     // SAFETY: the window's first slot, in this thread's ring.
-    if slots == 16 && unsafe { (control.base as *const abi::RingSlot).read_volatile() }.id == abi::MARK_REPEAT {
+    if slots == 16
+        && unsafe { (control.base as *const abi::RingSlot).read_volatile() }.id == abi::MARK_REPEAT
+    {
         // What that is about was not completed.
         slots = 0;
     }
     if window.lap != 0 {
-        pace::lapped(ring, slots / 16, window.lap, end_ns.saturating_sub(control.begin_ns + window.outside));
+        pace::lapped(
+            ring,
+            slots / 16,
+            window.lap,
+            end_ns.saturating_sub(control.begin_ns + window.outside),
+        );
         return rest(header, ring);
     }
     control.cursor = control.base + slots;
@@ -240,10 +254,23 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
 pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window;
-    let whole = header.stop.load(Ordering::Relaxed) == 0 && window.open && window.lap == 0 && control.guard - control.base == 16 * header.window;
+    let whole = header.stop.load(Ordering::Relaxed) == 0
+        && window.open
+        && window.lap == 0
+        && control.guard - control.base == 16 * header.window;
     let now = sys::now_ns();
     // Triggers by loads need no speeds.
-    let plan = if whole && !triggers::by_loads(header) { pace::plan(ring, context.registers[RIP], control.guard, header.window, now) } else { Plan::Nothing };
+    let plan = if whole && !triggers::by_loads(header) {
+        pace::plan(
+            ring,
+            context.registers[RIP],
+            control.guard,
+            header.window,
+            now,
+        )
+    } else {
+        Plan::Nothing
+    };
     if let Plan::Lap(slots) = plan
         && ring.address < 1 << 32
         && let Some(place) = modules::place(context.registers[RIP])
@@ -253,7 +280,12 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
         return begin_lap(header, ring, slots, context);
     }
     leave_at(ring, context, Why::Full, now);
-    if let Plan::Watch { address, records, kind } = plan {
+    if let Plan::Watch {
+        address,
+        records,
+        kind,
+    } = plan
+    {
         pace::watch(header, ring, context, address, records, kind);
     }
 }
@@ -274,7 +306,11 @@ fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
         return rest(header, ring);
     }
     hooks::set(control, Hooks::Window);
-    ring.private().window = Window { open: true, lap: slots, ..Window::default() };
+    ring.private().window = Window {
+        open: true,
+        lap: slots,
+        ..Window::default()
+    };
     control.begin_ns = sys::now_ns();
 }
 
@@ -286,7 +322,14 @@ pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
         close_in_hook(ring, Why::Outside);
         return false;
     }
-    *window = Window { away: true, slot, back, cursor, since: clock::ticks(), ..*window };
+    *window = Window {
+        away: true,
+        slot,
+        back,
+        cursor,
+        since: clock::ticks(),
+        ..*window
+    };
     true
 }
 
@@ -306,7 +349,9 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
 
 /// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
 pub fn trigger(ring: Ring, context: &mut Context) -> usize {
-    let Some(header) = process::header() else { return count::TRIGGERS_BUSY };
+    let Some(header) = process::header() else {
+        return count::TRIGGERS_BUSY;
+    };
     process::count(count::TRIGGERS, 1);
     if sys::gs() != ring.address || header.stop.load(Ordering::Relaxed) != 0 {
         return count::TRIGGERS_BUSY;

@@ -15,7 +15,11 @@ pub struct Producer<'a> {
 
 /// A record that shares its slot with none.
 fn alone(slot: Slot) -> RingSlot {
-    RingSlot { payload: slot.payload, aux: slot.aux, id: slot.id }
+    RingSlot {
+        payload: slot.payload,
+        aux: slot.aux,
+        id: slot.id,
+    }
 }
 
 pub const SELF: u64 = 0x5000_0000;
@@ -30,8 +34,16 @@ impl<'a> Producer<'a> {
         loop {
             let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
             if slot.change_state(FREE, LIVE) {
-                let mut producer = Producer { arena, slot, pid, tid, written: 0 };
-                producer.control(|c| (c.pid, c.tid, c.self_addr, c.ring_start) = (pid, tid, SELF, SELF + PAGE as u64));
+                let mut producer = Producer {
+                    arena,
+                    slot,
+                    pid,
+                    tid,
+                    written: 0,
+                };
+                producer.control(|c| {
+                    (c.pid, c.tid, c.self_addr, c.ring_start) = (pid, tid, SELF, SELF + PAGE as u64)
+                });
                 producer.begin(0);
                 return producer;
             }
@@ -45,7 +57,9 @@ impl<'a> Producer<'a> {
 
     /// Starts a chunk (full) or a lap (ring) `lap_slots` before its end.
     pub fn begin(&mut self, lap_slots: u64) {
-        let Settings { mode, chunk_bytes, .. } = *self.arena.settings();
+        let Settings {
+            mode, chunk_bytes, ..
+        } = *self.arena.settings();
         let written = self.written;
         self.control(|c| {
             if mode == MODE_RING {
@@ -62,13 +76,19 @@ impl<'a> Producer<'a> {
 
     /// A byte address in this slot's part of the file for a made-up program address.
     fn at(&self, address: u64) -> *mut u8 {
-        let Settings { mode, chunk_bytes, ring_bytes, .. } = *self.arena.settings();
+        let Settings {
+            mode,
+            chunk_bytes,
+            ring_bytes,
+            ..
+        } = *self.arena.settings();
         let from = address - SELF - PAGE as u64;
         let offset = if mode == MODE_RING {
             RING_OFFSET + from % ring_bytes
         } else {
             let place = from / (chunk_bytes + PAGE as u64);
-            chunk_offset(place as usize, ring_bytes, chunk_bytes) + from % (chunk_bytes + PAGE as u64)
+            chunk_offset(place as usize, ring_bytes, chunk_bytes)
+                + from % (chunk_bytes + PAGE as u64)
         };
         assert!(offset + SLOT <= self.arena.settings.stride());
         // SAFETY: inside this thread slot.
@@ -80,7 +100,11 @@ impl<'a> Producer<'a> {
         let cursor = self.control(|c| c.cursor);
         assert!(cursor < self.control(|c| c.guard));
         // SAFETY: `at` gives 16 bytes in the mapping.
-        unsafe { self.at(cursor).cast::<RingSlot>().write_volatile(alone(slot)) };
+        unsafe {
+            self.at(cursor)
+                .cast::<RingSlot>()
+                .write_volatile(alone(slot))
+        };
         self.control(|c| c.cursor += SLOT);
         self.written += 1;
     }
@@ -91,7 +115,10 @@ impl<'a> Producer<'a> {
         let to = self.at(cursor).cast::<RingSlot>();
         for i in 0..(guard - cursor) / SLOT {
             // SAFETY: up to the end of the chunk.
-            unsafe { to.add(i as usize).write_volatile(alone(make(self.written + i))) };
+            unsafe {
+                to.add(i as usize)
+                    .write_volatile(alone(make(self.written + i)))
+            };
         }
         self.written += (guard - cursor) / SLOT;
         self.control(|c| c.cursor = guard);
@@ -120,13 +147,24 @@ impl<'a> Producer<'a> {
 
     /// Publishes the last `window` slots (ring) and starts a lap.
     pub fn publish_window(&mut self, window: u64, lap_slots: u64) {
-        let (cursor, place) = self.control(|c| (c.cursor, c.published.load(Ordering::Relaxed) as usize % CHUNKS));
-        let Settings { chunk_bytes, ring_bytes, .. } = *self.arena.settings();
+        let (cursor, place) = self.control(|c| {
+            (
+                c.cursor,
+                c.published.load(Ordering::Relaxed) as usize % CHUNKS,
+            )
+        });
+        let Settings {
+            chunk_bytes,
+            ring_bytes,
+            ..
+        } = *self.arena.settings();
         for i in 0..window {
             let from = self.at(cursor - (window - i) * SLOT);
             let to = chunk_offset(place, ring_bytes, chunk_bytes) + i * SLOT;
             // SAFETY: a slot of the ring and a slot of the chunk, both in this thread slot.
-            unsafe { std::ptr::copy_nonoverlapping(from, self.slot.start.add(to as usize), SLOT as usize) };
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, self.slot.start.add(to as usize), SLOT as usize)
+            };
         }
         let info = ChunkInfo {
             pid: self.pid,
@@ -146,7 +184,10 @@ impl<'a> Producer<'a> {
     pub fn announce(&mut self, info: ChunkInfo) {
         self.control(|c| {
             let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
-            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo { place: place as u32, ..info };
+            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo {
+                place: place as u32,
+                ..info
+            };
             c.published.fetch_add(1, Ordering::Release);
         });
         self.arena.ring_doorbell();
@@ -155,12 +196,21 @@ impl<'a> Producer<'a> {
     /// Waits until a chunk place is free, as the runtime does.
     pub fn wait_for_place(&mut self) {
         loop {
-            let (published, drained) = self.control(|c| (c.published.load(Ordering::Relaxed), c.drained.load(Ordering::Acquire)));
+            let (published, drained) = self.control(|c| {
+                (
+                    c.published.load(Ordering::Relaxed),
+                    c.drained.load(Ordering::Acquire),
+                )
+            });
             if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
                 return;
             }
             // SAFETY: an atomic in the mapping.
-            futex_wait(unsafe { &(*self.slot.control()).drained }, drained, Duration::from_millis(50));
+            futex_wait(
+                unsafe { &(*self.slot.control()).drained },
+                drained,
+                Duration::from_millis(50),
+            );
         }
     }
 

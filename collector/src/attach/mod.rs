@@ -14,7 +14,9 @@ use crate::arena::Arena;
 use crate::modules::Instrumented;
 use crate::note::instrumented_note;
 use crate::runtime_image::{RUNTIME, RuntimeImage};
-use crate::shared::{Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash};
+use crate::shared::{
+    Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
+};
 use crate::static_image::{Flat, flatten};
 use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use object::{Object, ObjectSymbol};
@@ -58,21 +60,35 @@ impl Candidate {
         let modules = modules_of(&process)?;
         let mut instrumented = Vec::new();
         for module in &modules {
-            let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) else { continue };
-            let mut found = crate::modules::recordable(&module.path, note).map_err(|e| Refused(e.to_string()))?;
+            let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) else {
+                continue;
+            };
+            let mut found = crate::modules::recordable(&module.path, note)
+                .map_err(|e| Refused(e.to_string()))?;
             found.path.clone_from(&module.path);
             instrumented.push(found);
         }
         if instrumented.is_empty() {
-            let name = modules.first().map_or_else(String::new, |m| m.path.display().to_string());
+            let name = modules
+                .first()
+                .map_or_else(String::new, |m| m.path.display().to_string());
             return Err(Refused(format!(
                 "process {pid} ({name}): neither its executable nor a library of it is instrumented; run `mgz-instrument` on it and start the instrumented file, which costs nothing until somebody attaches"
             )));
         }
-        if let Some(direct) = instrumented.iter().find(|m| m.note.features & FEATURE_TRANSLATED == 0) {
-            return Err(Refused(format!("{}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original and start that", direct.path.display())));
+        if let Some(direct) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_TRANSLATED == 0)
+        {
+            return Err(Refused(format!(
+                "{}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original and start that",
+                direct.path.display()
+            )));
         }
-        Ok(Candidate { process, instrumented })
+        Ok(Candidate {
+            process,
+            instrumented,
+        })
     }
 
     /// Its command line.
@@ -82,7 +98,12 @@ impl Candidate {
 }
 
 fn modules_of(process: &Process) -> Result<Vec<Module>, Refused> {
-    process.modules().map_err(|e| Refused(format!("process {}: the loader's list of modules cannot be read: {e}", process.pid)))
+    process.modules().map_err(|e| {
+        Refused(format!(
+            "process {}: the loader's list of modules cannot be read: {e}",
+            process.pid
+        ))
+    })
 }
 
 /// A process that is being recorded.
@@ -128,24 +149,39 @@ impl From<Refused> for Failed {
 }
 
 /// Takes a process in: its threads are sampled from now on.
-pub fn attach(candidate: Candidate, arena: &Arena, runtime: &RuntimeImage, signal: u32) -> Result<Attached, Refused> {
+pub fn attach(
+    candidate: Candidate,
+    arena: &Arena,
+    runtime: &RuntimeImage,
+    signal: u32,
+) -> Result<Attached, Refused> {
     let process = candidate.process;
     let pid = process.pid;
-    let flat = flatten(RUNTIME).map_err(|e| Refused(format!("the runtime cannot be laid out: {e:#}")))?;
+    let flat =
+        flatten(RUNTIME).map_err(|e| Refused(format!("the runtime cannot be laid out: {e:#}")))?;
     // SAFETY: integers only; the descriptor is new.
     let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     if handle < 0 {
-        return Err(Refused(format!("process {pid}: {}", io::Error::last_os_error())));
+        return Err(Refused(format!(
+            "process {pid}: {}",
+            io::Error::last_os_error()
+        )));
     }
     // SAFETY: just opened, and nobody else's.
     let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
     for _ in 0..ATTEMPTS {
         let modules = modules_of(&process)?;
-        let wanted: Vec<&str> = BEHIND_WRAPPERS.iter().filter_map(|n| n.to_str().ok()).chain(CALLED).collect();
+        let wanted: Vec<&str> = BEHIND_WRAPPERS
+            .iter()
+            .filter_map(|n| n.to_str().ok())
+            .chain(CALLED)
+            .collect();
         let functions = process::definitions(&process, &modules, &wanted);
         let held = Held::all(pid)?;
         let cpu = process.cpu_ticks().unwrap_or(0);
-        match take_in(&process, &held, &modules, &functions, arena, runtime, &flat, signal) {
+        match take_in(
+            &process, &held, &modules, &functions, arena, runtime, &flat, signal,
+        ) {
             Ok((image, problems)) => {
                 let wrappers = wrappers(image.base)?;
                 let mut attached = Attached {
@@ -172,35 +208,55 @@ pub fn attach(candidate: Candidate, arena: &Arena, runtime: &RuntimeImage, signa
         drop(held);
         std::thread::sleep(PAUSE);
     }
-    Err(Refused(format!("process {pid}: its threads never stood still where they could be taken in (it loads libraries all the time, perhaps); try again")))
+    Err(Refused(format!(
+        "process {pid}: its threads never stood still where they could be taken in (it loads libraries all the time, perhaps); try again"
+    )))
 }
 
 /// Run-time addresses of the functions that the runtime wraps.
 fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
     let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
-    let names = file.dynamic_symbols().filter(|s| s.is_definition()).filter_map(|s| Some((s.name().ok()?.to_owned(), base + s.address())));
-    Ok(names.filter(|(name, _)| !name.starts_with("mgz_")).collect())
+    let names = file
+        .dynamic_symbols()
+        .filter(|s| s.is_definition())
+        .filter_map(|s| Some((s.name().ok()?.to_owned(), base + s.address())));
+    Ok(names
+        .filter(|(name, _)| !name.starts_with("mgz_"))
+        .collect())
 }
 
 /// Where the functions that we call lie in the image.
 fn entry(name: &str) -> Result<u64, Refused> {
     let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
-    let found = file.dynamic_symbols().find(|s| s.name() == Ok(name)).map(|s| s.address());
+    let found = file
+        .dynamic_symbols()
+        .find(|s| s.name() == Ok(name))
+        .map(|s| s.address());
     found.ok_or_else(|| Refused(format!("the runtime has no {name}")))
 }
 
 /// Whether a stopped thread stands where its registers may be taken away and its `%gs` be changed.
 fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
-    let Ok(r) = threads::registers(thread) else { return false };
-    if clones.iter().any(|&(start, end)| (start..end).contains(&r.rip)) {
+    let Ok(r) = threads::registers(thread) else {
+        return false;
+    };
+    if clones
+        .iter()
+        .any(|&(start, end)| (start..end).contains(&r.rip))
+    {
         return false;
     }
     // A restartable sequence would not be restarted.
-    let sequence = threads::rseq(thread).and_then(|at| process.memory.word(at + 8).ok()).unwrap_or(0);
+    let sequence = threads::rseq(thread)
+        .and_then(|at| process.memory.word(at + 8).ok())
+        .unwrap_or(0);
     if sequence == 0 {
         return true;
     }
-    match (process.memory.word(sequence + 8), process.memory.word(sequence + 16)) {
+    match (
+        process.memory.word(sequence + 8),
+        process.memory.word(sequence + 16),
+    ) {
         (Ok(start), Ok(length)) => r.rip.wrapping_sub(start) >= length,
         _ => false,
     }
@@ -210,8 +266,12 @@ fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
 fn refusal(pid: i32, result: u64) -> Option<Refused> {
     let why = match result as usize {
         attached::DONE => return None,
-        attached::NO_MEMORY => "it cannot open or map the recorder's memory (does it run in another container, or as another user?)",
-        attached::SHADOW_STACK => "it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK",
+        attached::NO_MEMORY => {
+            "it cannot open or map the recorder's memory (does it run in another container, or as another user?)"
+        }
+        attached::SHADOW_STACK => {
+            "it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK"
+        }
         attached::GS_USED => "it uses the %gs register, where records would go",
         attached::NO_RING => "there is no room for a thread's ring",
         _ => "the runtime failed in it",
@@ -231,32 +291,69 @@ fn take_in(
     signal: u32,
 ) -> Result<(Image, Vec<String>), Failed> {
     let pid = process.pid;
-    let no = |what: &str, error: io::Error| Failed::Refused(Refused(format!("process {pid}: {what}: {error}")));
+    let no = |what: &str, error: io::Error| {
+        Failed::Refused(Refused(format!("process {pid}: {what}: {error}")))
+    };
     if !process.is_consistent() || modules_of(process)? != modules {
         return Err(Failed::Busy);
     }
     let earlier = process.image(flat)?;
-    let mut clones: Vec<(u64, u64)> = earlier.iter().map(|&base| (base, base + flat.bytes.len() as u64)).collect();
+    let mut clones: Vec<(u64, u64)> = earlier
+        .iter()
+        .map(|&base| (base, base + flat.bytes.len() as u64))
+        .collect();
     for module in modules {
         if let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) {
-            clones.push((note.clone_start.wrapping_add(module.bias), note.clone_end.wrapping_add(module.bias)));
+            clones.push((
+                note.clone_start.wrapping_add(module.bias),
+                note.clone_end.wrapping_add(module.bias),
+            ));
         }
     }
     if !held.threads.iter().all(|&t| is_free(process, t, &clones)) {
         return Err(Failed::Busy);
     }
-    let instruction = find_system_call(process).ok_or_else(|| Refused(format!("process {pid}: it has no vDSO, by which it could be told to make system calls")))?;
-    let mut first = Borrowed::new(held.threads[0]).map_err(|e| no("its registers cannot be read", e))?;
+    let instruction = find_system_call(process).ok_or_else(|| {
+        Refused(format!(
+            "process {pid}: it has no vDSO, by which it could be told to make system calls"
+        ))
+    })?;
+    let mut first =
+        Borrowed::new(held.threads[0]).map_err(|e| no("its registers cannot be read", e))?;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-    let scratch = first.system_call(instruction, libc::SYS_mmap, [0, SCRATCH, protection, flags, u64::MAX, 0]).map_err(|e| no("it cannot map memory", e))?;
+    let scratch = first
+        .system_call(
+            instruction,
+            libc::SYS_mmap,
+            [0, SCRATCH, protection, flags, u64::MAX, 0],
+        )
+        .map_err(|e| no("it cannot map memory", e))?;
     let base = match earlier {
         Some(base) => base,
         None => map_image(process, &mut first, instruction, scratch, arena, flat)?,
     };
-    let image = Image { base, length: flat.bytes.len() as u64, attach_thread: entry("mgz_attach_thread")? };
-    let request = Request { process, modules, functions, arena, runtime }.write(scratch).map_err(|e| no("its memory cannot be written", e))?;
-    let result = first.call(base + entry("mgz_attach")?, [request, 0], scratch + SCRATCH - 64).map_err(|e| no("the runtime could not be started", e))?;
+    let image = Image {
+        base,
+        length: flat.bytes.len() as u64,
+        attach_thread: entry("mgz_attach_thread")?,
+    };
+    let request = Request {
+        process,
+        modules,
+        functions,
+        arena,
+        runtime,
+    }
+    .write(scratch)
+    .map_err(|e| no("its memory cannot be written", e))?;
+    let result = first
+        .call(
+            base + entry("mgz_attach")?,
+            [request, 0],
+            scratch + SCRATCH - 64,
+        )
+        .map_err(|e| no("the runtime could not be started", e))?;
     if let Some(refused) = refusal(pid, result) {
         return Err(refused.into());
     }
@@ -266,12 +363,18 @@ fn take_in(
     for &thread in &held.threads {
         match take_thread(image, thread, scratch + SCRATCH - 64, signal) {
             Ok(0) => taken += 1,
-            Ok(result) => problems.extend(refusal(pid, result).map(|r| format!("thread {thread} is not recorded: {r}"))),
+            Ok(result) => problems.extend(
+                refusal(pid, result).map(|r| format!("thread {thread} is not recorded: {r}")),
+            ),
             Err(error) => problems.push(format!("thread {thread} is not recorded: {error}")),
         }
     }
     if let Ok(mut first) = Borrowed::new(held.threads[0]) {
-        let _ = first.system_call(instruction, libc::SYS_munmap, [scratch, SCRATCH, 0, 0, 0, 0]);
+        let _ = first.system_call(
+            instruction,
+            libc::SYS_munmap,
+            [scratch, SCRATCH, 0, 0, 0, 0],
+        );
     }
     match problems.first() {
         Some(problem) if taken == 0 => Err(Refused(problem.clone()).into()),
@@ -292,25 +395,72 @@ fn take_thread(image: Image, thread: i32, stack: u64, signal: u32) -> io::Result
 }
 
 /// Maps the runtime's image out of the recorder's memory, and adds its address where that is to be added.
-fn map_image(process: &Process, thread: &mut Borrowed, instruction: u64, scratch: u64, arena: &Arena, flat: &Flat) -> Result<u64, Refused> {
+fn map_image(
+    process: &Process,
+    thread: &mut Borrowed,
+    instruction: u64,
+    scratch: u64,
+    arena: &Arena,
+    flat: &Flat,
+) -> Result<u64, Refused> {
     let pid = process.pid;
     let no = |what: &str, error: io::Error| Refused(format!("process {pid}: {what}: {error}"));
     let mut path = arena.path().into_bytes();
     path.push(0);
-    process.memory.write(scratch, &path).map_err(|e| no("its memory cannot be written", e))?;
+    process
+        .memory
+        .write(scratch, &path)
+        .map_err(|e| no("its memory cannot be written", e))?;
     let here = libc::AT_FDCWD as u64;
-    let opened = thread.system_call(instruction, libc::SYS_openat, [here, scratch, (libc::O_RDWR | libc::O_CLOEXEC) as u64, 0, 0, 0]);
+    let opened = thread.system_call(
+        instruction,
+        libc::SYS_openat,
+        [
+            here,
+            scratch,
+            (libc::O_RDWR | libc::O_CLOEXEC) as u64,
+            0,
+            0,
+            0,
+        ],
+    );
     let fd = opened.map_err(|e| no("it cannot open the recorder's memory (does it run in another container, or as another user?)", e))?;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let length = flat.bytes.len() as u64;
-    let mapped = thread.system_call(instruction, libc::SYS_mmap, [0, length, protection, libc::MAP_PRIVATE as u64, fd, arena.image_offset()]);
+    let mapped = thread.system_call(
+        instruction,
+        libc::SYS_mmap,
+        [
+            0,
+            length,
+            protection,
+            libc::MAP_PRIVATE as u64,
+            fd,
+            arena.image_offset(),
+        ],
+    );
     let _ = thread.system_call(instruction, libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
     let base = mapped.map_err(|e| no("it cannot map the runtime", e))?;
-    let written = flat.places().into_iter().try_for_each(|(place, value)| process.memory.write(base + place, &(base + value).to_le_bytes()));
+    let written = flat.places().into_iter().try_for_each(|(place, value)| {
+        process
+            .memory
+            .write(base + place, &(base + value).to_le_bytes())
+    });
     written.map_err(|e| no("its memory cannot be written", e))?;
     let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
     let text = &flat.text;
-    let protected = thread.system_call(instruction, libc::SYS_mprotect, [base + text.start, text.end - text.start, executable, 0, 0, 0]);
+    let protected = thread.system_call(
+        instruction,
+        libc::SYS_mprotect,
+        [
+            base + text.start,
+            text.end - text.start,
+            executable,
+            0,
+            0,
+            0,
+        ],
+    );
     protected.map_err(|e| no("it cannot make the runtime executable", e))?;
     Ok(base)
 }
@@ -347,9 +497,20 @@ impl Request<'_> {
         let mut list = Vec::new();
         for module in self.modules {
             // The runtime finds the executable's path itself.
-            let name = if module.is_program { String::new() } else { module.path.display().to_string() };
-            self.process.memory.write(names, &[name.as_bytes(), b"\0"].concat())?;
-            list.push(LoadedModule { bias: module.bias, phdr: module.phdr, phnum: module.phnum, name: names });
+            let name = if module.is_program {
+                String::new()
+            } else {
+                module.path.display().to_string()
+            };
+            self.process
+                .memory
+                .write(names, &[name.as_bytes(), b"\0"].concat())?;
+            list.push(LoadedModule {
+                bias: module.bias,
+                phdr: module.phdr,
+                phnum: module.phnum,
+                name: names,
+            });
             names += name.len() as u64 + 1;
         }
         let modules = names.next_multiple_of(PAGE as u64);
@@ -372,7 +533,9 @@ impl Request<'_> {
             functions,
         };
         self.process.memory.write(modules, plain(&list))?;
-        self.process.memory.write(at, plain(std::slice::from_ref(&request)))?;
+        self.process
+            .memory
+            .write(at, plain(std::slice::from_ref(&request)))?;
         Ok(at)
     }
 }
@@ -403,7 +566,11 @@ impl Attached {
 
     /// To be called often: takes in what has come since. `threads`: ids of those that have a ring.
     pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
-        self.cpu_now = self.process.cpu_ticks().unwrap_or(self.cpu_now).max(self.cpu_now);
+        self.cpu_now = self
+            .process
+            .cpu_ticks()
+            .unwrap_or(self.cpu_now)
+            .max(self.cpu_now);
         if self.process.is_consistent()
             && let Ok(modules) = self.process.modules()
             && modules != self.known
@@ -415,7 +582,10 @@ impl Attached {
             *ticks -= 1;
         }
         self.fresh.retain(|(_, ticks)| *ticks > 0);
-        let without: BTreeSet<i32> = threads::tasks(self.process.pid).into_iter().filter(|&t| !threads(t) && !self.refused.contains(&t)).collect();
+        let without: BTreeSet<i32> = threads::tasks(self.process.pid)
+            .into_iter()
+            .filter(|&t| !threads(t) && !self.refused.contains(&t))
+            .collect();
         for &thread in without.intersection(&self.suspects.clone()) {
             self.take_late(thread, signal);
         }
@@ -424,7 +594,9 @@ impl Attached {
 
     /// Takes a thread in that no wrapper has seen.
     fn take_late(&mut self, thread: i32, signal: u32) {
-        let Ok(Some(_held)) = Held::one(self.process.pid, thread) else { return };
+        let Ok(Some(_held)) = Held::one(self.process.pid, thread) else {
+            return;
+        };
         let own = (self.image.base, self.image.base + self.image.length);
         if !is_free(&self.process, thread, &[own]) {
             return;
@@ -433,27 +605,43 @@ impl Attached {
             let instruction = find_system_call(&self.process).ok_or(io::ErrorKind::NotFound)?;
             let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
             let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
-            let scratch = Borrowed::new(thread)?.system_call(instruction, libc::SYS_mmap, [0, SCRATCH, protection, flags, u64::MAX, 0])?;
+            let scratch = Borrowed::new(thread)?.system_call(
+                instruction,
+                libc::SYS_mmap,
+                [0, SCRATCH, protection, flags, u64::MAX, 0],
+            )?;
             let result = take_thread(self.image, thread, scratch + SCRATCH - 64, signal);
-            Borrowed::new(thread)?.system_call(instruction, libc::SYS_munmap, [scratch, SCRATCH, 0, 0, 0, 0])?;
+            Borrowed::new(thread)?.system_call(
+                instruction,
+                libc::SYS_munmap,
+                [scratch, SCRATCH, 0, 0, 0, 0],
+            )?;
             result
         })();
         match taken {
             Ok(0) => {}
             Ok(result) => {
                 self.refused.insert(thread);
-                self.problems.extend(refusal(self.process.pid, result).map(|r| format!("thread {thread} is not recorded: {r}")));
+                self.problems.extend(
+                    refusal(self.process.pid, result)
+                        .map(|r| format!("thread {thread} is not recorded: {r}")),
+                );
             }
             Err(error) => {
                 self.refused.insert(thread);
-                self.problems.push(format!("thread {thread} is not recorded: {error}"));
+                self.problems
+                    .push(format!("thread {thread} is not recorded: {error}"));
             }
         }
     }
 
     /// Lets the tables of modules that are new lead to the wrappers.
     fn link(&mut self, modules: &[Module]) {
-        let new: Vec<Module> = modules.iter().filter(|m| !self.known.contains(m)).cloned().collect();
+        let new: Vec<Module> = modules
+            .iter()
+            .filter(|m| !self.known.contains(m))
+            .cloned()
+            .collect();
         for module in new {
             match self.process.file(&module.path) {
                 Ok(data) => {
@@ -474,10 +662,14 @@ impl Attached {
 /// Lets entries of global offset tables lead to the wrappers, if the loader has filled them.
 fn lead(process: &Process, wrappers: &BTreeMap<String, u64>, entries: &[(String, u64)]) {
     for (name, entry) in entries {
-        let Some(&wrapper) = wrappers.get(name) else { continue };
+        let Some(&wrapper) = wrappers.get(name) else {
+            continue;
+        };
         // An entry that is not relocated yet holds no address of this process.
         const LEAST: u64 = 1 << 16;
-        let Ok(now) = process.memory.word(*entry) else { continue };
+        let Ok(now) = process.memory.word(*entry) else {
+            continue;
+        };
         if now != wrapper && now >= LEAST && process.memory.word(now).is_ok() {
             // A failure leaves the C library's function there.
             let _ = process.memory.write(*entry, &wrapper.to_le_bytes());

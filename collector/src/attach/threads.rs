@@ -40,7 +40,11 @@ fn wait(thread: i32) -> io::Result<Waited> {
         match unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) } {
             -1 => {
                 let error = io::Error::last_os_error();
-                return if error.raw_os_error() == Some(libc::ECHILD) { Ok(Waited::Gone) } else { Err(error) };
+                return if error.raw_os_error() == Some(libc::ECHILD) {
+                    Ok(Waited::Gone)
+                } else {
+                    Err(error)
+                };
             }
             0 if Instant::now() > until => return Err(io::ErrorKind::TimedOut.into()),
             0 => std::thread::sleep(Duration::from_micros(100)),
@@ -58,8 +62,13 @@ pub struct Held {
 
 /// Threads of a process that are no zombies.
 pub fn tasks(pid: i32) -> Vec<i32> {
-    let Ok(list) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mut found: Vec<i32> = list.flatten().filter_map(|t| t.file_name().to_str()?.parse().ok()).collect();
+    let Ok(list) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut found: Vec<i32> = list
+        .flatten()
+        .filter_map(|t| t.file_name().to_str()?.parse().ok())
+        .collect();
     found.sort_unstable();
     found
 }
@@ -67,9 +76,14 @@ pub fn tasks(pid: i32) -> Vec<i32> {
 impl Held {
     /// Stops all threads of a process.
     pub fn all(pid: i32) -> Result<Held, Refused> {
-        let mut held = Held { threads: Vec::new() };
+        let mut held = Held {
+            threads: Vec::new(),
+        };
         loop {
-            let new: Vec<i32> = tasks(pid).into_iter().filter(|t| !held.threads.contains(t)).collect();
+            let new: Vec<i32> = tasks(pid)
+                .into_iter()
+                .filter(|t| !held.threads.contains(t))
+                .collect();
             let mut stopped = 0;
             for thread in new {
                 stopped += usize::from(held.stop(pid, thread)?);
@@ -87,7 +101,9 @@ impl Held {
 
     /// Stops one thread of it.
     pub fn one(pid: i32, thread: i32) -> Result<Option<Held>, Refused> {
-        let mut held = Held { threads: Vec::new() };
+        let mut held = Held {
+            threads: Vec::new(),
+        };
         Ok(held.stop(pid, thread)?.then_some(held))
     }
 
@@ -98,10 +114,12 @@ impl Held {
             Some(libc::EPERM) => Err(Refused(format!(
                 "process {pid}: it may not be traced (remedy: the same user, and kernel.yama.ptrace_scope=0; or CAP_SYS_PTRACE; a process that a debugger holds must be let go first)"
             ))),
-            _ if error.kind() == io::ErrorKind::TimedOut => {
-                Err(Refused(format!("process {pid}: thread {thread} does not stop (it waits in the kernel, after vfork perhaps); try again")))
-            }
-            _ => Err(Refused(format!("process {pid}: thread {thread} cannot be stopped: {error}"))),
+            _ if error.kind() == io::ErrorKind::TimedOut => Err(Refused(format!(
+                "process {pid}: thread {thread} does not stop (it waits in the kernel, after vfork perhaps); try again"
+            ))),
+            _ => Err(Refused(format!(
+                "process {pid}: thread {thread} cannot be stopped: {error}"
+            ))),
         };
         if let Err(error) = call(libc::PTRACE_SEIZE, thread, 0, 0) {
             return match is_zombie(pid, thread) {
@@ -142,8 +160,10 @@ impl Drop for Held {
 }
 
 fn is_zombie(pid: i32, thread: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap_or_default();
-    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+    let stat =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
 }
 
 /// Registers of a stopped thread.
@@ -158,7 +178,13 @@ pub fn registers(thread: i32) -> io::Result<libc::user_regs_struct> {
 pub fn rseq(thread: i32) -> Option<u64> {
     let mut configuration = [0u64; 3];
     // The size is the address here.
-    call(PTRACE_GET_RSEQ_CONFIGURATION, thread, 24, configuration.as_mut_ptr() as usize).ok()?;
+    call(
+        PTRACE_GET_RSEQ_CONFIGURATION,
+        thread,
+        24,
+        configuration.as_mut_ptr() as usize,
+    )
+    .ok()?;
     (configuration[0] != 0).then_some(configuration[0])
 }
 
@@ -178,8 +204,16 @@ impl Borrowed {
     /// Takes a stopped thread.
     pub fn new(thread: i32) -> io::Result<Borrowed> {
         let mut extended = vec![0; EXTENDED];
-        let mut piece = libc::iovec { iov_base: extended.as_mut_ptr().cast(), iov_len: extended.len() };
-        call(libc::PTRACE_GETREGSET, thread, NT_X86_XSTATE, &raw mut piece as usize)?;
+        let mut piece = libc::iovec {
+            iov_base: extended.as_mut_ptr().cast(),
+            iov_len: extended.len(),
+        };
+        call(
+            libc::PTRACE_GETREGSET,
+            thread,
+            NT_X86_XSTATE,
+            &raw mut piece as usize,
+        )?;
         extended.truncate(piece.iov_len);
         let mut mask = 0u64;
         call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
@@ -187,7 +221,14 @@ impl Borrowed {
         // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel would take its handler away.
         let all = !TRAP;
         call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
-        Ok(Borrowed { thread, registers, extended, mask, after: mask, gone: false })
+        Ok(Borrowed {
+            thread,
+            registers,
+            extended,
+            mask,
+            after: mask,
+            gone: false,
+        })
     }
 
     /// Its blocked signals.
@@ -205,10 +246,23 @@ impl Borrowed {
         self.after = mask;
     }
 
-    fn run(&mut self, registers: libc::user_regs_struct, how: libc::c_uint) -> io::Result<libc::user_regs_struct> {
+    fn run(
+        &mut self,
+        registers: libc::user_regs_struct,
+        how: libc::c_uint,
+    ) -> io::Result<libc::user_regs_struct> {
         // No system call is to be restarted.
-        let registers = libc::user_regs_struct { orig_rax: u64::MAX, eflags: 0x202, ..registers };
-        call(libc::PTRACE_SETREGS, self.thread, 0, &raw const registers as usize)?;
+        let registers = libc::user_regs_struct {
+            orig_rax: u64::MAX,
+            eflags: 0x202,
+            ..registers
+        };
+        call(
+            libc::PTRACE_SETREGS,
+            self.thread,
+            0,
+            &raw const registers as usize,
+        )?;
         call(how, self.thread, 0, 0)?;
         loop {
             match wait(self.thread)? {
@@ -216,8 +270,12 @@ impl Borrowed {
                     self.gone = true;
                     return Err(io::Error::other("the process has ended"));
                 }
-                Waited::Stopped(status) if status >> 8 == libc::SIGTRAP => return self::registers(self.thread),
-                Waited::Stopped(status) if status >> 16 == 0 && libc::WSTOPSIG(status) != libc::SIGSTOP => {
+                Waited::Stopped(status) if status >> 8 == libc::SIGTRAP => {
+                    return self::registers(self.thread);
+                }
+                Waited::Stopped(status)
+                    if status >> 16 == 0 && libc::WSTOPSIG(status) != libc::SIGSTOP =>
+                {
                     let (signal, at) = (libc::WSTOPSIG(status), self::registers(self.thread)?.rip);
                     return Err(io::Error::other(format!("signal {signal} at {at:#x}")));
                 }
@@ -230,7 +288,17 @@ impl Borrowed {
     /// Makes a system call by the instruction at `at`. The result is as the kernel gives it.
     pub fn system_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
-        let registers = libc::user_regs_struct { rip: at, rax: number as u64, rdi, rsi, rdx, r10, r8, r9, ..self.registers };
+        let registers = libc::user_regs_struct {
+            rip: at,
+            rax: number as u64,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            ..self.registers
+        };
         let rax = self.run(registers, libc::PTRACE_SINGLESTEP)?.rax;
         match rax as i64 {
             error @ -4095..=-1 => Err(io::Error::from_raw_os_error(-error as i32)),
@@ -240,7 +308,14 @@ impl Borrowed {
 
     /// Runs a function that ends with a breakpoint, on a stack that ends at `stack`; returns its rax.
     pub fn call(&mut self, function: u64, arguments: [u64; 2], stack: u64) -> io::Result<u64> {
-        let registers = libc::user_regs_struct { rip: function, rdi: arguments[0], rsi: arguments[1], rsp: stack & !15, rbp: 0, ..self.registers };
+        let registers = libc::user_regs_struct {
+            rip: function,
+            rdi: arguments[0],
+            rsi: arguments[1],
+            rsp: stack & !15,
+            rbp: 0,
+            ..self.registers
+        };
         Ok(self.run(registers, libc::PTRACE_CONT)?.rax)
     }
 }
@@ -250,13 +325,31 @@ impl Drop for Borrowed {
         if self.gone {
             return;
         }
-        let piece = libc::iovec { iov_base: self.extended.as_mut_ptr().cast(), iov_len: self.extended.len() };
+        let piece = libc::iovec {
+            iov_base: self.extended.as_mut_ptr().cast(),
+            iov_len: self.extended.len(),
+        };
         // What we have called may have set the base of %gs, which is among the registers.
         if let Ok(now) = registers(self.thread) {
             self.registers.gs_base = now.gs_base;
         }
-        let _ = call(libc::PTRACE_SETREGSET, self.thread, NT_X86_XSTATE, &raw const piece as usize);
-        let _ = call(libc::PTRACE_SETREGS, self.thread, 0, &raw const self.registers as usize);
-        let _ = call(PTRACE_SETSIGMASK, self.thread, 8, &raw const self.after as usize);
+        let _ = call(
+            libc::PTRACE_SETREGSET,
+            self.thread,
+            NT_X86_XSTATE,
+            &raw const piece as usize,
+        );
+        let _ = call(
+            libc::PTRACE_SETREGS,
+            self.thread,
+            0,
+            &raw const self.registers as usize,
+        );
+        let _ = call(
+            PTRACE_SETSIGMASK,
+            self.thread,
+            8,
+            &raw const self.after as usize,
+        );
     }
 }

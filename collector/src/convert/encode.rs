@@ -41,7 +41,12 @@ fn schema() -> Schema {
         "bool" => DataType::Boolean,
         _ => DataType::UInt64,
     };
-    Schema::new(COLUMNS.iter().map(|(name, k)| Field::new(*name, kind(k), false)).collect::<Vec<_>>())
+    Schema::new(
+        COLUMNS
+            .iter()
+            .map(|(name, k)| Field::new(*name, kind(k), false))
+            .collect::<Vec<_>>(),
+    )
 }
 
 fn codec(compression: Compression) -> Result<Codec, ConvertError> {
@@ -73,18 +78,47 @@ struct Shape {
 
 impl Shape {
     fn new(compression: Compression) -> Result<Shape, ConvertError> {
-        let root = ArrowSchemaConverter::new().convert(&schema())?.root_schema_ptr();
-        Ok(Shape { descriptor: SchemaDescriptor::new(root.clone()), root, properties: Arc::new(properties()), codec: codec(compression)? })
+        let root = ArrowSchemaConverter::new()
+            .convert(&schema())?
+            .root_schema_ptr();
+        Ok(Shape {
+            descriptor: SchemaDescriptor::new(root.clone()),
+            root,
+            properties: Arc::new(properties()),
+            codec: codec(compression)?,
+        })
     }
 
-    fn encode(&self, group: &Group, tables: &Tables, encoder: &mut PageEncoder) -> Result<Encoded, ConvertError> {
+    fn encode(
+        &self,
+        group: &Group,
+        tables: &Tables,
+        encoder: &mut PageEncoder,
+    ) -> Result<Encoded, ConvertError> {
         let chunk = |(i, (name, kind))| {
             // Readers skip row groups by these.
             let bounds = matches!(name, "process" | "thread" | "sample");
-            encoder.chunk(self.descriptor.column(i), kind, &GroupColumn { group, tables, name }, stored(name), bounds)
+            encoder.chunk(
+                self.descriptor.column(i),
+                kind,
+                &GroupColumn {
+                    group,
+                    tables,
+                    name,
+                },
+                stored(name),
+                bounds,
+            )
         };
-        let chunks = COLUMNS.into_iter().enumerate().map(chunk).collect::<Result<_, _>>()?;
-        Ok(Encoded { rows: group.rows.len(), chunks })
+        let chunks = COLUMNS
+            .into_iter()
+            .enumerate()
+            .map(chunk)
+            .collect::<Result<_, _>>()?;
+        Ok(Encoded {
+            rows: group.rows.len(),
+            chunks,
+        })
     }
 }
 
@@ -126,8 +160,12 @@ impl Rows for GroupColumn<'_> {
             return Column::Counting(first, rows.len());
         }
         match self.name {
-            "process" => made!(U32, u32s, |to| self.group.by_thread(rows, to, |key| key.process)),
-            "thread" => made!(U32, u32s, |to| self.group.by_thread(rows, to, |key| key.thread)),
+            "process" => made!(U32, u32s, |to| self
+                .group
+                .by_thread(rows, to, |key| key.process)),
+            "thread" => made!(U32, u32s, |to| self
+                .group
+                .by_thread(rows, to, |key| key.thread)),
             "seq" => made!(U64, u64s, |to| staged.seq(rows, to)),
             "sample" => made!(U32, u32s, |to| staged.sample(rows, to)),
             "time_ns" => made!(U64, u64s, |to| staged.time_ns(rows, to)),
@@ -173,10 +211,25 @@ impl Parts<'_> {
         use std::os::unix::fs::OpenOptionsExt;
         let path = self.dir.join(format!("part-{:05}.parquet", self.done));
         let temporary = path.with_extension("parquet.tmp");
-        let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(io(&temporary))?;
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)
+            .map_err(io(&temporary))?;
         let buffered = BufWriter::with_capacity(1 << 20, file);
-        let writer = SerializedFileWriter::new(buffered, self.shape.root.clone(), self.shape.properties.clone())?;
-        Ok(Part { writer, temporary, path, rows: 0 })
+        let writer = SerializedFileWriter::new(
+            buffered,
+            self.shape.root.clone(),
+            self.shape.properties.clone(),
+        )?;
+        Ok(Part {
+            writer,
+            temporary,
+            path,
+            rows: 0,
+        })
     }
 
     fn append(&mut self, encoded: Encoded) -> Result<(), ConvertError> {
@@ -190,10 +243,17 @@ impl Parts<'_> {
         }
         group.close()?;
         part.rows += encoded.rows;
-        if let Some(limit) = self.max_bytes.filter(|&limit| self.bytes + part.writer.bytes_written() as u64 > limit) {
+        if let Some(limit) = self
+            .max_bytes
+            .filter(|&limit| self.bytes + part.writer.bytes_written() as u64 > limit)
+        {
             return Err(ConvertError::TooLarge { limit });
         }
-        if part.rows >= self.part_rows { self.finish(part) } else { self.keep(part) }
+        if part.rows >= self.part_rows {
+            self.finish(part)
+        } else {
+            self.keep(part)
+        }
     }
 
     fn keep(&mut self, part: Part) -> Result<(), ConvertError> {
@@ -203,7 +263,10 @@ impl Parts<'_> {
 
     fn finish(&mut self, part: Part) -> Result<(), ConvertError> {
         let buffered = part.writer.into_inner()?;
-        let file = buffered.into_inner().map_err(|e| ConvertError::Io { path: part.temporary.clone(), error: e.into_error() })?;
+        let file = buffered.into_inner().map_err(|e| ConvertError::Io {
+            path: part.temporary.clone(),
+            error: e.into_error(),
+        })?;
         self.bytes += file.metadata().map_err(io(&part.temporary))?.len();
         drop(file);
         std::fs::rename(&part.temporary, &part.path).map_err(io(&part.path))?;
@@ -218,9 +281,19 @@ type Done = (usize, Result<Encoded, ConvertError>);
 /// Converts everything that `source` has into parts in `dir`.
 pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
     let shape = Shape::new(options.compression)?;
-    let mut parts = Parts { shape: &shape, dir, part_rows: options.part_rows.max(1), open: None, done: 0, bytes: 0, max_bytes: options.max_bytes };
+    let mut parts = Parts {
+        shape: &shape,
+        dir,
+        part_rows: options.part_rows.max(1),
+        open: None,
+        done: 0,
+        bytes: 0,
+        max_bytes: options.max_bytes,
+    };
     let threads = options.threads.max(1);
-    let encoders = (0..threads).map(|_| PageEncoder::new(shape.codec)).collect::<Result<Vec<_>, _>>()?;
+    let encoders = (0..threads)
+        .map(|_| PageEncoder::new(shape.codec))
+        .collect::<Result<Vec<_>, _>>()?;
     // Together with what the encoders hold, this bounds the row groups in memory.
     let (send, receive) = sync_channel::<Sent>(1);
     // Held by the encoders alone, so that the reader notices when they are gone.
@@ -230,12 +303,20 @@ pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outco
     let mut outcome = std::thread::scope(|scope| {
         let reader = scope.spawn(|| read(&source, options.group_rows.max(1), &pool, send));
         for encoder in encoders {
-            let (shape, tables, pool, receive, send_done) = (&shape, &source.tables, &pool, receive.clone(), send_done.clone());
+            let (shape, tables, pool, receive, send_done) = (
+                &shape,
+                &source.tables,
+                &pool,
+                receive.clone(),
+                send_done.clone(),
+            );
             scope.spawn(move || encode(shape, tables, encoder, pool, &receive, &send_done));
         }
         drop((receive, send_done));
         let written = write(&mut parts, receive_done);
-        let outcome = reader.join().map_err(|_| ConvertError::Worker("expanding records".into()));
+        let outcome = reader
+            .join()
+            .map_err(|_| ConvertError::Worker("expanding records".into()));
         written.and(outcome)
     })?;
     if let Some(part) = parts.open.take() {
@@ -255,9 +336,19 @@ fn read(source: &Source, group_rows: usize, pool: &Pool, send: SyncSender<Sent>)
     })
 }
 
-fn encode(shape: &Shape, tables: &Tables, mut encoder: PageEncoder, pool: &Pool, receive: &Mutex<Receiver<Sent>>, done: &SyncSender<Done>) {
+fn encode(
+    shape: &Shape,
+    tables: &Tables,
+    mut encoder: PageEncoder,
+    pool: &Pool,
+    receive: &Mutex<Receiver<Sent>>,
+    done: &SyncSender<Done>,
+) {
     loop {
-        let next = receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = receive
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv();
         let Ok((number, group)) = next else { return };
         let encoded = shape.encode(&group, tables, &mut encoder);
         pool.give_back(group);
@@ -278,5 +369,9 @@ fn write(parts: &mut Parts<'_>, done: Receiver<Done>) -> Result<(), ConvertError
             next += 1;
         }
     }
-    if waiting.is_empty() { Ok(()) } else { Err(ConvertError::Worker("encoding rows".into())) }
+    if waiting.is_empty() {
+        Ok(())
+    } else {
+        Err(ConvertError::Worker("encoding rows".into()))
+    }
 }

@@ -27,7 +27,12 @@ impl Group {
     }
 
     /// Appends what `of` takes from the threads of these rows.
-    pub(super) fn by_thread(&self, rows: Range<usize>, out: &mut Vec<u32>, of: impl Fn(&ThreadKey) -> u32) {
+    pub(super) fn by_thread(
+        &self,
+        rows: Range<usize>,
+        out: &mut Vec<u32>,
+        of: impl Fn(&ThreadKey) -> u32,
+    ) {
         let mut at = rows.start;
         for (end, key) in &self.threads[self.threads.partition_point(|run| run.0 <= rows.start)..] {
             let end = (*end).min(rows.end);
@@ -38,7 +43,9 @@ impl Group {
 
     /// The thread of all these rows, if it is the same.
     pub(super) fn same_thread(&self, rows: &Range<usize>) -> Option<ThreadKey> {
-        let run = self.threads.get(self.threads.partition_point(|run| run.0 <= rows.start))?;
+        let run = self
+            .threads
+            .get(self.threads.partition_point(|run| run.0 <= rows.start))?;
         (run.0 >= rows.end).then_some(run.1)
     }
 
@@ -56,13 +63,20 @@ pub(super) struct Pool(Mutex<Vec<Group>>);
 impl Pool {
     /// An empty group.
     pub(super) fn take(&self) -> Group {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .pop()
+            .unwrap_or_default()
     }
 
     /// Takes a group back.
     pub(super) fn give_back(&self, mut group: Group) {
         group.clear();
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(group);
     }
 }
 
@@ -76,18 +90,44 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>, files: Vec<(ThreadKey, PathBuf)>) -> Result<Source, ConvertError> {
-        let tables = Tables::new(sidecars.values()).map_err(|error| ConvertError::Sidecar { path: "annotations".into(), error })?;
-        let numbers: BTreeMap<&str, usize> = sidecars.keys().enumerate().map(|(i, id)| (id.as_str(), i)).collect();
-        let modules = ModuleMap::new(&manifest.modules, |module| numbers.get(module.sidecar_id.as_str()).copied());
+    pub(super) fn new(
+        manifest: &Manifest,
+        sidecars: &BTreeMap<String, Sidecar>,
+        files: Vec<(ThreadKey, PathBuf)>,
+    ) -> Result<Source, ConvertError> {
+        let tables = Tables::new(sidecars.values()).map_err(|error| ConvertError::Sidecar {
+            path: "annotations".into(),
+            error,
+        })?;
+        let numbers: BTreeMap<&str, usize> = sidecars
+            .keys()
+            .enumerate()
+            .map(|(i, id)| (id.as_str(), i))
+            .collect();
+        let modules = ModuleMap::new(&manifest.modules, |module| {
+            numbers.get(module.sidecar_id.as_str()).copied()
+        });
         let windows = (manifest.mode == "burst").then(|| Collector::new(manifest, sidecars));
-        Ok(Source { tables, modules, files, windows })
+        Ok(Source {
+            tables,
+            modules,
+            files,
+            windows,
+        })
     }
 
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
     /// false the work is given up.
-    pub(super) fn expand(&self, group_rows: usize, pool: &Pool, mut emit: impl FnMut(Group) -> bool) -> Outcome {
-        let mut outcome = Outcome { windows: self.windows.clone(), ..Outcome::default() };
+    pub(super) fn expand(
+        &self,
+        group_rows: usize,
+        pool: &Pool,
+        mut emit: impl FnMut(Group) -> bool,
+    ) -> Outcome {
+        let mut outcome = Outcome {
+            windows: self.windows.clone(),
+            ..Outcome::default()
+        };
         let mut next_sample = 0;
         let mut group = Group::default();
         let mut slots: Vec<Slot> = Vec::new();
@@ -98,14 +138,17 @@ impl Source {
             self.modules.at(key.process, u64::MAX, &mut placements);
             let mut expander = Expander::new(&self.tables, &placements);
             for (_, path) in files {
-                let Some(file) = open(key, path, &mut outcome) else { continue };
+                let Some(file) = open(key, path, &mut outcome) else {
+                    continue;
+                };
                 for segment in file.segments() {
                     if let Err(error) = file.decode(segment, &mut slots) {
                         outcome.damaged_segments += 1;
                         outcome.problem(format!("{}: {error}; it is left out", path.display()));
                         continue;
                     }
-                    self.modules.at(key.process, segment.header.end_ns, &mut now);
+                    self.modules
+                        .at(key.process, segment.header.end_ns, &mut now);
                     if now != placements {
                         expander.place(&now);
                         std::mem::swap(&mut now, &mut placements);
@@ -124,7 +167,14 @@ impl Source {
             }
             let counters = expander.counters();
             outcome.counters.add(counters);
-            outcome.threads.insert(key, ThreadRows { rows: counters.rows, samples: counters.samples, records: counters.records });
+            outcome.threads.insert(
+                key,
+                ThreadRows {
+                    rows: counters.rows,
+                    samples: counters.samples,
+                    records: counters.records,
+                },
+            );
             group.belongs_to(key);
         }
         if !group.rows.is_empty() {
@@ -134,7 +184,12 @@ impl Source {
     }
 }
 
-fn send(group: &mut Group, key: ThreadKey, pool: &Pool, emit: &mut impl FnMut(Group) -> bool) -> bool {
+fn send(
+    group: &mut Group,
+    key: ThreadKey,
+    pool: &Pool,
+    emit: &mut impl FnMut(Group) -> bool,
+) -> bool {
     group.belongs_to(key);
     emit(std::mem::replace(group, pool.take()))
 }
@@ -154,12 +209,21 @@ fn open(key: ThreadKey, path: &std::path::Path, outcome: &mut Outcome) -> Option
     }
     if let Some(offset) = file.bad_tail() {
         outcome.damaged_segments += 1;
-        let error = SpillError::Damaged { offset, what: "does not begin as a segment does" };
-        outcome.problem(format!("{}: {error}; what follows is left out", path.display()));
+        let error = SpillError::Damaged {
+            offset,
+            what: "does not begin as a segment does",
+        };
+        outcome.problem(format!(
+            "{}: {error}; what follows is left out",
+            path.display()
+        ));
     }
     if file.key() != key && !(file.segments().is_empty()) {
         outcome.damaged_segments += file.segments().len() as u64;
-        outcome.problem(format!("{}: it belongs to another thread than its name says; it is left out", path.display()));
+        outcome.problem(format!(
+            "{}: it belongs to another thread than its name says; it is left out",
+            path.display()
+        ));
         return None;
     }
     Some(file)

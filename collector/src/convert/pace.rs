@@ -70,23 +70,58 @@ pub(super) fn name(kind: u8) -> &'static str {
 /// Speeds of all windows, by where they begin; `None` for all if nothing was measured.
 pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
     let functions = measured(windows);
-    let others = median(&mut windows.iter().filter_map(|w| functions.get(&w.last).map(|f| f.ns)).collect::<Vec<_>>());
-    let Some(others) = others.map(|ns| Pooled { ns, sigma: USUAL_SIGMA, source: "others" }) else { return vec![None; windows.len()] };
+    let others = median(
+        &mut windows
+            .iter()
+            .filter_map(|w| functions.get(&w.last).map(|f| f.ns))
+            .collect::<Vec<_>>(),
+    );
+    let Some(others) = others.map(|ns| Pooled {
+        ns,
+        sigma: USUAL_SIGMA,
+        source: "others",
+    }) else {
+        return vec![None; windows.len()];
+    };
     let numbers = numbers(windows);
     let number = |code: &Code| numbers.get(code).copied().unwrap_or(numbers.len());
     let mut known = vec![others; numbers.len() + 1];
-    numbers.iter().for_each(|(code, &number)| known[number] = functions.get(code).copied().unwrap_or(others));
-    let moves: Vec<(usize, usize)> = windows.iter().filter(|w| w.cause == cause::WHOLE).map(|w| (number(&w.first), number(&w.last))).collect();
-    let rates: Vec<Rate> = known.iter().map(|p| Rate { log: -p.ns.ln(), sigma: p.sigma }).collect();
+    numbers
+        .iter()
+        .for_each(|(code, &number)| known[number] = functions.get(code).copied().unwrap_or(others));
+    let moves: Vec<(usize, usize)> = windows
+        .iter()
+        .filter(|w| w.cause == cause::WHOLE)
+        .map(|w| (number(&w.first), number(&w.last)))
+        .collect();
+    let rates: Vec<Rate> = known
+        .iter()
+        .map(|p| Rate {
+            log: -p.ns.ln(),
+            sigma: p.sigma,
+        })
+        .collect();
     for (known, rate) in known.iter_mut().zip(balanced(&moves, &rates)) {
         // The greater part of what is known then.
-        let source = if rate.sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2 { "balance" } else { known.source };
-        *known = Pooled { ns: (-rate.log).exp().max(LEAST), sigma: rate.sigma, source };
+        let source = if rate.sigma < known.sigma * std::f64::consts::FRAC_1_SQRT_2 {
+            "balance"
+        } else {
+            known.source
+        };
+        *known = Pooled {
+            ns: (-rate.log).exp().max(LEAST),
+            sigma: rate.sigma,
+            source,
+        };
     }
     let of = |w: &Window| {
         let Pooled { ns, sigma, source } = known[number(&w.first)];
         // Records of the code in this window, by load.
-        (w.loads > 0).then(|| Speed { ns_per_load: ns * f64::from(w.records) / f64::from(w.loads), error: (1.96 * sigma).exp_m1(), source })
+        (w.loads > 0).then(|| Speed {
+            ns_per_load: ns * f64::from(w.records) / f64::from(w.loads),
+            error: (1.96 * sigma).exp_m1(),
+            source,
+        })
     };
     windows.iter().map(of).collect()
 }
@@ -94,10 +129,17 @@ pub(super) fn speeds(windows: &[Window]) -> Vec<Option<Speed>> {
 /// Numbers of the functions that most windows begin and end in.
 fn numbers(windows: &[Window]) -> BTreeMap<Code, usize> {
     let mut ends: BTreeMap<Code, usize> = BTreeMap::new();
-    windows.iter().flat_map(|w| [w.first, w.last]).for_each(|code| *ends.entry(code).or_default() += 1);
+    windows
+        .iter()
+        .flat_map(|w| [w.first, w.last])
+        .for_each(|code| *ends.entry(code).or_default() += 1);
     let mut list: Vec<(usize, Code)> = ends.into_iter().map(|(code, n)| (n, code)).collect();
     list.sort_unstable_by_key(|&(n, code)| (std::cmp::Reverse(n), code));
-    list.into_iter().take(BALANCED).enumerate().map(|(number, (_, code))| (code, number)).collect()
+    list.into_iter()
+        .take(BALANCED)
+        .enumerate()
+        .map(|(number, (_, code))| (code, number))
+        .collect()
 }
 
 /// What the measurements tell, by function.
@@ -107,7 +149,9 @@ fn measured(windows: &[Window]) -> BTreeMap<Code, Pooled> {
     let changes = changes(windows);
     let codes: BTreeSet<Code> = watched.keys().chain(laps.keys()).copied().collect();
     let known = |code| {
-        let lap = laps.get(&code).map(|&lap| (lap, changes.get(&code).copied().unwrap_or_default()));
+        let lap = laps
+            .get(&code)
+            .map(|&lap| (lap, changes.get(&code).copied().unwrap_or_default()));
         (code, pooled(watched.get(&code).copied(), lap))
     };
     codes.into_iter().map(known).collect()
@@ -126,19 +170,29 @@ impl Changes {
     /// Nanoseconds that they add to a record of a lap.
     fn added(self) -> f64 {
         let [few, many] = ADDED_BY_CHANGE;
-        self.rate * (few + (many - few) * ((self.ways - WAYS[0]) / (WAYS[1] - WAYS[0])).clamp(0.0, 1.0))
+        self.rate
+            * (few + (many - few) * ((self.ways - WAYS[0]) / (WAYS[1] - WAYS[0])).clamp(0.0, 1.0))
     }
 }
 
 fn changes(windows: &[Window]) -> BTreeMap<Code, Changes> {
     let mut lists: BTreeMap<Code, Vec<&Window>> = BTreeMap::new();
-    windows.iter().for_each(|w| lists.entry(w.last).or_default().push(w));
+    windows
+        .iter()
+        .for_each(|w| lists.entry(w.last).or_default().push(w));
     let of = |list: Vec<&Window>| {
         let sum = |of: fn(&Window) -> u32| list.iter().map(|w| u64::from(of(w))).sum::<u64>();
-        let ways = median(&mut list.iter().map(|w| f64::from(w.ways)).collect::<Vec<_>>()).unwrap_or(0.0);
-        Changes { rate: sum(|w| w.changes) as f64 / sum(|w| w.records).max(1) as f64, ways }
+        let ways =
+            median(&mut list.iter().map(|w| f64::from(w.ways)).collect::<Vec<_>>()).unwrap_or(0.0);
+        Changes {
+            rate: sum(|w| w.changes) as f64 / sum(|w| w.records).max(1) as f64,
+            ways,
+        }
     };
-    lists.into_iter().map(|(code, list)| (code, of(list))).collect()
+    lists
+        .into_iter()
+        .map(|(code, list)| (code, of(list)))
+        .collect()
 }
 
 /// What is known of a function.
@@ -153,7 +207,13 @@ struct Pooled {
 
 /// Both kinds of measurement are (nanoseconds, standard error).
 fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), Changes)>) -> Pooled {
-    let source = if watched.is_some() { "watched" } else if lap.is_some() { "lap" } else { "others" };
+    let source = if watched.is_some() {
+        "watched"
+    } else if lap.is_some() {
+        "lap"
+    } else {
+        "others"
+    };
     let watched = watched.map(|(ns, error)| {
         let ns = ns.max(LEAST);
         (ns.ln(), WATCHED_SIGMA.hypot(error / ns))
@@ -162,18 +222,45 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), Changes)>) -> Po
         let ns = ns.max(LEAST);
         let bare = (ns - ADDED[0] - changes.added()).max(LEAST_SHARE * ns);
         let unsure = error.hypot(ADDED[1]).hypot(CHANGE_SIGMA * changes.added());
-        (bare.ln(), LAP_SIGMA.hypot(unsure / bare).min(LAP_SIGMA_MOST))
+        (
+            bare.ln(),
+            LAP_SIGMA.hypot(unsure / bare).min(LAP_SIGMA_MOST),
+        )
     });
     let all = [watched, lap, Some((USUAL.ln(), USUAL_SIGMA))];
-    let (weights, sum) = all.into_iter().flatten().fold((0.0, 0.0), |(weights, sum), (value, sigma)| (weights + sigma.powi(-2), sum + value * sigma.powi(-2)));
-    Pooled { ns: (sum / weights).exp().max(LEAST), sigma: weights.powf(-0.5), source }
+    let (weights, sum) = all
+        .into_iter()
+        .flatten()
+        .fold((0.0, 0.0), |(weights, sum), (value, sigma)| {
+            (weights + sigma.powi(-2), sum + value * sigma.powi(-2))
+        });
+    Pooled {
+        ns: (sum / weights).exp().max(LEAST),
+        sigma: weights.powf(-0.5),
+        source,
+    }
 }
 
 /// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of which it is known what they take at most.
-fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<Code, (f64, f64)>) -> BTreeMap<Code, (f64, f64)> {
-    let of = |kind| windows.iter().filter(move |w| w.pace.kind == kind && w.pace.records > 0);
-    let (ns, records) = (|w: &Window| f64::from(w.pace.ns), |w: &Window| f64::from(w.pace.records));
-    let Some((mut cost, mut cost_error)) = typical(&mut of(near).map(ns).collect::<Vec<_>>()) else { return BTreeMap::new() };
+fn by_function(
+    windows: &[Window],
+    far: u8,
+    near: u8,
+    bounds: &BTreeMap<Code, (f64, f64)>,
+) -> BTreeMap<Code, (f64, f64)> {
+    let of = |kind| {
+        windows
+            .iter()
+            .filter(move |w| w.pace.kind == kind && w.pace.records > 0)
+    };
+    let (ns, records) = (
+        |w: &Window| f64::from(w.pace.ns),
+        |w: &Window| f64::from(w.pace.records),
+    );
+    let Some((mut cost, mut cost_error)) = typical(&mut of(near).map(ns).collect::<Vec<_>>())
+    else {
+        return BTreeMap::new();
+    };
     let nears = (of(near).count() as f64).sqrt();
     let mut found = BTreeMap::new();
     // The near ones have some records as well: cost and speeds are found in turns.
@@ -181,15 +268,28 @@ fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<Code, (f
         let mut measured: BTreeMap<Code, Vec<(f64, f64)>> = BTreeMap::new();
         for w in of(far) {
             // Nor is the window itself, recorded and cold, faster than the code by itself: what took longer has gone another way.
-            let own = 1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
+            let own =
+                1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
             if (ns(w) - cost) / records(w) <= bounds.get(&w.last).map_or(own, |b| SLOWER * b.0) {
-                measured.entry(w.last).or_default().push((ns(w), records(w)));
+                measured
+                    .entry(w.last)
+                    .or_default()
+                    .push((ns(w), records(w)));
             }
         }
-        found = measured.into_iter().filter_map(|(code, list)| Some((code, speed_of(&list, cost, cost_error, cost_error * nears)?))).collect();
-        let usual = median(&mut found.values().map(|f: &(f64, f64)| f.0).collect::<Vec<_>>()).unwrap_or(0.0);
-        let costs = of(near).map(|w| ns(w) - records(w) * found.get(&w.last).map_or(usual, |f| f.0).max(0.0));
-        let Some(next) = typical(&mut costs.collect::<Vec<_>>()) else { break };
+        found = measured
+            .into_iter()
+            .filter_map(|(code, list)| {
+                Some((code, speed_of(&list, cost, cost_error, cost_error * nears)?))
+            })
+            .collect();
+        let usual = median(&mut found.values().map(|f: &(f64, f64)| f.0).collect::<Vec<_>>())
+            .unwrap_or(0.0);
+        let costs = of(near)
+            .map(|w| ns(w) - records(w) * found.get(&w.last).map_or(usual, |f| f.0).max(0.0));
+        let Some(next) = typical(&mut costs.collect::<Vec<_>>()) else {
+            break;
+        };
         (cost, cost_error) = (next.0.max(0.0), next.1);
     }
     found
@@ -198,7 +298,12 @@ fn by_function(windows: &[Window], far: u8, near: u8, bounds: &BTreeMap<Code, (f
 /// The speed of a function from its measurements (nanoseconds, records). Where all drowns in the cost's noise it may be negative, with an error to match.
 /// `noise`: of a single measurement, nanoseconds. (Few of them may agree by chance.)
 fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Option<(f64, f64)> {
-    let (ns, own_error) = typical(&mut list.iter().map(|(ns, records)| (ns - cost) / records).collect::<Vec<_>>())?;
+    let (ns, own_error) = typical(
+        &mut list
+            .iter()
+            .map(|(ns, records)| (ns - cost) / records)
+            .collect::<Vec<_>>(),
+    )?;
     // The error of the cost counts for less, the longer the measured ways are.
     let (records, _) = typical(&mut list.iter().map(|l| l.1).collect::<Vec<_>>())?;
     let own_error = own_error.max(noise / records / (list.len() as f64).sqrt());
@@ -212,7 +317,11 @@ fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
     let value = median(list)?;
     let middle = median(&mut list.iter().map(|x| (x - value).abs()).collect::<Vec<_>>())?;
     // One or two measurements may be anything.
-    let spread = if list.len() < 3 { 0.5 * value.abs() } else { (BY_MIDDLE * middle).max(0.02 * value.abs()) };
+    let spread = if list.len() < 3 {
+        0.5 * value.abs()
+    } else {
+        (BY_MIDDLE * middle).max(0.02 * value.abs())
+    };
     Some((value, spread / (list.len() as f64).sqrt()))
 }
 
@@ -223,7 +332,12 @@ fn median(list: &mut [f64]) -> Option<f64> {
 
 /// How many executed loads each load of a window stands for: a window stands for `ns` of its thread's time in instrumented code, of which triggers took `toll` and it took
 /// some itself. `None` where its speed is not known.
-pub(super) fn stands_for(window: &Window, speed: Option<&Speed>, ns: f64, toll: f64) -> Option<f64> {
+pub(super) fn stands_for(
+    window: &Window,
+    speed: Option<&Speed>,
+    ns: f64,
+    toll: f64,
+) -> Option<f64> {
     let own = ns - toll;
     let elsewhere = (own - window.end_ns.saturating_sub(window.begin_ns) as f64).max(own / 2.0);
     Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
@@ -245,14 +359,22 @@ pub struct Executed {
 }
 
 /// From windows, what each of their loads stands for, and their speeds; `error`: what comes on top of the speeds' errors. `None` where those are not known.
-pub(super) fn executed(windows: &[Window], stand_for: &[Option<f64>], speeds: &[Option<Speed>], error: f64) -> Option<Executed> {
+pub(super) fn executed(
+    windows: &[Window],
+    stand_for: &[Option<f64>],
+    speeds: &[Option<Speed>],
+    error: f64,
+) -> Option<Executed> {
     let (mut loads, mut errors) = (0.0, 0.0);
     for ((window, weight), speed) in windows.iter().zip(stand_for).zip(speeds) {
         let here = f64::from(window.loads) * (*weight)?;
         loads += here;
         errors += here * speed.as_ref()?.error;
     }
-    (loads > 0.0).then(|| Executed { loads, error: errors / loads + error })
+    (loads > 0.0).then(|| Executed {
+        loads,
+        error: errors / loads + error,
+    })
 }
 
 #[cfg(test)]
@@ -279,8 +401,12 @@ mod tests {
 
     #[test]
     fn functions_have_the_speed_that_was_watched_less_its_cost() {
-        let mut list: Vec<Window> = (0..5).map(|k| window(1, 2000, pace::WATCHED, 10_000, 15_000 + 20_000 + 100 * k)).collect();
-        list.extend((0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 512, 15_000 + 1024 + 100 * k)));
+        let mut list: Vec<Window> = (0..5)
+            .map(|k| window(1, 2000, pace::WATCHED, 10_000, 15_000 + 20_000 + 100 * k))
+            .collect();
+        list.extend(
+            (0..3).map(|k| window(1, 2000, pace::WATCHED_NEAR, 512, 15_000 + 1024 + 100 * k)),
+        );
         // One that was met by another way.
         list.push(window(1, 2000, pace::WATCHED, 10_000, 4_000_000));
         list.extend((0..4).map(|k| window(2, 1000, pace::LAP, 2048, 2_000 + 3 * 2048 + 10 * k)));
@@ -289,34 +415,73 @@ mod tests {
         let speeds = speeds(&list);
         // 2 ns a record, two loads a record.
         let first = speeds[0].unwrap();
-        assert!((0.8..1.02).contains(&first.ns_per_load) && (0.5..1.6).contains(&first.error) && first.source == "watched", "{first:?}");
+        assert!(
+            (0.8..1.02).contains(&first.ns_per_load)
+                && (0.5..1.6).contains(&first.error)
+                && first.source == "watched",
+            "{first:?}"
+        );
         // 3 ns in a lap are two in the original, give or take; or less, since usually it is less.
         let lap = speeds[9].unwrap();
-        assert!((1.3..1.75).contains(&lap.ns_per_load) && (1.2..2.0).contains(&lap.error) && lap.source == "lap", "{lap:?}");
+        assert!(
+            (1.3..1.75).contains(&lap.ns_per_load)
+                && (1.2..2.0).contains(&lap.error)
+                && lap.source == "lap",
+            "{lap:?}"
+        );
         assert_eq!(speeds[16].unwrap().source, "others");
         // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million loads each.
-        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0)).collect();
+        let stand_for: Vec<_> = list
+            .iter()
+            .zip(&speeds)
+            .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 0.0))
+            .collect();
         let all = executed(&list[..9], &stand_for, &speeds, 0.0).unwrap();
-        assert!((0.95..1.25).contains(&(all.loads / 9e6)) && (first.error - all.error).abs() < 1e-9, "{all:?}");
+        assert!(
+            (0.95..1.25).contains(&(all.loads / 9e6)) && (first.error - all.error).abs() < 1e-9,
+            "{all:?}"
+        );
         // Triggers that take half of the time leave half of the loads, less surely so.
-        let stand_for: Vec<_> = list.iter().zip(&speeds).map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 5e5)).collect();
+        let stand_for: Vec<_> = list
+            .iter()
+            .zip(&speeds)
+            .map(|(w, s)| stands_for(w, s.as_ref(), 1e6, 5e5))
+            .collect();
         let half = executed(&list[..9], &stand_for, &speeds, toll_error(1e6, 5e5)).unwrap();
-        assert!((0.49..0.51).contains(&(half.loads / all.loads)) && half.error > all.error + 0.3, "{half:?}");
+        assert!(
+            (0.49..0.51).contains(&(half.loads / all.loads)) && half.error > all.error + 0.3,
+            "{half:?}"
+        );
     }
 
     /// Laps of a function, of `ns` a record.
     fn laps(function: u32, ns: u32, changes: u32, ways: u32) -> impl Iterator<Item = Window> {
-        let far = (0..4).map(move |k| window(function, 1000, pace::LAP, 2048, 2_000 + ns * 2048 + 10 * k));
-        let near = (0..3).map(move |_| window(function, 1000, pace::LAP_NEAR, 256, 2_000 + ns * 256));
-        far.chain(near).map(move |w| Window { changes, ways, end_ns: 30_000, ..w })
+        let far = (0..4)
+            .map(move |k| window(function, 1000, pace::LAP, 2048, 2_000 + ns * 2048 + 10 * k));
+        let near =
+            (0..3).map(move |_| window(function, 1000, pace::LAP_NEAR, 256, 2_000 + ns * 256));
+        far.chain(near).map(move |w| Window {
+            changes,
+            ways,
+            end_ns: 30_000,
+            ..w
+        })
     }
 
     #[test]
     fn calls_that_nobody_foresees_are_what_makes_a_lap_slow() {
-        let list: Vec<Window> = laps(1, 4, 0, 0).chain(laps(2, 4, 150, 80)).chain(laps(3, 4, 150, 4)).collect();
+        let list: Vec<Window> = laps(1, 4, 0, 0)
+            .chain(laps(2, 4, 150, 80))
+            .chain(laps(3, 4, 150, 4))
+            .collect();
         let speeds = speeds(&list);
         let [plain, calling, foreseen] = [0, 7, 14].map(|k| speeds[k].unwrap().ns_per_load);
-        assert!((1.9..2.8).contains(&plain) && (0.8..1.4).contains(&calling) && (0.9 * plain..plain).contains(&foreseen), "{plain} {calling} {foreseen}");
+        assert!(
+            (1.9..2.8).contains(&plain)
+                && (0.8..1.4).contains(&calling)
+                && (0.9 * plain..plain).contains(&foreseen),
+            "{plain} {calling} {foreseen}"
+        );
     }
 
     #[test]
@@ -324,24 +489,48 @@ mod tests {
         let list: Vec<Window> = laps(1, 2, 0, 0).chain(laps(2, 15, 0, 0)).collect();
         let speeds = speeds(&list);
         let [fast, slow] = [0, 7].map(|k| speeds[k].unwrap());
-        assert!((8.5..14.0).contains(&slow.ns_per_load) && slow.error < 1.2 && fast.error > 1.5 * slow.error, "{fast:?} {slow:?}");
+        assert!(
+            (8.5..14.0).contains(&slow.ns_per_load)
+                && slow.error < 1.2
+                && fast.error > 1.5 * slow.error,
+            "{fast:?} {slow:?}"
+        );
     }
 
     #[test]
     fn windows_that_lead_from_one_function_to_another_tell_how_fast_these_are() {
         // As likely to be left after a record, both; but the second takes four times as long, so that four times as many windows begin there.
-        let go = |first, last, n| (0..n).map(move |_| Window { last: (0, last), ..window(first, 1000, pace::NONE, 0, 0) });
-        let list: Vec<Window> = laps(1, 3, 0, 0).chain(go(1, 1, 100)).chain(go(1, 2, 100)).chain(go(2, 2, 400)).chain(go(2, 1, 400)).collect();
+        let go = |first, last, n| {
+            (0..n).map(move |_| Window {
+                last: (0, last),
+                ..window(first, 1000, pace::NONE, 0, 0)
+            })
+        };
+        let list: Vec<Window> = laps(1, 3, 0, 0)
+            .chain(go(1, 1, 100))
+            .chain(go(1, 2, 100))
+            .chain(go(2, 2, 400))
+            .chain(go(2, 1, 400))
+            .collect();
         let speeds = speeds(&list);
         let [fast, slow] = [7, 7 + 200].map(|k| speeds[k].unwrap());
-        assert!((3.2..4.8).contains(&(slow.ns_per_load / fast.ns_per_load)) && slow.source == "balance", "{fast:?} {slow:?}");
+        assert!(
+            (3.2..4.8).contains(&(slow.ns_per_load / fast.ns_per_load)) && slow.source == "balance",
+            "{fast:?} {slow:?}"
+        );
         let alone = super::speeds(&list[..7]);
-        assert!(fast.ns_per_load < alone[0].unwrap().ns_per_load && slow.error < 2.0 * alone[0].unwrap().error, "{fast:?} {alone:?}");
+        assert!(
+            fast.ns_per_load < alone[0].unwrap().ns_per_load
+                && slow.error < 2.0 * alone[0].unwrap().error,
+            "{fast:?} {alone:?}"
+        );
     }
 
     #[test]
     fn functions_of_which_there_are_too_many_are_one() {
-        let list: Vec<Window> = (0..3 * BALANCED as u32).flat_map(|f| laps(f, 3, 0, 0)).collect();
+        let list: Vec<Window> = (0..3 * BALANCED as u32)
+            .flat_map(|f| laps(f, 3, 0, 0))
+            .collect();
         let speeds = speeds(&list);
         let all: Vec<f64> = speeds.iter().map(|s| s.unwrap().ns_per_load).collect();
         assert!(all.iter().all(|ns| (0.9..2.2).contains(ns)), "{all:?}");
@@ -355,16 +544,25 @@ mod tests {
         let of = |list: &[Window]| speeds(list).last().unwrap().unwrap();
         list.push(window(2, 1000, pace::WATCHED, 4096, 14_000));
         let one = of(&list);
-        assert!((0.5..0.9).contains(&one.ns_per_load) && one.error > 4.0, "{one:?}");
+        assert!(
+            (0.5..0.9).contains(&one.ns_per_load) && one.error > 4.0,
+            "{one:?}"
+        );
         // A hundred are worth more.
         list.extend((0..100).map(|k| window(2, 1000, pace::WATCHED, 4096, 12_000 + 40 * k)));
         let many = of(&list);
-        assert!(many.ns_per_load < one.ns_per_load && many.error < one.error, "{many:?}");
+        assert!(
+            many.ns_per_load < one.ns_per_load && many.error < one.error,
+            "{many:?}"
+        );
     }
 
     #[test]
     fn nothing_measured_is_nothing_known() {
-        let list = [window(1, 1000, pace::NONE, 0, 0), window(1, 1000, pace::WATCHED, 1000, 30_000)];
+        let list = [
+            window(1, 1000, pace::NONE, 0, 0),
+            window(1, 1000, pace::WATCHED, 1000, 30_000),
+        ];
         // Without a near one its cost is not known.
         let found = speeds(&list);
         assert_eq!(found, [None, None]);

@@ -83,7 +83,11 @@ impl Column<'_> {
         };
         let first = before.or_else(|| values.first().map(|&v| (v, v)))?;
         // By value, which the compiler makes vectors of.
-        Some(values.iter().fold(first, |(min, max), &v| (min.min(v), max.max(v))))
+        Some(
+            values
+                .iter()
+                .fold(first, |(min, max), &v| (min.min(v), max.max(v))),
+        )
     }
 
     /// The values of a page, before compression. What `buffer` holds does not matter.
@@ -103,8 +107,12 @@ impl Column<'_> {
             (Column::U16(v), Stored::Differences) => differences::pack(v, buffer),
             (Column::U32(v), Stored::Differences) => differences::pack(v, buffer),
             (Column::U64(v), Stored::Differences) => differences::pack(v, buffer),
-            (Column::Same(v, rows), Stored::Differences) => differences::pack_even(v, 0, rows, buffer),
-            (Column::Counting(v, rows), Stored::Differences) => differences::pack_even(v, 1, rows, buffer),
+            (Column::Same(v, rows), Stored::Differences) => {
+                differences::pack_even(v, 0, rows, buffer)
+            }
+            (Column::Counting(v, rows), Stored::Differences) => {
+                differences::pack_even(v, 1, rows, buffer)
+            }
             (Column::Bool(v), Stored::Plain) => bits(v, buffer),
             _ => unreachable!("COLUMNS has no such column"),
         }
@@ -131,9 +139,15 @@ fn statistics((min, max): (u32, u32)) -> Statistics {
 fn bits(values: &[bool], to: &mut Vec<u8>) {
     let (whole, rest) = values.as_chunks::<8>();
     // Each multiplication moves bit 0 of byte i to bit 56 + i.
-    to.extend(whole.iter().map(|eight| (u64::from_le_bytes(eight.map(u8::from)).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8));
+    to.extend(whole.iter().map(|eight| {
+        (u64::from_le_bytes(eight.map(u8::from)).wrapping_mul(0x0102_0408_1020_4080) >> 56) as u8
+    }));
     if !rest.is_empty() {
-        to.push(rest.iter().rev().fold(0, |byte, &bit| byte << 1 | u8::from(bit)));
+        to.push(
+            rest.iter()
+                .rev()
+                .fold(0, |byte, &bit| byte << 1 | u8::from(bit)),
+        );
     }
 }
 
@@ -146,21 +160,32 @@ enum Packer {
 
 impl Packer {
     /// Compresses a page. What `buffer` holds does not matter.
-    fn pack<'a>(&mut self, plain: &'a [u8], buffer: &'a mut Vec<u8>) -> Result<&'a [u8], ConvertError> {
-        let failed = |e: &dyn std::fmt::Display| ConvertError::Encode(parquet::errors::ParquetError::General(format!("compressing a page: {e}")));
+    fn pack<'a>(
+        &mut self,
+        plain: &'a [u8],
+        buffer: &'a mut Vec<u8>,
+    ) -> Result<&'a [u8], ConvertError> {
+        let failed = |e: &dyn std::fmt::Display| {
+            ConvertError::Encode(parquet::errors::ParquetError::General(format!(
+                "compressing a page: {e}"
+            )))
+        };
         match self {
             Packer::None => Ok(plain),
             Packer::Lz4(table) => {
                 // It only grows: clearing it for each page would take as long as compressing a page of zeros.
                 let most = lz4_flex::block::get_maximum_output_size(plain.len());
                 buffer.resize(most.max(buffer.len()), 0);
-                let bytes = lz4_flex::block::compress_into_with_table(plain, buffer, table).map_err(|e| failed(&e))?;
+                let bytes = lz4_flex::block::compress_into_with_table(plain, buffer, table)
+                    .map_err(|e| failed(&e))?;
                 Ok(&buffer[..bytes])
             }
             Packer::Zstd(compressor) => {
                 buffer.clear();
                 buffer.reserve(zstd::zstd_safe::compress_bound(plain.len()));
-                compressor.compress_to_buffer(plain, buffer).map_err(|e| failed(&e))?;
+                compressor
+                    .compress_to_buffer(plain, buffer)
+                    .map_err(|e| failed(&e))?;
                 Ok(buffer)
             }
         }
@@ -190,15 +215,31 @@ impl PageEncoder {
             Codec::LZ4_RAW => Packer::Lz4(lz4_flex::block::CompressTable::large()),
             Codec::ZSTD(level) => {
                 let compressor = zstd::bulk::Compressor::new(level.compression_level());
-                Packer::Zstd(compressor.map_err(|e| ConvertError::Encode(parquet::errors::ParquetError::External(Box::new(e))))?)
+                Packer::Zstd(compressor.map_err(|e| {
+                    ConvertError::Encode(parquet::errors::ParquetError::External(Box::new(e)))
+                })?)
             }
             _ => Packer::None,
         };
-        Ok(PageEncoder { codec, packer, values: Buffers::default(), plain: Vec::new(), split: Vec::new(), packed: Vec::new() })
+        Ok(PageEncoder {
+            codec,
+            packer,
+            values: Buffers::default(),
+            plain: Vec::new(),
+            split: Vec::new(),
+            packed: Vec::new(),
+        })
     }
 
     /// Encodes all rows of a column in a row group. `kind`: its type, as in [`COLUMNS`]. `bounds`: with its smallest and largest value.
-    pub(super) fn chunk(&mut self, descriptor: ColumnDescPtr, kind: &str, column: &impl Rows, stored: Stored, bounds: bool) -> Result<Chunk, ConvertError> {
+    pub(super) fn chunk(
+        &mut self,
+        descriptor: ColumnDescPtr,
+        kind: &str,
+        column: &impl Rows,
+        stored: Stored,
+        bounds: bool,
+    ) -> Result<Chunk, ConvertError> {
         let encoding = match stored {
             Stored::Differences => Encoding::DELTA_BINARY_PACKED,
             Stored::Split => Encoding::BYTE_STREAM_SPLIT,
@@ -216,7 +257,11 @@ impl PageEncoder {
             if bounds {
                 extremes = page.bounds(extremes);
             }
-            let plain = if stored == Stored::Split { &mut self.split } else { &mut self.plain };
+            let plain = if stored == Stored::Split {
+                &mut self.split
+            } else {
+                &mut self.plain
+            };
             page.encode(stored, plain);
             let packed = self.packer.pack(plain, &mut self.packed)?;
             let data = Page::DataPage {
@@ -238,7 +283,11 @@ impl PageEncoder {
         let mut metadata = ColumnChunkMetaData::builder(descriptor)
             .set_compression(self.codec)
             .set_encodings(vec![Encoding::RLE, encoding])
-            .set_page_encoding_stats(vec![PageEncodingStats { page_type: PageType::DATA_PAGE, encoding, count: pages }])
+            .set_page_encoding_stats(vec![PageEncodingStats {
+                page_type: PageType::DATA_PAGE,
+                encoding,
+                count: pages,
+            }])
             .set_num_values(rows as i64)
             .set_total_compressed_size(compressed)
             .set_total_uncompressed_size(uncompressed)
@@ -254,6 +303,9 @@ impl PageEncoder {
             column_index: None,
             offset_index: Some(offsets.build()),
         };
-        Ok(Chunk { bytes: Bytes::from(sink.into_inner()?), close })
+        Ok(Chunk {
+            bytes: Bytes::from(sink.into_inner()?),
+            close,
+        })
     }
 }

@@ -11,15 +11,65 @@ const ID: u32 = 77;
 
 /// Two regions: one record with two loads, one with a load and an implied one.
 fn sidecar() -> Sidecar {
-    let site = |region: u32, ip: u64, disp: i64, flags: u8| Site { region, ip, disp, flags, size: 8, class: 2, scale: 1, a: 0, b: NO_RECORD, location: NONE, ..Site::default() };
-    let mut s = Sidecar { id: [9; 16], functions: vec![Function::default()], ..Sidecar::default() };
+    let site = |region: u32, ip: u64, disp: i64, flags: u8| Site {
+        region,
+        ip,
+        disp,
+        flags,
+        size: 8,
+        class: 2,
+        scale: 1,
+        a: 0,
+        b: NO_RECORD,
+        location: NONE,
+        ..Site::default()
+    };
+    let mut s = Sidecar {
+        id: [9; 16],
+        functions: vec![Function::default()],
+        ..Sidecar::default()
+    };
     s.header.id_first = ID;
-    s.sites = vec![site(0, 0x10, 0, 0), site(0, 0x14, 8, 1), site(1, 0x20, 0, 0), Site { flags: 2, a: NO_RECORD, ..site(1, 0x24, 0, 0) }];
-    s.regions = vec![
-        Region { first_record: 0, record_count: 1, first_site: 0, site_count: 2, ..Region::default() },
-        Region { first_record: 1, record_count: 1, first_site: 2, site_count: 2, implied_const: 1, ..Region::default() },
+    s.sites = vec![
+        site(0, 0x10, 0, 0),
+        site(0, 0x14, 8, 1),
+        site(1, 0x20, 0, 0),
+        Site {
+            flags: 2,
+            a: NO_RECORD,
+            ..site(1, 0x24, 0, 0)
+        },
     ];
-    s.records = vec![Record { slots: 1, ip: 0x10, ..Record::default() }, Record { region: 1, slots: 1, ip: 0x20, ..Record::default() }];
+    s.regions = vec![
+        Region {
+            first_record: 0,
+            record_count: 1,
+            first_site: 0,
+            site_count: 2,
+            ..Region::default()
+        },
+        Region {
+            first_record: 1,
+            record_count: 1,
+            first_site: 2,
+            site_count: 2,
+            implied_const: 1,
+            ..Region::default()
+        },
+    ];
+    s.records = vec![
+        Record {
+            slots: 1,
+            ip: 0x10,
+            ..Record::default()
+        },
+        Record {
+            region: 1,
+            slots: 1,
+            ip: 0x20,
+            ..Record::default()
+        },
+    ];
     s
 }
 
@@ -30,12 +80,26 @@ fn folder(dir: &Path) -> Manifest {
     }
     let sidecar = sidecar();
     sidecar.write(&dir.join("annotations/a.mgza")).unwrap();
-    let module = Module { path: "a".into(), sidecar: "annotations/a.mgza".into(), sidecar_id: sidecar.id_hex(), ..Module::default() };
-    Manifest { modules: vec![module], ..Manifest::default() }
+    let module = Module {
+        path: "a".into(),
+        sidecar: "annotations/a.mgza".into(),
+        sidecar_id: sidecar.id_hex(),
+        ..Module::default()
+    };
+    Manifest {
+        modules: vec![module],
+        ..Manifest::default()
+    }
 }
 
-fn write(dir: &Path, process: u32, thread: u32, segments: &[(SegmentHeader, Vec<Slot>)]) -> PathBuf {
-    let mut writer = SpillWriter::create(&dir.join(SPILL_DIR), ThreadKey { process, thread }).unwrap();
+fn write(
+    dir: &Path,
+    process: u32,
+    thread: u32,
+    segments: &[(SegmentHeader, Vec<Slot>)],
+) -> PathBuf {
+    let mut writer =
+        SpillWriter::create(&dir.join(SPILL_DIR), ThreadKey { process, thread }).unwrap();
     for (header, slots) in segments {
         writer.write(header, slots).unwrap();
     }
@@ -43,30 +107,69 @@ fn write(dir: &Path, process: u32, thread: u32, segments: &[(SegmentHeader, Vec<
 }
 
 fn full(first_slot: u64, payloads: std::ops::Range<u64>) -> (SegmentHeader, Vec<Slot>) {
-    let slots = payloads.map(|p| Slot { payload: p * 16, id: ID + (p % 2) as u32, aux: 0 }).collect();
-    (SegmentHeader { kind: SegmentKind::Full, first_slot, begin_ns: first_slot, end_ns: first_slot + 100, ..SegmentHeader::default() }, slots)
+    let slots = payloads
+        .map(|p| Slot {
+            payload: p * 16,
+            id: ID + (p % 2) as u32,
+            aux: 0,
+        })
+        .collect();
+    (
+        SegmentHeader {
+            kind: SegmentKind::Full,
+            first_slot,
+            begin_ns: first_slot,
+            end_ns: first_slot + 100,
+            ..SegmentHeader::default()
+        },
+        slots,
+    )
 }
 
 /// `(process, thread, seq, sample, ip, address, store, implied_const)` of all rows in file order.
 type Row = (u32, u32, u64, u32, u64, u64, bool, u16);
 
 fn rows(trace: &Path) -> Vec<Row> {
-    let mut paths: Vec<_> = std::fs::read_dir(trace.join(SAMPLES_DIR)).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(trace.join(SAMPLES_DIR))
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     paths.sort();
     let mut out = Vec::new();
     for path in paths {
         assert_eq!(path.extension().unwrap(), "parquet");
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        for batch in ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap()).unwrap().build().unwrap() {
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        for batch in ParquetRecordBatchReaderBuilder::try_new(std::fs::File::open(&path).unwrap())
+            .unwrap()
+            .build()
+            .unwrap()
+        {
             let batch = batch.unwrap();
             let schema = batch.schema();
             let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
             assert_eq!(names, COLUMNS.map(|c| c.0));
             let u32s = |i: usize| batch.column(i).as_primitive::<UInt32Type>();
             let u64s = |i: usize| batch.column(i).as_primitive::<UInt64Type>();
-            assert!(batch.column(5).as_primitive::<UInt16Type>().values().iter().all(|&m| m == 0));
-            assert!(batch.column(10).as_primitive::<UInt8Type>().values().iter().all(|&c| c == 2));
+            assert!(
+                batch
+                    .column(5)
+                    .as_primitive::<UInt16Type>()
+                    .values()
+                    .iter()
+                    .all(|&m| m == 0)
+            );
+            assert!(
+                batch
+                    .column(10)
+                    .as_primitive::<UInt8Type>()
+                    .values()
+                    .iter()
+                    .all(|&c| c == 2)
+            );
             for i in 0..batch.num_rows() {
                 out.push((
                     u32s(0).value(i),
@@ -85,7 +188,13 @@ fn rows(trace: &Path) -> Vec<Row> {
 }
 
 /// The rows that `full` segments over `payloads` give.
-fn expected(process: u32, thread: u32, sample: u32, payloads: std::ops::Range<u64>, seq: &mut u64) -> Vec<Row> {
+fn expected(
+    process: u32,
+    thread: u32,
+    sample: u32,
+    payloads: std::ops::Range<u64>,
+    seq: &mut u64,
+) -> Vec<Row> {
     let mut out = Vec::new();
     let mut push = |ip, address, store, implied| {
         out.push((process, thread, *seq, sample, ip, address, store, implied));
@@ -107,20 +216,51 @@ fn rows_are_sorted_by_thread_across_parts_and_row_groups() {
     for compression in [Compression::Lz4, Compression::Zstd, Compression::None] {
         let dir = tempfile::tempdir().unwrap();
         let manifest = folder(dir.path());
-        write(dir.path(), 20, 21, &[full(0, 0..1000), full(1000, 1000..3000)]);
+        write(
+            dir.path(),
+            20,
+            21,
+            &[full(0, 0..1000), full(1000, 1000..3000)],
+        );
         write(dir.path(), 3, 3, &[full(0, 0..500)]);
         write(dir.path(), 3, 3, &[full(0, 0..40)]);
-        let options = Options { compression, part_rows: 1000, group_rows: 100, threads: 3, max_bytes: None };
+        let options = Options {
+            compression,
+            part_rows: 1000,
+            group_rows: 100,
+            threads: 3,
+            max_bytes: None,
+        };
         let outcome = convert(dir.path(), &manifest, &options).unwrap();
         let mut seq = 0;
         let mut want = expected(3, 3, 0, 0..500, &mut seq);
         want.extend(expected(3, 3, 1, 0..40, &mut seq));
         want.extend(expected(20, 21, 2, 0..3000, &mut 0));
         assert_eq!(rows(dir.path()), want);
-        assert_eq!((outcome.counters.rows, outcome.counters.implied, outcome.counters.samples), (want.len() as u64, 1770, 3));
+        assert_eq!(
+            (
+                outcome.counters.rows,
+                outcome.counters.implied,
+                outcome.counters.samples
+            ),
+            (want.len() as u64, 1770, 3)
+        );
         assert!(outcome.parts > 1);
-        assert_eq!(outcome.threads[&ThreadKey { process: 3, thread: 3 }], ThreadRows { rows: 810, samples: 2, records: 540 });
-        let bytes: u64 = std::fs::read_dir(dir.path().join(SAMPLES_DIR)).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+        assert_eq!(
+            outcome.threads[&ThreadKey {
+                process: 3,
+                thread: 3
+            }],
+            ThreadRows {
+                rows: 810,
+                samples: 2,
+                records: 540
+            }
+        );
+        let bytes: u64 = std::fs::read_dir(dir.path().join(SAMPLES_DIR))
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len())
+            .sum();
         assert_eq!(outcome.bytes, bytes);
     }
 }
@@ -132,7 +272,12 @@ fn torn_and_damaged_files_lose_only_what_is_damaged() {
     let torn = write(dir.path(), 1, 1, &[full(0, 0..100), full(100, 100..200)]);
     let bytes = std::fs::read(&torn).unwrap();
     std::fs::write(&torn, &bytes[..bytes.len() - 3]).unwrap();
-    let damaged = write(dir.path(), 2, 2, &[full(0, 0..100), full(100, 100..200), full(200, 200..300)]);
+    let damaged = write(
+        dir.path(),
+        2,
+        2,
+        &[full(0, 0..100), full(100, 100..200), full(200, 200..300)],
+    );
     let mut bytes = std::fs::read(&damaged).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -158,7 +303,10 @@ fn files_of_another_version_are_no_damage_to_do_without() {
     bytes[8] = 1;
     std::fs::write(&old, &bytes).unwrap();
     let error = convert(dir.path(), &manifest, &Options::default()).unwrap_err();
-    assert!(matches!(&error, ConvertError::OtherVersion { path, .. } if *path == old), "{error}");
+    assert!(
+        matches!(&error, ConvertError::OtherVersion { path, .. } if *path == old),
+        "{error}"
+    );
     assert!(!dir.path().join(SAMPLES_DIR).exists());
 }
 
@@ -166,19 +314,46 @@ fn files_of_another_version_are_no_damage_to_do_without() {
 fn failures_leave_no_parts_and_do_not_hang() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = folder(dir.path());
-    let segments: Vec<_> = (0..500).map(|i| full(i * 100, i * 100..i * 100 + 100)).collect();
+    let segments: Vec<_> = (0..500)
+        .map(|i| full(i * 100, i * 100..i * 100 + 100))
+        .collect();
     write(dir.path(), 1, 1, &segments);
-    let options = Options { part_rows: 1000, group_rows: 100, threads: 2, max_bytes: Some(20_000), ..Options::default() };
+    let options = Options {
+        part_rows: 1000,
+        group_rows: 100,
+        threads: 2,
+        max_bytes: Some(20_000),
+        ..Options::default()
+    };
     let error = convert(dir.path(), &manifest, &options).unwrap_err();
-    assert!(matches!(error, ConvertError::TooLarge { limit: 20_000 }), "{error}");
+    assert!(
+        matches!(error, ConvertError::TooLarge { limit: 20_000 }),
+        "{error}"
+    );
     assert!(rows(dir.path()).is_empty());
     // A part that cannot be made: a folder stands in its place.
     std::fs::create_dir_all(dir.path().join("samples/part-00002.parquet.tmp/x")).unwrap();
-    let error = convert(dir.path(), &manifest, &Options { max_bytes: None, ..options }).unwrap_err();
+    let error = convert(
+        dir.path(),
+        &manifest,
+        &Options {
+            max_bytes: None,
+            ..options
+        },
+    )
+    .unwrap_err();
     assert!(matches!(error, ConvertError::Io { .. }), "{error}");
     std::fs::remove_dir_all(dir.path().join("samples/part-00002.parquet.tmp")).unwrap();
     assert!(rows(dir.path()).is_empty());
-    let done = convert(dir.path(), &manifest, &Options { max_bytes: None, ..options }).unwrap();
+    let done = convert(
+        dir.path(),
+        &manifest,
+        &Options {
+            max_bytes: None,
+            ..options
+        },
+    )
+    .unwrap();
     assert_eq!(rows(dir.path()).len() as u64, done.counters.rows);
 }
 
@@ -187,9 +362,15 @@ fn a_wrong_sidecar_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let mut manifest = folder(dir.path());
     manifest.modules[0].sidecar_id = "00".into();
-    assert!(matches!(convert(dir.path(), &manifest, &Options::default()), Err(ConvertError::OtherSidecar { .. })));
+    assert!(matches!(
+        convert(dir.path(), &manifest, &Options::default()),
+        Err(ConvertError::OtherSidecar { .. })
+    ));
     std::fs::remove_file(dir.path().join("annotations/a.mgza")).unwrap();
-    assert!(matches!(convert(dir.path(), &manifest, &Options::default()), Err(ConvertError::Sidecar { .. })));
+    assert!(matches!(
+        convert(dir.path(), &manifest, &Options::default()),
+        Err(ConvertError::Sidecar { .. })
+    ));
 }
 
 #[test]

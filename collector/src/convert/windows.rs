@@ -62,12 +62,29 @@ pub(super) struct Collector {
 impl Collector {
     /// For traces of `burst`.
     pub fn new(manifest: &Manifest, sidecars: &BTreeMap<String, Sidecar>) -> Collector {
-        let of = |id: &String| sidecars.get(id).map_or_else(Vec::new, |s| s.sites.iter().map(|site| site.function).collect());
-        Collector { functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(), list: Vec::new(), before: None, rows: Vec::new(), ways: HashSet::new() }
+        let of = |id: &String| {
+            sidecars.get(id).map_or_else(Vec::new, |s| {
+                s.sites.iter().map(|site| site.function).collect()
+            })
+        };
+        Collector {
+            functions: manifest.modules.iter().map(|m| of(&m.sidecar_id)).collect(),
+            list: Vec::new(),
+            before: None,
+            rows: Vec::new(),
+            ways: HashSet::new(),
+        }
     }
 
     /// A window has been expanded to the rows from `first` on.
-    pub fn add(&mut self, key: ThreadKey, header: &SegmentHeader, tables: &Tables, rows: &Staged, first: usize) {
+    pub fn add(
+        &mut self,
+        key: ThreadKey,
+        header: &SegmentHeader,
+        tables: &Tables,
+        rows: &Staged,
+        first: usize,
+    ) {
         if header.pace != Pace::default()
             && self.before == Some(key)
             && let Some(last) = self.list.last_mut()
@@ -75,18 +92,30 @@ impl Collector {
             last.pace = header.pace;
         }
         self.before = None;
-        let Some(sample) = rows.sample_of(first) else { return };
+        let Some(sample) = rows.sample_of(first) else {
+            return;
+        };
         self.rows.clear();
         self.ways.clear();
-        let Collector { functions, rows: codes, ways, .. } = self;
+        let Collector {
+            functions,
+            rows: codes,
+            ways,
+            ..
+        } = self;
         let mut before: Option<(Code, (u16, u32))> = None;
         let mut changes = 0u32;
         rows.loads(tables, first..rows.len(), |load| {
             if load.store {
                 return;
             }
-            let function = functions.get(usize::from(load.module)).and_then(|f| f.get(load.site as usize));
-            let (code, site) = ((load.module, function.copied().unwrap_or(u32::MAX)), (load.module, load.site));
+            let function = functions
+                .get(usize::from(load.module))
+                .and_then(|f| f.get(load.site as usize));
+            let (code, site) = (
+                (load.module, function.copied().unwrap_or(u32::MAX)),
+                (load.module, load.site),
+            );
             if let Some((other, from)) = before.replace((code, site))
                 && other != code
             {
@@ -96,7 +125,12 @@ impl Collector {
             codes.push((code, 1 + u32::from(load.implied_const)));
         });
         let part = self.rows.len().div_ceil(PART);
-        let (Some(first), Some(last)) = (most(&self.rows[..part]), most(&self.rows[self.rows.len() - part..])) else { return };
+        let (Some(first), Some(last)) = (
+            most(&self.rows[..part]),
+            most(&self.rows[self.rows.len() - part..]),
+        ) else {
+            return;
+        };
         let loads = self.rows.iter().map(|r| r.1).sum();
         self.before = Some(key);
         self.list.push(Window {
@@ -119,8 +153,12 @@ impl Collector {
 /// The code of most loads.
 fn most(rows: &[(Code, u32)]) -> Option<Code> {
     let mut tally: BTreeMap<Code, u32> = BTreeMap::new();
-    rows.iter().for_each(|&(code, loads)| *tally.entry(code).or_default() += loads);
-    tally.into_iter().max_by_key(|&(code, n)| (n, std::cmp::Reverse(code))).map(|(code, _)| code)
+    rows.iter()
+        .for_each(|&(code, loads)| *tally.entry(code).or_default() += loads);
+    tally
+        .into_iter()
+        .max_by_key(|&(code, n)| (n, std::cmp::Reverse(code)))
+        .map(|(code, _)| code)
 }
 
 /// What a window stands for.
@@ -143,12 +181,23 @@ pub(super) enum PerWindow {
 }
 
 /// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known.
-pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> Result<Option<Executed>, ConvertError> {
+pub(super) fn write(
+    folder: &Path,
+    list: &[Window],
+    each: Option<PerWindow>,
+) -> Result<Option<Executed>, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = pace::speeds(list);
     let stand_for: Vec<Option<f64>> = match each {
-        Some(PerWindow::Time { ns, toll }) => list.iter().zip(&speeds).map(|(w, s)| pace::stands_for(w, s.as_ref(), ns, toll)).collect(),
-        Some(PerWindow::Loads { loads, .. }) => list.iter().map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0))).collect(),
+        Some(PerWindow::Time { ns, toll }) => list
+            .iter()
+            .zip(&speeds)
+            .map(|(w, s)| pace::stands_for(w, s.as_ref(), ns, toll))
+            .collect(),
+        Some(PerWindow::Loads { loads, .. }) => list
+            .iter()
+            .map(|w| Some((loads / f64::from(w.loads.max(1))).max(1.0)))
+            .collect(),
         None => vec![None; list.len()],
     };
     let path = folder.join(WINDOWS);
@@ -166,15 +215,31 @@ pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> 
         ("pace_records", DataType::UInt32),
         ("pace_ns", DataType::UInt32),
     ];
-    let mut fields: Vec<Field> = fields.into_iter().map(|(name, kind)| Field::new(name, kind, false)).collect();
+    let mut fields: Vec<Field> = fields
+        .into_iter()
+        .map(|(name, kind)| Field::new(name, kind, false))
+        .collect();
     fields.push(Field::new("ns_per_load", DataType::Float64, true));
     fields.push(Field::new("ns_per_load_error", DataType::Float64, true));
     fields.push(Field::new("ns_per_load_source", DataType::Utf8, true));
     fields.push(Field::new("stands_for", DataType::Float64, true));
-    let u32s = |of: &dyn Fn(&Window) -> u32| Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef;
-    let u64s = |of: &dyn Fn(&Window) -> u64| Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
-    let texts = |of: &dyn Fn(&Window) -> &'static str| Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef;
-    let known = |of: &dyn Fn(&Speed) -> f64| Arc::new(speeds.iter().map(|s| s.as_ref().map(of)).collect::<Float64Array>()) as ArrayRef;
+    let u32s = |of: &dyn Fn(&Window) -> u32| {
+        Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
+    };
+    let u64s = |of: &dyn Fn(&Window) -> u64| {
+        Arc::new(list.iter().map(of).collect::<UInt64Array>()) as ArrayRef
+    };
+    let texts = |of: &dyn Fn(&Window) -> &'static str| {
+        Arc::new(list.iter().map(|w| Some(of(w))).collect::<StringArray>()) as ArrayRef
+    };
+    let known = |of: &dyn Fn(&Speed) -> f64| {
+        Arc::new(
+            speeds
+                .iter()
+                .map(|s| s.as_ref().map(of))
+                .collect::<Float64Array>(),
+        ) as ArrayRef
+    };
     let columns = vec![
         u32s(&|w| w.key.process),
         u32s(&|w| w.key.thread),
@@ -189,20 +254,39 @@ pub(super) fn write(folder: &Path, list: &[Window], each: Option<PerWindow>) -> 
         u32s(&|w| w.pace.ns),
         known(&|s| s.ns_per_load),
         known(&|s| s.error),
-        Arc::new(speeds.iter().map(|s| s.as_ref().map(|s| s.source)).collect::<StringArray>()) as ArrayRef,
+        Arc::new(
+            speeds
+                .iter()
+                .map(|s| s.as_ref().map(|s| s.source))
+                .collect::<StringArray>(),
+        ) as ArrayRef,
         Arc::new(stand_for.iter().copied().collect::<Float64Array>()) as ArrayRef,
     ];
     let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(|e| ConvertError::Encode(e.into()))?;
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary).map_err(super::io(&temporary))?;
-    let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).build();
+    let batch = RecordBatch::try_new(schema.clone(), columns)
+        .map_err(|e| ConvertError::Encode(e.into()))?;
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)
+        .map_err(super::io(&temporary))?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .build();
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
     writer.write(&batch)?;
     writer.close()?;
     std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
     Ok(match each {
-        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then_some(Executed { loads: loads * list.len() as f64, error }),
-        Some(PerWindow::Time { ns, toll }) => pace::executed(list, &stand_for, &speeds, pace::toll_error(ns, toll)),
+        Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then_some(Executed {
+            loads: loads * list.len() as f64,
+            error,
+        }),
+        Some(PerWindow::Time { ns, toll }) => {
+            pace::executed(list, &stand_for, &speeds, pace::toll_error(ns, toll))
+        }
         None => None,
     })
 }

@@ -45,7 +45,10 @@ impl Queue {
     pub fn ticket(&self, intake: &mut Intake) -> Ticket<'_> {
         let number = intake.tickets;
         intake.tickets += 1;
-        Ticket { queue: self, number }
+        Ticket {
+            queue: self,
+            number,
+        }
     }
 
     /// The outlet when all that was claimed is written. The intake shows that the caller holds it, so that there will not be more.
@@ -57,7 +60,10 @@ impl Queue {
         let mut outlet = lock(&self.outlet);
         // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at once, and turns would be taken early.
         while outlet.done != tickets {
-            outlet = self.turn.wait(outlet).unwrap_or_else(PoisonError::into_inner);
+            outlet = self
+                .turn
+                .wait(outlet)
+                .unwrap_or_else(PoisonError::into_inner);
         }
         outlet
     }
@@ -100,14 +106,18 @@ mod tests {
                 scope.spawn(move || {
                     let number = ticket.number;
                     // Some panic before it is their turn, some with the outlet in their hands.
-                    let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-                        let outlet = [3, 8].contains(&number).then(|| std::panic::resume_unwind(Box::new(()))).unwrap_or_else(|| ticket.outlet());
-                        assert_eq!(outlet.done, number);
-                        if [0, 5, 11].contains(&number) {
-                            std::panic::resume_unwind(Box::new(()));
-                        }
-                        lock(written).push(number);
-                    }));
+                    let panics =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                            let outlet = [3, 8]
+                                .contains(&number)
+                                .then(|| std::panic::resume_unwind(Box::new(())))
+                                .unwrap_or_else(|| ticket.outlet());
+                            assert_eq!(outlet.done, number);
+                            if [0, 5, 11].contains(&number) {
+                                std::panic::resume_unwind(Box::new(()));
+                            }
+                            lock(written).push(number);
+                        }));
                     assert_eq!(panics.is_err(), [0, 3, 5, 8, 11].contains(&number));
                 });
                 // Time to begin to wait.
@@ -115,6 +125,11 @@ mod tests {
             }
             assert_eq!(queue.settled(&intake).done, 16);
         });
-        assert_eq!(*lock(&written), (0..16).filter(|n| ![0, 3, 5, 8, 11].contains(n)).collect::<Vec<_>>());
+        assert_eq!(
+            *lock(&written),
+            (0..16)
+                .filter(|n| ![0, 3, 5, 8, 11].contains(n))
+                .collect::<Vec<_>>()
+        );
     }
 }

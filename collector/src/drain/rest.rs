@@ -52,7 +52,11 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     if s.pid == 0 {
         return Rest::Nothing;
     }
-    if s.tid == 0 || s.cursor.saturating_add(REGION) < s.base || s.cursor > s.guard || s.slots_before > MAX_EXECUTED {
+    if s.tid == 0
+        || s.cursor.saturating_add(REGION) < s.base
+        || s.cursor > s.guard
+        || s.slots_before > MAX_EXECUTED
+    {
         return Rest::Nonsense;
     }
     // Below the base: a region has met the guard page, was rebased, and is not committed yet.
@@ -64,8 +68,18 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
         if s.base < s.ring_start || !(s.cursor - s.ring_start).is_multiple_of(SLOT) {
             return Rest::Nonsense;
         }
-        let slots = settings.window.min(written).min((s.slots_before.saturating_add(written)).saturating_sub(known));
-        return if slots == 0 { Rest::Nothing } else { Rest::Window { end: s.cursor - s.ring_start, slots } };
+        let slots = settings
+            .window
+            .min(written)
+            .min((s.slots_before.saturating_add(written)).saturating_sub(known));
+        return if slots == 0 {
+            Rest::Nothing
+        } else {
+            Rest::Window {
+                end: s.cursor - s.ring_start,
+                slots,
+            }
+        };
     }
     if settings.mode == MODE_BURST && s.guard <= s.self_addr {
         // It was in a lap, whose slots are nobody's.
@@ -73,29 +87,51 @@ pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     }
     let chunk = settings.chunk_bytes;
     let first = s.self_addr.wrapping_add(PAGE as u64);
-    let Some(from_first) = s.guard.checked_sub(chunk).and_then(|start| start.checked_sub(first)) else { return Rest::Nonsense };
+    let Some(from_first) = s
+        .guard
+        .checked_sub(chunk)
+        .and_then(|start| start.checked_sub(first))
+    else {
+        return Rest::Nonsense;
+    };
     let place = (from_first / (chunk + PAGE as u64)) as usize;
-    if place >= settings.places || from_first % (chunk + PAGE as u64) != 0 || s.guard - s.base > chunk {
+    if place >= settings.places
+        || from_first % (chunk + PAGE as u64) != 0
+        || s.guard - s.base > chunk
+    {
         return Rest::Nonsense;
     }
-    let being_filled = if settings.mode == MODE_BURST { s.filling == s.published } else { place as u64 == s.published % CHUNKS as u64 };
+    let being_filled = if settings.mode == MODE_BURST {
+        s.filling == s.published
+    } else {
+        place as u64 == s.published % CHUNKS as u64
+    };
     if !being_filled {
         // Published already; the thread died before it went on.
         return Rest::Nothing;
     }
-    Rest::Chunk { place, offset: chunk - (s.guard - s.base), slots: written }
+    Rest::Chunk {
+        place,
+        offset: chunk - (s.guard - s.base),
+        slots: written,
+    }
 }
 
 /// What the thread would have said of its last `slots` slots.
 pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
     let now = now_ns();
     // A lap has more slots than the window that is kept of it; of a chunk all are kept.
-    let written = if settings.mode == MODE_RING { s.cursor.saturating_sub(s.base) / SLOT } else { slots };
+    let written = if settings.mode == MODE_RING {
+        s.cursor.saturating_sub(s.base) / SLOT
+    } else {
+        slots
+    };
     let executed = s.slots_before.saturating_add(written);
     let begin_ns = if settings.mode == MODE_RING {
         let period = s.period_before.saturating_add(written).max(1);
         let elapsed = now.saturating_sub(s.begin_ns.min(now));
-        now - (u128::from(elapsed) * u128::from(slots) / u128::from(period)).min(u128::from(elapsed)) as u64
+        now - (u128::from(elapsed) * u128::from(slots) / u128::from(period))
+            .min(u128::from(elapsed)) as u64
     } else {
         s.begin_ns.min(now)
     };
@@ -114,7 +150,10 @@ pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> Chu
 
 /// CLOCK_MONOTONIC.
 pub fn now_ns() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the struct lives across the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64

@@ -10,7 +10,10 @@ use std::time::Duration;
 type Contents = Vec<(ThreadKey, Vec<(SegmentHeader, Vec<Slot>)>)>;
 
 fn contents(dir: &Path) -> Contents {
-    let mut paths: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    let mut paths: Vec<_> = std::fs::read_dir(dir)
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .collect();
     paths.sort();
     paths
         .iter()
@@ -28,7 +31,11 @@ fn contents(dir: &Path) -> Contents {
 }
 
 fn slot(number: u64) -> Slot {
-    Slot { payload: 0x7000_0000 + 8 * number, id: 5000 + (number % 7) as u32, aux: 0 }
+    Slot {
+        payload: 0x7000_0000 + 8 * number,
+        id: 5000 + (number % 7) as u32,
+        aux: 0,
+    }
 }
 
 /// Ids of a process that has ended.
@@ -39,13 +46,28 @@ fn dead_process() -> u32 {
 }
 
 fn small_full() -> Settings {
-    Settings { mode: MODE_FULL, period: 0, window: 0, chunk_bytes: 4096, ring_bytes: 0, places: crate::shared::CHUNKS, trigger: None, signal: 0 }
+    Settings {
+        mode: MODE_FULL,
+        period: 0,
+        window: 0,
+        chunk_bytes: 4096,
+        ring_bytes: 0,
+        places: crate::shared::CHUNKS,
+        trigger: None,
+        signal: 0,
+    }
 }
 
-const NOBODY: KnownProcess = KnownProcess { pid: 0, ended: None };
+const NOBODY: KnownProcess = KnownProcess {
+    pid: 0,
+    ended: None,
+};
 
 fn killed(pid: u32) -> KnownProcess {
-    KnownProcess { pid, ended: Some(cause::KILLED) }
+    KnownProcess {
+        pid,
+        ended: Some(cause::KILLED),
+    }
 }
 
 fn drain_all(drainer: &Drainer<'_>) {
@@ -89,20 +111,45 @@ fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
         }
         over.store(true, Ordering::Relaxed);
     });
-    assert_eq!(drainer.sweep(&killed(pid), &mut EncodedSegment::default()), 0);
+    assert_eq!(
+        drainer.sweep(&killed(pid), &mut EncodedSegment::default()),
+        0
+    );
     let tally = drainer.tally();
-    let expected = ThreadSeen { process: pid, thread: pid, slots_executed: TOTAL, slots_kept: TOTAL, segments: 51 };
+    let expected = ThreadSeen {
+        process: pid,
+        thread: pid,
+        slots_executed: TOTAL,
+        slots_kept: TOTAL,
+        segments: 51,
+    };
     assert_eq!(tally.threads, [expected]);
     assert_eq!(tally.truncated, BTreeMap::from([("killed".to_owned(), 1)]));
-    assert!(tally.dropped.is_empty() && tally.problems.is_empty(), "{tally:?}");
+    assert!(
+        tally.dropped.is_empty() && tally.problems.is_empty(),
+        "{tally:?}"
+    );
     let files = contents(dir.path());
     assert_eq!(files.len(), 1);
-    let size: u64 = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().metadata().unwrap().len()).sum();
+    let size: u64 = std::fs::read_dir(dir.path())
+        .unwrap()
+        .map(|e| e.unwrap().metadata().unwrap().len())
+        .sum();
     assert_eq!(tally.bytes, size);
     let segments = &files[0].1;
-    assert_eq!(segments.iter().flat_map(|s| &s.1).copied().collect::<Vec<_>>(), (0..TOTAL).map(slot).collect::<Vec<_>>());
+    assert_eq!(
+        segments
+            .iter()
+            .flat_map(|s| &s.1)
+            .copied()
+            .collect::<Vec<_>>(),
+        (0..TOTAL).map(slot).collect::<Vec<_>>()
+    );
     let last = segments.last().unwrap().0;
-    assert_eq!((last.first_slot, last.slots, last.cause, last.kind), (256 * 50, 100, cause::KILLED, SegmentKind::Full));
+    assert_eq!(
+        (last.first_slot, last.slots, last.cause, last.kind),
+        (256 * 50, 100, cause::KILLED, SegmentKind::Full)
+    );
     assert_eq!(segments[3].0.first_slot, 3 * 256);
     assert_eq!(segments[3].0.cause, cause::WHOLE);
 }
@@ -121,14 +168,26 @@ fn a_dead_threads_ring_gives_its_last_window_across_the_physical_end() {
     for n in 0..written {
         producer.record(slot(n));
     }
-    assert_eq!(drainer.sweep(&killed(pid), &mut EncodedSegment::default()), 0);
+    assert_eq!(
+        drainer.sweep(&killed(pid), &mut EncodedSegment::default()),
+        0
+    );
     let tally = drainer.tally();
-    assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept), (written, 1000));
+    assert_eq!(
+        (tally.threads[0].slots_executed, tally.threads[0].slots_kept),
+        (written, 1000)
+    );
     assert_eq!(tally.truncated["killed"], 1);
     let files = contents(dir.path());
     let (header, slots) = &files[0].1[0];
-    assert_eq!((header.first_slot, header.kind), (written - 1000, SegmentKind::Window));
-    assert_eq!(*slots, (written - 1000..written).map(slot).collect::<Vec<_>>());
+    assert_eq!(
+        (header.first_slot, header.kind),
+        (written - 1000, SegmentKind::Window)
+    );
+    assert_eq!(
+        *slots,
+        (written - 1000..written).map(slot).collect::<Vec<_>>()
+    );
     assert!(header.begin_ns <= header.end_ns);
 }
 
@@ -148,10 +207,18 @@ fn windows_are_kept_as_published_and_a_rest_never_repeats_them() {
         producer.publish_window(100, 500);
     }
     // Killed after the window was published, before the numbers of the next lap were set.
-    producer.control(|c| (c.base, c.cursor, c.slots_before) = (c.guard - 500 * SLOT, c.guard, 1000));
+    producer
+        .control(|c| (c.base, c.cursor, c.slots_before) = (c.guard - 500 * SLOT, c.guard, 1000));
     drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
-    assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept, tally.threads[0].segments), (1500, 300, 3));
+    assert_eq!(
+        (
+            tally.threads[0].slots_executed,
+            tally.threads[0].slots_kept,
+            tally.threads[0].segments
+        ),
+        (1500, 300, 3)
+    );
     assert!(tally.truncated.is_empty());
     for (i, (header, slots)) in contents(dir.path())[0].1.iter().enumerate() {
         let first = 500 * i as u64 + 400;
@@ -176,7 +243,10 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
     producer.control(|c| ((c.base, c.cursor, c.guard), c.slots_before) = (before, 256));
     drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
-    assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept), (256, 256));
+    assert_eq!(
+        (tally.threads[0].slots_executed, tally.threads[0].slots_kept),
+        (256, 256)
+    );
     assert!(tally.dropped.is_empty());
 }
 
@@ -191,7 +261,11 @@ fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
         producer.control(|c| c.cursor -= below * SLOT);
         drainer.sweep(&killed(pid), &mut EncodedSegment::default());
         let tally = drainer.tally();
-        assert_eq!(tally.dropped.contains_key("unreadable_rings"), unreadable, "{below}");
+        assert_eq!(
+            tally.dropped.contains_key("unreadable_rings"),
+            unreadable,
+            "{below}"
+        );
         assert!(tally.threads.is_empty());
     }
 }
@@ -204,7 +278,12 @@ fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
     let pid = dead_process();
     let mut producer = Producer::claim(&arena, pid, pid);
     // The runtime hands a dead thread's ring to a new thread; the last has the ids of the first.
-    for (tid, cause) in [(pid, cause::WHOLE), (pid, cause::END_OF_THREAD), (pid + 1, cause::END_OF_THREAD), (pid, cause::WHOLE)] {
+    for (tid, cause) in [
+        (pid, cause::WHOLE),
+        (pid, cause::END_OF_THREAD),
+        (pid + 1, cause::END_OF_THREAD),
+        (pid, cause::WHOLE),
+    ] {
         producer.tid = tid;
         for n in 0..10 {
             producer.record(slot(n));
@@ -214,8 +293,18 @@ fn a_slot_goes_from_thread_to_thread_and_each_gets_its_file() {
     }
     drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
-    assert_eq!(tally.threads.iter().map(|t| (t.thread, t.slots_kept, t.segments)).collect::<Vec<_>>(), [(pid, 30, 3), (pid + 1, 10, 1)]);
-    let mut files: Vec<_> = contents(dir.path()).into_iter().map(|(key, segments)| (key.thread, segments.len())).collect();
+    assert_eq!(
+        tally
+            .threads
+            .iter()
+            .map(|t| (t.thread, t.slots_kept, t.segments))
+            .collect::<Vec<_>>(),
+        [(pid, 30, 3), (pid + 1, 10, 1)]
+    );
+    let mut files: Vec<_> = contents(dir.path())
+        .into_iter()
+        .map(|(key, segments)| (key.thread, segments.len()))
+        .collect();
     files.sort();
     assert_eq!(files, [(pid, 1), (pid, 2), (pid + 1, 1)]);
 }
@@ -243,7 +332,11 @@ fn a_freed_slot_can_be_claimed_again() {
     }
     let tally = drainer.tally();
     assert_eq!(tally.threads.len(), 2);
-    assert!(tally.threads.iter().all(|t| t.slots_kept == 300), "{:?}", tally.threads);
+    assert!(
+        tally.threads.iter().all(|t| t.slots_kept == 300),
+        "{:?}",
+        tally.threads
+    );
     assert!(tally.dropped.is_empty(), "{:?}", tally.dropped);
 }
 
@@ -266,7 +359,15 @@ fn what_a_dead_thread_left_is_not_found_behind_the_next_ones_slots() {
         drainer.sweep(&NOBODY, &mut EncodedSegment::default());
     }
     kept.sort_unstable();
-    assert_eq!(drainer.tally().threads.iter().map(|t| (t.process, t.slots_kept)).collect::<Vec<_>>(), kept);
+    assert_eq!(
+        drainer
+            .tally()
+            .threads
+            .iter()
+            .map(|t| (t.process, t.slots_kept))
+            .collect::<Vec<_>>(),
+        kept
+    );
 }
 
 /// A process id that no process can have.
@@ -286,11 +387,18 @@ fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     producer.record(slot(2));
     producer.control(|c| c.slots_before += 1);
-    assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1, "something changed: not dead");
+    assert_eq!(
+        drainer.sweep(&NOBODY, &mut EncodedSegment::default()),
+        1,
+        "something changed: not dead"
+    );
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 0);
     let tally = drainer.tally();
     assert_eq!(tally.threads[0].slots_kept, 2);
-    assert!(tally.truncated.is_empty(), "in full nothing is missing when a thread ends");
+    assert!(
+        tally.truncated.is_empty(),
+        "in full nothing is missing when a thread ends"
+    );
     assert_eq!(contents(dir.path())[0].1[0].0.cause, cause::END_OF_THREAD);
 }
 
@@ -309,10 +417,26 @@ fn the_ring_that_exec_left_behind_is_closed() {
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
     let tally = drainer.tally();
-    assert_eq!((tally.threads.len(), tally.threads[0].slots_kept, tally.threads[0].slots_executed), (1, 2, 2));
-    let causes: Vec<_> = contents(dir.path()).iter().map(|(_, s)| (s[0].0.cause, s[0].1[0])).collect();
-    assert_eq!(causes, [(cause::EXEC, slot(1)), (cause::RECORDER_STOPPED, slot(2))]);
-    assert_eq!(tally.truncated, BTreeMap::from([("recorder_stopped".to_owned(), 1)]));
+    assert_eq!(
+        (
+            tally.threads.len(),
+            tally.threads[0].slots_kept,
+            tally.threads[0].slots_executed
+        ),
+        (1, 2, 2)
+    );
+    let causes: Vec<_> = contents(dir.path())
+        .iter()
+        .map(|(_, s)| (s[0].0.cause, s[0].1[0]))
+        .collect();
+    assert_eq!(
+        causes,
+        [(cause::EXEC, slot(1)), (cause::RECORDER_STOPPED, slot(2))]
+    );
+    assert_eq!(
+        tally.truncated,
+        BTreeMap::from([("recorder_stopped".to_owned(), 1)])
+    );
 }
 
 #[test]
@@ -327,7 +451,13 @@ fn without_space_recording_stops_and_the_program_does_not() {
             for n in 0..256 {
                 let n: u64 = chunk * 256 + n;
                 // Nothing that the encoding could predict: 8 bytes a slot.
-                producer.record(Slot { payload: n.wrapping_mul(n ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(n << 40 | 1), id: 5000, aux: 0 });
+                producer.record(Slot {
+                    payload: n
+                        .wrapping_mul(n ^ 0x9e37_79b9_7f4a_7c15)
+                        .wrapping_mul(n << 40 | 1),
+                    id: 5000,
+                    aux: 0,
+                });
             }
             producer.publish(0);
             drain_all(&drainer);
@@ -340,16 +470,34 @@ fn without_space_recording_stops_and_the_program_does_not() {
     let tally = run(&missing, None);
     assert_eq!(tally.dropped["no_space"], 2560);
     assert_eq!(tally.problems.len(), 1);
-    assert!(tally.problems[0].contains("missing"), "{}", tally.problems[0]);
-    assert_eq!((tally.threads[0].slots_executed, tally.threads[0].slots_kept), (2560, 0));
+    assert!(
+        tally.problems[0].contains("missing"),
+        "{}",
+        tally.problems[0]
+    );
+    assert_eq!(
+        (tally.threads[0].slots_executed, tally.threads[0].slots_kept),
+        (2560, 0)
+    );
     assert_eq!(tally.truncated["no_space"], 1);
 
     let limited = run(dir.path(), Some(5000));
     let kept = limited.threads[0].slots_kept;
     assert_eq!(limited.dropped["no_space"] + kept, 2560);
     assert!((256..1024).contains(&kept), "{kept}");
-    assert!(limited.problems[0].contains("5000 bytes"), "{}", limited.problems[0]);
-    assert_eq!(contents(dir.path())[0].1.iter().map(|s| s.1.len() as u64).sum::<u64>(), kept);
+    assert!(
+        limited.problems[0].contains("5000 bytes"),
+        "{}",
+        limited.problems[0]
+    );
+    assert_eq!(
+        contents(dir.path())[0]
+            .1
+            .iter()
+            .map(|s| s.1.len() as u64)
+            .sum::<u64>(),
+        kept
+    );
 }
 
 #[test]
@@ -380,13 +528,18 @@ fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it
         producer.wait_for_place();
     }
     let tally = drainer.tally();
-    assert_eq!((tally.threads[0].slots_kept, tally.threads[0].segments), (100, 1));
+    assert_eq!(
+        (tally.threads[0].slots_kept, tally.threads[0].segments),
+        (100, 1)
+    );
     assert_eq!(contents(dir.path()).len(), 1);
 }
 
 #[test]
 fn ids_and_modes_agree_with_the_spill_format() {
-    use crate::shared::{CAUSE_END_OF_PROCESS, CAUSE_END_OF_THREAD, CAUSE_EXEC, CAUSE_GIVEN_UP, CAUSE_WHOLE};
+    use crate::shared::{
+        CAUSE_END_OF_PROCESS, CAUSE_END_OF_THREAD, CAUSE_EXEC, CAUSE_GIVEN_UP, CAUSE_WHOLE,
+    };
     for (shared, spill) in [
         (CAUSE_WHOLE, cause::WHOLE),
         (CAUSE_END_OF_THREAD, cause::END_OF_THREAD),
@@ -478,9 +631,20 @@ proptest::proptest! {
 #[ignore = "a measurement, for choosing the size of chunks"]
 fn throughput() {
     for (name, random) in [("one strided load", false), ("random payloads", true)] {
-        for chunk_bytes in [64u64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20] {
+        for chunk_bytes in [
+            64u64 << 10,
+            128 << 10,
+            256 << 10,
+            512 << 10,
+            1 << 20,
+            2 << 20,
+        ] {
             let dir = tempfile::tempdir().unwrap();
-            let arena = Arena::new(Settings { chunk_bytes, ..small_full() }).unwrap();
+            let arena = Arena::new(Settings {
+                chunk_bytes,
+                ..small_full()
+            })
+            .unwrap();
             let drainer = Drainer::new(&arena, dir.path(), None);
             let over = AtomicBool::new(false);
             let began = Instant::now();
@@ -490,7 +654,10 @@ fn throughput() {
                     while !over.load(Ordering::Relaxed) {
                         let seen = arena.doorbell();
                         drainer.ready(&mut ready);
-                        let taken = ready.iter().filter(|&&i| drainer.drain(i, &mut segment, || {})).count();
+                        let taken = ready
+                            .iter()
+                            .filter(|&&i| drainer.drain(i, &mut segment, || {}))
+                            .count();
                         if taken == 0 {
                             arena.wait_doorbell(seen, Duration::from_millis(5));
                         }
@@ -499,9 +666,18 @@ fn throughput() {
                 let mut producer = Producer::claim(&arena, 1, 1);
                 while producer.written() < 60_000_000 {
                     if random {
-                        producer.fill(|n| Slot { payload: 0x7e00_0000_0000 + ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 38), id: 5000 + (n & 1) as u32, aux: 0 });
+                        producer.fill(|n| Slot {
+                            payload: 0x7e00_0000_0000
+                                + ((n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) >> 38),
+                            id: 5000 + (n & 1) as u32,
+                            aux: 0,
+                        });
                     } else {
-                        producer.fill(|n| Slot { payload: 0x7f00_0000_0000 + 8 * n, id: 5000, aux: 0 });
+                        producer.fill(|n| Slot {
+                            payload: 0x7f00_0000_0000 + 8 * n,
+                            id: 5000,
+                            aux: 0,
+                        });
                     }
                     producer.publish(0);
                     producer.wait_for_place();
@@ -511,7 +687,12 @@ fn throughput() {
             });
             let tally = drainer.tally();
             let seconds = began.elapsed().as_secs_f64();
-            println!("{name:<20} {:>5} KiB {:>8.1} M slots/s {:>6.2} bytes/slot", chunk_bytes >> 10, total as f64 / seconds / 1e6, tally.bytes as f64 / total as f64);
+            println!(
+                "{name:<20} {:>5} KiB {:>8.1} M slots/s {:>6.2} bytes/slot",
+                chunk_bytes >> 10,
+                total as f64 / seconds / 1e6,
+                tally.bytes as f64 / total as f64
+            );
         }
     }
 }

@@ -68,7 +68,14 @@ impl Watcher {
             Watcher::Child(pid) => loop {
                 let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
                 // SAFETY: waits for our own child; the struct lives across the call.
-                let result = unsafe { libc::waitid(libc::P_PID, pid, info.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT) };
+                let result = unsafe {
+                    libc::waitid(
+                        libc::P_PID,
+                        pid,
+                        info.as_mut_ptr(),
+                        libc::WEXITED | libc::WNOWAIT,
+                    )
+                };
                 if result == 0 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                     break;
                 }
@@ -76,7 +83,11 @@ impl Watcher {
             Watcher::Handle(handle) => {
                 const PATIENCE_MS: i32 = 50;
                 while !over.load(Ordering::Relaxed) {
-                    let mut poll = libc::pollfd { fd: handle.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+                    let mut poll = libc::pollfd {
+                        fd: handle.as_raw_fd(),
+                        events: libc::POLLIN,
+                        revents: 0,
+                    };
                     // SAFETY: one structure that lives across the call.
                     if unsafe { libc::poll(&raw mut poll, 1, PATIENCE_MS) } > 0 {
                         break;
@@ -94,7 +105,9 @@ fn cpu_of_children() -> Duration {
         libc::getrusage(libc::RUSAGE_CHILDREN, usage.as_mut_ptr());
         usage.assume_init()
     };
-    let time = |t: libc::timeval| Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64);
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+    };
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 

@@ -46,8 +46,18 @@ impl Lives {
     /// A process has everything that its parent has.
     pub fn fork(&mut self, parent: u32, child: u32, ns: u64) {
         self.begin(child, ns);
-        let there = self.last.iter().filter(|(k, at)| k.0 == parent && self.lives[**at as usize].end_ns == u64::MAX);
-        let copies: Vec<Life> = there.map(|(_, &at)| Life { pid: child, begin_ns: ns, times: 1, ..self.lives[at as usize] }).collect();
+        let there = self
+            .last
+            .iter()
+            .filter(|(k, at)| k.0 == parent && self.lives[**at as usize].end_ns == u64::MAX);
+        let copies: Vec<Life> = there
+            .map(|(_, &at)| Life {
+                pid: child,
+                begin_ns: ns,
+                times: 1,
+                ..self.lives[at as usize]
+            })
+            .collect();
         copies.into_iter().for_each(|life| self.push(life));
     }
 
@@ -63,7 +73,15 @@ impl Lives {
                 return;
             }
         }
-        self.push(Life { pid, stack, start, bytes, begin_ns: ns, end_ns: u64::MAX, times: 1 });
+        self.push(Life {
+            pid,
+            stack,
+            start,
+            bytes,
+            begin_ns: ns,
+            end_ns: u64::MAX,
+            times: 1,
+        });
     }
 
     fn push(&mut self, life: Life) {
@@ -72,7 +90,8 @@ impl Lives {
             self.last.remove(&(life.pid, life.start));
             return;
         }
-        self.last.insert((life.pid, life.start), self.lives.len() as u32);
+        self.last
+            .insert((life.pid, life.start), self.lives.len() as u32);
         self.lives.push(life);
     }
 
@@ -113,7 +132,20 @@ mod tests {
         lives.fork(1, 2, 20);
         lives.free(1, 0x10, 21);
         lives.begin(2, 30);
-        let list: Vec<_> = lives.finish().0.iter().map(|l| (l.pid, l.bytes, l.begin_ns, l.end_ns, l.stack, l.times)).collect();
-        assert_eq!(list, [(1, 8, 5, 8, 0, 2), (1, 8, 9, 11, 1, 1), (1, 16, 11, 21, 1, 1), (2, 16, 20, 30, 1, 1)]);
+        let list: Vec<_> = lives
+            .finish()
+            .0
+            .iter()
+            .map(|l| (l.pid, l.bytes, l.begin_ns, l.end_ns, l.stack, l.times))
+            .collect();
+        assert_eq!(
+            list,
+            [
+                (1, 8, 5, 8, 0, 2),
+                (1, 8, 9, 11, 1, 1),
+                (1, 16, 11, 21, 1, 1),
+                (2, 16, 20, 30, 1, 1)
+            ]
+        );
     }
 }

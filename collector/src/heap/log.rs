@@ -32,12 +32,22 @@ impl Log {
             if libc::ftruncate(fd.as_raw_fd(), FILE_BYTES as i64) != 0 {
                 return Err(io::Error::last_os_error());
             }
-            libc::mmap(std::ptr::null_mut(), FILE_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_NORESERVE, fd.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                FILE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                fd.as_raw_fd(),
+                0,
+            )
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        seal(&fd, libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL)?;
+        seal(
+            &fd,
+            libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL,
+        )?;
         let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
         // SAFETY: the first word of the fresh mapping, which nobody else knows of yet.
         unsafe { (*base.as_ptr().cast::<Head>()).magic = MAGIC };
@@ -68,7 +78,18 @@ impl Log {
     /// Reads from where nobody has read; one at a time.
     pub fn reader(&self) -> Reader<'_> {
         let now = (timestamp(), monotonic_ns());
-        Reader { log: self, at: 0, next: 0, lost: 0, stuck: None, clock: Clock { first: now, last: now }, stack: vec![0; STACK / 8] }
+        Reader {
+            log: self,
+            at: 0,
+            next: 0,
+            lost: 0,
+            stuck: None,
+            clock: Clock {
+                first: now,
+                last: now,
+            },
+            stack: vec![0; STACK / 8],
+        }
     }
 }
 
@@ -203,7 +224,16 @@ impl Reader<'_> {
             self.stack[word] = unsafe { unit.add(word * 8 % UNIT).cast::<u64>().read_volatile() };
         }
         self.next = self.at + 1 + (words * 8).div_ceil(UNIT) as u64;
-        Some(Record { kind, pid, ns: self.clock.ns(tsc), address, bytes, sp, bp, stack: &self.stack[..words] })
+        Some(Record {
+            kind,
+            pid,
+            ns: self.clock.ns(tsc),
+            address,
+            bytes,
+            sp,
+            bp,
+            stack: &self.stack[..words],
+        })
     }
 
     fn unit(&self, position: u64) -> *mut u8 {
@@ -230,7 +260,11 @@ mod tests {
             (*event).address = address;
             (*event).stack = (stack.len() * 8) as u32;
             for (i, &word) in stack.iter().enumerate() {
-                log.base.as_ptr().add(offset(at + 1 + (i * 8 / UNIT) as u64) + i * 8 % UNIT).cast::<u64>().write(word);
+                log.base
+                    .as_ptr()
+                    .add(offset(at + 1 + (i * 8 / UNIT) as u64) + i * 8 % UNIT)
+                    .cast::<u64>()
+                    .write(word);
             }
             if complete {
                 (*event).tag.store(tag(at), Ordering::Release);
@@ -244,9 +278,17 @@ mod tests {
         let mut reader = log.reader();
         let mut state = 1u64;
         for round in 0..60_000u64 {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let stack: Vec<u64> = (0..(state >> 33) % 129).map(|i| round ^ i).collect();
-            write(&log, if round % 3 == 0 { FREE } else { ALLOC }, round, &stack, true);
+            write(
+                &log,
+                if round % 3 == 0 { FREE } else { ALLOC },
+                round,
+                &stack,
+                true,
+            );
             let record = reader.next(false).expect("a record");
             assert_eq!((record.address, record.stack), (round, &stack[..]));
             assert!(record.ns.abs_diff(monotonic_ns()) < 1_000_000_000);
@@ -255,7 +297,10 @@ mod tests {
         }
         write(&log, ALLOC, 1, &[1; 40], false);
         write(&log, ALLOC, 2, &[2; 40], true);
-        assert!(reader.next(false).is_none(), "its writer may yet complete it");
+        assert!(
+            reader.next(false).is_none(),
+            "its writer may yet complete it"
+        );
         assert_eq!(reader.next(true).map(|r| r.address), Some(2));
         reader.done();
         assert_eq!(reader.lost(), 1);

@@ -103,7 +103,8 @@ impl State {
             ALLOC => {
                 self.allocations += 1;
                 let stack = self.unwinders.stack(record, &mut self.stacks);
-                self.lives.alloc(record.pid, record.address, record.bytes, record.ns, stack);
+                self.lives
+                    .alloc(record.pid, record.address, record.bytes, record.ns, stack);
             }
             FREE => self.lives.free(record.pid, record.address, record.ns),
             // The program can scribble over the log.
@@ -113,6 +114,12 @@ impl State {
 
     fn finish(self, lost: u64) -> Heap {
         let (lives, forgotten) = self.lives.finish();
-        Heap { lives, stacks: self.stacks.list, allocations: self.allocations, lost, forgotten }
+        Heap {
+            lives,
+            stacks: self.stacks.list,
+            allocations: self.allocations,
+            lost,
+            forgotten,
+        }
     }
 }

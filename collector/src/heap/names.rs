@@ -17,10 +17,34 @@ pub struct Site {
 /// Functions between the program and the allocator.
 fn is_plumbing(function: &str) -> bool {
     const STARTS: [&str; 17] = [
-        "operator new", "std::", "__gnu_cxx::", "void std::", "alloc::", "core::", "<alloc::", "<core::", "__rust_", "__rustc", "__rdl_", "hashbrown::", "<hashbrown::", "malloc",
-        "calloc", "realloc", "g_malloc",
+        "operator new",
+        "std::",
+        "__gnu_cxx::",
+        "void std::",
+        "alloc::",
+        "core::",
+        "<alloc::",
+        "<core::",
+        "__rust_",
+        "__rustc",
+        "__rdl_",
+        "hashbrown::",
+        "<hashbrown::",
+        "malloc",
+        "calloc",
+        "realloc",
+        "g_malloc",
     ];
-    const WHOLE: [&str; 8] = ["xmalloc", "xcalloc", "xrealloc", "xstrdup", "strdup", "__strdup", "posix_memalign", "aligned_alloc"];
+    const WHOLE: [&str; 8] = [
+        "xmalloc",
+        "xcalloc",
+        "xrealloc",
+        "xstrdup",
+        "strdup",
+        "__strdup",
+        "posix_memalign",
+        "aligned_alloc",
+    ];
     STARTS.iter().any(|s| function.starts_with(s)) || WHOLE.contains(&function)
 }
 
@@ -35,13 +59,23 @@ pub struct Names<'a> {
 impl<'a> Names<'a> {
     /// `original` translates addresses in clones, as linked.
     pub fn new(original: &'a dyn Fn(&Path, u64) -> Option<u64>) -> Names<'a> {
-        Names { original, loaders: HashMap::new(), known: HashMap::new() }
+        Names {
+            original,
+            loaders: HashMap::new(),
+            known: HashMap::new(),
+        }
     }
 
     /// Names a call stack.
     pub fn site(&mut self, frames: &[Frame]) -> Site {
         let calls: Vec<(String, String)> = frames.iter().flat_map(|f| self.calls(f)).collect();
-        let text = |(function, place): &(String, String)| if place.is_empty() { function.clone() } else { format!("{function} {place}") };
+        let text = |(function, place): &(String, String)| {
+            if place.is_empty() {
+                function.clone()
+            } else {
+                format!("{function} {place}")
+            }
+        };
         let site = calls.iter().find(|c| !is_plumbing(&c.0)).or(calls.first());
         Site {
             name: site.map_or_else(|| "[unknown call]".to_owned(), text),
@@ -61,24 +95,44 @@ impl<'a> Names<'a> {
 
     fn look_up(&mut self, frame: &Frame) -> Vec<(String, String)> {
         let file = frame.file.as_path();
-        let module = file.file_name().map_or_else(|| "?".to_owned(), |n| n.to_string_lossy().into_owned());
+        let module = file
+            .file_name()
+            .map_or_else(|| "?".to_owned(), |n| n.to_string_lossy().into_owned());
         // Sites of calls lie before the address that the map knows: that of the next instruction.
         let address = (self.original)(file, frame.address + 1).map_or(frame.address, |a| a - 1);
         let unknown = vec![(format!("{module}+{address:#x}"), String::new())];
-        let loader = self.loaders.entry(file.to_owned()).or_insert_with(|| Loader::new(file).ok());
+        let loader = self
+            .loaders
+            .entry(file.to_owned())
+            .or_insert_with(|| Loader::new(file).ok());
         let Some(loader) = loader else { return unknown };
         let mut calls = Vec::new();
         if let Ok(mut frames) = loader.find_frames(address) {
             while let Ok(Some(frame)) = frames.next() {
-                let Some(function) = frame.function.as_ref() else { continue };
-                let name = function.demangle().map_or_else(|_| String::new(), |n| n.into_owned());
-                let place = frame.location.as_ref().and_then(|l| Some((l.file?, l.line?)));
-                calls.push((plain(&name), place.map_or_else(String::new, |(file, line)| format!("{}:{line}", file.rsplit('/').next().unwrap_or(file)))));
+                let Some(function) = frame.function.as_ref() else {
+                    continue;
+                };
+                let name = function
+                    .demangle()
+                    .map_or_else(|_| String::new(), |n| n.into_owned());
+                let place = frame
+                    .location
+                    .as_ref()
+                    .and_then(|l| Some((l.file?, l.line?)));
+                calls.push((
+                    plain(&name),
+                    place.map_or_else(String::new, |(file, line)| {
+                        format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))
+                    }),
+                ));
             }
         }
         if calls.is_empty() {
             match loader.find_symbol(address) {
-                Some(symbol) => calls.push((plain(&addr2line::demangle_auto(symbol.into(), None)), String::new())),
+                Some(symbol) => calls.push((
+                    plain(&addr2line::demangle_auto(symbol.into(), None)),
+                    String::new(),
+                )),
                 None => return unknown,
             }
         }
@@ -90,7 +144,11 @@ impl<'a> Names<'a> {
 fn plain(name: &str) -> String {
     let name = name.split('@').next().unwrap_or(name);
     match name.rfind("::h") {
-        Some(at) if name.len() == at + 19 && name[at + 3..].bytes().all(|b| b.is_ascii_hexdigit()) => name[..at].to_owned(),
+        Some(at)
+            if name.len() == at + 19 && name[at + 3..].bytes().all(|b| b.is_ascii_hexdigit()) =>
+        {
+            name[..at].to_owned()
+        }
         _ => name.to_owned(),
     }
 }
@@ -101,9 +159,14 @@ mod tests {
 
     #[test]
     fn the_site_is_the_call_that_the_programmer_wrote() {
-        for (function, plumbing) in
-            [("operator new(unsigned long)", true), ("std::vector<int>::push_back", true), ("main", false), ("alloc::raw_vec::finish_grow", true), ("make_table", false), ("xmalloc", true)]
-        {
+        for (function, plumbing) in [
+            ("operator new(unsigned long)", true),
+            ("std::vector<int>::push_back", true),
+            ("main", false),
+            ("alloc::raw_vec::finish_grow", true),
+            ("make_table", false),
+            ("xmalloc", true),
+        ] {
             assert_eq!(is_plumbing(function), plumbing, "{function}");
         }
         assert_eq!(plain("demo::run::h0123456789abcdef"), "demo::run");
@@ -117,7 +180,10 @@ mod tests {
         // An address without code is a number.
         let original = |_: &Path, _: u64| None;
         let mut names = Names::new(&original);
-        let nowhere = names.site(&[Frame { file: file.clone(), address: 1 << 60 }]);
+        let nowhere = names.site(&[Frame {
+            file: file.clone(),
+            address: 1 << 60,
+        }]);
         assert!(nowhere.name.ends_with("+0x1000000000000000"), "{nowhere:?}");
         assert_eq!(names.site(&[]).name, "[unknown call]");
         drop(loader);

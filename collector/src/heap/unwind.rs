@@ -66,17 +66,37 @@ impl Image {
         let header = object::elf::FileHeader64::<LittleEndian>::parse(&*data).ok()?;
         let endian = LittleEndian;
         let segments = header.program_headers(endian, &*data).ok()?;
-        let loads = || segments.iter().filter(|s| s.p_type(endian) == object::elf::PT_LOAD);
+        let loads = || {
+            segments
+                .iter()
+                .filter(|s| s.p_type(endian) == object::elf::PT_LOAD)
+        };
         let base = loads().map(|s| s.p_vaddr(endian) & !0xfff).min()?;
-        let mut image = Image { path: Arc::new(path.to_owned()), base, hdr: (0, Arc::from([])), frame: (0, Arc::from([])) };
-        let found = segments.iter().find(|s| s.p_type(endian) == object::elf::PT_GNU_EH_FRAME);
-        if let Some(hdr) = found.and_then(|s| Some((s.p_vaddr(endian), s.data(endian, &*data).ok()?))) {
+        let mut image = Image {
+            path: Arc::new(path.to_owned()),
+            base,
+            hdr: (0, Arc::from([])),
+            frame: (0, Arc::from([])),
+        };
+        let found = segments
+            .iter()
+            .find(|s| s.p_type(endian) == object::elf::PT_GNU_EH_FRAME);
+        if let Some(hdr) =
+            found.and_then(|s| Some((s.p_vaddr(endian), s.data(endian, &*data).ok()?)))
+        {
             /// The table's address is stored relative to its own place, in four bytes.
             const RELATIVE: u8 = 0x1b;
             if let [1, RELATIVE, _, _, a, b, c, d, ..] = *hdr.1 {
-                let at = (hdr.0 + 4).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
-                let inside = loads().find(|s| (s.p_vaddr(endian)..s.p_vaddr(endian) + s.p_filesz(endian)).contains(&at));
-                if let Some(bytes) = inside.and_then(|s| s.data(endian, &*data).ok()?.get((at - s.p_vaddr(endian)) as usize..)) {
+                let at =
+                    (hdr.0 + 4).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+                let inside = loads().find(|s| {
+                    (s.p_vaddr(endian)..s.p_vaddr(endian) + s.p_filesz(endian)).contains(&at)
+                });
+                if let Some(bytes) = inside.and_then(|s| {
+                    s.data(endian, &*data)
+                        .ok()?
+                        .get((at - s.p_vaddr(endian)) as usize..)
+                }) {
                     image.frame = (at, Arc::from(bytes));
                     image.hdr = (hdr.0, Arc::from(hdr.1));
                 }
@@ -134,8 +154,18 @@ impl Unwinders {
 
     /// A process was forked: it has its parent's files, even if it is gone by now.
     pub fn fork(&mut self, parent: u32, child: u32) {
-        let Some(parent) = self.processes.get(&parent) else { return self.begin(child) };
-        let mapped = parent.mapped.iter().map(|m| Mapped { start: m.start, end: m.end, image: m.image.clone() }).collect();
+        let Some(parent) = self.processes.get(&parent) else {
+            return self.begin(child);
+        };
+        let mapped = parent
+            .mapped
+            .iter()
+            .map(|m| Mapped {
+                start: m.start,
+                end: m.end,
+                image: m.image.clone(),
+            })
+            .collect();
         let process = Process::new(mapped);
         self.processes.insert(child, process);
     }
@@ -146,13 +176,25 @@ impl Unwinders {
         let mut ranges: Vec<(PathBuf, u64, u64, bool)> = Vec::new();
         for line in text.lines() {
             let mut fields = line.splitn(6, ' ');
-            let (Some(range), Some(access), Some(_), Some(_), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next(), fields.next(), fields.next(), fields.next())
-            else {
+            let (Some(range), Some(access), Some(_), Some(_), Some(_), Some(path)) = (
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+            ) else {
                 continue;
             };
             let path = path.trim_start();
-            let Some((start, end)) = range.split_once('-') else { continue };
-            let (Ok(start), Ok(end)) = (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16)) else { continue };
+            let Some((start, end)) = range.split_once('-') else {
+                continue;
+            };
+            let (Ok(start), Ok(end)) =
+                (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+            else {
+                continue;
+            };
             if !path.starts_with('/') || path.starts_with("/memfd:") || path.starts_with("/dev/") {
                 continue;
             }
@@ -164,8 +206,16 @@ impl Unwinders {
         }
         let mut mapped = Vec::new();
         for (path, start, end, _) in ranges.into_iter().filter(|r| r.3) {
-            if let Some(image) = self.images.entry(path).or_insert_with_key(|path| Image::read(path).map(Arc::new)) {
-                mapped.push(Mapped { start, end, image: image.clone() });
+            if let Some(image) = self
+                .images
+                .entry(path)
+                .or_insert_with_key(|path| Image::read(path).map(Arc::new))
+            {
+                mapped.push(Mapped {
+                    start,
+                    end,
+                    image: image.clone(),
+                });
             }
         }
         Process::new(mapped)
@@ -173,7 +223,9 @@ impl Unwinders {
 
     /// Number of the call stack of an allocation.
     pub fn stack(&mut self, record: &Record<'_>, stacks: &mut Stacks) -> u32 {
-        let Some(&back) = record.stack.first() else { return stacks.number(Vec::new()) };
+        let Some(&back) = record.stack.first() else {
+            return stacks.number(Vec::new());
+        };
         let process = self.processes.get(&record.pid);
         let stale = process.is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > AGAIN);
         if stale {
@@ -185,7 +237,9 @@ impl Unwinders {
                 process.looked = Instant::now();
             }
         }
-        let Some(process) = self.processes.get_mut(&record.pid) else { return stacks.number(Vec::new()) };
+        let Some(process) = self.processes.get_mut(&record.pid) else {
+            return stacks.number(Vec::new());
+        };
         let key = process.key(record);
         if let Some(&number) = process.known.get(&key) {
             return number;
@@ -198,37 +252,68 @@ impl Unwinders {
 
 /// Whether a look has shown files that were not known.
 fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
-    known.is_none_or(|known| !fresh.mapped.is_empty() && !fresh.mapped.iter().map(|m| (m.start, m.end)).eq(known.mapped.iter().map(|m| (m.start, m.end))))
+    known.is_none_or(|known| {
+        !fresh.mapped.is_empty()
+            && !fresh
+                .mapped
+                .iter()
+                .map(|m| (m.start, m.end))
+                .eq(known.mapped.iter().map(|m| (m.start, m.end)))
+    })
 }
 
 impl Process {
     fn new(mapped: Vec<Mapped>) -> Process {
         let mut unwinder = UnwinderX86_64::new();
-        mapped.iter().for_each(|m| unwinder.add_module(m.image.module(m.start, m.end)));
-        Process { unwinder, cache: CacheX86_64::new(), mapped, known: HashMap::new(), looked: Instant::now() }
+        mapped
+            .iter()
+            .for_each(|m| unwinder.add_module(m.image.module(m.start, m.end)));
+        Process {
+            unwinder,
+            cache: CacheX86_64::new(),
+            mapped,
+            known: HashMap::new(),
+            looked: Instant::now(),
+        }
     }
 
     fn file(&self, address: u64) -> Option<&Mapped> {
-        let at = self.mapped.partition_point(|m| m.start <= address).checked_sub(1)?;
+        let at = self
+            .mapped
+            .partition_point(|m| m.start <= address)
+            .checked_sub(1)?;
         self.mapped.get(at).filter(|m| address < m.end)
     }
 
     /// A hash of all that unwinding can depend on: words that may be code addresses, and words that may point into the stack, relative to it.
     fn key(&self, record: &Record<'_>) -> u64 {
-        let code = self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
+        let code =
+            self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
         let mut hash = 0u64;
-        let mut add = |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let mut add =
+            |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         for &word in std::iter::once(&record.bp).chain(record.stack) {
             let near = word.wrapping_sub(record.sp);
-            add(if near < NEAR { near | 1 << 63 } else if code.contains(&word) { word } else { 0 });
+            add(if near < NEAR {
+                near | 1 << 63
+            } else if code.contains(&word) {
+                word
+            } else {
+                0
+            });
         }
         hash ^ hash >> 32
     }
 
     fn unwind(&mut self, record: &Record<'_>) -> Vec<Frame> {
-        let Some(&back) = record.stack.first() else { return Vec::new() };
+        let Some(&back) = record.stack.first() else {
+            return Vec::new();
+        };
         let mut read = |address: u64| {
-            let at = address.checked_sub(record.sp).filter(|a| a.is_multiple_of(8)).ok_or(())?;
+            let at = address
+                .checked_sub(record.sp)
+                .filter(|a| a.is_multiple_of(8))
+                .ok_or(())?;
             record.stack.get((at / 8) as usize).copied().ok_or(())
         };
         // The caller's state after the call has returned, but for the address, which is to lie in the call.
@@ -236,7 +321,9 @@ impl Process {
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
         let mut addresses = Vec::new();
         {
-            let mut frames = self.unwinder.iter_frames(at, registers, &mut self.cache, &mut read);
+            let mut frames = self
+                .unwinder
+                .iter_frames(at, registers, &mut self.cache, &mut read);
             while addresses.len() < DEPTH
                 && let Ok(Some(frame)) = frames.next()
             {
@@ -244,8 +331,14 @@ impl Process {
             }
         }
         let frame = |address: u64| match self.file(address) {
-            Some(m) => Frame { file: m.image.path.clone(), address: address - m.start + m.image.base },
-            None => Frame { file: Arc::default(), address },
+            Some(m) => Frame {
+                file: m.image.path.clone(),
+                address: address - m.start + m.image.base,
+            },
+            None => Frame {
+                file: Arc::default(),
+                address,
+            },
         };
         addresses.into_iter().map(frame).collect()
     }

@@ -109,7 +109,16 @@ impl Drop for Ring {
 impl Ring {
     fn open(attr: &Attr, cpu: i32) -> io::Result<Ring> {
         // SAFETY: the struct lives across the call; the other arguments are integers.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), 0, cpu, -1, FLAG_FD_CLOEXEC) };
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                std::ptr::from_ref(attr),
+                0,
+                cpu,
+                -1,
+                FLAG_FD_CLOEXEC,
+            )
+        };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -117,12 +126,22 @@ impl Ring {
         let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
         // SAFETY: a new mapping.
         let base = unsafe {
-            libc::mmap(std::ptr::null_mut(), RING_BYTES, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, fd.as_raw_fd(), 0)
+            libc::mmap(
+                std::ptr::null_mut(),
+                RING_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
         };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        Ok(Ring { _fd: fd, base: NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED") })
+        Ok(Ring {
+            _fd: fd,
+            base: NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED"),
+        })
     }
 
     /// A word of `struct perf_event_mmap_page`.
@@ -137,13 +156,18 @@ impl Ring {
         const HEAD: usize = 1024;
         const TAIL: usize = 1032;
         const SIZE: u64 = (RING_PAGES * PAGE) as u64;
-        let (head, tail) = (self.word(HEAD).load(Ordering::Acquire), self.word(TAIL).load(Ordering::Relaxed));
+        let (head, tail) = (
+            self.word(HEAD).load(Ordering::Acquire),
+            self.word(TAIL).load(Ordering::Relaxed),
+        );
         let length = head.wrapping_sub(tail).min(SIZE);
         let begin = tail % SIZE;
         let first = length.min(SIZE - begin);
         for (from, n) in [(begin, first), (0, length - first)] {
             // SAFETY: inside the data pages; the kernel does not write between tail and head.
-            out.extend_from_slice(unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(PAGE + from as usize), n as usize) });
+            out.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.base.as_ptr().add(PAGE + from as usize), n as usize)
+            });
         }
         self.word(TAIL).store(head, Ordering::Release);
     }
@@ -185,7 +209,17 @@ impl Sampler {
             config: SW_TASK_CLOCK,
             sample_period: PERIOD_NS,
             sample_type: SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME,
-            flags: DISABLED | INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV | MMAP | COMM | ENABLE_ON_EXEC | TASK | SAMPLE_ID_ALL | MMAP2 | COMM_EXEC,
+            flags: DISABLED
+                | INHERIT
+                | EXCLUDE_KERNEL
+                | EXCLUDE_HV
+                | MMAP
+                | COMM
+                | ENABLE_ON_EXEC
+                | TASK
+                | SAMPLE_ID_ALL
+                | MMAP2
+                | COMM_EXEC,
             ..Attr::default()
         };
         let mut rings = Vec::new();
@@ -213,7 +247,11 @@ impl Sampler {
     /// Takes the rest and finds out where the samples lie.
     pub fn finish(mut self) -> Samples {
         self.drain();
-        let mut records: Vec<Record> = self.rings.iter().flat_map(|(_, bytes)| parse(bytes)).collect();
+        let mut records: Vec<Record> = self
+            .rings
+            .iter()
+            .flat_map(|(_, bytes)| parse(bytes))
+            .collect();
         // The rings are in order each; between them the time decides.
         records.sort_by_key(|r| r.time);
         place(records)
@@ -221,7 +259,8 @@ impl Sampler {
 }
 
 fn online() -> Vec<i32> {
-    let text = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
+    let text =
+        std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_else(|_| "0".into());
     let mut cpus = Vec::new();
     for part in text.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -250,11 +289,19 @@ enum Kind {
 
 /// Parses records; stops at the first that makes no sense.
 fn parse(mut bytes: &[u8]) -> Vec<Record> {
-    let u32_at = |b: &[u8], at: usize| b.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")));
-    let u64_at = |b: &[u8], at: usize| b.get(at..at + 8).map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")));
+    let u32_at = |b: &[u8], at: usize| {
+        b.get(at..at + 4)
+            .map(|b| u32::from_le_bytes(b.try_into().expect("four bytes")))
+    };
+    let u64_at = |b: &[u8], at: usize| {
+        b.get(at..at + 8)
+            .map(|b| u64::from_le_bytes(b.try_into().expect("eight bytes")))
+    };
     let mut out = Vec::new();
     while bytes.len() >= 8 {
-        let (Some(kind), Some(rest)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else { break };
+        let (Some(kind), Some(rest)) = (u32_at(bytes, 0), u32_at(bytes, 4)) else {
+            break;
+        };
         let (misc, size) = (rest as u16, (rest >> 16) as usize);
         if size < 8 || size > bytes.len() {
             break;
@@ -266,19 +313,40 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
         let end = body.len().wrapping_sub(16);
         let parsed = (|| {
             let (process, time, kind) = match kind {
-                RECORD_SAMPLE => (u32_at(body, 8)?, u64_at(body, 16)?, Kind::Sample(u64_at(body, 0)?)),
+                RECORD_SAMPLE => (
+                    u32_at(body, 8)?,
+                    u64_at(body, 16)?,
+                    Kind::Sample(u64_at(body, 0)?),
+                ),
                 RECORD_MMAP2 => {
                     let name = body.get(64..end)?;
                     let path = name.split(|&b| b == 0).next()?.to_vec();
-                    let mapping = Mapping { start: u64_at(body, 8)?, length: u64_at(body, 16)?, offset: u64_at(body, 24)?, path };
+                    let mapping = Mapping {
+                        start: u64_at(body, 8)?,
+                        length: u64_at(body, 16)?,
+                        offset: u64_at(body, 24)?,
+                        path,
+                    };
                     (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Map(mapping))
                 }
-                RECORD_COMM if misc & MISC_COMM_EXEC != 0 => (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Exec),
-                RECORD_FORK => (u32_at(body, 0)?, u64_at(body, 16)?, Kind::Fork { parent: u32_at(body, 4)? }),
+                RECORD_COMM if misc & MISC_COMM_EXEC != 0 => {
+                    (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Exec)
+                }
+                RECORD_FORK => (
+                    u32_at(body, 0)?,
+                    u64_at(body, 16)?,
+                    Kind::Fork {
+                        parent: u32_at(body, 4)?,
+                    },
+                ),
                 RECORD_LOST => (0, u64_at(body, end + 8)?, Kind::Lost(u64_at(body, 8)?)),
                 _ => return None,
             };
-            Some(Record { time, process, kind })
+            Some(Record {
+                time,
+                process,
+                kind,
+            })
         })();
         out.extend(parsed);
     }
@@ -304,8 +372,13 @@ fn place(records: Vec<Record>) -> Samples {
             Kind::Lost(n) => samples.lost += n,
             Kind::Sample(ip) => {
                 // Later mappings replace earlier ones.
-                let found = maps.get(&process).and_then(|m| m.iter().rfind(|m| ip.wrapping_sub(m.start) < m.length));
-                let place = found.map_or_else(|| (b"[unknown]".to_vec(), ip), |m| (m.path.clone(), ip - m.start + m.offset));
+                let found = maps
+                    .get(&process)
+                    .and_then(|m| m.iter().rfind(|m| ip.wrapping_sub(m.start) < m.length));
+                let place = found.map_or_else(
+                    || (b"[unknown]".to_vec(), ip),
+                    |m| (m.path.clone(), ip - m.start + m.offset),
+                );
                 *samples.places.entry(place).or_default() += 1;
             }
         }
@@ -348,7 +421,11 @@ mod tests {
 
     #[test]
     fn samples_are_placed_by_what_was_mapped_then() {
-        let fork = record(RECORD_FORK, 0, &words(&[ids(8, 7), ids(8, 7), 30, ids(8, 8), 30]));
+        let fork = record(
+            RECORD_FORK,
+            0,
+            &words(&[ids(8, 7), ids(8, 7), 30, ids(8, 8), 30]),
+        );
         let mut exec_body = words(&[ids(8, 8)]);
         exec_body.extend(b"other\0\0\0");
         exec_body.extend(words(&[ids(8, 8), 50]));
@@ -368,9 +445,18 @@ mod tests {
         let mut records = parse(&bytes);
         records.sort_by_key(|r| r.time);
         let samples = place(records);
-        let number = |path: &str, offset: u64| samples.places.get(&(path.as_bytes().to_vec(), offset)).copied();
+        let number = |path: &str, offset: u64| {
+            samples
+                .places
+                .get(&(path.as_bytes().to_vec(), offset))
+                .copied()
+        };
         assert_eq!(number("/bin/a", 0x410), Some(1));
-        assert_eq!(number("/bin/a", 0x420), Some(1), "the child has its parent's mappings");
+        assert_eq!(
+            number("/bin/a", 0x420),
+            Some(1),
+            "the child has its parent's mappings"
+        );
         assert_eq!(number("/bin/b", 0x20), Some(1), "and new ones after exec");
         assert_eq!(number("[unknown]", 0x9999), Some(1));
         assert_eq!(samples.lost, 5);

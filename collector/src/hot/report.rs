@@ -41,16 +41,30 @@ impl Profile {
         let mut sums: BTreeMap<(Vec<u8>, Name), u64> = BTreeMap::new();
         let mut total = 0;
         for ((path, offset), n) in samples.places {
-            let table = symbols.entry(path.clone()).or_insert_with(|| match path.first() {
-                Some(b'/') => Symbols::read(Path::new(OsStr::from_bytes(&path))),
-                _ => Symbols::default(),
-            });
+            let table = symbols
+                .entry(path.clone())
+                .or_insert_with(|| match path.first() {
+                    Some(b'/') => Symbols::read(Path::new(OsStr::from_bytes(&path))),
+                    _ => Symbols::default(),
+                });
             *sums.entry((path, table.name(offset))).or_default() += n;
             total += n;
         }
-        let mut rows: Vec<Row> = sums.into_iter().map(|((module, name), samples)| Row { samples, module, name }).collect();
+        let mut rows: Vec<Row> = sums
+            .into_iter()
+            .map(|((module, name), samples)| Row {
+                samples,
+                module,
+                name,
+            })
+            .collect();
         rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
-        Profile { rows, total, lost: samples.lost, coverable: coverable(program) }
+        Profile {
+            rows,
+            total,
+            lost: samples.lost,
+            coverable: coverable(program),
+        }
     }
 
     /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program and its
@@ -58,7 +72,12 @@ impl Profile {
     fn chosen(&self) -> (Vec<&Row>, f64) {
         let mut covered = 0;
         let mut chosen = Vec::new();
-        for row in self.rows.iter().filter(|r| self.coverable.contains_key(&r.module)).take(MOST) {
+        for row in self
+            .rows
+            .iter()
+            .filter(|r| self.coverable.contains_key(&r.module))
+            .take(MOST)
+        {
             if covered as f64 >= COVER * self.total as f64 {
                 break;
             }
@@ -82,7 +101,10 @@ impl Profile {
         }
         names.sort();
         names.dedup();
-        let mut libraries: Vec<&str> = chosen.iter().filter_map(|r| self.coverable.get(&r.module)?.as_deref()).collect();
+        let mut libraries: Vec<&str> = chosen
+            .iter()
+            .filter_map(|r| self.coverable.get(&r.module)?.as_deref())
+            .collect();
         libraries.sort_unstable();
         libraries.dedup();
         let mut text = format!("--functions {}", quote(&format!("^({})$", names.join("|"))));
@@ -94,9 +116,17 @@ impl Profile {
 
     /// For people.
     pub fn text(&self, program: &Path, wall: Duration) -> String {
-        let mut out = format!("mgz-record: {} samples of user CPU time in {:.2} s\n", self.total, wall.as_secs_f64());
+        let mut out = format!(
+            "mgz-record: {} samples of user CPU time in {:.2} s\n",
+            self.total,
+            wall.as_secs_f64()
+        );
         if self.lost > 0 {
-            let _ = writeln!(out, "mgz-record: {} records of the kernel were lost", self.lost);
+            let _ = writeln!(
+                out,
+                "mgz-record: {} records of the kernel were lost",
+                self.lost
+            );
         }
         if self.total == 0 {
             out.push_str("mgz-record: the program used too little CPU time to tell its hot functions; give it more work\n");
@@ -111,7 +141,12 @@ impl Profile {
         }
         if self.rows.len() > ROWS {
             let rest: u64 = self.rows[ROWS..].iter().map(|r| r.samples).sum();
-            let _ = writeln!(out, "{:>6.1}%  {} more", 100.0 * rest as f64 / self.total as f64, self.rows.len() - ROWS);
+            let _ = writeln!(
+                out,
+                "{:>6.1}%  {} more",
+                100.0 * rest as f64 / self.total as f64,
+                self.rows.len() - ROWS
+            );
         }
         let (chosen, share) = self.chosen();
         match self.options(&chosen) {
@@ -160,17 +195,36 @@ impl Profile {
 
 /// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves out.
 fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
-    let real = |p: &Path| std::fs::canonicalize(p).unwrap_or_else(|_| p.to_owned()).as_os_str().as_bytes().to_vec();
+    let real = |p: &Path| {
+        std::fs::canonicalize(p)
+            .unwrap_or_else(|_| p.to_owned())
+            .as_os_str()
+            .as_bytes()
+            .to_vec()
+    };
     let mut out = BTreeMap::from([(real(program), None)]);
     let finder = Finder::from_environment();
     let mut queue: Vec<(PathBuf, Vec<PathBuf>)> = vec![(program.to_owned(), Vec::new())];
     while let Some((path, inherited)) = queue.pop() {
-        let Some(dynamic) = Dynamic::read(&path) else { continue };
+        let Some(dynamic) = Dynamic::read(&path) else {
+            continue;
+        };
         let rpath = dynamic.search_path(&path, inherited);
         for name in &dynamic.needed {
             let shown = String::from_utf8_lossy(name).into_owned();
-            let system = ["libc.so", "ld-linux", "libpthread.so", "libdl.so", "librt.so", "libm.so"].iter().any(|s| shown.starts_with(s));
-            let Some(found) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) else { continue };
+            let system = [
+                "libc.so",
+                "ld-linux",
+                "libpthread.so",
+                "libdl.so",
+                "librt.so",
+                "libm.so",
+            ]
+            .iter()
+            .any(|s| shown.starts_with(s));
+            let Some(found) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) else {
+                continue;
+            };
             if !system && !out.contains_key(&real(&found)) {
                 out.insert(real(&found), Some(shown));
                 queue.push((found, rpath.clone()));
@@ -195,7 +249,11 @@ fn escape(name: &str) -> String {
 /// Quotes for the shell where needed.
 fn quote(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=,:@%+".contains(c);
-    if !text.is_empty() && text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
 }
 
 #[cfg(test)]
@@ -203,26 +261,51 @@ mod tests {
     use super::*;
 
     fn row(samples: u64, module: &str, symbols: &[&str]) -> Row {
-        let readable = symbols.first().map_or("fn_1234".into(), |s| (*s).to_owned());
-        Row { samples, module: module.into(), name: Name { readable, symbols: symbols.iter().map(|s| (*s).to_owned()).collect() } }
+        let readable = symbols
+            .first()
+            .map_or("fn_1234".into(), |s| (*s).to_owned());
+        Row {
+            samples,
+            module: module.into(),
+            name: Name {
+                readable,
+                symbols: symbols.iter().map(|s| (*s).to_owned()).collect(),
+            },
+        }
     }
 
     #[test]
     fn the_suggestion_covers_nine_tenths_of_what_can_be_covered() {
-        let rows = vec![row(50, "/a", &["hot", "hot_alias"]), row(30, "/libz", &["_ZN1a1bEv.part.0"]), row(11, "/a", &[]), row(5, "/libc", &["memcpy"]), row(4, "/a", &["cold"])];
+        let rows = vec![
+            row(50, "/a", &["hot", "hot_alias"]),
+            row(30, "/libz", &["_ZN1a1bEv.part.0"]),
+            row(11, "/a", &[]),
+            row(5, "/libc", &["memcpy"]),
+            row(4, "/a", &["cold"]),
+        ];
         let profile = Profile {
             rows,
             total: 100,
             lost: 0,
-            coverable: BTreeMap::from([(b"/a".to_vec(), None), (b"/libz".to_vec(), Some("libz.so.1".to_owned()))]),
+            coverable: BTreeMap::from([
+                (b"/a".to_vec(), None),
+                (b"/libz".to_vec(), Some("libz.so.1".to_owned())),
+            ]),
         };
         let (chosen, share) = profile.chosen();
         assert_eq!((chosen.len(), share), (3, 0.91));
-        assert_eq!(profile.options(&chosen).unwrap(), r"--functions '^(_ZN1a1bEv\.part\.0|fn_1234|hot|hot_alias)$' --libs=libz.so.1");
+        assert_eq!(
+            profile.options(&chosen).unwrap(),
+            r"--functions '^(_ZN1a1bEv\.part\.0|fn_1234|hot|hot_alias)$' --libs=libz.so.1"
+        );
         let text = profile.text(Path::new("/x/my app"), Duration::from_secs(1));
-        assert!(text.contains("  50.0%  a                         hot\n"), "{text}");
+        assert!(
+            text.contains("  50.0%  a                         hot\n"),
+            "{text}"
+        );
         assert!(text.ends_with("-o 'my app.inst' '/x/my app'\n"), "{text}");
-        let json: serde_json::Value = serde_json::from_str(&profile.json(Path::new("a"), Duration::ZERO)).unwrap();
+        let json: serde_json::Value =
+            serde_json::from_str(&profile.json(Path::new("a"), Duration::ZERO)).unwrap();
         assert_eq!(json["functions"][1]["share"], 0.3);
     }
 

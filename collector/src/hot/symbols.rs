@@ -29,10 +29,14 @@ pub struct Symbols {
 impl Symbols {
     /// Reads a file; nothing is known of one that cannot be read.
     pub fn read(path: &Path) -> Symbols {
-        let Ok(file) = std::fs::File::open(path) else { return Symbols::default() };
+        let Ok(file) = std::fs::File::open(path) else {
+            return Symbols::default();
+        };
         // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
         // could fault, as for every program that maps its input.
-        let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else { return Symbols::default() };
+        let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else {
+            return Symbols::default();
+        };
         Symbols::parse(&data).unwrap_or_default()
     }
 
@@ -42,8 +46,16 @@ impl Symbols {
         let endian = header.endian().ok()?;
         for segment in header.program_headers(endian, data).ok()? {
             match segment.p_type(endian) {
-                PT_LOAD => out.segments.push((segment.p_offset(endian), segment.p_vaddr(endian), segment.p_filesz(endian))),
-                PT_GNU_EH_FRAME => out.starts = unwind_starts(segment.data(endian, data).ok()?, segment.p_vaddr(endian)).unwrap_or_default(),
+                PT_LOAD => out.segments.push((
+                    segment.p_offset(endian),
+                    segment.p_vaddr(endian),
+                    segment.p_filesz(endian),
+                )),
+                PT_GNU_EH_FRAME => {
+                    out.starts =
+                        unwind_starts(segment.data(endian, data).ok()?, segment.p_vaddr(endian))
+                            .unwrap_or_default()
+                }
                 _ => {}
             }
         }
@@ -64,14 +76,26 @@ impl Symbols {
 
     /// The link-time address of a file offset.
     pub fn address(&self, offset: u64) -> Option<u64> {
-        let (from, address, _) = self.segments.iter().find(|s| offset.wrapping_sub(s.0) < s.2)?;
+        let (from, address, _) = self
+            .segments
+            .iter()
+            .find(|s| offset.wrapping_sub(s.0) < s.2)?;
         Some(offset - from + address)
     }
 
     /// The function at a file offset: its start and names.
     pub fn name(&self, offset: u64) -> Name {
-        let Some(ip) = self.address(offset) else { return Name { readable: format!("[{offset:x}]"), symbols: Vec::new() } };
-        let start = self.starts.partition_point(|&s| s <= ip).checked_sub(1).map(|i| self.starts[i]);
+        let Some(ip) = self.address(offset) else {
+            return Name {
+                readable: format!("[{offset:x}]"),
+                symbols: Vec::new(),
+            };
+        };
+        let start = self
+            .starts
+            .partition_point(|&s| s <= ip)
+            .checked_sub(1)
+            .map(|i| self.starts[i]);
         // A symbol without size reaches to the next function.
         let symbol = self.functions.range(..=ip).next_back();
         if let Some((&at, (end, names))) = symbol
@@ -79,10 +103,16 @@ impl Symbols {
             && (ip < *end || *end <= at)
             && !names.is_empty()
         {
-            return Name { readable: readable(&names[0]), symbols: names.clone() };
+            return Name {
+                readable: readable(&names[0]),
+                symbols: names.clone(),
+            };
         }
         let at = start.unwrap_or(ip);
-        Name { readable: format!("fn_{at:x}"), symbols: Vec::new() }
+        Name {
+            readable: format!("fn_{at:x}"),
+            symbols: Vec::new(),
+        }
     }
 }
 
@@ -94,7 +124,10 @@ fn readable(name: &str) -> String {
     if !name.starts_with("_Z") || name.len() > 4000 {
         return plain();
     }
-    cpp_demangle::Symbol::new(name).ok().and_then(|s| s.demangle().ok()).unwrap_or_else(plain)
+    cpp_demangle::Symbol::new(name)
+        .ok()
+        .and_then(|s| s.demangle().ok())
+        .unwrap_or_else(plain)
 }
 
 /// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of 4-byte
@@ -102,7 +135,9 @@ fn readable(name: &str) -> String {
 fn unwind_starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
     const DATAREL_SDATA4: u8 = 0x3b;
     const UDATA4: u8 = 0x03;
-    let [1, pointer, UDATA4, DATAREL_SDATA4, rest @ ..] = header else { return None };
+    let [1, pointer, UDATA4, DATAREL_SDATA4, rest @ ..] = header else {
+        return None;
+    };
     let pointer_bytes = match pointer & 0x0f {
         0x03 | 0x0b => 4,
         0x04 | 0x0c | 0x00 => 8,
@@ -112,8 +147,11 @@ fn unwind_starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
     let (count, table) = rest.split_at_checked(4)?;
     let count = u32::from_le_bytes(count.try_into().ok()?) as usize;
     let entries = table.chunks_exact(8).take(count);
-    let mut starts: Vec<u64> =
-        entries.map(|e| address.wrapping_add_signed(i64::from(i32::from_le_bytes([e[0], e[1], e[2], e[3]])))).collect();
+    let mut starts: Vec<u64> = entries
+        .map(|e| {
+            address.wrapping_add_signed(i64::from(i32::from_le_bytes([e[0], e[1], e[2], e[3]])))
+        })
+        .collect();
     starts.sort_unstable();
     Some(starts)
 }
@@ -125,13 +163,24 @@ mod tests {
     #[test]
     fn this_function_is_found_by_symbol_and_by_unwind_table() {
         let symbols = Symbols::read(Path::new("/proc/self/exe"));
-        let (&address, (_, names)) = symbols.functions.iter().find(|(_, f)| f.1.iter().any(|n| n.contains("unwind_starts"))).expect("a symbol");
-        let &(offset, start, _) = symbols.segments.iter().find(|s| address.wrapping_sub(s.1) < s.2).unwrap();
+        let (&address, (_, names)) = symbols
+            .functions
+            .iter()
+            .find(|(_, f)| f.1.iter().any(|n| n.contains("unwind_starts")))
+            .expect("a symbol");
+        let &(offset, start, _) = symbols
+            .segments
+            .iter()
+            .find(|s| address.wrapping_sub(s.1) < s.2)
+            .unwrap();
         let place = address - start + offset;
         let name = symbols.name(place + 1);
         assert_eq!(&name.symbols, names);
         assert!(name.readable.ends_with("unwind_starts"), "{name:?}");
-        let stripped = Symbols { functions: BTreeMap::new(), ..symbols };
+        let stripped = Symbols {
+            functions: BTreeMap::new(),
+            ..symbols
+        };
         assert_eq!(stripped.name(place + 1).readable, format!("fn_{address:x}"));
     }
 
@@ -139,6 +188,14 @@ mod tests {
     fn damaged_unwind_tables_are_refused_or_read_in_part() {
         assert_eq!(unwind_starts(&[], 0), None);
         assert_eq!(unwind_starts(&[1, 0x1b, 3, 0x3b], 0), None);
-        assert_eq!(unwind_starts(&[1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 9, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0], 0x100), Some(vec![0xf0]));
+        assert_eq!(
+            unwind_starts(
+                &[
+                    1, 0x1b, 3, 0x3b, 0, 0, 0, 0, 9, 0, 0, 0, 0xf0, 0xff, 0xff, 0xff, 0, 0, 0, 0
+                ],
+                0x100
+            ),
+            Some(vec![0xf0])
+        );
     }
 }

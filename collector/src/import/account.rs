@@ -30,9 +30,16 @@ pub fn begin(session: &Session<'_>) -> Manifest {
 /// Enters what was decoded.
 pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     manifest.threads = threads_of(outcome);
-    let first = outcome.threads.values().map(|k| k.begin_ns).filter(|&t| t > 0).min();
+    let first = outcome
+        .threads
+        .values()
+        .map(|k| k.begin_ns)
+        .filter(|&t| t > 0)
+        .min();
     let last = outcome.threads.values().map(|k| k.end_ns).max();
-    manifest.wall_seconds = first.zip(last).map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
+    manifest.wall_seconds = first
+        .zip(last)
+        .map_or(0.0, |(first, last)| last.saturating_sub(first) as f64 / 1e9);
     manifest.totals.records_kept = outcome.threads.values().map(|k| k.slots).sum();
     manifest.totals.samples = outcome.threads.values().map(|k| k.stretches).sum();
     manifest.totals.spill_bytes = outcome.spill_bytes;
@@ -58,23 +65,75 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
         ("torn_pairs", loss.torn + loss.torn_at_end, ""),
         ("torn_by_switch", totals.torn_by_switch, ""),
         ("torn_records", outcome.torn_records, ""),
-        ("overflows", loss.overflows, "times the processor lost packets because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)"),
-        ("bad_packets", loss.bad_packets, "places in the PT data are no packets; what follows them up to the next PSB is missing"),
+        (
+            "overflows",
+            loss.overflows,
+            "times the processor lost packets because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)",
+        ),
+        (
+            "bad_packets",
+            loss.bad_packets,
+            "places in the PT data are no packets; what follows them up to the next PSB is missing",
+        ),
         ("bad_bytes", loss.bad_bytes, ""),
         ("holes", totals.holes, "holes in the PT data"),
-        ("ptwrites_without_ip", outcome.without_ip, "ptwrites have no address and cannot be told apart; record with fup_on_ptw"),
-        ("unresolved_ips", outcome.unresolved, "ptwrites are at addresses that no sidecar has; give all of them with --annotations, of the recorded build"),
-        ("aux_truncated", file.aux_truncated, "times PT data was lost because perf did not keep up; record with a larger buffer (-m ,64M) or fewer functions"),
-        ("aux_partial", file.aux_partial, "places in which the kernel says that PT data has gaps"),
-        ("lost_records", file.lost_records, "records of perf were lost; mappings or context switches may be among them"),
+        (
+            "ptwrites_without_ip",
+            outcome.without_ip,
+            "ptwrites have no address and cannot be told apart; record with fup_on_ptw",
+        ),
+        (
+            "unresolved_ips",
+            outcome.unresolved,
+            "ptwrites are at addresses that no sidecar has; give all of them with --annotations, of the recorded build",
+        ),
+        (
+            "aux_truncated",
+            file.aux_truncated,
+            "times PT data was lost because perf did not keep up; record with a larger buffer (-m ,64M) or fewer functions",
+        ),
+        (
+            "aux_partial",
+            file.aux_partial,
+            "places in which the kernel says that PT data has gaps",
+        ),
+        (
+            "lost_records",
+            file.lost_records,
+            "records of perf were lost; mappings or context switches may be among them",
+        ),
         ("lost_samples", file.lost_samples, "samples were lost"),
-        ("throttled", file.throttled, "times sampling was throttled; choose a longer period"),
-        ("noted_errors", file.noted_errors, "errors were noted by perf while recording"),
-        ("bad_records", file.bad_records, "records of the file are malformed"),
+        (
+            "throttled",
+            file.throttled,
+            "times sampling was throttled; choose a longer period",
+        ),
+        (
+            "noted_errors",
+            file.noted_errors,
+            "errors were noted by perf while recording",
+        ),
+        (
+            "bad_records",
+            file.bad_records,
+            "records of the file are malformed",
+        ),
         ("odd_samples", file.odd_samples, ""),
-        ("unknown_events", file.unknown_ids, "records of the file name an unknown event"),
-        ("bad_compressed", file.bad_compressed, "compressed records could not be unpacked"),
-        ("file_cut_bytes", file.cut_bytes, "bytes of the file are in no whole record"),
+        (
+            "unknown_events",
+            file.unknown_ids,
+            "records of the file name an unknown event",
+        ),
+        (
+            "bad_compressed",
+            file.bad_compressed,
+            "compressed records could not be unpacked",
+        ),
+        (
+            "file_cut_bytes",
+            file.cut_bytes,
+            "bytes of the file are in no whole record",
+        ),
     ];
     for (key, n, sentence) in counts {
         if n > 0 {
@@ -85,9 +144,14 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
         }
     }
     if file.incomplete {
-        manifest.problems.push("the file is not complete: perf did not finish it, or it was cut".into());
+        manifest
+            .problems
+            .push("the file is not complete: perf did not finish it, or it was cut".into());
     }
-    for (key, n) in [("without_ptwrites", totals.empty_samples), ("overlapping", totals.overlaps)] {
+    for (key, n) in [
+        ("without_ptwrites", totals.empty_samples),
+        ("overlapping", totals.overlaps),
+    ] {
         if n > 0 {
             manifest.totals.truncated_windows.insert(key.into(), n);
         }
@@ -99,10 +163,17 @@ pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
     let totals = &mut manifest.totals;
     totals.loads_executed = None;
     // Code that was left in its middle did not execute what the expansion counts as cut.
-    let missing = |(key, n): (&String, &u64)| *n > 0 && !["cut_loads", "implied_const_unplaced"].contains(&key.as_str());
-    if manifest.mode == "full" && manifest.data == "samples" && !totals.dropped.iter().any(missing) {
+    let missing = |(key, n): (&String, &u64)| {
+        *n > 0 && !["cut_loads", "implied_const_unplaced"].contains(&key.as_str())
+    };
+    if manifest.mode == "full" && manifest.data == "samples" && !totals.dropped.iter().any(missing)
+    {
         totals.records_executed = totals.records_kept;
-        let unplaced = totals.dropped.get("implied_const_unplaced").copied().unwrap_or(0);
+        let unplaced = totals
+            .dropped
+            .get("implied_const_unplaced")
+            .copied()
+            .unwrap_or(0);
         totals.loads_executed = Some(totals.rows + totals.implied_const + unplaced);
         for thread in &mut manifest.threads {
             thread.records_executed = thread.records_kept;

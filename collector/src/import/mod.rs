@@ -54,7 +54,10 @@ pub struct Outcome {
 }
 
 fn failure(message: impl std::fmt::Display) -> Failure {
-    Failure { status: 125, message: message.to_string() }
+    Failure {
+        status: 125,
+        message: message.to_string(),
+    }
 }
 
 /// Imports a file into the folder `cli.output`. Returns the exit status.
@@ -63,16 +66,25 @@ pub fn run(cli: &Cli, file: &Path) -> Result<i32, Failure> {
 }
 
 /// As [`run`]; `amend` enters into the manifest what the caller knows beyond the file.
-pub fn run_with(cli: &Cli, file: &Path, amend: &mut dyn FnMut(&mut Manifest)) -> Result<i32, Failure> {
+pub fn run_with(
+    cli: &Cli,
+    file: &Path,
+    amend: &mut dyn FnMut(&mut Manifest),
+) -> Result<i32, Failure> {
     let shown = file.display();
     let in_file = |error: PerfDataError| failure(format!("{shown}: {error}"));
     Folder::check(&cli.output, cli.force)?;
     let input = Input::open(file).map_err(in_file)?;
     let session = Session::read(&input).map_err(in_file)?;
-    let modules = Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
+    let modules =
+        Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = record::Session { manifest: account::begin(&session), folder, objects: Objects::default() };
+    let mut trace = record::Session {
+        manifest: account::begin(&session),
+        folder,
+        objects: Objects::default(),
+    };
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
         Ok(outcome)
@@ -90,12 +102,22 @@ pub fn run_with(cli: &Cli, file: &Path, amend: &mut dyn FnMut(&mut Manifest)) ->
     // The file's pages are not needed any more.
     drop(session);
     drop(input);
-    trace.folder.write(&trace.manifest).map_err(|e| failure(format!("{}: the manifest cannot be written: {e}", cli.output.display())))?;
+    trace.folder.write(&trace.manifest).map_err(|e| {
+        failure(format!(
+            "{}: the manifest cannot be written: {e}",
+            cli.output.display()
+        ))
+    })?;
     trace.convert(cli);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
     record::report(&trace.manifest, &cli.output, cli.format);
-    written.map_err(|e| failure(format!("{}: the manifest could not be written: {e}", cli.output.display())))?;
+    written.map_err(|e| {
+        failure(format!(
+            "{}: the manifest could not be written: {e}",
+            cli.output.display()
+        ))
+    })?;
     Ok(0)
 }
 
@@ -114,14 +136,28 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
     let work = |events: Vec<events::Event>| resolve::slices(&session.spaces, modules, &events);
     let totals = events::for_each_unit(session, &order, &work, &mut |unit| {
         threads.begin_unit(unit.stream, unit.continues);
-        let Slices { list, without_ip, unresolved, lost_after } = unit.data;
+        let Slices {
+            list,
+            without_ip,
+            unresolved,
+            lost_after,
+        } = unit.data;
         outcome.without_ip += without_ip;
         outcome.unresolved += unresolved;
         for slice in list {
-            outcome.met.extend(slice.mappings.iter().map(|&mapping| (slice.pid, mapping)));
+            outcome
+                .met
+                .extend(slice.mappings.iter().map(|&mapping| (slice.pid, mapping)));
             if has_parts {
-                let key = ThreadKey { process: slice.pid, thread: slice.tid };
-                let ptwrites = |id| modules.slots(id).map_or(1, |slots| mgz_annotations_schema::sidecar::ptwrites(slots) as usize);
+                let key = ThreadKey {
+                    process: slice.pid,
+                    thread: slice.tid,
+                };
+                let ptwrites = |id| {
+                    modules.slots(id).map_or(1, |slots| {
+                        mgz_annotations_schema::sidecar::ptwrites(slots) as usize
+                    })
+                };
                 for joined in parts.entry(key).or_default().join(ptwrites, slice) {
                     threads.push(unit.stream, &joined)?;
                 }
@@ -139,17 +175,37 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
         part.tear();
         outcome.torn_records += part.torn;
     }
-    (outcome.threads, outcome.spill_bytes) = threads.finish().map_err(|e| failure(format!("{}: {e}", dir.display())))?;
+    (outcome.threads, outcome.spill_bytes) = threads
+        .finish()
+        .map_err(|e| failure(format!("{}: {e}", dir.display())))?;
     Ok(outcome)
 }
 
 /// Copies the sidecars that were used and enters the modules that processes were met in.
-fn enter_modules(trace: &mut record::Session, session: &Session<'_>, modules: &Modules, met: &BTreeSet<(u32, usize)>) -> Result<(), Failure> {
+fn enter_modules(
+    trace: &mut record::Session,
+    session: &Session<'_>,
+    modules: &Modules,
+    met: &BTreeSet<(u32, usize)>,
+) -> Result<(), Failure> {
     for &(process, number) in met {
-        let Some((placed, mapping)) = modules.placed(number).zip(session.spaces.mappings().get(number)) else { continue };
-        let Some(sidecar) = modules.sidecar(placed.sidecar) else { continue };
+        let Some((placed, mapping)) = modules
+            .placed(number)
+            .zip(session.spaces.mappings().get(number))
+        else {
+            continue;
+        };
+        let Some(sidecar) = modules.sidecar(placed.sidecar) else {
+            continue;
+        };
         let copied = trace.folder.add_sidecar(&sidecar.path, &sidecar.id_hex);
-        let relative = copied.map_err(|e| failure(format!("{}: cannot be copied into {}: {e}", sidecar.path.display(), trace.folder.path().display())))?;
+        let relative = copied.map_err(|e| {
+            failure(format!(
+                "{}: cannot be copied into {}: {e}",
+                sidecar.path.display(),
+                trace.folder.path().display()
+            ))
+        })?;
         let module = Module {
             path: mapping.path.clone(),
             build_id: sidecar.build_id.clone(),
@@ -158,7 +214,10 @@ fn enter_modules(trace: &mut record::Session, session: &Session<'_>, modules: &M
             sidecar_id: sidecar.id_hex.clone(),
             loads: Vec::new(),
         };
-        let load = ModuleLoad { process, begin_ns: session.spaces.appeared(number).unwrap_or(0) };
+        let load = ModuleLoad {
+            process,
+            begin_ns: session.spaces.appeared(number).unwrap_or(0),
+        };
         manifest::add_module(&mut trace.manifest, module, load);
     }
     Ok(())
@@ -176,4 +235,3 @@ fn threads_of(outcome: &Outcome) -> Vec<Thread> {
     };
     outcome.threads.iter().map(entry).collect()
 }
-

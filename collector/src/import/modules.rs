@@ -79,7 +79,15 @@ impl Annotations {
                 header.flavour
             )));
         }
-        let place = |p: &mgz_annotations_schema::sidecar::PtWrite| (p.ip, Place { id: header.id_first.wrapping_add(p.record), part: p.part });
+        let place = |p: &mgz_annotations_schema::sidecar::PtWrite| {
+            (
+                p.ip,
+                Place {
+                    id: header.id_first.wrapping_add(p.record),
+                    part: p.part,
+                },
+            )
+        };
         Ok(Annotations {
             path: path.to_owned(),
             id_hex: sidecar.id_hex(),
@@ -125,10 +133,17 @@ impl Modules {
         for path in given {
             sidecars.push(Annotations::read(path)?);
         }
-        let paths: BTreeSet<&str> = session.spaces.mappings().iter().map(|m| m.path.as_str()).collect();
+        let paths: BTreeSet<&str> = session
+            .spaces
+            .mappings()
+            .iter()
+            .map(|m| m.path.as_str())
+            .collect();
         for path in paths {
             if let Some(found) = beside(Path::new(path))
-                && sidecars.iter().all(|s: &Annotations| s.id_hex != found.id_hex)
+                && sidecars
+                    .iter()
+                    .all(|s: &Annotations| s.id_hex != found.id_hex)
             {
                 sidecars.push(found);
             }
@@ -139,10 +154,18 @@ impl Modules {
     /// Joins sidecars with the mappings of a session. A mapping takes the first that describes it.
     pub fn new(session: &Session<'_>, sidecars: Vec<Annotations>) -> Result<Modules, ModulesError> {
         let place = |mapping: &Mapping| {
-            let build_id = mapping.build_id.as_deref().or_else(|| session.build_ids.get(&mapping.path).map(String::as_str));
-            let sidecar = sidecars.iter().position(|s| s.describes(mapping, build_id))?;
+            let build_id = mapping
+                .build_id
+                .as_deref()
+                .or_else(|| session.build_ids.get(&mapping.path).map(String::as_str));
+            let sidecar = sidecars
+                .iter()
+                .position(|s| s.describes(mapping, build_id))?;
             let file = mapping.start.wrapping_sub(mapping.offset);
-            Some(Placed { sidecar, bias: file.wrapping_sub(sidecars[sidecar].base) })
+            Some(Placed {
+                sidecar,
+                bias: file.wrapping_sub(sidecars[sidecar].base),
+            })
         };
         let placed: Vec<_> = session.spaces.mappings().iter().map(place).collect();
         if placed.iter().all(Option::is_none) {
@@ -153,7 +176,10 @@ impl Modules {
             for b in used.range(..a) {
                 let (x, y) = (&sidecars[*a], &sidecars[*b]);
                 let end = |s: &Annotations| u64::from(s.id_first) + s.slots.len() as u64;
-                if u64::from(x.id_first) < end(y) && u64::from(y.id_first) < end(x) && x.id_hex != y.id_hex {
+                if u64::from(x.id_first) < end(y)
+                    && u64::from(y.id_first) < end(x)
+                    && x.id_hex != y.id_hex
+                {
                     return Err(ModulesError(format!(
                         "{} and {} were made apart and their record numbers overlap; instrument them together (`mgz-instrument --libs` on the program) and record again",
                         y.path.display(),
@@ -178,17 +204,24 @@ impl Modules {
     /// What the `ptwrite` at a run-time address in a mapping writes.
     #[inline]
     pub fn record(&self, placed: Placed, ip: u64) -> Option<Place> {
-        self.sidecars[placed.sidecar].places.get(&ip.wrapping_sub(placed.bias)).copied()
+        self.sidecars[placed.sidecar]
+            .places
+            .get(&ip.wrapping_sub(placed.bias))
+            .copied()
     }
 
     /// Whether some record is written by several `ptwrite`s.
     pub fn has_parts(&self) -> bool {
-        self.sidecars.iter().any(|s| s.slots.iter().any(|&slots| slots > 1))
+        self.sidecars
+            .iter()
+            .any(|s| s.slots.iter().any(|&slots| slots > 1))
     }
 
     /// Slots of the record with this id.
     pub fn slots(&self, id: u32) -> Option<u32> {
-        self.sidecars.iter().find_map(|s| s.slots.get(id.checked_sub(s.id_first)? as usize).copied())
+        self.sidecars
+            .iter()
+            .find_map(|s| s.slots.get(id.checked_sub(s.id_first)? as usize).copied())
     }
 }
 
@@ -203,7 +236,13 @@ fn beside(path: &Path) -> Option<Annotations> {
 }
 
 fn nothing_fits(session: &Session<'_>, sidecars: &[Annotations]) -> String {
-    let files: BTreeSet<&str> = session.spaces.mappings().iter().map(|m| m.path.as_str()).filter(|p| p.starts_with('/') && !p.starts_with("//")).collect();
+    let files: BTreeSet<&str> = session
+        .spaces
+        .mappings()
+        .iter()
+        .map(|m| m.path.as_str())
+        .filter(|p| p.starts_with('/') && !p.starts_with("//"))
+        .collect();
     let shown = |list: Vec<&str>| match list.len() {
         0 => "none".to_owned(),
         n if n > 8 => format!("{}, … ({n} in all)", list[..8].join(", ")),
@@ -211,8 +250,12 @@ fn nothing_fits(session: &Session<'_>, sidecars: &[Annotations]) -> String {
     };
     let mapped = shown(files.into_iter().collect());
     if sidecars.is_empty() {
-        return format!("no sidecar: none lies beside the recorded files; give it with --annotations (mapped files: {mapped})");
+        return format!(
+            "no sidecar: none lies beside the recorded files; give it with --annotations (mapped files: {mapped})"
+        );
     }
     let outputs = shown(sidecars.iter().map(|s| s.output.as_str()).collect());
-    format!("the sidecars given are of other files ({outputs}) than the recording ({mapped}); give those of the recorded build with --annotations")
+    format!(
+        "the sidecars given are of other files ({outputs}) than the recording ({mapped}); give those of the recorded build with --annotations"
+    )
 }

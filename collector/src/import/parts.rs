@@ -17,7 +17,10 @@ pub struct Parts {
 
 /// Number of parts at the front of `slots` that follow each other in one record.
 fn run(slots: &[Slot]) -> usize {
-    1 + slots.windows(2).take_while(|w| w[1].id == w[0].id && w[1].aux == w[0].aux.wrapping_add(1)).count()
+    1 + slots
+        .windows(2)
+        .take_while(|w| w[1].id == w[0].id && w[1].aux == w[0].aux.wrapping_add(1))
+        .count()
 }
 
 impl Parts {
@@ -47,11 +50,18 @@ impl Parts {
                 continue;
             }
             if let Some(start) = start.take() {
-                out.push(Slice { start, ..slice.clone() });
+                out.push(Slice {
+                    start,
+                    ..slice.clone()
+                });
             }
             if let Some(last) = out.last_mut() {
                 last.slots.push(*head);
-                let raw = |half: &[Slot]| Slot { payload: half[0].payload, id: half[1].payload as u32, aux: (half[1].payload >> 32) as u32 };
+                let raw = |half: &[Slot]| Slot {
+                    payload: half[0].payload,
+                    id: half[1].payload as u32,
+                    aux: (half[1].payload >> 32) as u32,
+                };
                 last.slots.extend(rest[1..whole].chunks_exact(2).map(raw));
             }
             rest = &rest[whole..];
@@ -72,8 +82,19 @@ mod tests {
     use super::*;
 
     fn slice(start: Start, parts: &[(u32, u32, u64)]) -> Slice {
-        let slots = parts.iter().map(|&(id, aux, payload)| Slot { payload, id, aux }).collect();
-        Slice { pid: 1, tid: 2, start, begin_ns: 3, end_ns: 4, slots, mappings: vec![5] }
+        let slots = parts
+            .iter()
+            .map(|&(id, aux, payload)| Slot { payload, id, aux })
+            .collect();
+        Slice {
+            pid: 1,
+            tid: 2,
+            start,
+            begin_ns: 3,
+            end_ns: 4,
+            slots,
+            mappings: vec![5],
+        }
     }
 
     /// Records below 10 are plain, the others have two raw slots.
@@ -82,7 +103,13 @@ mod tests {
     }
 
     fn gather(id: u32) -> Vec<(u32, u32, u64)> {
-        vec![(id, 0, 7), (id, 1, 0x11), (id, 2, 0x33_0000_0022), (id, 3, 0x44), (id, 4, 0x66_0000_0055)]
+        vec![
+            (id, 0, 7),
+            (id, 1, 0x11),
+            (id, 2, 0x33_0000_0022),
+            (id, 3, 0x44),
+            (id, 4, 0x66_0000_0055),
+        ]
     }
 
     const GATHERED: [(u64, u32, u32); 3] = [(7, 10, 0), (0x11, 0x22, 0x33), (0x44, 0x55, 0x66)];
@@ -90,7 +117,15 @@ mod tests {
     type Shown = (Start, Vec<(u64, u32, u32)>);
 
     fn shown(slices: &[Slice]) -> Vec<Shown> {
-        slices.iter().map(|s| (s.start, s.slots.iter().map(|s| (s.payload, s.id, s.aux)).collect())).collect()
+        slices
+            .iter()
+            .map(|s| {
+                (
+                    s.start,
+                    s.slots.iter().map(|s| (s.payload, s.id, s.aux)).collect(),
+                )
+            })
+            .collect()
     }
 
     #[test]
@@ -115,12 +150,23 @@ mod tests {
             all.push((1, 0, 9));
             let mut parts = Parts::default();
             let got = parts.join(ptwrites, slice(Start::Continues, &all));
-            assert_eq!(shown(&got), [(Start::Loss, vec![(9, 1, 0)])], "without part {missing}");
+            assert_eq!(
+                shown(&got),
+                [(Start::Loss, vec![(9, 1, 0)])],
+                "without part {missing}"
+            );
             assert!(parts.torn >= 1);
         }
         let mut parts = Parts::default();
-        assert!(parts.join(ptwrites, slice(Start::Continues, &gather(10)[..3])).is_empty());
-        assert_eq!(shown(&parts.join(ptwrites, slice(Start::Switch, &[(1, 0, 9)]))), [(Start::Loss, vec![(9, 1, 0)])]);
+        assert!(
+            parts
+                .join(ptwrites, slice(Start::Continues, &gather(10)[..3]))
+                .is_empty()
+        );
+        assert_eq!(
+            shown(&parts.join(ptwrites, slice(Start::Switch, &[(1, 0, 9)]))),
+            [(Start::Loss, vec![(9, 1, 0)])]
+        );
         assert_eq!(parts.torn, 1);
     }
 }

@@ -73,7 +73,12 @@ struct Finder<'s> {
 impl Finder<'_> {
     #[inline]
     fn find(&mut self, pid: u32, time: u64, ip: u64) -> Option<(usize, Placed)> {
-        let holds = |k: &&Known| k.pid == pid && ip.wrapping_sub(k.start) < k.end - k.start && k.from <= time && time < k.until;
+        let holds = |k: &&Known| {
+            k.pid == pid
+                && ip.wrapping_sub(k.start) < k.end - k.start
+                && k.from <= time
+                && time < k.until
+        };
         if let Some(known) = self.known.iter().flatten().find(holds) {
             return Some((known.mapping, known.placed));
         }
@@ -86,7 +91,15 @@ impl Finder<'_> {
         let placed = self.modules.placed(mapping)?;
         let at = &self.spaces.mappings()[mapping];
         let until = self.spaces.next_change(pid, time);
-        self.known[self.next] = Some(Known { pid, from: time, until, start: at.start, end: at.end, mapping, placed });
+        self.known[self.next] = Some(Known {
+            pid,
+            from: time,
+            until,
+            start: at.start,
+            end: at.end,
+            mapping,
+            placed,
+        });
         self.next = (self.next + 1) % self.known.len();
         Some((mapping, placed))
     }
@@ -95,7 +108,12 @@ impl Finder<'_> {
 /// Resolves the events of one unit.
 pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
     let mut out = Slices::default();
-    let mut finder = Finder { spaces, modules, known: [None; 4], next: 0 };
+    let mut finder = Finder {
+        spaces,
+        modules,
+        known: [None; 4],
+        next: 0,
+    };
     let mut thread = events.first().map_or((0, 0), |e| (e.pid, e.tid));
     // What the next record is to show.
     let mut start = Some(Start::Continues);
@@ -114,8 +132,14 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
             continue;
         };
         // What has no time is looked up as at the end.
-        let time = if event.time_ns == 0 { u64::MAX } else { event.time_ns };
-        let found = finder.find(event.pid, time, ip).and_then(|(mapping, placed)| Some((mapping, placed, modules.record(placed, ip)?)));
+        let time = if event.time_ns == 0 {
+            u64::MAX
+        } else {
+            event.time_ns
+        };
+        let found = finder
+            .find(event.pid, time, ip)
+            .and_then(|(mapping, placed)| Some((mapping, placed, modules.record(placed, ip)?)));
         let Some((mapping, placed, place)) = found else {
             out.unresolved += 1;
             continue;
@@ -134,11 +158,23 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
         }
         if let Some(start) = start.take() {
             let (pid, tid) = thread;
-            out.list.push(Slice { pid, tid, start, begin_ns: event.time_ns, end_ns: event.time_ns, slots: Vec::new(), mappings: Vec::new() });
+            out.list.push(Slice {
+                pid,
+                tid,
+                start,
+                begin_ns: event.time_ns,
+                end_ns: event.time_ns,
+                slots: Vec::new(),
+                mappings: Vec::new(),
+            });
         }
         if let Some(slice) = out.list.last_mut() {
             slice.end_ns = event.time_ns;
-            slice.slots.push(Slot { payload: event.payload, id: place.id, aux: place.part });
+            slice.slots.push(Slot {
+                payload: event.payload,
+                id: place.id,
+                aux: place.part,
+            });
             if slice.mappings.last() != Some(&mapping) && !slice.mappings.contains(&mapping) {
                 slice.mappings.push(mapping);
             }

@@ -8,7 +8,9 @@
 
 use super::resolve::{Slice, Start};
 use crate::perfdata::session::Stream;
-use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillError, SpillFile, SpillWriter, ThreadKey, cause};
+use mgz_annotations_schema::spill::{
+    SegmentHeader, SegmentKind, SpillError, SpillFile, SpillWriter, ThreadKey, cause,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
@@ -36,14 +38,20 @@ impl Written {
             && match self.start {
                 Start::Loss => false,
                 Start::Switch => switches_join,
-                Start::Continues => before.stream == self.stream && before.ordinal + 1 == self.ordinal,
+                Start::Continues => {
+                    before.stream == self.stream && before.ordinal + 1 == self.ordinal
+                }
             }
     }
 
     fn first_slot(&self, before: Option<&Written>, switches_join: bool) -> u64 {
         match before {
             None => u64::from(self.start == Start::Loss),
-            Some(before) => before.first_slot + u64::from(before.slots) + u64::from(!self.follows(before, switches_join)),
+            Some(before) => {
+                before.first_slot
+                    + u64::from(before.slots)
+                    + u64::from(!self.follows(before, switches_join))
+            }
         }
     }
 
@@ -102,7 +110,12 @@ impl Threads {
     /// Writes into `dir`. `switches_join`: all that a thread does is in the recording, so that its slices follow each other
     /// across context switches.
     pub fn new(dir: PathBuf, switches_join: bool) -> Threads {
-        Threads { dir, switches_join, threads: BTreeMap::new(), streams: HashMap::new() }
+        Threads {
+            dir,
+            switches_join,
+            threads: BTreeMap::new(),
+            streams: HashMap::new(),
+        }
     }
 
     /// A unit of a stream begins; its first record directly follows the unit before if `continues`.
@@ -125,7 +138,10 @@ impl Threads {
 
     fn stream(&mut self, stream: Stream) -> &mut StreamState {
         let number = self.streams.len() as u32;
-        self.streams.entry(stream).or_insert_with(|| StreamState { number, ..StreamState::default() })
+        self.streams.entry(stream).or_insert_with(|| StreamState {
+            number,
+            ..StreamState::default()
+        })
     }
 
     /// Writes the next slice of a stream.
@@ -136,7 +152,10 @@ impl Threads {
         if slice.start == Start::Loss {
             self.lose(stream);
         }
-        let key = ThreadKey { process: slice.pid, thread: slice.tid };
+        let key = ThreadKey {
+            process: slice.pid,
+            thread: slice.tid,
+        };
         let state = self.stream(stream);
         let start = match (state.lost, state.last) {
             (true, _) => Start::Loss,
@@ -151,7 +170,12 @@ impl Threads {
             std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
             std::collections::btree_map::Entry::Vacant(entry) => {
                 let writer = SpillWriter::create(&self.dir, key)?;
-                entry.insert(Thread { writer, index: Vec::new(), keys: HashMap::new(), late: false })
+                entry.insert(Thread {
+                    writer,
+                    index: Vec::new(),
+                    keys: HashMap::new(),
+                    late: false,
+                })
             }
         };
         // Inside a stream the order is certain, whatever its clock says.
@@ -191,7 +215,10 @@ impl Threads {
                 size = reorder(&self.dir, key, &path, &mut index, self.switches_join)?;
             }
             bytes += size;
-            let mut kept = Kept { begin_ns: index.first().map_or(0, |w| w.begin_ns), ..Kept::default() };
+            let mut kept = Kept {
+                begin_ns: index.first().map_or(0, |w| w.begin_ns),
+                ..Kept::default()
+            };
             let mut next = None;
             for written in &index {
                 kept.slots += u64::from(written.slots);
@@ -206,7 +233,13 @@ impl Threads {
 }
 
 /// Writes a thread's file anew in order of time.
-fn reorder(dir: &std::path::Path, key: ThreadKey, path: &std::path::Path, index: &mut Vec<Written>, switches_join: bool) -> Result<u64, SpillError> {
+fn reorder(
+    dir: &std::path::Path,
+    key: ThreadKey,
+    path: &std::path::Path,
+    index: &mut Vec<Written>,
+    switches_join: bool,
+) -> Result<u64, SpillError> {
     let mut order: Vec<usize> = (0..index.len()).collect();
     order.sort_by_key(|&at| index[at].key);
     let mut slots = Vec::new();
@@ -217,7 +250,10 @@ fn reorder(dir: &std::path::Path, key: ThreadKey, path: &std::path::Path, index:
         for at in order {
             let mut written = index[at];
             written.first_slot = written.first_slot(sorted.last(), switches_join);
-            let segment = file.segments().get(at).ok_or(SpillError::Damaged { offset: 0, what: "is missing" })?;
+            let segment = file.segments().get(at).ok_or(SpillError::Damaged {
+                offset: 0,
+                what: "is missing",
+            })?;
             file.decode(segment, &mut slots)?;
             writer.write(&written.header(), &slots)?;
             sorted.push(written);
@@ -234,8 +270,22 @@ mod tests {
     use mgz_annotations_schema::abi::Slot;
 
     fn slice(tid: u32, start: Start, time: u64, ids: std::ops::Range<u32>) -> Slice {
-        let slots = ids.map(|id| Slot { payload: 0, id, aux: 0 }).collect();
-        Slice { pid: 1, tid, start, begin_ns: time, end_ns: time + 5, slots, mappings: Vec::new() }
+        let slots = ids
+            .map(|id| Slot {
+                payload: 0,
+                id,
+                aux: 0,
+            })
+            .collect();
+        Slice {
+            pid: 1,
+            tid,
+            start,
+            begin_ns: time,
+            end_ns: time + 5,
+            slots,
+            mappings: Vec::new(),
+        }
     }
 
     /// `(first slot, first id)` of a thread's segments.
@@ -259,14 +309,31 @@ mod tests {
         let mut threads = Threads::new(dir.path().into(), true);
         let (a, b) = (Stream::Cpu(0), Stream::Cpu(1));
         threads.begin_unit(a, true);
-        threads.push(a, &slice(7, Start::Continues, 10, 0..4)).unwrap();
+        threads
+            .push(a, &slice(7, Start::Continues, 10, 0..4))
+            .unwrap();
         threads.push(a, &slice(8, Start::Switch, 20, 0..4)).unwrap();
-        threads.push(a, &slice(7, Start::Switch, 50, 8..12)).unwrap();
+        threads
+            .push(a, &slice(7, Start::Switch, 50, 8..12))
+            .unwrap();
         threads.begin_unit(b, true);
-        threads.push(b, &slice(7, Start::Continues, 30, 4..8)).unwrap();
+        threads
+            .push(b, &slice(7, Start::Continues, 30, 4..8))
+            .unwrap();
         let (kept, _) = threads.finish().unwrap();
         assert_eq!(segments(dir.path(), 7), [(0, 0), (4, 4), (8, 8)]);
-        assert_eq!(kept[&ThreadKey { process: 1, thread: 7 }], Kept { slots: 12, stretches: 1, begin_ns: 10, end_ns: 55 });
+        assert_eq!(
+            kept[&ThreadKey {
+                process: 1,
+                thread: 7
+            }],
+            Kept {
+                slots: 12,
+                stretches: 1,
+                begin_ns: 10,
+                end_ns: 55
+            }
+        );
     }
 
     #[test]
@@ -275,18 +342,35 @@ mod tests {
         let mut threads = Threads::new(dir.path().into(), false);
         let stream = Stream::Cpu(0);
         threads.begin_unit(stream, false);
-        threads.push(stream, &slice(7, Start::Continues, 10, 0..4)).unwrap();
-        threads.push(stream, &slice(7, Start::Continues, 15, 4..6)).unwrap();
-        threads.push(stream, &slice(7, Start::Loss, 20, 6..8)).unwrap();
+        threads
+            .push(stream, &slice(7, Start::Continues, 10, 0..4))
+            .unwrap();
+        threads
+            .push(stream, &slice(7, Start::Continues, 15, 4..6))
+            .unwrap();
+        threads
+            .push(stream, &slice(7, Start::Loss, 20, 6..8))
+            .unwrap();
         threads.begin_unit(stream, true);
-        threads.push(stream, &slice(7, Start::Continues, 30, 8..10)).unwrap();
-        threads.push(stream, &slice(8, Start::Switch, 35, 0..1)).unwrap();
-        threads.push(stream, &slice(7, Start::Switch, 40, 20..21)).unwrap();
+        threads
+            .push(stream, &slice(7, Start::Continues, 30, 8..10))
+            .unwrap();
+        threads
+            .push(stream, &slice(8, Start::Switch, 35, 0..1))
+            .unwrap();
+        threads
+            .push(stream, &slice(7, Start::Switch, 40, 20..21))
+            .unwrap();
         threads.lose(stream);
         threads.begin_unit(stream, true);
-        threads.push(stream, &slice(7, Start::Continues, 50, 30..31)).unwrap();
+        threads
+            .push(stream, &slice(7, Start::Continues, 50, 30..31))
+            .unwrap();
         threads.finish().unwrap();
-        assert_eq!(segments(dir.path(), 7), [(1, 0), (5, 4), (8, 6), (10, 8), (13, 20), (15, 30)]);
+        assert_eq!(
+            segments(dir.path(), 7),
+            [(1, 0), (5, 4), (8, 6), (10, 8), (13, 20), (15, 30)]
+        );
     }
 
     /// What was lost at the end of one CPU's part may be the thread's, so its part on the next CPU does not go on.
@@ -295,9 +379,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let mut threads = Threads::new(dir.path().into(), true);
         let (a, b) = (Stream::Cpu(0), Stream::Cpu(1));
-        threads.push(a, &slice(7, Start::Continues, 10, 0..4)).unwrap();
+        threads
+            .push(a, &slice(7, Start::Continues, 10, 0..4))
+            .unwrap();
         threads.lose(a);
-        threads.push(b, &slice(7, Start::Continues, 30, 4..8)).unwrap();
+        threads
+            .push(b, &slice(7, Start::Continues, 30, 4..8))
+            .unwrap();
         threads.finish().unwrap();
         assert_eq!(segments(dir.path(), 7), [(0, 0), (5, 4)]);
     }

@@ -124,12 +124,23 @@ impl Attr {
         };
         put(&self.kind.to_le_bytes());
         put(&self.size.to_le_bytes());
-        for word in [self.config, self.sample_period, self.sample_type, self.read_format, self.flags] {
+        for word in [
+            self.config,
+            self.sample_period,
+            self.sample_type,
+            self.read_format,
+            self.flags,
+        ] {
             put(&word.to_le_bytes());
         }
         put(&self.wakeup.to_le_bytes());
         put(&self.bp_type.to_le_bytes());
-        for word in [self.config1, self.config2, self.branch_sample_type, self.sample_regs_user] {
+        for word in [
+            self.config1,
+            self.config2,
+            self.branch_sample_type,
+            self.sample_regs_user,
+        ] {
             put(&word.to_le_bytes());
         }
         put(&self.sample_stack_user.to_le_bytes());
@@ -151,15 +162,35 @@ mod tests {
 
     #[test]
     fn the_bytes_are_what_the_kernel_reads_and_what_the_importer_reads() {
-        let attr = Attr { config: 0x1234, sample_period: 7, aux_sample_size: 8192, aux_action: action::RESUME, aux_watermark: 5, clockid: -1, ..Attr::inherited(8, 0x1234) };
+        let attr = Attr {
+            config: 0x1234,
+            sample_period: 7,
+            aux_sample_size: 8192,
+            aux_action: action::RESUME,
+            aux_watermark: 5,
+            clockid: -1,
+            ..Attr::inherited(8, 0x1234)
+        };
         let bytes = attr.bytes();
         // SAFETY: a plain structure without padding (its size is asserted to be the sum of its fields).
         let native: [u8; ATTR_BYTES] = unsafe { std::mem::transmute(attr) };
         assert_eq!(bytes, native);
         let read = Read::read(&bytes);
-        assert_eq!((read.pmu, read.config, read.sample_type, read.read_format, read.flags), (8, 0x1234, IDENTITY, FORMAT_ID, attr.flags));
+        assert_eq!(
+            (
+                read.pmu,
+                read.config,
+                read.sample_type,
+                read.read_format,
+                read.flags
+            ),
+            (8, 0x1234, IDENTITY, FORMAT_ID, attr.flags)
+        );
         assert!(read.sample_id_all());
-        assert_eq!(u32::from_le_bytes(bytes[112..116].try_into().unwrap()), 8192);
+        assert_eq!(
+            u32::from_le_bytes(bytes[112..116].try_into().unwrap()),
+            8192
+        );
         assert_eq!(bytes[116], 4);
     }
 }

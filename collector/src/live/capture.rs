@@ -71,12 +71,33 @@ const AUX_FLAG_PARTIAL: u64 = 4;
 
 impl<'k> Capture<'k> {
     /// Begins the file. `limit` bounds its size, bytes.
-    pub fn begin(kernel: &'k mut dyn Kernel, opened: Opened, pt: Option<&Pmu>, filter: &str, pid: u32, path: &Path, limit: Option<u64>) -> io::Result<Capture<'k>> {
+    pub fn begin(
+        kernel: &'k mut dyn Kernel,
+        opened: Opened,
+        pt: Option<&Pmu>,
+        filter: &str,
+        pid: u32,
+        path: &Path,
+        limit: Option<u64>,
+    ) -> io::Result<Capture<'k>> {
         let described = |(event, ids): (&super::plan::Planned, &Vec<u64>)| -> Described {
             let attr: [u8; ATTR_BYTES] = event.attr.bytes();
-            Described { attr, ids: ids.clone(), name: event.name.clone() }
+            Described {
+                attr,
+                ids: ids.clone(),
+                name: event.name.clone(),
+            }
         };
-        let mut writer = Writer::create(path, opened.plan.events.iter().zip(&opened.ids).map(described).collect())?;
+        let mut writer = Writer::create(
+            path,
+            opened
+                .plan
+                .events
+                .iter()
+                .zip(&opened.ids)
+                .map(described)
+                .collect(),
+        )?;
         let conversion = opened.cpus.first().and_then(|c| c.ring.time_conversion());
         if let Some(conversion) = &conversion {
             writer.records(&synth::time_conversion(conversion)?)?;
@@ -84,10 +105,20 @@ impl<'k> Capture<'k> {
         // Before what refers to counters.
         writer.records(&synth::id_index(&opened.counters, pid)?)?;
         if let Some(pt) = pt {
-            writer.records(&synth::auxtrace_info(pt, conversion.as_ref(), TscRatio::read(), filter)?)?;
+            writer.records(&synth::auxtrace_info(
+                pt,
+                conversion.as_ref(),
+                TscRatio::read(),
+                filter,
+            )?)?;
         }
         // The tracking event is the last of the plan.
-        let track = opened.ids.last().and_then(|ids| ids.first()).copied().unwrap_or(0);
+        let track = opened
+            .ids
+            .last()
+            .and_then(|ids| ids.first())
+            .copied()
+            .unwrap_or(0);
         writer.records(&synth::process(kernel, pid, track)?)?;
         writer.commit()?;
         Ok(Capture {
@@ -129,7 +160,10 @@ impl<'k> Capture<'k> {
             return;
         }
         let failed = match self.empty_rings(last) {
-            Ok(()) => self.limit.filter(|&limit| self.writer.size() > limit).map(|_| Stopped::Full),
+            Ok(()) => self
+                .limit
+                .filter(|&limit| self.writer.size() > limit)
+                .map(|_| Stopped::Full),
             Err(error) => Some(Stopped::Failed(error)),
         };
         if let Some(why) = failed {
@@ -154,7 +188,13 @@ impl<'k> Capture<'k> {
             self.writer.records(&self.scratch[..good])?;
             if let Some(pending) = cpu.ring.pending(last) {
                 let length = (pending.first.len() + pending.second.len()) as u64;
-                self.writer.auxtrace(pending.offset, self.kernel.tsc(), number as u32, cpu.cpu, [pending.first, pending.second])?;
+                self.writer.auxtrace(
+                    pending.offset,
+                    self.kernel.tsc(),
+                    number as u32,
+                    cpu.cpu,
+                    [pending.first, pending.second],
+                )?;
                 cpu.ring.taken(length);
                 self.tally.aux_bytes += length;
             }
@@ -181,14 +221,28 @@ impl<'k> Capture<'k> {
     /// Takes what is left and completes the file.
     pub fn finish(mut self, command: Vec<String>) -> Finished {
         self.round_of(true);
-        let release = self.kernel.read("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_string();
-        let about = About { release, cpus: self.opened.cpus.len() as u32, command, build_ids: std::mem::take(&mut self.build_ids) };
+        let release = self
+            .kernel
+            .read("/proc/sys/kernel/osrelease")
+            .unwrap_or_default()
+            .trim()
+            .to_string();
+        let about = About {
+            release,
+            cpus: self.opened.cpus.len() as u32,
+            command,
+            build_ids: std::mem::take(&mut self.build_ids),
+        };
         if let Err(error) = self.writer.finish(&about) {
             self.stopped.get_or_insert(Stopped::Failed(error));
         }
         self.tally.file_bytes = self.writer.size();
         self.kernel.close_all();
-        Finished { tally: self.tally, stopped: self.stopped, notes: self.opened.plan.notes }
+        Finished {
+            tally: self.tally,
+            stopped: self.stopped,
+            notes: self.opened.plan.notes,
+        }
     }
 }
 
@@ -209,7 +263,9 @@ fn look(bytes: &[u8], tally: &mut Tally, paths: &mut BTreeSet<String>) -> (usize
     let mut full = false;
     while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
         let size = u16_at(record, 6).map_or(0, usize::from);
-        let Some(body) = record.get(8..size).filter(|_| size.is_multiple_of(8)) else { break };
+        let Some(body) = record.get(8..size).filter(|_| size.is_multiple_of(8)) else {
+            break;
+        };
         tally.records += 1;
         match u32_at(record, 0).unwrap_or(0) {
             kind::SAMPLE => tally.samples += 1,

@@ -20,26 +20,47 @@ use std::path::PathBuf;
 
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
-        Failure { status: error.exit_status(), message: error.to_string() }
+        Failure {
+            status: error.exit_status(),
+            message: error.to_string(),
+        }
     }
 }
 
 fn own(message: impl std::fmt::Display) -> Failure {
-    Failure { status: 125, message: message.to_string() }
+    Failure {
+        status: 125,
+        message: message.to_string(),
+    }
 }
 
 /// Records a program; returns the exit status to pass on.
-pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Choice, probe: &ProbeReport) -> Result<i32, Failure> {
+pub fn record(
+    cli: &Cli,
+    program: PathBuf,
+    modules: &[Instrumented],
+    choice: &Choice,
+    probe: &ProbeReport,
+) -> Result<i32, Failure> {
     let windows = match cli.mode.unwrap_or(Mode::Ring) {
         Mode::Full => None,
         Mode::Ring => Some((cli.records(), cli.window)),
-        Mode::Burst => return Err(own("--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time")),
-        Mode::Watch => return Err(own("--mode watch needs no Intel PT and no instrumentation; leave --backend out")),
+        Mode::Burst => {
+            return Err(own(
+                "--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time",
+            ));
+        }
+        Mode::Watch => {
+            return Err(own(
+                "--mode watch needs no Intel PT and no instrumentation; leave --backend out",
+            ));
+        }
         Mode::Off => return Err(own("--mode off is for the software backend")),
     };
     Folder::check(&cli.output, cli.force)?;
     let mut kernel = Linux::default();
-    let machine = Machine::read(&kernel).map_err(|e| own(format!("looking at the machine: {e}")))?;
+    let machine =
+        Machine::read(&kernel).map_err(|e| own(format!("looking at the machine: {e}")))?;
     let filters = machine.pt.as_ref().map_or(0, |pt| pt.address_filters);
     let mut notes = Vec::new();
     let filter = match &cli.functions {
@@ -54,7 +75,10 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
     };
     let file = capture_path(&cli.output);
     if file.exists() && !cli.force {
-        return Err(own(format!("{}: there is a capture of an earlier recording; make a trace of it (`mgz-record --import`) or remove it, or use --force", file.display())));
+        return Err(own(format!(
+            "{}: there is a capture of an earlier recording; make a trace of it (`mgz-record --import`) or remove it, or use --force",
+            file.display()
+        )));
     }
     let settings = cli.pt.unwrap_or_default();
     let job = Job {
@@ -68,7 +92,9 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
     };
     let ended = run(&mut kernel, &machine, &job)?;
     notes.extend(sentences(&ended, &file.display().to_string()));
-    let made = import::run_with(cli, &file, &mut |manifest| enter(manifest, &ended, choice, &notes, cli.window));
+    let made = import::run_with(cli, &file, &mut |manifest| {
+        enter(manifest, &ended, choice, &notes, cli.window)
+    });
     match made {
         Ok(_) if settings.keep => eprintln!("mgz-record: the capture is {}", file.display()),
         Ok(_) => {
@@ -78,7 +104,11 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
             for note in &notes {
                 eprintln!("mgz-record: {note}");
             }
-            eprintln!("mgz-record: no trace was made: {}; the capture stays in {}", failure.message, file.display());
+            eprintln!(
+                "mgz-record: no trace was made: {}; the capture stays in {}",
+                failure.message,
+                file.display()
+            );
         }
     }
     Ok(ended.status.exit_status())
@@ -88,15 +118,24 @@ pub fn record(cli: &Cli, program: PathBuf, modules: &[Instrumented], choice: &Ch
 fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     let mut list = ended.finished.notes.clone();
     match &ended.finished.stopped {
-        Some(Stopped::Full) => list.push("the capture reached --max-size; the program ran on unrecorded".into()),
-        Some(Stopped::Failed(error)) => list.push(format!("{file}: {error}; the program ran on unrecorded")),
+        Some(Stopped::Full) => {
+            list.push("the capture reached --max-size; the program ran on unrecorded".into())
+        }
+        Some(Stopped::Failed(error)) => {
+            list.push(format!("{file}: {error}; the program ran on unrecorded"))
+        }
         None => {}
     }
     if ended.outlived {
-        list.push("processes outlived the program; what they did after its end is not recorded".into());
+        list.push(
+            "processes outlived the program; what they did after its end is not recorded".into(),
+        );
     }
     if ended.finished.tally.malformed > 0 {
-        list.push(format!("{} bytes in the kernel's rings were no records", ended.finished.tally.malformed));
+        list.push(format!(
+            "{} bytes in the kernel's rings were no records",
+            ended.finished.tally.malformed
+        ));
     }
     list
 }
@@ -111,7 +150,12 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     if manifest.mode == "samples" {
         manifest.window = window;
     }
-    for note in notes.iter().filter(|note| !manifest.problems.contains(note)).cloned().collect::<Vec<_>>() {
+    for note in notes
+        .iter()
+        .filter(|note| !manifest.problems.contains(note))
+        .cloned()
+        .collect::<Vec<_>>()
+    {
         manifest.problems.push(note);
     }
 }

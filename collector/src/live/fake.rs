@@ -18,13 +18,38 @@ pub const PT: u32 = 8;
 #[derive(Clone, Debug)]
 pub enum Step {
     /// A record of the tracking event.
-    Track { cpu: u32, kind: u32, misc: u16, body: Vec<u8>, pid: u32, tid: u32, time: u64 },
+    Track {
+        cpu: u32,
+        kind: u32,
+        misc: u16,
+        body: Vec<u8>,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    },
     /// PT writes.
-    Pt { cpu: u32, bytes: Vec<u8>, pid: u32, tid: u32, time: u64 },
+    Pt {
+        cpu: u32,
+        bytes: Vec<u8>,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    },
     /// The sampling event overflows.
-    Sample { cpu: u32, ip: u64, pid: u32, tid: u32, time: u64 },
+    Sample {
+        cpu: u32,
+        ip: u64,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    },
     /// The pausing event overflows.
-    Pause { cpu: u32, pid: u32, tid: u32, time: u64 },
+    Pause {
+        cpu: u32,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    },
     /// The recorder wakes up.
     Wake,
 }
@@ -47,7 +72,13 @@ struct Memory {
 
 impl Memory {
     fn new(len: usize) -> Memory {
-        Memory { words: Rc::new((0..len / 8).map(|_| std::cell::UnsafeCell::new(0)).collect()) }
+        Memory {
+            words: Rc::new(
+                (0..len / 8)
+                    .map(|_| std::cell::UnsafeCell::new(0))
+                    .collect(),
+            ),
+        }
     }
 
     fn base(&self) -> NonNull<u8> {
@@ -76,7 +107,9 @@ impl Memory {
     fn put(&self, at: usize, bytes: &[u8]) {
         assert!(at + bytes.len() <= self.len());
         // SAFETY: inside, as asserted; one thread.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().as_ptr().add(at), bytes.len()) };
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base().as_ptr().add(at), bytes.len())
+        };
     }
 
     fn get(&self, at: usize, len: usize) -> Vec<u8> {
@@ -136,14 +169,37 @@ pub fn machine(cpus: &str, cores: &[(&str, u32, &str)]) -> BTreeMap<String, Stri
     put("/proc/sys/kernel/osrelease".into(), "6.1.0-test");
     put("/proc/sys/kernel/perf_event_paranoid".into(), "2");
     put("/proc/77/comm".into(), "mgz-record");
-    put("/proc/77/maps".into(), "400000-401000 r-xp 00000000 fe:01 5    /usr/bin/mgz-record\n500000-501000 rw-p 00000000 00:00 0 ");
+    put(
+        "/proc/77/maps".into(),
+        "400000-401000 r-xp 00000000 fe:01 5    /usr/bin/mgz-record\n500000-501000 rw-p 00000000 00:00 0 ",
+    );
     put(format!("{devices}/intel_pt/type"), &PT.to_string());
     put(format!("{devices}/intel_pt/nr_addr_filters"), "2");
     put(format!("{devices}/intel_pt/max_nonturbo_ratio"), "20");
-    for (name, bits) in [("pt", "0"), ("cyc", "1"), ("fup_on_ptw", "5"), ("mtc", "9"), ("tsc", "10"), ("noretcomp", "11"), ("ptw", "12"), ("branch", "13"), ("mtc_period", "14-17"), ("psb_period", "24-27")] {
-        put(format!("{devices}/intel_pt/format/{name}"), &format!("config:{bits}"));
+    for (name, bits) in [
+        ("pt", "0"),
+        ("cyc", "1"),
+        ("fup_on_ptw", "5"),
+        ("mtc", "9"),
+        ("tsc", "10"),
+        ("noretcomp", "11"),
+        ("ptw", "12"),
+        ("branch", "13"),
+        ("mtc_period", "14-17"),
+        ("psb_period", "24-27"),
+    ] {
+        put(
+            format!("{devices}/intel_pt/format/{name}"),
+            &format!("config:{bits}"),
+        );
     }
-    for (name, value) in [("mtc", "1"), ("mtc_periods", "249"), ("psb_cyc", "1"), ("psb_periods", "3f"), ("ptwrite", "1")] {
+    for (name, value) in [
+        ("mtc", "1"),
+        ("mtc_periods", "249"),
+        ("psb_cyc", "1"),
+        ("psb_periods", "3f"),
+        ("ptwrite", "1"),
+    ] {
         put(format!("{devices}/intel_pt/caps/{name}"), value);
     }
     for (name, kind, cpus) in cores {
@@ -179,7 +235,10 @@ impl Fake {
     }
 
     fn find(&self, cpu: u32, which: impl Fn(&Opened) -> bool) -> usize {
-        self.events.iter().position(|e| e.cpu == cpu && which(e)).expect("such an event was opened")
+        self.events
+            .iter()
+            .position(|e| e.cpu == cpu && which(e))
+            .expect("such an event was opened")
     }
 
     fn trailer(&self, event: usize, pid: u32, tid: u32, time: u64) -> Vec<u8> {
@@ -208,15 +267,41 @@ impl Fake {
     }
 
     /// As `perf_output_begin`: what does not fit is counted, and told before the next record that does.
-    fn emit(&mut self, event: usize, kind_: u32, misc: u16, body: &[u8], identity: (u32, u32, u64)) {
+    fn emit(
+        &mut self,
+        event: usize,
+        kind_: u32,
+        misc: u16,
+        body: &[u8],
+        identity: (u32, u32, u64),
+    ) {
         let cpu = self.events[event].cpu;
         let owner = self.events[event].output.map_or(event, |e| e.0);
-        assert!(self.buffers[&cpu].ring.is_some() && (owner == event || self.events[owner].cpu == cpu));
+        assert!(
+            self.buffers[&cpu].ring.is_some() && (owner == event || self.events[owner].cpu == cpu)
+        );
         let (pid, tid, time) = identity;
-        let tail = if kind_ == kind::SAMPLE { Vec::new() } else { self.trailer(event, pid, tid, time) };
+        let tail = if kind_ == kind::SAMPLE {
+            Vec::new()
+        } else {
+            self.trailer(event, pid, tid, time)
+        };
         let record = super::file::record(kind_, misc, &[body.to_vec(), tail].concat()).unwrap();
         let lost = self.buffers[&cpu].lost;
-        let note = if lost > 0 { super::file::record(kind::LOST, 0, &[words(&[Self::id_of(event), lost]), self.trailer(event, pid, tid, time)].concat()).unwrap() } else { Vec::new() };
+        let note = if lost > 0 {
+            super::file::record(
+                kind::LOST,
+                0,
+                &[
+                    words(&[Self::id_of(event), lost]),
+                    self.trailer(event, pid, tid, time),
+                ]
+                .concat(),
+            )
+            .unwrap()
+        } else {
+            Vec::new()
+        };
         let buffers = self.buffers.get_mut(&cpu).unwrap();
         if Self::room(buffers) < record.len() + note.len() {
             buffers.lost += 1;
@@ -237,7 +322,12 @@ impl Fake {
         }
         let (area, writable) = buffers.aux.as_ref().expect("the area is mapped");
         let size = area.len() as u64;
-        let put = |at: u64, bytes: &[u8]| bytes.iter().enumerate().for_each(|(n, &byte)| area.put(((at + n as u64) % size) as usize, &[byte]));
+        let put = |at: u64, bytes: &[u8]| {
+            bytes
+                .iter()
+                .enumerate()
+                .for_each(|(n, &byte)| area.put(((at + n as u64) % size) as usize, &[byte]))
+        };
         if !writable {
             put(buffers.written, bytes);
             buffers.written += bytes.len() as u64;
@@ -259,20 +349,38 @@ impl Fake {
             self.lost.1 += (bytes.len() - fits) as u64;
             self.cuts.push((cpu, head + fits as u64));
         }
-        self.emit(event, kind::AUX, 0, &words(&[head, fits as u64, u64::from(cut)]), identity);
+        self.emit(
+            event,
+            kind::AUX,
+            0,
+            &words(&[head, fits as u64, u64::from(cut)]),
+            identity,
+        );
     }
 
     fn sample(&mut self, cpu: u32, ip: u64, identity: (u32, u32, u64)) {
-        let event = self.find(cpu, |e| e.attr.kind != PT && e.attr.config != SW_DUMMY && e.attr.aux_action & action::PAUSE == 0);
+        let event = self.find(cpu, |e| {
+            e.attr.kind != PT && e.attr.config != SW_DUMMY && e.attr.aux_action & action::PAUSE == 0
+        });
         let attr = self.events[event].attr;
-        let mut body = words(&[Self::id_of(event), ip, pair(identity.0, identity.1), identity.2]);
+        let mut body = words(&[
+            Self::id_of(event),
+            ip,
+            pair(identity.0, identity.1),
+            identity.2,
+        ]);
         if attr.sample_type & bits::AUX != 0 {
             let buffers = &self.buffers[&cpu];
             let (area, writable) = buffers.aux.as_ref().unwrap();
             assert!(!writable, "samples are taken of flight recorders only");
-            let count = buffers.written.min(u64::from(attr.aux_sample_size)).min(area.len() as u64);
+            let count = buffers
+                .written
+                .min(u64::from(attr.aux_sample_size))
+                .min(area.len() as u64);
             let from = buffers.written - count;
-            let bytes: Vec<u8> = (from..buffers.written).map(|at| area.get((at % area.len() as u64) as usize, 1)[0]).collect();
+            let bytes: Vec<u8> = (from..buffers.written)
+                .map(|at| area.get((at % area.len() as u64) as usize, 1)[0])
+                .collect();
             let padded = count.next_multiple_of(8);
             body.extend(words(&[padded]));
             body.extend(bytes);
@@ -289,19 +397,51 @@ impl Fake {
     fn pause(&mut self, cpu: u32, identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.aux_action & action::PAUSE != 0);
         self.buffers.get_mut(&cpu).unwrap().paused = true;
-        let body = words(&[Self::id_of(event), 0, pair(identity.0, identity.1), identity.2]);
+        let body = words(&[
+            Self::id_of(event),
+            0,
+            pair(identity.0, identity.1),
+            identity.2,
+        ]);
         self.emit(event, kind::SAMPLE, 2, &body, identity);
     }
 
     fn step(&mut self, step: Step) {
         match step {
-            Step::Track { cpu, kind, misc, body, pid, tid, time } => {
-                let event = self.find(cpu, |e| e.attr.kind == TYPE_SOFTWARE && e.attr.config == SW_DUMMY);
+            Step::Track {
+                cpu,
+                kind,
+                misc,
+                body,
+                pid,
+                tid,
+                time,
+            } => {
+                let event = self.find(cpu, |e| {
+                    e.attr.kind == TYPE_SOFTWARE && e.attr.config == SW_DUMMY
+                });
                 self.emit(event, kind, misc, &body, (pid, tid, time));
             }
-            Step::Pt { cpu, bytes, pid, tid, time } => self.pt(cpu, &bytes, (pid, tid, time)),
-            Step::Sample { cpu, ip, pid, tid, time } => self.sample(cpu, ip, (pid, tid, time)),
-            Step::Pause { cpu, pid, tid, time } => self.pause(cpu, (pid, tid, time)),
+            Step::Pt {
+                cpu,
+                bytes,
+                pid,
+                tid,
+                time,
+            } => self.pt(cpu, &bytes, (pid, tid, time)),
+            Step::Sample {
+                cpu,
+                ip,
+                pid,
+                tid,
+                time,
+            } => self.sample(cpu, ip, (pid, tid, time)),
+            Step::Pause {
+                cpu,
+                pid,
+                tid,
+                time,
+            } => self.pause(cpu, (pid, tid, time)),
             Step::Wake => {}
         }
     }
@@ -309,15 +449,30 @@ impl Fake {
 
 impl Kernel for Fake {
     fn read(&self, path: &str) -> io::Result<String> {
-        self.files.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.files
+            .get(path)
+            .cloned()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        let below = self.files.keys().filter_map(|k| k.strip_prefix(path)?.strip_prefix('/'));
-        Ok(below.filter_map(|rest| rest.split('/').next()).map(str::to_string).collect())
+        let below = self
+            .files
+            .keys()
+            .filter_map(|k| k.strip_prefix(path)?.strip_prefix('/'));
+        Ok(below
+            .filter_map(|rest| rest.split('/').next())
+            .map(str::to_string)
+            .collect())
     }
 
-    fn open(&mut self, attr: &Attr, pid: i32, cpu: i32, group: Option<EventId>) -> io::Result<EventId> {
+    fn open(
+        &mut self,
+        attr: &Attr,
+        pid: i32,
+        cpu: i32,
+        group: Option<EventId>,
+    ) -> io::Result<EventId> {
         let cpu = cpu as u32;
         let refused = (self.refuse)(attr, cpu).or_else(|| {
             // The rules of perf_event_open that concern AUX data.
@@ -334,7 +489,16 @@ impl Kernel for Fake {
         if let Some(errno) = refused {
             return Err(io::Error::from_raw_os_error(errno));
         }
-        self.events.push(Opened { attr: *attr, pid, cpu, group, output: None, filter: None, enabled: 0, disabled: 0 });
+        self.events.push(Opened {
+            attr: *attr,
+            pid,
+            cpu,
+            group,
+            output: None,
+            filter: None,
+            enabled: 0,
+            disabled: 0,
+        });
         Ok(EventId(self.events.len() - 1))
     }
 
@@ -354,7 +518,9 @@ impl Kernel for Fake {
             Control::Disable => self.events[event.0].disabled += 1,
             Control::Output(ring) => {
                 // The kernel joins rings of one CPU only, and only such as are mapped.
-                if self.events[ring.0].cpu != cpu || self.buffers.get(&cpu).is_none_or(|b| b.ring.is_none()) {
+                if self.events[ring.0].cpu != cpu
+                    || self.buffers.get(&cpu).is_none_or(|b| b.ring.is_none())
+                {
                     return Err(io::Error::from_raw_os_error(libc::EINVAL));
                 }
                 self.events[event.0].output = Some(*ring);
@@ -367,9 +533,22 @@ impl Kernel for Fake {
     fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
         let refuse = |errno| Err(io::Error::from_raw_os_error(errno));
         let cpu = self.events[event.0].cpu;
-        let used: usize = self.buffers.values().flat_map(|b| b.ring.iter().map(Memory::len).chain(b.aux.iter().map(|a| a.0.len()))).sum();
+        let used: usize = self
+            .buffers
+            .values()
+            .flat_map(|b| {
+                b.ring
+                    .iter()
+                    .map(Memory::len)
+                    .chain(b.aux.iter().map(|a| a.0.len()))
+            })
+            .sum();
         // Memory of an attempt before has been unmapped.
-        let used = if offset == 0 && self.buffers.contains_key(&cpu) { 0 } else { used };
+        let used = if offset == 0 && self.buffers.contains_key(&cpu) {
+            0
+        } else {
+            used
+        };
         if used + len > self.lockable {
             return refuse(libc::EPERM);
         }
@@ -387,12 +566,20 @@ impl Kernel for Fake {
             ring.set(page::CAPABILITIES, page::CAP_USER_TIME_ZERO);
             ring.set(48, 512 << 32 | 10 << 16);
             let area = ring.area();
-            self.buffers.insert(cpu, Buffers { ring: Some(ring), ..Buffers::default() });
+            self.buffers.insert(
+                cpu,
+                Buffers {
+                    ring: Some(ring),
+                    ..Buffers::default()
+                },
+            );
             return Ok(area);
         }
         let buffers = self.buffers.get_mut(&cpu).unwrap();
         let ring = buffers.ring.as_ref().unwrap();
-        let announced = ring.word(page::AUX_OFFSET) == offset && ring.word(page::AUX_SIZE) == len as u64 && offset >= ring.len() as u64;
+        let announced = ring.word(page::AUX_OFFSET) == offset
+            && ring.word(page::AUX_SIZE) == len as u64
+            && offset >= ring.len() as u64;
         if self.events[event.0].attr.kind != PT || !announced || !len.is_power_of_two() {
             return refuse(libc::EINVAL);
         }

@@ -78,23 +78,53 @@ fn feature_text(text: &str) -> Vec<u8> {
 impl Writer {
     /// Makes the file, readable by the user alone.
     pub fn create(path: &Path, events: Vec<Described>) -> io::Result<Writer> {
-        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let mut file = File::options()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(path)?;
         let mut ids = Vec::new();
         let mut attrs = Vec::new();
         for event in &events {
             attrs.extend_from_slice(&event.attr);
-            attrs.extend(words(&[HEADER + ids.len() as u64, event.ids.len() as u64 * 8]));
+            attrs.extend(words(&[
+                HEADER + ids.len() as u64,
+                event.ids.len() as u64 * 8,
+            ]));
             ids.extend(words(&event.ids));
         }
         let attrs_at = HEADER + ids.len() as u64;
         let data_at = attrs_at + attrs.len() as u64;
         let mut head = b"PERFILE2".to_vec();
-        head.extend(words(&[HEADER, ATTR_BYTES as u64 + 16, attrs_at, attrs.len() as u64, data_at, 0, 0, 0, 0, 0, 0, 0]));
+        head.extend(words(&[
+            HEADER,
+            ATTR_BYTES as u64 + 16,
+            attrs_at,
+            attrs.len() as u64,
+            data_at,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+            0,
+        ]));
         debug_assert_eq!(head.len() as u64, HEADER);
         head.extend(ids);
         head.extend(attrs);
         file.write_all(&head)?;
-        Ok(Writer { file, buffer: Vec::new(), events, data_at, written: 0, committed: 0, in_round: false, index: Vec::new() })
+        Ok(Writer {
+            file,
+            buffer: Vec::new(),
+            events,
+            data_at,
+            written: 0,
+            committed: 0,
+            in_round: false,
+            index: Vec::new(),
+        })
     }
 
     /// Bytes of the file so far.
@@ -122,12 +152,23 @@ impl Writer {
 
     /// PT data in an AUXTRACE record. `cpu` is the buffer's, `tsc` the time (perf cannot read time stamps without);
     /// data ends in padding where it is no whole number of words.
-    pub fn auxtrace(&mut self, offset: u64, tsc: u64, buffer: u32, cpu: u32, parts: [&[u8]; 2]) -> io::Result<()> {
+    pub fn auxtrace(
+        &mut self,
+        offset: u64,
+        tsc: u64,
+        buffer: u32,
+        cpu: u32,
+        parts: [&[u8]; 2],
+    ) -> io::Result<()> {
         let length = (parts[0].len() + parts[1].len()) as u64;
         let padded = length.next_multiple_of(8);
         self.index.push((self.size(), AUXTRACE_RECORD));
         let who = u64::from(buffer) | u64::from(u32::MAX) << 32;
-        self.record(kind::AUXTRACE, 0, &words(&[padded, offset, tsc, who, u64::from(cpu)]))?;
+        self.record(
+            kind::AUXTRACE,
+            0,
+            &words(&[padded, offset, tsc, who, u64::from(cpu)]),
+        )?;
         for part in parts {
             self.flush_if_large(part)?;
         }
@@ -165,7 +206,8 @@ impl Writer {
     /// Makes what was written so far valid.
     pub fn commit(&mut self) -> io::Result<()> {
         self.flush()?;
-        self.file.write_all_at(&self.written.to_le_bytes(), DATA_SIZE_AT)?;
+        self.file
+            .write_all_at(&self.written.to_le_bytes(), DATA_SIZE_AT)?;
         self.committed = self.written;
         Ok(())
     }
@@ -187,12 +229,21 @@ impl Writer {
         let mut list = vec![
             (feature::BUILD_ID, about.build_ids.concat()),
             (feature::OSRELEASE, feature_text(&about.release)),
-            (feature::VERSION, feature_text(concat!("mgz-record ", env!("CARGO_PKG_VERSION")))),
+            (
+                feature::VERSION,
+                feature_text(concat!("mgz-record ", env!("CARGO_PKG_VERSION"))),
+            ),
             (feature::ARCH, feature_text("x86_64")),
-            (feature::NRCPUS, [about.cpus.to_le_bytes(), about.cpus.to_le_bytes()].concat()),
+            (
+                feature::NRCPUS,
+                [about.cpus.to_le_bytes(), about.cpus.to_le_bytes()].concat(),
+            ),
             (feature::CMDLINE, {
                 let mut out = (about.command.len() as u32).to_le_bytes().to_vec();
-                about.command.iter().for_each(|arg| out.extend(feature_text(arg)));
+                about
+                    .command
+                    .iter()
+                    .for_each(|arg| out.extend(feature_text(arg)));
                 out
             }),
             (feature::EVENT_DESC, {
@@ -208,7 +259,9 @@ impl Writer {
             }),
             (feature::AUXTRACE, {
                 let mut out = words(&[self.index.len() as u64]);
-                self.index.iter().for_each(|(at, size)| out.extend(words(&[*at, *size])));
+                self.index
+                    .iter()
+                    .for_each(|(at, size)| out.extend(words(&[*at, *size])));
                 out
             }),
         ];
@@ -226,7 +279,8 @@ impl Writer {
             at += bytes.len() as u64;
             set |= 1 << number;
         }
-        list.iter().for_each(|(_, bytes)| table.extend_from_slice(bytes));
+        list.iter()
+            .for_each(|(_, bytes)| table.extend_from_slice(bytes));
         self.file.write_all_at(&table, table_at)?;
         self.file.write_all_at(&set.to_le_bytes(), FEATURES_AT)
     }
@@ -234,7 +288,8 @@ impl Writer {
 
 /// One record as bytes.
 pub fn record(kind: u32, misc: u16, body: &[u8]) -> io::Result<Vec<u8>> {
-    let size = u16::try_from(8 + body.len()).map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a record is too long"))?;
+    let size = u16::try_from(8 + body.len())
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidInput, "a record is too long"))?;
     let mut out = Vec::with_capacity(8 + body.len());
     out.extend_from_slice(&kind.to_le_bytes());
     out.extend_from_slice(&misc.to_le_bytes());
@@ -265,8 +320,15 @@ mod tests {
 
     fn writer(dir: &Path) -> (Writer, std::path::PathBuf) {
         let path = dir.join("perf.data");
-        let event = |kind, ids: &[u64]| Described { attr: Attr::inherited(kind, 1).bytes(), ids: ids.to_vec(), name: format!("event{kind}") };
-        (Writer::create(&path, vec![event(8, &[1, 2]), event(1, &[3, 4])]).unwrap(), path)
+        let event = |kind, ids: &[u64]| Described {
+            attr: Attr::inherited(kind, 1).bytes(),
+            ids: ids.to_vec(),
+            name: format!("event{kind}"),
+        };
+        (
+            Writer::create(&path, vec![event(8, &[1, 2]), event(1, &[3, 4])]).unwrap(),
+            path,
+        )
     }
 
     fn kinds(bytes: &[u8]) -> Vec<u32> {
@@ -285,23 +347,59 @@ mod tests {
         let bytes = std::fs::read(&path).unwrap();
         let found = layout(&bytes).unwrap();
         assert!(!found.incomplete);
-        assert_eq!(found.events.iter().map(|e| e.ids.clone()).collect::<Vec<_>>(), [[1, 2], [3, 4]]);
-        assert_eq!(kinds(&bytes), [kind::COMM, FINISHED_ROUND], "an empty round leaves no trace");
+        assert_eq!(
+            found
+                .events
+                .iter()
+                .map(|e| e.ids.clone())
+                .collect::<Vec<_>>(),
+            [[1, 2], [3, 4]]
+        );
+        assert_eq!(
+            kinds(&bytes),
+            [kind::COMM, FINISHED_ROUND],
+            "an empty round leaves no trace"
+        );
         writer.auxtrace(0, 1, 0, 3, [&[7; 5], &[8; 6]]).unwrap();
         writer.end_round().unwrap();
         writer.record(kind::EXIT, 0, &[0; 16]).unwrap();
         writer.roll_back();
         writer.record(kind::FORK, 0, &[0; 16]).unwrap();
         let build_id = record(kind::BUILD_ID, 2, &[0; 32]).unwrap();
-        writer.finish(&About { release: "6.1".into(), cpus: 4, command: vec!["a".into(), "b".into()], build_ids: vec![build_id] }).unwrap();
+        writer
+            .finish(&About {
+                release: "6.1".into(),
+                cpus: 4,
+                command: vec!["a".into(), "b".into()],
+                build_ids: vec![build_id],
+            })
+            .unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let found = layout(&bytes).unwrap();
         assert_eq!(found.build_ids.len(), 40);
-        assert_eq!(kinds(&bytes), [kind::COMM, FINISHED_ROUND, kind::COMM, kind::AUXTRACE, FINISHED_ROUND, kind::FORK]);
-        let aux = Records::new(&bytes, found.data).find(|r| r.kind == kind::AUXTRACE).unwrap();
-        assert_eq!(aux.trailer, [7, 7, 7, 7, 7, 8, 8, 8, 8, 8, 8, 0, 0, 0, 0, 0]);
+        assert_eq!(
+            kinds(&bytes),
+            [
+                kind::COMM,
+                FINISHED_ROUND,
+                kind::COMM,
+                kind::AUXTRACE,
+                FINISHED_ROUND,
+                kind::FORK
+            ]
+        );
+        let aux = Records::new(&bytes, found.data)
+            .find(|r| r.kind == kind::AUXTRACE)
+            .unwrap();
+        assert_eq!(
+            aux.trailer,
+            [7, 7, 7, 7, 7, 8, 8, 8, 8, 8, 8, 0, 0, 0, 0, 0]
+        );
         use std::os::unix::fs::PermissionsExt;
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
     }
 
     #[test]
@@ -310,8 +408,18 @@ mod tests {
         let (mut writer, path) = writer(dir.path());
         let large = vec![5u8; BUFFER + 8];
         for number in 0..40u64 {
-            writer.record(kind::COMM, 0, &vec![0; 8 * (number as usize + 1)]).unwrap();
-            writer.auxtrace(number, 1, 0, 0, [&large[..8 * (1 + number as usize * 3000)], &[]]).unwrap();
+            writer
+                .record(kind::COMM, 0, &vec![0; 8 * (number as usize + 1)])
+                .unwrap();
+            writer
+                .auxtrace(
+                    number,
+                    1,
+                    0,
+                    0,
+                    [&large[..8 * (1 + number as usize * 3000)], &[]],
+                )
+                .unwrap();
         }
         writer.finish(&About::default()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
@@ -319,7 +427,10 @@ mod tests {
         let list: Vec<_> = Records::new(&bytes, layout.data).collect();
         assert_eq!(list.len(), 80);
         for (number, pair) in list.chunks(2).enumerate() {
-            assert_eq!((pair[0].body.len(), pair[1].trailer.len()), (8 * (number + 1), 8 * (1 + number * 3000)));
+            assert_eq!(
+                (pair[0].body.len(), pair[1].trailer.len()),
+                (8 * (number + 1), 8 * (1 + number * 3000))
+            );
         }
         assert!(record(1, 0, &[0; 70_000]).is_err());
     }

@@ -36,7 +36,13 @@ pub trait Kernel {
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
 
     /// `perf_event_open`. The descriptor is closed on exec.
-    fn open(&mut self, attr: &Attr, pid: i32, cpu: i32, group: Option<EventId>) -> io::Result<EventId>;
+    fn open(
+        &mut self,
+        attr: &Attr,
+        pid: i32,
+        cpu: i32,
+        group: Option<EventId>,
+    ) -> io::Result<EventId>;
 
     /// The id that the event's records carry.
     fn id(&mut self, event: EventId) -> io::Result<u64>;
@@ -75,7 +81,11 @@ impl Area {
     ///
     /// `len` bytes from `base` on, which is aligned to 8, must stay readable as long as `keep` lives.
     pub unsafe fn new(base: NonNull<u8>, len: usize, keep: Box<dyn Any>) -> Area {
-        Area { base, len, _keep: keep }
+        Area {
+            base,
+            len,
+            _keep: keep,
+        }
     }
 
     /// First byte.

@@ -36,12 +36,19 @@ impl Drop for Mapping {
 
 impl Linux {
     fn fd(&self, event: EventId) -> io::Result<RawFd> {
-        self.events.get(event.0).map(AsRawFd::as_raw_fd).ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.events
+            .get(event.0)
+            .map(AsRawFd::as_raw_fd)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 impl Kernel for Linux {
@@ -50,18 +57,37 @@ impl Kernel for Linux {
     }
 
     fn list(&self, path: &str) -> io::Result<Vec<String>> {
-        Ok(std::fs::read_dir(path)?.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect())
+        Ok(std::fs::read_dir(path)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
     }
 
-    fn open(&mut self, attr: &Attr, pid: i32, cpu: i32, group: Option<EventId>) -> io::Result<EventId> {
+    fn open(
+        &mut self,
+        attr: &Attr,
+        pid: i32,
+        cpu: i32,
+        group: Option<EventId>,
+    ) -> io::Result<EventId> {
         let group = group.map_or(Ok(-1), |leader| self.fd(leader))?;
         // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
-        let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), pid, cpu, group, FLAG_FD_CLOEXEC) };
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                std::ptr::from_ref(attr),
+                pid,
+                cpu,
+                group,
+                FLAG_FD_CLOEXEC,
+            )
+        };
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: the descriptor was just made and belongs to nobody else.
-        self.events.push(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        self.events
+            .push(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
         Ok(EventId(self.events.len() - 1))
     }
 
@@ -95,9 +121,22 @@ impl Kernel for Linux {
 
     fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
         let fd = self.fd(event)?;
-        let protection = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
+        let protection = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
         // SAFETY: a new mapping.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, libc::MAP_SHARED, fd, offset as libc::off_t) };
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                offset as libc::off_t,
+            )
+        };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
@@ -111,16 +150,30 @@ impl Kernel for Linux {
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
-        let mut list: Vec<_> = self.polled.iter().map(|&fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+        let mut list: Vec<_> = self
+            .polled
+            .iter()
+            .map(|&fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
         let milliseconds = timeout.as_millis().clamp(1, 60_000) as libc::c_int;
         // SAFETY: the list lives across the call.
-        let ready = unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, milliseconds) };
+        let ready =
+            unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, milliseconds) };
         if ready < 0 {
             let error = io::Error::last_os_error();
-            return if error.kind() == io::ErrorKind::Interrupted { Ok(true) } else { Err(error) };
+            return if error.kind() == io::ErrorKind::Interrupted {
+                Ok(true)
+            } else {
+                Err(error)
+            };
         }
         // An event without a task is ready for ever.
-        let gone = |p: &libc::pollfd| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+        let gone =
+            |p: &libc::pollfd| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
         self.polled = list.iter().filter(|p| !gone(p)).map(|p| p.fd).collect();
         Ok(!self.polled.is_empty() || !self.mapped)
     }

@@ -36,7 +36,9 @@ pub enum OpenError {
         error: io::Error,
     },
     /// Address filters were refused.
-    #[error("the kernel refused the address filter `{filter}` ({error}); record without --functions")]
+    #[error(
+        "the kernel refused the address filter `{filter}` ({error}); record without --functions"
+    )]
     Filter {
         /// The filter.
         filter: String,
@@ -53,7 +55,8 @@ pub enum OpenError {
     },
 }
 
-const MEMORY_REMEDY: &str = "raise `ulimit -l` or kernel.perf_event_mlock_kb, or give mgz-record CAP_IPC_LOCK";
+const MEMORY_REMEDY: &str =
+    "raise `ulimit -l` or kernel.perf_event_mlock_kb, or give mgz-record CAP_IPC_LOCK";
 
 /// Sizes of buffers per CPU, bytes, powers of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,10 +71,19 @@ impl Sizes {
     /// What is asked for first: much where memory may be locked freely, else what fits into the usual 516 KiB a CPU.
     pub fn wanted(request: &Request, unlimited: bool) -> Sizes {
         match (request.keep, unlimited) {
-            (Keep::Everything, true) => Sizes { data: 512 << 10, aux: 8 << 20 },
-            (Keep::Everything, false) => Sizes { data: 128 << 10, aux: 256 << 10 },
+            (Keep::Everything, true) => Sizes {
+                data: 512 << 10,
+                aux: 8 << 20,
+            },
+            (Keep::Everything, false) => Sizes {
+                data: 128 << 10,
+                aux: 256 << 10,
+            },
             // Samples are long, and the area need not be longer than the longest.
-            (Keep::Windows { bytes, .. }, unlimited) => Sizes { data: if unlimited { 2 << 20 } else { 256 << 10 }, aux: (bytes as usize * 2).next_power_of_two().max(64 << 10) },
+            (Keep::Windows { bytes, .. }, unlimited) => Sizes {
+                data: if unlimited { 2 << 20 } else { 256 << 10 },
+                aux: (bytes as usize * 2).next_power_of_two().max(64 << 10),
+            },
         }
     }
 
@@ -81,10 +93,16 @@ impl Sizes {
             Keep::Windows { bytes, .. } => (bytes as usize).next_power_of_two().max(4 * page),
         };
         if self.aux > least {
-            Some(Sizes { aux: self.aux / 2, ..self })
+            Some(Sizes {
+                aux: self.aux / 2,
+                ..self
+            })
         } else {
             // A sample of the largest size must fit more than once.
-            (self.data > 128 << 10).then_some(Sizes { data: self.data / 2, ..self })
+            (self.data > 128 << 10).then_some(Sizes {
+                data: self.data / 2,
+                ..self
+            })
         }
     }
 }
@@ -136,23 +154,44 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
         for &cpu in &event.cpus {
             // The group is led by the PT event, if there is one; the tracking event stands alone, so that it does not stop with the group.
             let leads = |h: &&Handle| h.cpu == cpu && plan.events[h.event].role == Role::Trace;
-            let group = handles.iter().find(leads).map(|h| h.id).filter(|_| event.role != Role::Track);
+            let group = handles
+                .iter()
+                .find(leads)
+                .map(|h| h.id)
+                .filter(|_| event.role != Role::Track);
             let opened = kernel.open(&event.attr, pid as i32, cpu as i32, group);
-            let id = opened.map_err(|error| Failed { role: event.role, kind: event.attr.kind, name: event.name.clone(), cpu, error })?;
-            handles.push(Handle { event: number, cpu, id });
+            let id = opened.map_err(|error| Failed {
+                role: event.role,
+                kind: event.attr.kind,
+                name: event.name.clone(),
+                cpu,
+                error,
+            })?;
+            handles.push(Handle {
+                event: number,
+                cpu,
+                id,
+            });
         }
     }
     Ok(handles)
 }
 
 /// Makes the request smaller or the machine poorer after a refusal. The note says what is given up.
-fn concede(kernel: &dyn Kernel, failed: &Failed, request: &mut Request, machine: &mut Machine) -> Option<String> {
+fn concede(
+    kernel: &dyn Kernel,
+    failed: &Failed,
+    request: &mut Request,
+    machine: &mut Machine,
+) -> Option<String> {
     let errno = failed.error.raw_os_error().unwrap_or(0);
     if errno == libc::ENODEV && online(kernel).is_ok_and(|now| !now.contains(&failed.cpu)) {
         machine.cpus.retain(|&cpu| cpu != failed.cpu);
         return (!machine.cpus.is_empty()).then(|| format!("CPU {} was turned off", failed.cpu));
     }
-    let Keep::Windows { trigger, pause, .. } = &mut request.keep else { return None };
+    let Keep::Windows { trigger, pause, .. } = &mut request.keep else {
+        return None;
+    };
     let unknown = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP].contains(&errno);
     if *pause && unknown && failed.role != Role::Track {
         *pause = false;
@@ -161,7 +200,11 @@ fn concede(kernel: &dyn Kernel, failed: &Failed, request: &mut Request, machine:
     let absent = unknown || [libc::ENOENT, libc::ENODEV, libc::ENXIO].contains(&errno);
     if failed.role == Role::Sample && failed.kind != TYPE_SOFTWARE && absent {
         *trigger = Trigger::Clock(super::plan::CLOCK_NS);
-        return Some(format!("this machine does not sample loads ({}); samples are taken every {} ms of CPU time", failed.error, super::plan::CLOCK_NS / 1_000_000));
+        return Some(format!(
+            "this machine does not sample loads ({}); samples are taken every {} ms of CPU time",
+            failed.error,
+            super::plan::CLOCK_NS / 1_000_000
+        ));
     }
     None
 }
@@ -169,21 +212,40 @@ fn concede(kernel: &dyn Kernel, failed: &Failed, request: &mut Request, machine:
 fn remedy(failed: &Failed, kernel: &dyn Kernel) -> String {
     let text = match failed.error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            let level = kernel.read("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+            let level = kernel
+                .read("/proc/sys/kernel/perf_event_paranoid")
+                .unwrap_or_default();
             let level = level.trim();
-            format!("kernel.perf_event_paranoid is {level}: `sysctl kernel.perf_event_paranoid=2` allows it, or CAP_PERFMON for mgz-record; in a container seccomp may forbid it too")
+            format!(
+                "kernel.perf_event_paranoid is {level}: `sysctl kernel.perf_event_paranoid=2` allows it, or CAP_PERFMON for mgz-record; in a container seccomp may forbid it too"
+            )
         }
-        Some(libc::ENOSYS) => "this kernel, or the container's seccomp filter, has no perf_event_open".into(),
-        Some(libc::EBUSY) if failed.role == Role::Trace => "another recording or a debugger is using Intel PT; wait for it to end".into(),
-        Some(libc::EMFILE | libc::ENFILE) => "too many files are open, since every CPU takes several events: raise `ulimit -n`".into(),
-        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => "`mgz-record --probe` says what this machine can do".into(),
+        Some(libc::ENOSYS) => {
+            "this kernel, or the container's seccomp filter, has no perf_event_open".into()
+        }
+        Some(libc::EBUSY) if failed.role == Role::Trace => {
+            "another recording or a debugger is using Intel PT; wait for it to end".into()
+        }
+        Some(libc::EMFILE | libc::ENFILE) => {
+            "too many files are open, since every CPU takes several events: raise `ulimit -n`"
+                .into()
+        }
+        Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP | libc::EINVAL) => {
+            "`mgz-record --probe` says what this machine can do".into()
+        }
         _ => return String::new(),
     };
     format!("; {text}")
 }
 
 /// Opens the events for a process that has not begun, disabled until it executes a program.
-pub fn open(kernel: &mut dyn Kernel, machine: &Machine, request: &Request, pid: u32, sizes: Sizes) -> Result<Opened, OpenError> {
+pub fn open(
+    kernel: &mut dyn Kernel,
+    machine: &Machine,
+    request: &Request,
+    pid: u32,
+    sizes: Sizes,
+) -> Result<Opened, OpenError> {
     let (mut request, mut machine) = (request.clone(), machine.clone());
     let mut notes = Vec::new();
     let (plan, handles) = loop {
@@ -196,44 +258,89 @@ pub fn open(kernel: &mut dyn Kernel, machine: &Machine, request: &Request, pid: 
                     Some(note) => notes.extend(Some(note).filter(|n| !n.is_empty())),
                     None => {
                         let remedy = remedy(&failed, kernel);
-                        return Err(OpenError::Refused { event: failed.name, error: failed.error, remedy });
+                        return Err(OpenError::Refused {
+                            event: failed.name,
+                            error: failed.error,
+                            remedy,
+                        });
                     }
                 }
             }
         }
     };
     let (cpus, sizes) = map_all(kernel, &plan, &handles, &machine.cpus, &request, sizes)?;
-    let plan = Plan { notes: [notes, plan.notes].concat(), ..plan };
+    let plan = Plan {
+        notes: [notes, plan.notes].concat(),
+        ..plan
+    };
     let other = |what| move |error| OpenError::Other { what, error };
     for handle in &handles {
-        let Some(owner) = cpus.iter().find(|c| c.cpu == handle.cpu).map(|c| c.leader).filter(|&leader| leader != handle.id) else { continue };
-        kernel.control(handle.id, &Control::Output(owner)).map_err(other("joining events in one ring"))?;
+        let Some(owner) = cpus
+            .iter()
+            .find(|c| c.cpu == handle.cpu)
+            .map(|c| c.leader)
+            .filter(|&leader| leader != handle.id)
+        else {
+            continue;
+        };
+        kernel
+            .control(handle.id, &Control::Output(owner))
+            .map_err(other("joining events in one ring"))?;
     }
     if !request.filter.is_empty() {
         for trace in cpus.iter().filter_map(|c| c.trace) {
             let set = kernel.control(trace, &Control::Filter(request.filter.clone()));
-            set.map_err(|error| OpenError::Filter { filter: request.filter.clone(), error })?;
+            set.map_err(|error| OpenError::Filter {
+                filter: request.filter.clone(),
+                error,
+            })?;
         }
     }
     let mut ids = vec![Vec::new(); plan.events.len()];
     let mut counters = Vec::new();
     for handle in &handles {
-        let id = kernel.id(handle.id).map_err(other("asking for an event's id"))?;
+        let id = kernel
+            .id(handle.id)
+            .map_err(other("asking for an event's id"))?;
         ids[handle.event].push(id);
         let ring = cpus.iter().position(|c| c.cpu == handle.cpu).unwrap_or(0) as u32;
-        counters.push(Counter { id, ring, cpu: handle.cpu });
+        counters.push(Counter {
+            id,
+            ring,
+            cpu: handle.cpu,
+        });
     }
-    Ok(Opened { plan, cpus, ids, counters, sizes })
+    Ok(Opened {
+        plan,
+        cpus,
+        ids,
+        counters,
+        sizes,
+    })
 }
 
 /// Maps the rings; with smaller buffers, for all CPUs alike, if memory is refused.
-fn map_all(kernel: &mut dyn Kernel, plan: &Plan, handles: &[Handle], cpus: &[u32], request: &Request, mut sizes: Sizes) -> Result<(Vec<CpuEvents>, Sizes), OpenError> {
+fn map_all(
+    kernel: &mut dyn Kernel,
+    plan: &Plan,
+    handles: &[Handle],
+    cpus: &[u32],
+    request: &Request,
+    mut sizes: Sizes,
+) -> Result<(Vec<CpuEvents>, Sizes), OpenError> {
     loop {
-        let mapped: Result<Vec<_>, _> = cpus.iter().map(|&cpu| map_cpu(kernel, plan, handles, cpu, request, sizes)).collect();
+        let mapped: Result<Vec<_>, _> = cpus
+            .iter()
+            .map(|&cpu| map_cpu(kernel, plan, handles, cpu, request, sizes))
+            .collect();
         match mapped {
             Ok(mapped) => return Ok((mapped, sizes)),
-            Err(OpenError::Memory { what, error }) if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) => {
-                let Some(less) = sizes.smaller(request, kernel.page()) else { return Err(OpenError::Memory { what, error }) };
+            Err(OpenError::Memory { what, error })
+                if matches!(error.raw_os_error(), Some(libc::EPERM | libc::ENOMEM)) =>
+            {
+                let Some(less) = sizes.smaller(request, kernel.page()) else {
+                    return Err(OpenError::Memory { what, error });
+                };
                 sizes = less;
             }
             Err(error) => return Err(error),
@@ -241,20 +348,47 @@ fn map_all(kernel: &mut dyn Kernel, plan: &Plan, handles: &[Handle], cpus: &[u32
     }
 }
 
-fn map_cpu(kernel: &mut dyn Kernel, plan: &Plan, handles: &[Handle], cpu: u32, request: &Request, sizes: Sizes) -> Result<CpuEvents, OpenError> {
-    let nothing = || OpenError::Other { what: "finding the events of a CPU", error: io::ErrorKind::NotFound.into() };
+fn map_cpu(
+    kernel: &mut dyn Kernel,
+    plan: &Plan,
+    handles: &[Handle],
+    cpu: u32,
+    request: &Request,
+    sizes: Sizes,
+) -> Result<CpuEvents, OpenError> {
+    let nothing = || OpenError::Other {
+        what: "finding the events of a CPU",
+        error: io::ErrorKind::NotFound.into(),
+    };
     let here = || handles.iter().filter(|h| h.cpu == cpu);
     let leader = here().next().ok_or_else(nothing)?.id;
-    let trace = here().find(|h| plan.events[h.event].role == Role::Trace).map(|h| h.id);
+    let trace = here()
+        .find(|h| plan.events[h.event].role == Role::Trace)
+        .map(|h| h.id);
     let page = kernel.page();
-    let area = kernel.map(leader, page + sizes.data, 0, true).map_err(|error| OpenError::Memory { what: "records", error })?;
+    let area = kernel
+        .map(leader, page + sizes.data, 0, true)
+        .map_err(|error| OpenError::Memory {
+            what: "records",
+            error,
+        })?;
     let mut ring = Ring::new(area, page).ok_or_else(nothing)?;
     if let Some(trace) = trace {
         let offset = ring.announce_aux(sizes.aux);
         // Only a read-only area is a flight recorder, of which samples are taken.
         let writable = request.keep == Keep::Everything;
-        let area = kernel.map(trace, sizes.aux, offset, writable).map_err(|error| OpenError::Memory { what: "PT data", error })?;
+        let area = kernel
+            .map(trace, sizes.aux, offset, writable)
+            .map_err(|error| OpenError::Memory {
+                what: "PT data",
+                error,
+            })?;
         ring.set_aux(area);
     }
-    Ok(CpuEvents { cpu, leader, trace, ring })
+    Ok(CpuEvents {
+        cpu,
+        leader,
+        trace,
+        ring,
+    })
 }

@@ -40,7 +40,12 @@ pub struct Timing {
 impl Default for Timing {
     /// Time stamps only: the rest costs room (MTC packets alone a third of a recording) and gives the order that is there anyway.
     fn default() -> Timing {
-        Timing { tsc: true, mtc: None, cyc: false, psb: 0 }
+        Timing {
+            tsc: true,
+            mtc: None,
+            cyc: false,
+            psb: 0,
+        }
     }
 }
 
@@ -94,7 +99,11 @@ pub struct Machine {
 impl Machine {
     /// Looks.
     pub fn read(kernel: &dyn Kernel) -> std::io::Result<Machine> {
-        Ok(Machine { pt: Pmu::read(kernel, "intel_pt"), cores: Pmu::cores(kernel), cpus: online(kernel)? })
+        Ok(Machine {
+            pt: Pmu::read(kernel, "intel_pt"),
+            cores: Pmu::cores(kernel),
+            cpus: online(kernel)?,
+        })
     }
 }
 
@@ -139,19 +148,29 @@ fn timing_terms(pt: &Pmu, timing: &Timing, notes: &mut Vec<String>) -> Vec<(&'st
         terms.push(("tsc", 1));
     }
     if let Some(period) = timing.mtc {
-        match pt.nearest("mtc_periods", period).filter(|_| pt.cap("mtc") != Some(0)) {
+        match pt
+            .nearest("mtc_periods", period)
+            .filter(|_| pt.cap("mtc") != Some(0))
+        {
             Some(period) => terms.extend([("mtc", 1), ("mtc_period", period)]),
-            None => notes.push("this processor has no MTC packets; time stamps alone are recorded".into()),
+            None => notes
+                .push("this processor has no MTC packets; time stamps alone are recorded".into()),
         }
     }
     let choice = pt.cap("psb_cyc") != Some(0);
     if timing.cyc {
-        if choice { terms.push(("cyc", 1)) } else { notes.push("this processor has no cycle packets".into()) }
+        if choice {
+            terms.push(("cyc", 1))
+        } else {
+            notes.push("this processor has no cycle packets".into())
+        }
     }
     match pt.nearest("psb_periods", timing.psb).filter(|_| choice) {
         Some(0) => {}
         Some(period) => terms.push(("psb_period", period)),
-        None if timing.psb != 0 => notes.push("this processor does not let the distance of PSBs be chosen".into()),
+        None if timing.psb != 0 => {
+            notes.push("this processor does not let the distance of PSBs be chosen".into())
+        }
         None => {}
     }
     terms
@@ -171,12 +190,25 @@ fn trace(pt: &Pmu, request: &Request, notes: &mut Vec<String>) -> Result<Planned
     if matches!(request.keep, Keep::Windows { pause: true, .. }) {
         attr.aux_action = action::START_PAUSED;
     }
-    let shown: Vec<String> = terms.iter().filter(|(term, _)| *term != "pt").map(|(term, value)| format!("{term}={value}")).collect();
-    Ok(Planned { role: Role::Trace, name: format!("intel_pt/{},branch=0/u", shown.join(",")), attr, cpus: Vec::new() })
+    let shown: Vec<String> = terms
+        .iter()
+        .filter(|(term, _)| *term != "pt")
+        .map(|(term, value)| format!("{term}={value}"))
+        .collect();
+    Ok(Planned {
+        role: Role::Trace,
+        name: format!("intel_pt/{},branch=0/u", shown.join(",")),
+        attr,
+        cpus: Vec::new(),
+    })
 }
 
 /// The sampling events: one for each kind of core, or the clock.
-fn samplers(machine: &Machine, trigger: Trigger, notes: &mut Vec<String>) -> Vec<(Attr, String, Vec<u32>)> {
+fn samplers(
+    machine: &Machine,
+    trigger: Trigger,
+    notes: &mut Vec<String>,
+) -> Vec<(Attr, String, Vec<u32>)> {
     let clock = |ns: u64, cpus: Vec<u32>| {
         let mut attr = Attr::inherited(TYPE_SOFTWARE, SW_TASK_CLOCK);
         attr.sample_period = ns;
@@ -189,8 +221,14 @@ fn samplers(machine: &Machine, trigger: Trigger, notes: &mut Vec<String>) -> Vec
     let mut list = Vec::new();
     let mut left = machine.cpus.clone();
     for core in &machine.cores {
-        let cpus: Vec<u32> = left.iter().copied().filter(|&cpu| core.covers(cpu)).collect();
-        let Ok(config) = core.encode(&ALL_LOADS) else { continue };
+        let cpus: Vec<u32> = left
+            .iter()
+            .copied()
+            .filter(|&cpu| core.covers(cpu))
+            .collect();
+        let Ok(config) = core.encode(&ALL_LOADS) else {
+            continue;
+        };
         if cpus.is_empty() {
             continue;
         }
@@ -198,7 +236,11 @@ fn samplers(machine: &Machine, trigger: Trigger, notes: &mut Vec<String>) -> Vec
         let kind = if core.kind == 0 { TYPE_RAW } else { core.kind };
         let mut attr = Attr::inherited(kind, config[0]);
         attr.sample_period = period;
-        list.push((attr, format!("{}/event=0xd0,umask=0x81,period={period}/u", core.name), cpus));
+        list.push((
+            attr,
+            format!("{}/event=0xd0,umask=0x81,period={period}/u", core.name),
+            cpus,
+        ));
     }
     if !left.is_empty() {
         notes.push(format!("no event counts loads on {} of {} CPUs; samples are taken there every {} ms of CPU time", left.len(), machine.cpus.len(), CLOCK_NS / 1_000_000));
@@ -212,10 +254,20 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
     let mut plan = Plan::default();
     if let Some(pt) = &machine.pt {
         let mut event = trace(pt, request, &mut plan.notes)?;
-        event.cpus = machine.cpus.iter().copied().filter(|&cpu| pt.covers(cpu)).collect();
+        event.cpus = machine
+            .cpus
+            .iter()
+            .copied()
+            .filter(|&cpu| pt.covers(cpu))
+            .collect();
         plan.events.push(event);
     }
-    if let Keep::Windows { bytes, trigger, pause } = request.keep {
+    if let Keep::Windows {
+        bytes,
+        trigger,
+        pause,
+    } = request.keep
+    {
         let pause = pause && machine.pt.is_some();
         for (mut attr, name, cpus) in samplers(machine, trigger, &mut plan.notes) {
             if machine.pt.is_some() {
@@ -225,20 +277,56 @@ pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
             } else {
                 attr.flags |= flag::DISABLED | flag::ENABLE_ON_EXEC;
             }
-            let shown = if attr.aux_sample_size > 0 { format!("{},aux-sample-size={}/u", name.trim_end_matches("/u"), attr.aux_sample_size) } else { name.clone() };
-            plan.events.push(Planned { role: Role::Sample, name: shown, attr, cpus: cpus.clone() });
+            let shown = if attr.aux_sample_size > 0 {
+                format!(
+                    "{},aux-sample-size={}/u",
+                    name.trim_end_matches("/u"),
+                    attr.aux_sample_size
+                )
+            } else {
+                name.clone()
+            };
+            plan.events.push(Planned {
+                role: Role::Sample,
+                name: shown,
+                attr,
+                cpus: cpus.clone(),
+            });
             if pause {
                 let period = pause_period(attr.sample_period);
-                let attr = Attr { sample_period: period, sample_type: attr.sample_type & !bits::AUX, aux_sample_size: 0, aux_action: action::PAUSE, ..attr };
-                let name = name.replace(&format!("period={}", plan.events.last().map_or(0, |e| e.attr.sample_period)), &format!("period={period}"));
-                plan.events.push(Planned { role: Role::Pause, name: format!("{},aux-action=pause/u", name.trim_end_matches("/u")), attr, cpus });
+                let attr = Attr {
+                    sample_period: period,
+                    sample_type: attr.sample_type & !bits::AUX,
+                    aux_sample_size: 0,
+                    aux_action: action::PAUSE,
+                    ..attr
+                };
+                let name = name.replace(
+                    &format!(
+                        "period={}",
+                        plan.events.last().map_or(0, |e| e.attr.sample_period)
+                    ),
+                    &format!("period={period}"),
+                );
+                plan.events.push(Planned {
+                    role: Role::Pause,
+                    name: format!("{},aux-action=pause/u", name.trim_end_matches("/u")),
+                    attr,
+                    cpus,
+                });
             }
         }
     }
     let mut track = Attr::inherited(TYPE_SOFTWARE, SW_DUMMY);
     track.sample_type |= bits::CPU;
-    track.flags |= flag::MMAP | flag::COMM | flag::TASK | flag::MMAP2 | flag::COMM_EXEC | flag::CONTEXT_SWITCH;
-    plan.events.push(Planned { role: Role::Track, name: "dummy:u".into(), attr: track, cpus: machine.cpus.clone() });
+    track.flags |=
+        flag::MMAP | flag::COMM | flag::TASK | flag::MMAP2 | flag::COMM_EXEC | flag::CONTEXT_SWITCH;
+    plan.events.push(Planned {
+        role: Role::Track,
+        name: "dummy:u".into(),
+        attr: track,
+        cpus: machine.cpus.clone(),
+    });
     Ok(plan)
 }
 
@@ -253,37 +341,107 @@ mod tests {
     use crate::live::pmu::Format;
 
     pub(crate) fn pt() -> Pmu {
-        let formats = [("pt", "0"), ("cyc", "1"), ("fup_on_ptw", "5"), ("mtc", "9"), ("tsc", "10"), ("noretcomp", "11"), ("ptw", "12"), ("branch", "13"), ("mtc_period", "14-17"), ("cyc_thresh", "19-22"), ("psb_period", "24-27")];
-        let caps = [("mtc", "1"), ("mtc_periods", "249"), ("psb_cyc", "1"), ("psb_periods", "3f"), ("ptwrite", "1")];
+        let formats = [
+            ("pt", "0"),
+            ("cyc", "1"),
+            ("fup_on_ptw", "5"),
+            ("mtc", "9"),
+            ("tsc", "10"),
+            ("noretcomp", "11"),
+            ("ptw", "12"),
+            ("branch", "13"),
+            ("mtc_period", "14-17"),
+            ("cyc_thresh", "19-22"),
+            ("psb_period", "24-27"),
+        ];
+        let caps = [
+            ("mtc", "1"),
+            ("mtc_periods", "249"),
+            ("psb_cyc", "1"),
+            ("psb_periods", "3f"),
+            ("ptwrite", "1"),
+        ];
         Pmu {
             name: "intel_pt".into(),
             kind: 8,
-            format: formats.iter().map(|(n, f)| (n.to_string(), Format::parse(&format!("config:{f}")).unwrap())).collect(),
-            caps: caps.iter().map(|(n, v)| (n.to_string(), v.to_string())).collect(),
+            format: formats
+                .iter()
+                .map(|(n, f)| {
+                    (
+                        n.to_string(),
+                        Format::parse(&format!("config:{f}")).unwrap(),
+                    )
+                })
+                .collect(),
+            caps: caps
+                .iter()
+                .map(|(n, v)| (n.to_string(), v.to_string()))
+                .collect(),
             ..Pmu::default()
         }
     }
 
     pub(crate) fn core(name: &str, kind: u32, cpus: Option<Vec<u32>>) -> Pmu {
         let formats = [("event", "0-7"), ("umask", "8-15")];
-        Pmu { name: name.into(), kind, format: formats.iter().map(|(n, f)| (n.to_string(), Format::parse(&format!("config:{f}")).unwrap())).collect(), cpus, ..Pmu::default() }
+        Pmu {
+            name: name.into(),
+            kind,
+            format: formats
+                .iter()
+                .map(|(n, f)| {
+                    (
+                        n.to_string(),
+                        Format::parse(&format!("config:{f}")).unwrap(),
+                    )
+                })
+                .collect(),
+            cpus,
+            ..Pmu::default()
+        }
     }
 
     fn windows(trigger: Trigger, pause: bool) -> Request {
-        Request { keep: Keep::Windows { bytes: 8192, trigger, pause }, timing: Timing::default(), filter: String::new() }
+        Request {
+            keep: Keep::Windows {
+                bytes: 8192,
+                trigger,
+                pause,
+            },
+            timing: Timing::default(),
+            filter: String::new(),
+        }
     }
 
     #[test]
     fn a_hybrid_machine_gets_an_event_for_each_kind_of_core() {
-        let cores = vec![core("cpu_core", 4, Some(vec![0, 1])), core("cpu_atom", 10, Some(vec![2, 3]))];
-        let machine = Machine { pt: Some(pt()), cores, cpus: vec![0, 1, 2, 3] };
+        let cores = vec![
+            core("cpu_core", 4, Some(vec![0, 1])),
+            core("cpu_atom", 10, Some(vec![2, 3])),
+        ];
+        let machine = Machine {
+            pt: Some(pt()),
+            cores,
+            cpus: vec![0, 1, 2, 3],
+        };
         let plan = plan(&machine, &windows(Trigger::Loads(100_000), false)).unwrap();
-        let shown: Vec<_> = plan.events.iter().map(|e| (e.role, e.attr.kind, e.cpus.clone())).collect();
+        let shown: Vec<_> = plan
+            .events
+            .iter()
+            .map(|e| (e.role, e.attr.kind, e.cpus.clone()))
+            .collect();
         assert_eq!(
             shown,
-            [(Role::Trace, 8, vec![0, 1, 2, 3]), (Role::Sample, 4, vec![0, 1]), (Role::Sample, 10, vec![2, 3]), (Role::Track, 1, vec![0, 1, 2, 3])]
+            [
+                (Role::Trace, 8, vec![0, 1, 2, 3]),
+                (Role::Sample, 4, vec![0, 1]),
+                (Role::Sample, 10, vec![2, 3]),
+                (Role::Track, 1, vec![0, 1, 2, 3])
+            ]
         );
-        assert_eq!(plan.events[1].name, "cpu_core/event=0xd0,umask=0x81,period=100000,aux-sample-size=8192/u");
+        assert_eq!(
+            plan.events[1].name,
+            "cpu_core/event=0xd0,umask=0x81,period=100000,aux-sample-size=8192/u"
+        );
         assert_eq!(plan.notes, Vec::<String>::new());
         // tsc, pt, fup_on_ptw, ptw
         assert_eq!(plan.events[0].attr.config, 0x400 | 1 | 0x20 | 0x1000);
@@ -291,52 +449,148 @@ mod tests {
 
     #[test]
     fn without_a_load_event_the_clock_takes_samples_and_that_is_said() {
-        let machine = Machine { pt: Some(pt()), cores: vec![core("cpu_core", 4, Some(vec![0]))], cpus: vec![0, 1] };
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: vec![core("cpu_core", 4, Some(vec![0]))],
+            cpus: vec![0, 1],
+        };
         let made = plan(&machine, &windows(Trigger::Loads(1000), false)).unwrap();
         assert_eq!(made.events[2].attr.kind, TYPE_SOFTWARE);
-        assert_eq!((made.events[2].attr.sample_period, made.events[2].cpus.clone()), (CLOCK_NS, vec![1]));
+        assert_eq!(
+            (
+                made.events[2].attr.sample_period,
+                made.events[2].cpus.clone()
+            ),
+            (CLOCK_NS, vec![1])
+        );
         assert_eq!(made.notes.len(), 1);
         assert!(made.notes[0].contains("1 of 2 CPUs"), "{:?}", made.notes);
         let clock = plan(&machine, &windows(Trigger::Clock(5000), false)).unwrap();
-        assert_eq!(clock.events.iter().filter(|e| e.role == Role::Sample).count(), 1);
+        assert_eq!(
+            clock
+                .events
+                .iter()
+                .filter(|e| e.role == Role::Sample)
+                .count(),
+            1
+        );
         assert_eq!(clock.notes, Vec::<String>::new());
     }
 
     #[test]
     fn pausing_takes_an_event_that_resumes_and_one_that_pauses() {
-        let machine = Machine { pt: Some(pt()), cores: vec![core("cpu", 4, None)], cpus: vec![0] };
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: vec![core("cpu", 4, None)],
+            cpus: vec![0],
+        };
         let made = plan(&machine, &windows(Trigger::Loads(1_000_000), true)).unwrap();
-        let actions: Vec<_> = made.events.iter().map(|e| (e.role, e.attr.aux_action, e.attr.aux_sample_size)).collect();
-        assert_eq!(actions, [(Role::Trace, 1, 0), (Role::Sample, 4, 8192), (Role::Pause, 2, 0), (Role::Track, 0, 0)]);
+        let actions: Vec<_> = made
+            .events
+            .iter()
+            .map(|e| (e.role, e.attr.aux_action, e.attr.aux_sample_size))
+            .collect();
+        assert_eq!(
+            actions,
+            [
+                (Role::Trace, 1, 0),
+                (Role::Sample, 4, 8192),
+                (Role::Pause, 2, 0),
+                (Role::Track, 0, 0)
+            ]
+        );
         let pause = &made.events[2];
-        assert!(pause.attr.sample_type & bits::AUX == 0 && pause.attr.sample_period % 2 == 1, "{pause:?}");
-        assert!((250_000..300_000).contains(&pause.attr.sample_period), "{}", pause.attr.sample_period);
-        assert_eq!(pause.name, format!("cpu/event=0xd0,umask=0x81,period={},aux-action=pause/u", pause.attr.sample_period));
+        assert!(
+            pause.attr.sample_type & bits::AUX == 0 && pause.attr.sample_period % 2 == 1,
+            "{pause:?}"
+        );
+        assert!(
+            (250_000..300_000).contains(&pause.attr.sample_period),
+            "{}",
+            pause.attr.sample_period
+        );
+        assert_eq!(
+            pause.name,
+            format!(
+                "cpu/event=0xd0,umask=0x81,period={},aux-action=pause/u",
+                pause.attr.sample_period
+            )
+        );
     }
 
     #[test]
     fn timing_is_as_asked_and_as_the_processor_has_it() {
-        let request = Request { timing: Timing { tsc: true, mtc: Some(4), cyc: true, psb: 7 }, keep: Keep::Everything, filter: String::new() };
-        let machine = Machine { pt: Some(pt()), cores: Vec::new(), cpus: vec![0] };
+        let request = Request {
+            timing: Timing {
+                tsc: true,
+                mtc: Some(4),
+                cyc: true,
+                psb: 7,
+            },
+            keep: Keep::Everything,
+            filter: String::new(),
+        };
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: Vec::new(),
+            cpus: vec![0],
+        };
         let config = plan(&machine, &request).unwrap().events[0].attr.config;
-        assert_eq!(config, 0x1421 | 0x200 | 3 << 14 | 2 | 5 << 24, "{config:#x}");
+        assert_eq!(
+            config,
+            0x1421 | 0x200 | 3 << 14 | 2 | 5 << 24,
+            "{config:#x}"
+        );
         let mut poor = pt();
         poor.caps.insert("mtc".into(), "0".into());
         poor.caps.insert("psb_cyc".into(), "0".into());
-        let made = plan(&Machine { pt: Some(poor), ..machine.clone() }, &request).unwrap();
+        let made = plan(
+            &Machine {
+                pt: Some(poor),
+                ..machine.clone()
+            },
+            &request,
+        )
+        .unwrap();
         assert_eq!((made.events[0].attr.config, made.notes.len()), (0x1421, 3));
         assert_eq!(made.events.len(), 2, "no samples in a full trace");
         let mut none = pt();
         none.format.remove("fup_on_ptw");
-        assert!(plan(&Machine { pt: Some(none), ..machine }, &request).is_err());
+        assert!(
+            plan(
+                &Machine {
+                    pt: Some(none),
+                    ..machine
+                },
+                &request
+            )
+            .is_err()
+        );
     }
 
     #[test]
     fn samples_fit_into_records() {
-        let machine = Machine { pt: Some(pt()), cores: vec![core("cpu", 4, None)], cpus: vec![0] };
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: vec![core("cpu", 4, None)],
+            cpus: vec![0],
+        };
         for (asked, got) in [(0, 8), (9, 16), (1 << 20, MAX_SAMPLE)] {
-            let request = Request { keep: Keep::Windows { bytes: asked, trigger: Trigger::Loads(1), pause: false }, timing: Timing::default(), filter: String::new() };
-            assert_eq!(plan(&machine, &request).unwrap().events[1].attr.aux_sample_size, got);
+            let request = Request {
+                keep: Keep::Windows {
+                    bytes: asked,
+                    trigger: Trigger::Loads(1),
+                    pause: false,
+                },
+                timing: Timing::default(),
+                filter: String::new(),
+            };
+            assert_eq!(
+                plan(&machine, &request).unwrap().events[1]
+                    .attr
+                    .aux_sample_size,
+                got
+            );
         }
     }
 
@@ -344,14 +598,30 @@ mod tests {
     /// -e cpu/umask=0x81,event=0xd0,period=100000,aux-sample-size=8192,call-graph=lbr/u`.
     #[test]
     fn the_attributes_are_those_of_perf_for_the_same_request() {
-        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
         let Ok(file) = std::fs::read(&path) else {
-            eprintln!("SKIPPED: {} is not there, so perf's attributes are not compared", path.display());
+            eprintln!(
+                "SKIPPED: {} is not there, so perf's attributes are not compared",
+                path.display()
+            );
             return;
         };
         let layout = crate::perfdata::header::layout(&file).unwrap();
-        let machine = Machine { pt: Some(pt()), cores: vec![core("cpu", 4, None)], cpus: vec![0, 1, 2, 3] };
-        let request = Request { timing: Timing { tsc: true, mtc: Some(3), cyc: false, psb: 0 }, ..windows(Trigger::Loads(100_000), false) };
+        let machine = Machine {
+            pt: Some(pt()),
+            cores: vec![core("cpu", 4, None)],
+            cpus: vec![0, 1, 2, 3],
+        };
+        let request = Request {
+            timing: Timing {
+                tsc: true,
+                mtc: Some(3),
+                cyc: false,
+                psb: 0,
+            },
+            ..windows(Trigger::Loads(100_000), false)
+        };
         let ours = plan(&machine, &request).unwrap();
         assert_eq!(layout.events.len(), ours.events.len());
         let raw = |number: usize| {
@@ -360,7 +630,8 @@ mod tests {
         };
         for (number, event) in ours.events.iter().enumerate() {
             let mut theirs = raw(number);
-            let word = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+            let word =
+                |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
             // What `-g` and `call-graph=lbr` add: callchains, branch stacks.
             let sample_type = word(&theirs, 24) & !bits::CALLCHAIN & !bits::BRANCH_STACK;
             theirs[24..32].copy_from_slice(&sample_type.to_le_bytes());

@@ -51,7 +51,13 @@ impl Format {
         if self.bits.len() < 64 && value >> self.bits.len() != 0 {
             return None;
         }
-        Some(self.bits.iter().enumerate().filter(|(n, _)| value >> n & 1 == 1).fold(0, |word, (_, bit)| word | 1 << bit))
+        Some(
+            self.bits
+                .iter()
+                .enumerate()
+                .filter(|(n, _)| value >> n & 1 == 1)
+                .fold(0, |word, (_, bit)| word | 1 << bit),
+        )
     }
 }
 
@@ -90,26 +96,44 @@ impl Pmu {
     /// Reads a PMU's description; `None` if there is no such PMU.
     pub fn read(kernel: &dyn Kernel, name: &str) -> Option<Pmu> {
         let base = format!("{DEVICES}/{name}");
-        let file = |path: &str| kernel.read(&format!("{base}/{path}")).ok().map(|t| t.trim().to_string());
+        let file = |path: &str| {
+            kernel
+                .read(&format!("{base}/{path}"))
+                .ok()
+                .map(|t| t.trim().to_string())
+        };
         let entries = |folder: &str| {
             let names = kernel.list(&format!("{base}/{folder}")).unwrap_or_default();
-            names.into_iter().filter_map(|name| Some((name.clone(), file(&format!("{folder}/{name}"))?))).collect::<BTreeMap<_, _>>()
+            names
+                .into_iter()
+                .filter_map(|name| Some((name.clone(), file(&format!("{folder}/{name}"))?)))
+                .collect::<BTreeMap<_, _>>()
         };
         let kind = file("type")?.parse().ok()?;
         Some(Pmu {
             name: name.into(),
             kind,
-            format: entries("format").into_iter().filter_map(|(name, text)| Some((name, Format::parse(&text)?))).collect(),
+            format: entries("format")
+                .into_iter()
+                .filter_map(|(name, text)| Some((name, Format::parse(&text)?)))
+                .collect(),
             caps: entries("caps"),
             cpus: file("cpus").map(|text| cpu_list(&text)),
-            address_filters: file("nr_addr_filters").and_then(|n| n.parse().ok()).unwrap_or(0),
-            max_nonturbo_ratio: file("max_nonturbo_ratio").and_then(|n| n.parse().ok()).unwrap_or(0),
+            address_filters: file("nr_addr_filters")
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0),
+            max_nonturbo_ratio: file("max_nonturbo_ratio")
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0),
         })
     }
 
     /// The core PMUs: one, or on hybrid machines one for each kind of core.
     pub fn cores(kernel: &dyn Kernel) -> Vec<Pmu> {
-        let found: Vec<Pmu> = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"].iter().filter_map(|name| Pmu::read(kernel, name)).collect();
+        let found: Vec<Pmu> = ["cpu", "cpu_core", "cpu_atom", "cpu_lowpower"]
+            .iter()
+            .filter_map(|name| Pmu::read(kernel, name))
+            .collect();
         found
     }
 
@@ -122,7 +146,11 @@ impl Pmu {
     pub fn encode(&self, terms: &[(&str, u64)]) -> Result<[u64; 3], NoTerm> {
         let mut words = [0; 3];
         for &(term, value) in terms {
-            let none = || NoTerm { pmu: self.name.clone(), term: term.into(), value };
+            let none = || NoTerm {
+                pmu: self.name.clone(),
+                term: term.into(),
+                value,
+            };
             let format = self.format.get(term).ok_or_else(none)?;
             words[format.word] |= format.place(value).ok_or_else(none)?;
         }
@@ -131,7 +159,10 @@ impl Pmu {
 
     /// A term's bits in the first word; 0 if the PMU does not have it.
     pub fn mask(&self, term: &str) -> u64 {
-        self.format.get(term).filter(|f| f.word == 0).map_or(0, Format::mask)
+        self.format
+            .get(term)
+            .filter(|f| f.word == 0)
+            .map_or(0, Format::mask)
     }
 
     /// A capability that is a decimal number or flag.
@@ -141,14 +172,19 @@ impl Pmu {
 
     /// A capability that is a hexadecimal set of values.
     pub fn cap_set(&self, name: &str) -> u64 {
-        self.caps.get(name).and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok()).unwrap_or(0)
+        self.caps
+            .get(name)
+            .and_then(|text| u64::from_str_radix(text.trim_start_matches("0x"), 16).ok())
+            .unwrap_or(0)
     }
 
     /// The allowed value nearest to `wanted`, from below if there is one, for a term whose values are a set.
     pub fn nearest(&self, set: &str, wanted: u32) -> Option<u64> {
         let allowed = self.cap_set(set);
         let below = (0..=wanted.min(63)).rev().find(|n| allowed >> n & 1 == 1);
-        below.or_else(|| (wanted.min(63)..64).find(|n| allowed >> n & 1 == 1)).map(u64::from)
+        below
+            .or_else(|| (wanted.min(63)..64).find(|n| allowed >> n & 1 == 1))
+            .map(u64::from)
     }
 }
 
@@ -167,7 +203,11 @@ pub fn cpu_list(text: &str) -> Vec<u32> {
 /// CPUs that are on.
 pub fn online(kernel: &dyn Kernel) -> io::Result<Vec<u32>> {
     let cpus = cpu_list(&kernel.read("/sys/devices/system/cpu/online")?);
-    if cpus.is_empty() { Err(io::ErrorKind::InvalidData.into()) } else { Ok(cpus) }
+    if cpus.is_empty() {
+        Err(io::ErrorKind::InvalidData.into())
+    } else {
+        Ok(cpus)
+    }
 }
 
 #[cfg(test)]
@@ -180,9 +220,25 @@ mod tests {
         assert_eq!(format.mask(), 0x2000ff);
         assert_eq!(format.place(0x181), Some(0x200081));
         assert_eq!(format.place(0x200), None, "nine bits only");
-        assert_eq!(Format::parse("config1:0-63").unwrap().place(u64::MAX), Some(u64::MAX));
-        assert_eq!(Format::parse("config2:5").unwrap(), Format { word: 2, bits: vec![5] });
-        for bad in ["", "config", "config9:0", "config:3-1", "config:60-64", "config:x"] {
+        assert_eq!(
+            Format::parse("config1:0-63").unwrap().place(u64::MAX),
+            Some(u64::MAX)
+        );
+        assert_eq!(
+            Format::parse("config2:5").unwrap(),
+            Format {
+                word: 2,
+                bits: vec![5]
+            }
+        );
+        for bad in [
+            "",
+            "config",
+            "config9:0",
+            "config:3-1",
+            "config:60-64",
+            "config:x",
+        ] {
             assert_eq!(Format::parse(bad), None, "{bad}");
         }
     }
@@ -191,23 +247,45 @@ mod tests {
     fn lists_of_cpus_are_read() {
         assert_eq!(cpu_list("0-2,5,7-8\n"), [0, 1, 2, 5, 7, 8]);
         assert_eq!(cpu_list(""), Vec::<u32>::new());
-        assert_eq!(cpu_list("0-4294967295").len(), 0x10000, "nonsense stays small");
+        assert_eq!(
+            cpu_list("0-4294967295").len(),
+            0x10000,
+            "nonsense stays small"
+        );
     }
 
     #[test]
     fn values_are_chosen_from_what_is_allowed() {
-        let pmu = Pmu { caps: [("psb_periods".to_string(), "003f".to_string()), ("mtc_periods".into(), "0249".into())].into(), ..Pmu::default() };
+        let pmu = Pmu {
+            caps: [
+                ("psb_periods".to_string(), "003f".to_string()),
+                ("mtc_periods".into(), "0249".into()),
+            ]
+            .into(),
+            ..Pmu::default()
+        };
         assert_eq!(pmu.nearest("psb_periods", 0), Some(0));
         assert_eq!(pmu.nearest("psb_periods", 9), Some(5));
         assert_eq!(pmu.nearest("mtc_periods", 4), Some(3));
         assert_eq!(pmu.nearest("none", 4), None);
-        let odd = Pmu { caps: [("s".to_string(), "8".to_string())].into(), ..Pmu::default() };
-        assert_eq!(odd.nearest("s", 0), Some(3), "from above, if there is nothing below");
+        let odd = Pmu {
+            caps: [("s".to_string(), "8".to_string())].into(),
+            ..Pmu::default()
+        };
+        assert_eq!(
+            odd.nearest("s", 0),
+            Some(3),
+            "from above, if there is nothing below"
+        );
     }
 
     #[test]
     fn terms_that_are_not_there_are_errors() {
-        let pmu = Pmu { name: "p".into(), format: [("a".to_string(), Format::parse("config:4-5").unwrap())].into(), ..Pmu::default() };
+        let pmu = Pmu {
+            name: "p".into(),
+            format: [("a".to_string(), Format::parse("config:4-5").unwrap())].into(),
+            ..Pmu::default()
+        };
         assert_eq!(pmu.encode(&[("a", 2)]), Ok([0x20, 0, 0]));
         assert!(pmu.encode(&[("a", 4)]).is_err() && pmu.encode(&[("b", 1)]).is_err());
         assert_eq!((pmu.mask("a"), pmu.mask("b")), (0x30, 0));

@@ -61,7 +61,12 @@ impl Ring {
     /// A mapped ring: a control page and data behind it. `None` if the memory does not fit.
     pub fn new(area: Area, page: usize) -> Option<Ring> {
         let size = area.len().checked_sub(page)?;
-        (page >= 2048 && size.is_power_of_two()).then_some(Ring { area, offset: page, size, aux: None })
+        (page >= 2048 && size.is_power_of_two()).then_some(Ring {
+            area,
+            offset: page,
+            size,
+            aux: None,
+        })
     }
 
     /// Bytes for records.
@@ -78,7 +83,8 @@ impl Ring {
     pub fn announce_aux(&self, bytes: usize) -> u64 {
         let offset = self.area.len() as u64;
         self.word(page::AUX_OFFSET).store(offset, Ordering::Relaxed);
-        self.word(page::AUX_SIZE).store(bytes as u64, Ordering::Release);
+        self.word(page::AUX_SIZE)
+            .store(bytes as u64, Ordering::Release);
         offset
     }
 
@@ -92,7 +98,11 @@ impl Ring {
         // SAFETY: as in `word`; the alignment is that of the fields.
         let (lock, shift, mult) = unsafe {
             let base = self.area.base().as_ptr();
-            (&*base.add(page::LOCK).cast::<AtomicU32>(), &*base.add(page::TIME_SHIFT).cast::<AtomicU16>(), &*base.add(page::TIME_MULT).cast::<AtomicU32>())
+            (
+                &*base.add(page::LOCK).cast::<AtomicU32>(),
+                &*base.add(page::TIME_SHIFT).cast::<AtomicU16>(),
+                &*base.add(page::TIME_MULT).cast::<AtomicU32>(),
+            )
         };
         // A sequence lock: odd or changed means that the kernel was writing.
         for _ in 0..1000 {
@@ -105,7 +115,8 @@ impl Ring {
             };
             fence(Ordering::Acquire);
             if before % 2 == 0 && lock.load(Ordering::Relaxed) == before {
-                return (capabilities & page::CAP_USER_TIME_ZERO != 0 && found.mult != 0).then_some(found);
+                return (capabilities & page::CAP_USER_TIME_ZERO != 0 && found.mult != 0)
+                    .then_some(found);
             }
         }
         None
@@ -116,12 +127,16 @@ impl Ring {
         let head = self.word(page::DATA_HEAD).load(Ordering::Acquire);
         let tail = self.word(page::DATA_TAIL).load(Ordering::Relaxed);
         // More than the ring holds there cannot be.
-        let length = usize::try_from(head.wrapping_sub(tail)).unwrap_or(usize::MAX).min(self.size);
+        let length = usize::try_from(head.wrapping_sub(tail))
+            .unwrap_or(usize::MAX)
+            .min(self.size);
         let begin = (tail % self.size as u64) as usize;
         let first = length.min(self.size - begin);
         for (from, count) in [(begin, first), (0, length - first)] {
             // SAFETY: inside the data pages; the kernel does not write between tail and head.
-            out.extend_from_slice(unsafe { std::slice::from_raw_parts(self.area.base().as_ptr().add(self.offset + from), count) });
+            out.extend_from_slice(unsafe {
+                std::slice::from_raw_parts(self.area.base().as_ptr().add(self.offset + from), count)
+            });
         }
         self.word(page::DATA_TAIL).store(head, Ordering::Release);
     }
@@ -144,14 +159,21 @@ impl Ring {
         let first = length.min(size - begin);
         let part = |from: u64, count: u64| {
             // SAFETY: inside the AUX area, which lives as long as the ring; the kernel does not write between tail and head.
-            unsafe { std::slice::from_raw_parts(area.base().as_ptr().add(from as usize), count as usize) }
+            unsafe {
+                std::slice::from_raw_parts(area.base().as_ptr().add(from as usize), count as usize)
+            }
         };
-        Some(Pending { offset: tail, first: part(begin, first), second: part(0, length - first) })
+        Some(Pending {
+            offset: tail,
+            first: part(begin, first),
+            second: part(0, length - first),
+        })
     }
 
     /// Gives PT data of that length back to the kernel.
     pub fn taken(&mut self, length: u64) {
         let tail = self.word(page::AUX_TAIL).load(Ordering::Relaxed);
-        self.word(page::AUX_TAIL).store(tail.wrapping_add(length), Ordering::Release);
+        self.word(page::AUX_TAIL)
+            .store(tail.wrapping_add(length), Ordering::Release);
     }
 }

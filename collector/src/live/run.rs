@@ -107,7 +107,8 @@ pub fn run(kernel: &mut dyn Kernel, machine: &Machine, job: &Job) -> Result<Ende
         let why = "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)";
         return Err(own(why)(io::ErrorKind::PermissionDenied.into()));
     }
-    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited()).map_err(own("starting a process"))?;
+    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited())
+        .map_err(own("starting a process"))?;
     let result = record(kernel, machine, job, &signals, held);
     if result.is_err() {
         let _ = std::fs::remove_file(&job.file);
@@ -115,17 +116,40 @@ pub fn run(kernel: &mut dyn Kernel, machine: &Machine, job: &Job) -> Result<Ende
     result
 }
 
-fn record(kernel: &mut dyn Kernel, machine: &Machine, job: &Job, signals: &Signals, held: Held) -> Result<Ended, RunError> {
+fn record(
+    kernel: &mut dyn Kernel,
+    machine: &Machine,
+    job: &Job,
+    signals: &Signals,
+    held: Held,
+) -> Result<Ended, RunError> {
     let pid = held.pid();
-    let opened = open(kernel, machine, &job.request, pid, Sizes::wanted(&job.request, job.unlimited))?;
+    let opened = open(
+        kernel,
+        machine,
+        &job.request,
+        pid,
+        Sizes::wanted(&job.request, job.unlimited),
+    )?;
     let events = opened.plan.events.iter().map(|e| e.name.clone()).collect();
-    let begun = Capture::begin(kernel, opened, machine.pt.as_ref(), &job.request.filter, pid, &job.file, job.limit);
+    let begun = Capture::begin(
+        kernel,
+        opened,
+        machine.pt.as_ref(),
+        &job.request.filter,
+        pid,
+        &job.file,
+        job.limit,
+    );
     let mut capture = begun.map_err(own(job.file.display().to_string()))?;
     let program = job.program.display().to_string();
     let began = Instant::now();
     held.release().map_err(|error| match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENOTDIR) => RunError::NotFound(program.clone()),
-        _ => RunError::CannotExecute { program: program.clone(), error },
+        _ => RunError::CannotExecute {
+            program: program.clone(),
+            error,
+        },
     })?;
     let mut tasks_left = true;
     let status = loop {
@@ -151,8 +175,18 @@ fn record(kernel: &mut dyn Kernel, machine: &Machine, job: &Job, signals: &Signa
         tasks_left = capture.wait(Duration::from_millis(5)).unwrap_or(false);
         capture.round();
     }
-    let command = job.argv.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-    Ok(Ended { status, wall, finished: capture.finish(command), events, outlived: tasks_left })
+    let command = job
+        .argv
+        .iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
+    Ok(Ended {
+        status,
+        wall,
+        finished: capture.finish(command),
+        events,
+        outlived: tasks_left,
+    })
 }
 
 /// The child's status, if it has ended.
@@ -163,7 +197,11 @@ fn reap(pid: u32) -> io::Result<Option<ProgramStatus>> {
         0 => Ok(None),
         -1 => {
             let error = io::Error::last_os_error();
-            if error.kind() == io::ErrorKind::Interrupted { Ok(None) } else { Err(error) }
+            if error.kind() == io::ErrorKind::Interrupted {
+                Ok(None)
+            } else {
+                Err(error)
+            }
         }
         _ if libc::WIFEXITED(status) => Ok(Some(ProgramStatus::Exited(libc::WEXITSTATUS(status)))),
         _ => Ok(Some(ProgramStatus::Signaled(libc::WTERMSIG(status)))),
@@ -174,7 +212,8 @@ fn reap(pid: u32) -> io::Result<Option<ProgramStatus>> {
 pub fn capture_path(trace: &Path) -> PathBuf {
     let mut name = trace.as_os_str().to_owned();
     // `trace/` names the same folder.
-    while name.len() > 1 && std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str()).ends_with(b"/") {
+    while name.len() > 1 && std::os::unix::ffi::OsStrExt::as_bytes(name.as_os_str()).ends_with(b"/")
+    {
         let bytes = std::os::unix::ffi::OsStringExt::into_vec(name);
         name = std::os::unix::ffi::OsStringExt::from_vec(bytes[..bytes.len() - 1].to_vec());
     }

@@ -41,7 +41,10 @@ impl TscRatio {
             use std::arch::x86_64::__cpuid;
             if __cpuid(0).eax >= 0x15 {
                 let leaf = __cpuid(0x15);
-                return TscRatio { numerator: leaf.ebx, denominator: leaf.eax };
+                return TscRatio {
+                    numerator: leaf.ebx,
+                    denominator: leaf.eax,
+                };
             }
         }
         TscRatio::default()
@@ -61,7 +64,15 @@ pub struct Counter {
 
 /// How perf's clock follows from the TSC.
 pub fn time_conversion(conversion: &TimeConversion) -> io::Result<Vec<u8>> {
-    record(kind::TIME_CONV, 0, &words(&[u64::from(conversion.shift), u64::from(conversion.mult), conversion.zero]))
+    record(
+        kind::TIME_CONV,
+        0,
+        &words(&[
+            u64::from(conversion.shift),
+            u64::from(conversion.mult),
+            conversion.zero,
+        ]),
+    )
 }
 
 /// Which counter is where; in several records if need be.
@@ -69,14 +80,20 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     let mut out = Vec::new();
     for part in counters.chunks(2000) {
         let mut body = vec![part.len() as u64];
-        part.iter().for_each(|c| body.extend([c.id, u64::from(c.ring), u64::from(c.cpu), u64::from(pid)]));
+        part.iter()
+            .for_each(|c| body.extend([c.id, u64::from(c.ring), u64::from(c.cpu), u64::from(pid)]));
         out.extend(record(kind::ID_INDEX, 0, &words(&body))?);
     }
     Ok(out)
 }
 
 /// What decoders of PT data need to know.
-pub fn auxtrace_info(pt: &Pmu, conversion: Option<&TimeConversion>, ratio: TscRatio, filter: &str) -> io::Result<Vec<u8>> {
+pub fn auxtrace_info(
+    pt: &Pmu,
+    conversion: Option<&TimeConversion>,
+    ratio: TscRatio,
+    filter: &str,
+) -> io::Result<Vec<u8>> {
     let clock = conversion.copied().unwrap_or_default();
     // Switch records come from events that follow the tasks; rings belong to CPUs.
     let (switches, snapshot, per_cpu) = (2, 0, 1);
@@ -115,12 +132,38 @@ pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
         text.resize((text.len() + 1).next_multiple_of(8), 0);
         text
     };
-    let name = kernel.read(&format!("/proc/{pid}/comm")).unwrap_or_default();
-    let mut out = record(kind::COMM, 0, &[words(&[pair(pid, pid)]), padded(name.trim_end().as_bytes().to_vec()), trailer.clone()].concat())?;
-    for line in kernel.read(&format!("/proc/{pid}/maps")).unwrap_or_default().lines() {
-        let Some(mapping) = Mapping::parse(line).filter(|m| m.executable) else { continue };
+    let name = kernel
+        .read(&format!("/proc/{pid}/comm"))
+        .unwrap_or_default();
+    let mut out = record(
+        kind::COMM,
+        0,
+        &[
+            words(&[pair(pid, pid)]),
+            padded(name.trim_end().as_bytes().to_vec()),
+            trailer.clone(),
+        ]
+        .concat(),
+    )?;
+    for line in kernel
+        .read(&format!("/proc/{pid}/maps"))
+        .unwrap_or_default()
+        .lines()
+    {
+        let Some(mapping) = Mapping::parse(line).filter(|m| m.executable) else {
+            continue;
+        };
         let body = [
-            words(&[pair(pid, pid), mapping.start, mapping.length, mapping.offset, pair(mapping.major, mapping.minor), mapping.inode, 0, pair(PROT_EXEC | 1, MAP_PRIVATE)]),
+            words(&[
+                pair(pid, pid),
+                mapping.start,
+                mapping.length,
+                mapping.offset,
+                pair(mapping.major, mapping.minor),
+                mapping.inode,
+                0,
+                pair(PROT_EXEC | 1, MAP_PRIVATE),
+            ]),
             padded(mapping.path.as_bytes().to_vec()),
             trailer.clone(),
         ];
@@ -157,18 +200,32 @@ impl Mapping<'_> {
         let rights = next();
         let offset = hex(next())?;
         let (major, minor) = next().split_once(':')?;
-        let (major, minor) = (u32::from_str_radix(major, 16).ok()?, u32::from_str_radix(minor, 16).ok()?);
+        let (major, minor) = (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        );
         let inode = next().parse().ok()?;
         let path = rest.trim_start();
         let path = if path.is_empty() { "//anon" } else { path };
-        Some(Mapping { start, length: end.checked_sub(start)?, offset, major, minor, inode, executable: rights.contains('x'), path })
+        Some(Mapping {
+            start,
+            length: end.checked_sub(start)?,
+            offset,
+            major,
+            minor,
+            inode,
+            executable: rights.contains('x'),
+            path,
+        })
     }
 }
 
 /// A file's build id as a record; `None` if it has none or cannot be read.
 pub fn build_id(path: &str) -> Option<Vec<u8>> {
     use object::Object;
-    let file = std::fs::File::open(Path::new(path)).ok().filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    let file = std::fs::File::open(Path::new(path))
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
     // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access faults, as
     // with every mapped input.
     let bytes = unsafe { memmap2::Mmap::map(&file).ok()? };
@@ -191,8 +248,23 @@ mod tests {
 
     #[test]
     fn lines_of_maps_are_read_with_odd_names() {
-        let found = Mapping::parse("7f00-7f80 r-xp 00001000 fe:01 42                         /tmp/a name (deleted)").unwrap();
-        assert_eq!(found, Mapping { start: 0x7f00, length: 0x80, offset: 0x1000, major: 0xfe, minor: 1, inode: 42, executable: true, path: "/tmp/a name (deleted)" });
+        let found = Mapping::parse(
+            "7f00-7f80 r-xp 00001000 fe:01 42                         /tmp/a name (deleted)",
+        )
+        .unwrap();
+        assert_eq!(
+            found,
+            Mapping {
+                start: 0x7f00,
+                length: 0x80,
+                offset: 0x1000,
+                major: 0xfe,
+                minor: 1,
+                inode: 42,
+                executable: true,
+                path: "/tmp/a name (deleted)"
+            }
+        );
         assert_eq!(Mapping::parse("1-2 rw-p 0 0:0 0 ").unwrap().path, "//anon");
         for bad in ["", "x", "1-2 r-xp 0", "2-1 r-xp 0 0:0 0 /a"] {
             assert_eq!(Mapping::parse(bad), None, "{bad}");

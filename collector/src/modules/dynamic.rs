@@ -1,6 +1,9 @@
 //! The dynamic section of a file, and the search for a library.
 
-use object::elf::{DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, FileHeader64, PT_DYNAMIC, PT_INTERP, PT_LOAD};
+use object::elf::{
+    DT_NEEDED, DT_RPATH, DT_RUNPATH, DT_STRSZ, DT_STRTAB, FileHeader64, PT_DYNAMIC, PT_INTERP,
+    PT_LOAD,
+};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, ReadRef};
 use std::ffi::OsStr;
@@ -38,7 +41,9 @@ fn at_address(data: &[u8], address: u64) -> Option<&[u8]> {
             let skip = address.wrapping_sub(segment.p_vaddr(endian));
             if skip < segment.p_filesz(endian) {
                 let offset = segment.p_offset(endian).checked_add(skip)?;
-                return data.read_bytes_at(offset, segment.p_filesz(endian) - skip).ok();
+                return data
+                    .read_bytes_at(offset, segment.p_filesz(endian) - skip)
+                    .ok();
             }
         }
     }
@@ -74,11 +79,26 @@ impl Dynamic {
                 _ => {}
             }
         }
-        let value = |tag| entries.iter().find(|e| e.tag(endian) == tag).map(|e| e.d_val(endian));
-        let (Some(table), Some(size)) = (value(DT_STRTAB), value(DT_STRSZ)) else { return Some(out) };
+        let value = |tag| {
+            entries
+                .iter()
+                .find(|e| e.tag(endian) == tag)
+                .map(|e| e.d_val(endian))
+        };
+        let (Some(table), Some(size)) = (value(DT_STRTAB), value(DT_STRSZ)) else {
+            return Some(out);
+        };
         let strings = at_address(data, table)?;
-        let strings = strings.get(..usize::try_from(size).ok()?).unwrap_or(strings);
-        let string = |offset: u64| strings.get(usize::try_from(offset).ok()?..)?.split(|&b| b == 0).next().map(<[u8]>::to_vec);
+        let strings = strings
+            .get(..usize::try_from(size).ok()?)
+            .unwrap_or(strings);
+        let string = |offset: u64| {
+            strings
+                .get(usize::try_from(offset).ok()?..)?
+                .split(|&b| b == 0)
+                .next()
+                .map(<[u8]>::to_vec)
+        };
         for entry in &entries {
             match entry.tag(endian) {
                 DT_NEEDED => out.needed.extend(string(entry.d_val(endian))),
@@ -96,7 +116,10 @@ impl Dynamic {
         if self.runpath.is_some() {
             return Vec::new();
         }
-        let mut out = self.rpath.as_deref().map_or_else(Vec::new, |list| expand(list, path));
+        let mut out = self
+            .rpath
+            .as_deref()
+            .map_or_else(Vec::new, |list| expand(list, path));
         out.extend(inherited);
         out
     }
@@ -105,7 +128,12 @@ impl Dynamic {
 /// Splits a search path and replaces `$ORIGIN`, `$LIB` and `$PLATFORM`.
 fn expand(list: &[u8], file: &Path) -> Vec<PathBuf> {
     let real = std::fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
-    let origin = real.parent().unwrap_or(Path::new("/")).as_os_str().as_bytes().to_vec();
+    let origin = real
+        .parent()
+        .unwrap_or(Path::new("/"))
+        .as_os_str()
+        .as_bytes()
+        .to_vec();
     let text = |list: &[u8]| {
         let mut out = Vec::new();
         let mut rest = list;
@@ -131,7 +159,9 @@ fn expand(list: &[u8], file: &Path) -> Vec<PathBuf> {
         out
     };
     let folders = list.split(|&b| b == b':').map(text);
-    folders.map(|f| PathBuf::from(OsStr::from_bytes(if f.is_empty() { b"." } else { &f }))).collect()
+    folders
+        .map(|f| PathBuf::from(OsStr::from_bytes(if f.is_empty() { b"." } else { &f })))
+        .collect()
 }
 
 /// Where libraries are looked for besides the paths in the files.
@@ -145,42 +175,87 @@ impl Finder {
     pub fn from_environment() -> Finder {
         let environment = std::env::var_os("LD_LIBRARY_PATH").map_or_else(Vec::new, |list| {
             let text = list.as_bytes();
-            let parts = text.split(|&b| b == b':' || b == b';').filter(|_| !text.is_empty());
-            parts.map(|p| PathBuf::from(OsStr::from_bytes(if p.is_empty() { b"." } else { p }))).collect()
+            let parts = text
+                .split(|&b| b == b':' || b == b';')
+                .filter(|_| !text.is_empty());
+            parts
+                .map(|p| PathBuf::from(OsStr::from_bytes(if p.is_empty() { b"." } else { p })))
+                .collect()
         });
         let mut system = Vec::new();
         read_conf(Path::new("/etc/ld.so.conf"), &mut system, 0);
-        for dir in ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/usr/lib64", "/lib", "/usr/lib"] {
+        for dir in [
+            "/lib/x86_64-linux-gnu",
+            "/usr/lib/x86_64-linux-gnu",
+            "/lib64",
+            "/usr/lib64",
+            "/lib",
+            "/usr/lib",
+        ] {
             system.push(dir.into());
         }
-        Finder { environment, system }
+        Finder {
+            environment,
+            system,
+        }
     }
 
     /// The file for a needed name.
-    pub fn find(&self, name: &OsStr, by: &Dynamic, by_path: &Path, rpath: &[PathBuf]) -> Option<PathBuf> {
+    pub fn find(
+        &self,
+        name: &OsStr,
+        by: &Dynamic,
+        by_path: &Path,
+        rpath: &[PathBuf],
+    ) -> Option<PathBuf> {
         if name.as_bytes().contains(&b'/') {
             let path = expand(name.as_bytes(), by_path).into_iter().next()?;
             return path.is_file().then_some(path);
         }
-        let runpath = by.runpath.as_deref().map_or_else(Vec::new, |list| expand(list, by_path));
-        let dirs = rpath.iter().chain(&self.environment).chain(&runpath).chain(&self.system);
-        dirs.map(|dir| dir.join(name)).find(|path| path.is_file() && Dynamic::read(path).is_some())
+        let runpath = by
+            .runpath
+            .as_deref()
+            .map_or_else(Vec::new, |list| expand(list, by_path));
+        let dirs = rpath
+            .iter()
+            .chain(&self.environment)
+            .chain(&runpath)
+            .chain(&self.system);
+        dirs.map(|dir| dir.join(name))
+            .find(|path| path.is_file() && Dynamic::read(path).is_some())
     }
 }
 
 /// Folders in a configuration file of the loader, with its includes.
 fn read_conf(path: &Path, out: &mut Vec<PathBuf>, depth: u32) {
-    let Ok(text) = std::fs::read_to_string(path) else { return };
-    for line in text.lines().map(|l| l.split('#').next().unwrap_or("").trim()).filter(|l| !l.is_empty()) {
+    let Ok(text) = std::fs::read_to_string(path) else {
+        return;
+    };
+    for line in text
+        .lines()
+        .map(|l| l.split('#').next().unwrap_or("").trim())
+        .filter(|l| !l.is_empty())
+    {
         match line.strip_prefix("include") {
             Some(pattern) if pattern.starts_with(char::is_whitespace) && depth < 4 => {
                 // In practice always `FOLDER/*.conf`.
                 let pattern = Path::new(pattern.trim());
-                let (Some(dir), Some(name)) = (pattern.parent(), pattern.file_name().and_then(OsStr::to_str)) else { continue };
-                let Ok(entries) = std::fs::read_dir(dir) else { continue };
+                let (Some(dir), Some(name)) = (
+                    pattern.parent(),
+                    pattern.file_name().and_then(OsStr::to_str),
+                ) else {
+                    continue;
+                };
+                let Ok(entries) = std::fs::read_dir(dir) else {
+                    continue;
+                };
                 let suffix = name.strip_prefix('*').unwrap_or(name);
                 let mut files: Vec<PathBuf> = entries.flatten().map(|e| e.path()).collect();
-                files.retain(|f| f.file_name().and_then(OsStr::to_str).is_some_and(|n| n.ends_with(suffix)));
+                files.retain(|f| {
+                    f.file_name()
+                        .and_then(OsStr::to_str)
+                        .is_some_and(|n| n.ends_with(suffix))
+                });
                 files.sort();
                 files.iter().for_each(|f| read_conf(f, out, depth + 1));
             }
@@ -200,10 +275,22 @@ mod tests {
         let real = std::fs::canonicalize(dir.path()).unwrap();
         let file = dir.path().join("prog");
         std::fs::write(&file, "").unwrap();
-        assert_eq!(expand(b"$ORIGIN/prog.libs:/x/${PLATFORM}/y:", &file), [real.join("prog.libs"), "/x/x86_64/y".into(), ".".into()]);
-        let own = Dynamic { rpath: Some(b"/a".to_vec()), ..Dynamic::default() };
-        assert_eq!(own.search_path(&file, vec!["/b".into()]), [Path::new("/a"), Path::new("/b")]);
-        let newer = Dynamic { runpath: Some(b"/c".to_vec()), ..own };
+        assert_eq!(
+            expand(b"$ORIGIN/prog.libs:/x/${PLATFORM}/y:", &file),
+            [real.join("prog.libs"), "/x/x86_64/y".into(), ".".into()]
+        );
+        let own = Dynamic {
+            rpath: Some(b"/a".to_vec()),
+            ..Dynamic::default()
+        };
+        assert_eq!(
+            own.search_path(&file, vec!["/b".into()]),
+            [Path::new("/a"), Path::new("/b")]
+        );
+        let newer = Dynamic {
+            runpath: Some(b"/c".to_vec()),
+            ..own
+        };
         assert!(newer.search_path(&file, vec!["/b".into()]).is_empty());
     }
 
@@ -212,7 +299,10 @@ mod tests {
         let data = map(Path::new("/proc/self/exe")).unwrap();
         let dynamic = Dynamic::parse(&data).unwrap();
         assert!(dynamic.interpreter.is_some());
-        assert!(dynamic.needed.iter().any(|n| n.starts_with(b"libc.so")), "{dynamic:?}");
+        assert!(
+            dynamic.needed.iter().any(|n| n.starts_with(b"libc.so")),
+            "{dynamic:?}"
+        );
         for length in (0..data.len()).step_by(4099).chain(0..200) {
             let _ = Dynamic::parse(&data[..length]);
         }

@@ -40,8 +40,15 @@ fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
         if symbol.kind() != SymbolKind::Data || symbol.is_undefined() || symbol.size() == 0 {
             continue;
         }
-        let Some(name) = symbol.name().ok().filter(|n| !n.is_empty()) else { continue };
-        let variable = Variable { address: symbol.address(), bytes: symbol.size(), name: readable(name), of_type: String::new() };
+        let Some(name) = symbol.name().ok().filter(|n| !n.is_empty()) else {
+            continue;
+        };
+        let variable = Variable {
+            address: symbol.address(),
+            bytes: symbol.size(),
+            name: readable(name),
+            of_type: String::new(),
+        };
         match found.get_mut(&symbol.address()) {
             // An alias; the one with most bytes says most.
             Some(known) if known.bytes < variable.bytes => *known = variable,
@@ -64,29 +71,48 @@ fn readable(name: &str) -> String {
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;
 
 fn add_types(file: &object::File<'_>, found: &mut BTreeMap<u64, Variable>) -> gimli::Result<()> {
-    if !file.section_by_name(".debug_info").is_some_and(|s| s.size() > 0 && s.size() <= MAX_DEBUG) {
+    if !file
+        .section_by_name(".debug_info")
+        .is_some_and(|s| s.size() > 0 && s.size() <= MAX_DEBUG)
+    {
         return Ok(());
     }
     let sections = gimli::DwarfSections::load(|id| {
-        let data = file.section_by_name(id.name()).and_then(|s| s.uncompressed_data().ok());
+        let data = file
+            .section_by_name(id.name())
+            .and_then(|s| s.uncompressed_data().ok());
         Ok::<_, gimli::Error>(data.unwrap_or(Cow::Borrowed(&[])))
     })?;
     let dwarf = sections.borrow(|bytes| EndianSlice::new(bytes, LittleEndian));
     let mut units = dwarf.units();
     while let Some(header) = units.next()? {
         let unit = dwarf.unit(header)?;
-        let mut types = Types { dwarf: &dwarf, unit: &unit, known: HashMap::new() };
+        let mut types = Types {
+            dwarf: &dwarf,
+            unit: &unit,
+            known: HashMap::new(),
+        };
         let mut entries = unit.entries();
         while let Some(entry) = entries.next_dfs()? {
             if entry.tag() != gimli::DW_TAG_variable {
                 continue;
             }
-            let Some(AttributeValue::Exprloc(place)) = entry.attr_value(gimli::DW_AT_location) else { continue };
+            let Some(AttributeValue::Exprloc(place)) = entry.attr_value(gimli::DW_AT_location)
+            else {
+                continue;
+            };
             let mut operations = place.operations(unit.encoding());
-            let Ok(Some(gimli::Operation::Address { address })) = operations.next() else { continue };
-            let Some(variable) = found.get_mut(&address).filter(|v| v.of_type.is_empty()) else { continue };
+            let Ok(Some(gimli::Operation::Address { address })) = operations.next() else {
+                continue;
+            };
+            let Some(variable) = found.get_mut(&address).filter(|v| v.of_type.is_empty()) else {
+                continue;
+            };
             // A definition apart from its declaration has the type there.
-            let at = match (entry.attr_value(gimli::DW_AT_type), entry.attr_value(gimli::DW_AT_specification)) {
+            let at = match (
+                entry.attr_value(gimli::DW_AT_type),
+                entry.attr_value(gimli::DW_AT_specification),
+            ) {
                 (Some(AttributeValue::UnitRef(at)), _) => Some(at),
                 (None, Some(AttributeValue::UnitRef(declaration))) => types.type_of(declaration),
                 _ => None,
@@ -129,18 +155,29 @@ impl Types<'_, '_> {
             return None;
         }
         let entry = self.unit.entry(at).ok()?;
-        let inner = |this: &mut Self| this.type_of(at).map_or_else(|| "void".to_owned(), |t| this.name(t, depth + 1));
+        let inner = |this: &mut Self| {
+            this.type_of(at)
+                .map_or_else(|| "void".to_owned(), |t| this.name(t, depth + 1))
+        };
         Some(match entry.tag() {
             gimli::DW_TAG_pointer_type => inner(self) + "*",
             gimli::DW_TAG_reference_type => inner(self) + "&",
             gimli::DW_TAG_rvalue_reference_type => inner(self) + "&&",
             // They would only make names longer.
-            gimli::DW_TAG_const_type | gimli::DW_TAG_volatile_type | gimli::DW_TAG_restrict_type | gimli::DW_TAG_atomic_type => inner(self),
+            gimli::DW_TAG_const_type
+            | gimli::DW_TAG_volatile_type
+            | gimli::DW_TAG_restrict_type
+            | gimli::DW_TAG_atomic_type => inner(self),
             gimli::DW_TAG_array_type => inner(self) + &self.dimensions(at),
             gimli::DW_TAG_subroutine_type => "function".to_owned(),
             tag => {
-                let name = entry.attr_value(gimli::DW_AT_name).and_then(|v| self.dwarf.attr_string(self.unit, v).ok());
-                let name = name.map_or_else(|| "(unnamed)".to_owned(), |n| n.to_string_lossy().into_owned());
+                let name = entry
+                    .attr_value(gimli::DW_AT_name)
+                    .and_then(|v| self.dwarf.attr_string(self.unit, v).ok());
+                let name = name.map_or_else(
+                    || "(unnamed)".to_owned(),
+                    |n| n.to_string_lossy().into_owned(),
+                );
                 match tag {
                     gimli::DW_TAG_structure_type => format!("struct {name}"),
                     gimli::DW_TAG_union_type => format!("union {name}"),
@@ -154,7 +191,9 @@ impl Types<'_, '_> {
     /// `[2][3]`; `[]` where the length is not known.
     fn dimensions(&self, at: UnitOffset) -> String {
         let mut text = String::new();
-        let Ok(mut tree) = self.unit.entries_tree(Some(at)) else { return text };
+        let Ok(mut tree) = self.unit.entries_tree(Some(at)) else {
+            return text;
+        };
         let Ok(root) = tree.root() else { return text };
         let mut children = root.children();
         while let Ok(Some(child)) = children.next() {
@@ -163,7 +202,8 @@ impl Types<'_, '_> {
                 continue;
             }
             let number = |name| entry.attr_value(name).and_then(|v| v.udata_value());
-            let count = number(gimli::DW_AT_count).or_else(|| number(gimli::DW_AT_upper_bound).and_then(|n| n.checked_add(1)));
+            let count = number(gimli::DW_AT_count)
+                .or_else(|| number(gimli::DW_AT_upper_bound).and_then(|n| n.checked_add(1)));
             text += &count.map_or_else(|| "[]".to_owned(), |n| format!("[{n}]"));
         }
         text
@@ -189,24 +229,42 @@ int main(void) { static unsigned long counter = 5; return (int)(counter + field[
         let dir = tempfile::tempdir().unwrap();
         let (source, program) = (dir.path().join("a.c"), dir.path().join("a"));
         std::fs::write(&source, PROGRAM).unwrap();
-        let compile = |debug: &str| std::process::Command::new("cc").args([debug, "-o"]).arg(&program).arg(&source).status();
+        let compile = |debug: &str| {
+            std::process::Command::new("cc")
+                .args([debug, "-o"])
+                .arg(&program)
+                .arg(&source)
+                .status()
+        };
         if !compile("-g").is_ok_and(|s| s.success()) {
             eprintln!("SKIPPED: cc cannot compile with debug information");
             return;
         }
         let found = variables(&program).unwrap();
-        let of = |name: &str| found.iter().find(|v| v.name == name || v.name.starts_with(&format!("{name}."))).map(|v| (v.bytes, v.of_type.as_str()));
+        let of = |name: &str| {
+            found
+                .iter()
+                .find(|v| v.name == name || v.name.starts_with(&format!("{name}.")))
+                .map(|v| (v.bytes, v.of_type.as_str()))
+        };
         assert_eq!(of("field"), Some((96, "double[3][4]")));
         assert_eq!(of("nodes"), Some((1600, "struct node[100]")));
         assert_eq!(of("first"), Some((8, "struct node*")));
         assert_eq!(of("names"), Some((16, "char*[2]")));
         assert_eq!(of("counter"), Some((8, "long unsigned int")));
-        assert_eq!(of("apart"), None, "variables of a thread have no address in the file");
+        assert_eq!(
+            of("apart"),
+            None,
+            "variables of a thread have no address in the file"
+        );
         assert!(found.windows(2).all(|w| w[0].address < w[1].address));
         // Without debug information names stay.
         assert!(compile("-g0").unwrap().success());
         let bare = variables(&program).unwrap();
-        assert!(bare.iter().any(|v| v.name == "field" && v.of_type.is_empty()));
+        assert!(
+            bare.iter()
+                .any(|v| v.name == "field" && v.of_type.is_empty())
+        );
     }
 
     #[test]

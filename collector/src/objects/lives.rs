@@ -24,7 +24,11 @@ impl Lives {
     pub fn look(&mut self, now: u64, seen: Vec<Mapping>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {
-            let same = |l: &Life| l.mapping.kind == mapping.kind && l.mapping.name == mapping.name && (l.mapping.start == mapping.start || l.mapping.end == mapping.end);
+            let same = |l: &Life| {
+                l.mapping.kind == mapping.kind
+                    && l.mapping.name == mapping.name
+                    && (l.mapping.start == mapping.start || l.mapping.end == mapping.end)
+            };
             match before.iter().position(same) {
                 Some(at) => {
                     let mut life = before.swap_remove(at);
@@ -34,29 +38,53 @@ impl Lives {
                     self.there.push(life);
                 }
                 // It came since the last look; at the first look, before anything was recorded.
-                None => self.there.push(Life { mapping, begin_ns: self.last_look, end_ns: u64::MAX }),
+                None => self.there.push(Life {
+                    mapping,
+                    begin_ns: self.last_look,
+                    end_ns: u64::MAX,
+                }),
             }
         }
-        self.gone.extend(before.into_iter().map(|l| Life { end_ns: now, ..l }));
+        self.gone
+            .extend(before.into_iter().map(|l| Life { end_ns: now, ..l }));
         self.last_look = now;
     }
 
     /// Whether a mapping that is there holds an address.
     pub fn holds(&self, address: u64) -> bool {
-        self.there.iter().any(|l| (l.mapping.start..l.mapping.end).contains(&address))
+        self.there
+            .iter()
+            .any(|l| (l.mapping.start..l.mapping.end).contains(&address))
     }
 
     /// Rows.
     pub fn instances(self, process: u32) -> impl Iterator<Item = Instance> {
         self.gone.into_iter().chain(self.there).map(move |l| {
-            let Mapping { start, end, kind, name } = l.mapping;
+            let Mapping {
+                start,
+                end,
+                kind,
+                name,
+            } = l.mapping;
             let name = match kind {
                 // Nothing else tells two of them apart.
                 Kind::Anonymous if name.is_empty() => format!("{start:#x} ({})", size(end - start)),
                 _ => name,
             };
-            let object = Object { kind, name, of_type: String::new(), module: String::new() };
-            Instance { process, start, bytes: end - start, begin_ns: l.begin_ns, end_ns: l.end_ns, object }
+            let object = Object {
+                kind,
+                name,
+                of_type: String::new(),
+                module: String::new(),
+            };
+            Instance {
+                process,
+                start,
+                bytes: end - start,
+                begin_ns: l.begin_ns,
+                end_ns: l.end_ns,
+                object,
+            }
         })
     }
 }
@@ -66,7 +94,11 @@ fn size(bytes: u64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let unit = (bytes.max(1).ilog2() / 10).min(4);
     let value = bytes as f64 / 1024f64.powi(unit as i32);
-    if value.fract() == 0.0 { format!("{value} {}", units[unit as usize]) } else { format!("{value:.1} {}", units[unit as usize]) }
+    if value.fract() == 0.0 {
+        format!("{value} {}", units[unit as usize])
+    } else {
+        format!("{value:.1} {}", units[unit as usize])
+    }
 }
 
 #[cfg(test)]
@@ -74,17 +106,31 @@ mod tests {
     use super::*;
 
     fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> Mapping {
-        Mapping { start, end, kind, name: name.into() }
+        Mapping {
+            start,
+            end,
+            kind,
+            name: name.into(),
+        }
     }
 
     #[test]
     fn mappings_grow_go_and_come_again() {
         let mut lives = Lives::default();
         let heap = |end| mapping(0x1000, end, Kind::Heap, "[heap]");
-        lives.look(10, vec![heap(0x3000), mapping(0x8000, 0x9000, Kind::Anonymous, "")]);
+        lives.look(
+            10,
+            vec![heap(0x3000), mapping(0x8000, 0x9000, Kind::Anonymous, "")],
+        );
         lives.look(20, vec![heap(0x5000)]);
-        lives.look(30, vec![heap(0x4000), mapping(0x8000, 0x8400, Kind::File, "/data")]);
-        let mut list: Vec<_> = lives.instances(7).map(|i| (i.start, i.bytes, i.begin_ns, i.end_ns, i.object.name)).collect();
+        lives.look(
+            30,
+            vec![heap(0x4000), mapping(0x8000, 0x8400, Kind::File, "/data")],
+        );
+        let mut list: Vec<_> = lives
+            .instances(7)
+            .map(|i| (i.start, i.bytes, i.begin_ns, i.end_ns, i.object.name))
+            .collect();
         list.sort();
         assert_eq!(
             list,
@@ -98,6 +144,9 @@ mod tests {
 
     #[test]
     fn sizes_are_short() {
-        assert_eq!([1, 1024, 1536, 8 << 20, 3 << 40].map(size), ["1 B", "1 KiB", "1.5 KiB", "8 MiB", "3 TiB"]);
+        assert_eq!(
+            [1, 1024, 1536, 8 << 20, 3 << 40].map(size),
+            ["1 B", "1 KiB", "1.5 KiB", "8 MiB", "3 TiB"]
+        );
     }
 }

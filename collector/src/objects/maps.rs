@@ -17,20 +17,28 @@ pub struct Mapping {
 
 /// Files of the recorder and the kernel in the process, which hold no data of the program.
 fn is_ours(path: &str) -> bool {
-    path.starts_with("/memfd:mgz-") || matches!(path, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]")
+    path.starts_with("/memfd:mgz-")
+        || matches!(path, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]")
 }
 
 /// Mappings that can be read, with neighbours of the same file (text, constants, data) joined. Lines that make no sense are left out.
 pub fn parse(text: &str) -> Vec<Mapping> {
     let mut list: Vec<Mapping> = Vec::new();
     for line in text.lines() {
-        let Some((mapping, readable)) = line_of(line) else { continue };
+        let Some((mapping, readable)) = line_of(line) else {
+            continue;
+        };
         if !readable || is_ours(&mapping.name) {
             continue;
         }
         match list.last_mut() {
             // What follows a file's data without a name is its zero-initialised part.
-            Some(last) if last.end == mapping.start && (last.name == mapping.name || (last.kind == Kind::File && mapping.name.is_empty())) && last.kind != Kind::Stack => {
+            Some(last)
+                if last.end == mapping.start
+                    && (last.name == mapping.name
+                        || (last.kind == Kind::File && mapping.name.is_empty()))
+                    && last.kind != Kind::Stack =>
+            {
                 last.end = mapping.end;
             }
             _ => list.push(mapping),
@@ -53,7 +61,17 @@ fn line_of(line: &str) -> Option<(Mapping, bool)> {
         n if n.starts_with('/') => Kind::File,
         _ => Kind::Anonymous,
     };
-    (start < end).then(|| (Mapping { start, end, kind, name: name.into() }, rights.starts_with('r')))
+    (start < end).then(|| {
+        (
+            Mapping {
+                start,
+                end,
+                kind,
+                name: name.into(),
+            },
+            rights.starts_with('r'),
+        )
+    })
 }
 
 #[cfg(test)]
@@ -61,7 +79,12 @@ mod tests {
     use super::*;
 
     fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> Mapping {
-        Mapping { start, end, kind, name: name.into() }
+        Mapping {
+            start,
+            end,
+            kind,
+            name: name.into(),
+        }
     }
 
     #[test]
@@ -82,7 +105,12 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(
             parse(text),
             [
-                mapping(0x5555_5555_4000, 0x5555_5555_9000, Kind::File, "/usr/bin/a b"),
+                mapping(
+                    0x5555_5555_4000,
+                    0x5555_5555_9000,
+                    Kind::File,
+                    "/usr/bin/a b"
+                ),
                 mapping(0x5555_5555_a000, 0x5555_5557_b000, Kind::Heap, "[heap]"),
                 mapping(0x7fff_f000_0000, 0x7fff_f002_1000, Kind::Anonymous, ""),
                 mapping(0x7fff_fffd_e000, 0x7fff_ffff_f000, Kind::Stack, "[stack]"),
@@ -93,7 +121,9 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     #[test]
     fn this_process_has_a_heap_or_a_stack() {
         let seen = parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
-        assert!(seen.iter().any(|m| m.kind == Kind::Stack) && seen.iter().any(|m| m.kind == Kind::File));
+        assert!(
+            seen.iter().any(|m| m.kind == Kind::Stack) && seen.iter().any(|m| m.kind == Kind::File)
+        );
         assert!(seen.windows(2).all(|w| w[0].end <= w[1].start));
     }
 }

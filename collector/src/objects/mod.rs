@@ -106,7 +106,11 @@ pub struct Objects {
 impl Objects {
     /// A process has loaded a module, or has begun.
     pub fn met(&mut self, pid: u32) {
-        let process = self.processes.entry(pid).or_insert_with(|| Process { lives: Lives::default(), looked: Instant::now(), pause: FIRST_LOOK });
+        let process = self.processes.entry(pid).or_insert_with(|| Process {
+            lives: Lives::default(),
+            looked: Instant::now(),
+            pause: FIRST_LOOK,
+        });
         look(pid, process);
     }
 
@@ -136,21 +140,35 @@ impl Objects {
         let mut list = Vec::new();
         let mut known: BTreeMap<&Path, Vec<globals::Variable>> = BTreeMap::new();
         for (pid, path, bias) in modules {
-            let variables = known.entry(path).or_insert_with(|| match globals::variables(path) {
-                Ok(variables) => variables,
-                Err(error) => {
-                    self.problems.push(format!("{}: its variables cannot be named: {error}", path.display()));
-                    Vec::new()
-                }
-            });
-            let module = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let variables = known
+                .entry(path)
+                .or_insert_with(|| match globals::variables(path) {
+                    Ok(variables) => variables,
+                    Err(error) => {
+                        self.problems.push(format!(
+                            "{}: its variables cannot be named: {error}",
+                            path.display()
+                        ));
+                        Vec::new()
+                    }
+                });
+            let module = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
             list.extend(variables.iter().map(|v| Instance {
                 process: *pid,
                 start: v.address.wrapping_add(*bias),
                 bytes: v.bytes,
                 begin_ns: 0,
                 end_ns: u64::MAX,
-                object: Object { kind: Kind::Global, name: v.name.clone(), of_type: v.of_type.clone(), module: module.clone() },
+                object: Object {
+                    kind: Kind::Global,
+                    name: v.name.clone(),
+                    of_type: v.of_type.clone(),
+                    module: module.clone(),
+                },
             }));
         }
         for (pid, process) in self.processes {
@@ -176,8 +194,18 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
 pub fn files_of(instances: &[Instance], addresses: &[u64]) -> BTreeMap<String, u64> {
     let mut files = BTreeMap::new();
     for address in addresses {
-        let here = |i: &&Instance| i.object.kind == Kind::File && (i.start..i.start.saturating_add(i.bytes)).contains(address);
-        *files.entry(instances.iter().find(here).map_or_else(String::new, |i| i.object.name.clone())).or_default() += 1;
+        let here = |i: &&Instance| {
+            i.object.kind == Kind::File
+                && (i.start..i.start.saturating_add(i.bytes)).contains(address)
+        };
+        *files
+            .entry(
+                instances
+                    .iter()
+                    .find(here)
+                    .map_or_else(String::new, |i| i.object.name.clone()),
+            )
+            .or_default() += 1;
     }
     files
 }
@@ -186,11 +214,23 @@ pub fn files_of(instances: &[Instance], addresses: &[u64]) -> BTreeMap<String, u
 fn name_stacks(list: &mut [Instance], threads: &[(u32, u32, u64)]) {
     for instance in list.iter_mut().filter(|i| i.object.kind == Kind::Anonymous) {
         let range = instance.start..instance.start.saturating_add(instance.bytes);
-        let mut there: Vec<u32> = threads.iter().filter(|t| t.0 == instance.process && range.contains(&t.2)).map(|t| t.1).collect();
+        let mut there: Vec<u32> = threads
+            .iter()
+            .filter(|t| t.0 == instance.process && range.contains(&t.2))
+            .map(|t| t.1)
+            .collect();
         there.dedup();
         if let Some(first) = there.first() {
-            let others = if there.len() > 1 { format!(" and {} more", there.len() - 1) } else { String::new() };
-            instance.object = Object { kind: Kind::Stack, name: format!("[stack of thread {first}{others}]"), ..instance.object.clone() };
+            let others = if there.len() > 1 {
+                format!(" and {} more", there.len() - 1)
+            } else {
+                String::new()
+            };
+            instance.object = Object {
+                kind: Kind::Stack,
+                name: format!("[stack of thread {first}{others}]"),
+                ..instance.object.clone()
+            };
         }
     }
 }
@@ -212,19 +252,54 @@ mod tests {
 
     #[test]
     fn addresses_are_counted_by_file() {
-        let at = |start, kind, name: &str| Instance { process: 1, start, bytes: 0x1000, begin_ns: 0, end_ns: u64::MAX, object: Object { kind, name: name.into(), of_type: String::new(), module: String::new() } };
-        let list = [at(0x1000, Kind::Global, "v"), at(0x1000, Kind::File, "/a"), at(0x3000, Kind::File, "/b"), at(0x5000, Kind::Anonymous, "")];
+        let at = |start, kind, name: &str| Instance {
+            process: 1,
+            start,
+            bytes: 0x1000,
+            begin_ns: 0,
+            end_ns: u64::MAX,
+            object: Object {
+                kind,
+                name: name.into(),
+                of_type: String::new(),
+                module: String::new(),
+            },
+        };
+        let list = [
+            at(0x1000, Kind::Global, "v"),
+            at(0x1000, Kind::File, "/a"),
+            at(0x3000, Kind::File, "/b"),
+            at(0x5000, Kind::Anonymous, ""),
+        ];
         let files = files_of(&list, &[0x1000, 0x1fff, 0x2000, 0x3800, 0x5000]);
-        assert_eq!(files.into_iter().collect::<Vec<_>>(), [(String::new(), 2), ("/a".into(), 2), ("/b".into(), 1)]);
+        assert_eq!(
+            files.into_iter().collect::<Vec<_>>(),
+            [(String::new(), 2), ("/a".into(), 2), ("/b".into(), 1)]
+        );
         assert!(files_of(&[], &[]).is_empty());
     }
 
     #[test]
     fn memory_beyond_what_half_a_slot_holds_is_told_of() {
-        let at = |start| Instance { process: 7, start, bytes: 0x1000, begin_ns: 0, end_ns: u64::MAX, object: Object { kind: Kind::Anonymous, name: String::new(), of_type: String::new(), module: String::new() } };
+        let at = |start| Instance {
+            process: 7,
+            start,
+            bytes: 0x1000,
+            begin_ns: 0,
+            end_ns: u64::MAX,
+            object: Object {
+                kind: Kind::Anonymous,
+                name: String::new(),
+                of_type: String::new(),
+                module: String::new(),
+            },
+        };
         assert_eq!(beyond_records(&[at(0x1000), at(0x7fff_ffff_e000)]), None);
         let told = beyond_records(&[at(0x1000), at(1 << 47)]).unwrap();
-        assert!(told.contains("process 7") && told.contains("0x800000000000"), "{told}");
+        assert!(
+            told.contains("process 7") && told.contains("0x800000000000"),
+            "{told}"
+        );
     }
 
     #[test]
@@ -235,12 +310,38 @@ mod tests {
             bytes: 0x1000,
             begin_ns: 0,
             end_ns: u64::MAX,
-            object: Object { kind: Kind::Anonymous, name: "x".into(), of_type: String::new(), module: String::new() },
+            object: Object {
+                kind: Kind::Anonymous,
+                name: "x".into(),
+                of_type: String::new(),
+                module: String::new(),
+            },
         };
-        let mut list = vec![anonymous(0x1000, 1), anonymous(0x3000, 1), anonymous(0x1000, 2), anonymous(0x5000, 1)];
-        name_stacks(&mut list, &[(1, 7, 0x1800), (1, 8, 0x3fff), (1, 9, 0x3000), (1, 10, 0x2000)]);
+        let mut list = vec![
+            anonymous(0x1000, 1),
+            anonymous(0x3000, 1),
+            anonymous(0x1000, 2),
+            anonymous(0x5000, 1),
+        ];
+        name_stacks(
+            &mut list,
+            &[
+                (1, 7, 0x1800),
+                (1, 8, 0x3fff),
+                (1, 9, 0x3000),
+                (1, 10, 0x2000),
+            ],
+        );
         let names: Vec<&str> = list.iter().map(|i| i.object.name.as_str()).collect();
-        assert_eq!(names, ["[stack of thread 7]", "[stack of thread 8 and 1 more]", "x", "x"]);
+        assert_eq!(
+            names,
+            [
+                "[stack of thread 7]",
+                "[stack of thread 8 and 1 more]",
+                "x",
+                "x"
+            ]
+        );
         assert_eq!(list[0].object.kind, Kind::Stack);
     }
 }

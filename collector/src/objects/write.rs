@@ -70,7 +70,13 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         instance: [i.start, i.bytes, i.begin_ns, i.end_ns],
         process: i.process,
         number: numbers[&i.object],
-        texts: [i.object.kind.name(), &i.object.name, &i.object.of_type, &i.object.module, ""],
+        texts: [
+            i.object.kind.name(),
+            &i.object.name,
+            &i.object.of_type,
+            &i.object.module,
+            "",
+        ],
         times: 1,
     });
     let nameless = Site::default();
@@ -84,11 +90,21 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
             times: l.times,
         }
     });
-    let fields: Vec<Field> = COLUMNS.iter().map(|(name, kind)| Field::new(*name, kind.clone(), false)).collect();
+    let fields: Vec<Field> = COLUMNS
+        .iter()
+        .map(|(name, kind)| Field::new(*name, kind.clone(), false))
+        .collect();
     let schema = Arc::new(Schema::new(fields));
     let temporary = folder.join("objects.parquet.tmp");
-    let file = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-    let properties = WriterProperties::builder().set_compression(Compression::LZ4_RAW).build();
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&temporary)?;
+    let properties = WriterProperties::builder()
+        .set_compression(Compression::LZ4_RAW)
+        .build();
     let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))?;
     let mut rows = known.chain(blocks).peekable();
     while rows.peek().is_some() {
@@ -101,9 +117,20 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
 }
 
 fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {
-    let u64s = |of: &dyn Fn(&Row<'_>) -> u64| Arc::new(rows.iter().map(of).collect::<UInt64Array>()) as ArrayRef;
-    let mut columns: Vec<ArrayRef> = vec![Arc::new(rows.iter().map(|r| r.process).collect::<UInt32Array>()), u64s(&|r| r.number)];
-    columns.extend((0..5).map(|t| Arc::new(rows.iter().map(|r| Some(r.texts[t])).collect::<StringArray>()) as ArrayRef));
+    let u64s = |of: &dyn Fn(&Row<'_>) -> u64| {
+        Arc::new(rows.iter().map(of).collect::<UInt64Array>()) as ArrayRef
+    };
+    let mut columns: Vec<ArrayRef> = vec![
+        Arc::new(rows.iter().map(|r| r.process).collect::<UInt32Array>()),
+        u64s(&|r| r.number),
+    ];
+    columns.extend((0..5).map(|t| {
+        Arc::new(
+            rows.iter()
+                .map(|r| Some(r.texts[t]))
+                .collect::<StringArray>(),
+        ) as ArrayRef
+    }));
     columns.extend((0..4).map(|k| u64s(&|r| r.instance[k])));
     columns.push(u64s(&|r| r.times));
     columns
@@ -122,20 +149,101 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &[], &Blocks::default()).unwrap();
         assert!(!dir.path().join(OBJECTS).exists());
-        let object = |name: &str| Object { kind: Kind::Global, name: name.into(), of_type: "int".into(), module: "a".into() };
-        let instance = |process, start, object| Instance { process, start, bytes: 4, begin_ns: 0, end_ns: u64::MAX, object };
-        let site = |name: &str| Site { name: name.into(), stack: format!("malloc < {name}") };
-        let life = |start, stack| Life { pid: 1, stack, start, bytes: 8, begin_ns: 3, end_ns: 4, times: 2 };
-        let heap = Blocks { sites: vec![site("f"), site("g"), site("f")], lives: vec![life(64, 0), life(72, 1), life(80, 2)] };
-        write(dir.path(), &[instance(1, 16, object("x")), instance(1, 32, object("y")), instance(2, 16, object("x"))], &heap).unwrap();
+        let object = |name: &str| Object {
+            kind: Kind::Global,
+            name: name.into(),
+            of_type: "int".into(),
+            module: "a".into(),
+        };
+        let instance = |process, start, object| Instance {
+            process,
+            start,
+            bytes: 4,
+            begin_ns: 0,
+            end_ns: u64::MAX,
+            object,
+        };
+        let site = |name: &str| Site {
+            name: name.into(),
+            stack: format!("malloc < {name}"),
+        };
+        let life = |start, stack| Life {
+            pid: 1,
+            stack,
+            start,
+            bytes: 8,
+            begin_ns: 3,
+            end_ns: 4,
+            times: 2,
+        };
+        let heap = Blocks {
+            sites: vec![site("f"), site("g"), site("f")],
+            lives: vec![life(64, 0), life(72, 1), life(80, 2)],
+        };
+        write(
+            dir.path(),
+            &[
+                instance(1, 16, object("x")),
+                instance(1, 32, object("y")),
+                instance(2, 16, object("x")),
+            ],
+            &heap,
+        )
+        .unwrap();
         let file = std::fs::File::open(dir.path().join(OBJECTS)).unwrap();
-        let batch = ParquetRecordBatchReaderBuilder::try_new(file).unwrap().build().unwrap().next().unwrap().unwrap();
-        let numbers: Vec<u64> = batch.column_by_name("object").unwrap().as_primitive::<UInt64Type>().values().to_vec();
-        assert_eq!((numbers[0] == numbers[2], numbers[0] == numbers[1], numbers.contains(&0)), (true, false, false));
-        assert_eq!(batch.column_by_name("name").unwrap().as_string::<i32>().value(1), "y");
+        let batch = ParquetRecordBatchReaderBuilder::try_new(file)
+            .unwrap()
+            .build()
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        let numbers: Vec<u64> = batch
+            .column_by_name("object")
+            .unwrap()
+            .as_primitive::<UInt64Type>()
+            .values()
+            .to_vec();
+        assert_eq!(
+            (
+                numbers[0] == numbers[2],
+                numbers[0] == numbers[1],
+                numbers.contains(&0)
+            ),
+            (true, false, false)
+        );
+        assert_eq!(
+            batch
+                .column_by_name("name")
+                .unwrap()
+                .as_string::<i32>()
+                .value(1),
+            "y"
+        );
         assert_eq!(batch.num_columns(), 12);
-        assert_eq!((numbers[3] == numbers[5], numbers[3] == numbers[4], numbers[..3].contains(&numbers[3])), (true, false, false));
-        assert_eq!(batch.column_by_name("stack").unwrap().as_string::<i32>().value(4), "malloc < g");
-        assert_eq!(batch.column_by_name("times").unwrap().as_primitive::<UInt64Type>().values(), &[1, 1, 1, 2, 2, 2]);
+        assert_eq!(
+            (
+                numbers[3] == numbers[5],
+                numbers[3] == numbers[4],
+                numbers[..3].contains(&numbers[3])
+            ),
+            (true, false, false)
+        );
+        assert_eq!(
+            batch
+                .column_by_name("stack")
+                .unwrap()
+                .as_string::<i32>()
+                .value(4),
+            "malloc < g"
+        );
+        assert_eq!(
+            batch
+                .column_by_name("times")
+                .unwrap()
+                .as_primitive::<UInt64Type>()
+                .values(),
+            &[1, 1, 1, 2, 2, 2]
+        );
     }
 }

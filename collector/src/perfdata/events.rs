@@ -112,7 +112,9 @@ const BATCH: usize = 16 << 20;
 /// traces stream by stream.
 pub fn for_each(session: &Session<'_>, sink: &mut Sink<'_>) -> std::io::Result<Totals> {
     let order: Vec<_> = (0..session.windows.len()).collect();
-    for_each_unit(session, &order, &|events| events, &mut |unit| sink(&unit.data))
+    for_each_unit(session, &order, &|events| events, &mut |unit| {
+        sink(&unit.data)
+    })
 }
 
 /// As [`for_each`], with windows in the order given (numbers in [`Session::windows`]; those of one stream must
@@ -124,12 +126,25 @@ pub fn for_each_unit<T: Send>(
     sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
 ) -> std::io::Result<Totals> {
     let mut totals = Totals::default();
-    let windows: Vec<_> = order.iter().filter_map(|&n| session.windows.get(n)).collect();
+    let windows: Vec<_> = order
+        .iter()
+        .filter_map(|&n| session.windows.get(n))
+        .collect();
     window::all(session, &windows, work, &mut totals, sink)?;
     for (stream, full) in &session.full {
         if session.is_snapshot() {
-            let list: Vec<_> = full.pieces.iter().map(|piece| window::snapshot(*stream, full, piece)).collect();
-            window::all(session, &list.iter().collect::<Vec<_>>(), work, &mut totals, sink)?;
+            let list: Vec<_> = full
+                .pieces
+                .iter()
+                .map(|piece| window::snapshot(*stream, full, piece))
+                .collect();
+            window::all(
+                session,
+                &list.iter().collect::<Vec<_>>(),
+                work,
+                &mut totals,
+                sink,
+            )?;
         } else {
             stream::all(session, *stream, full, work, &mut totals, sink)?;
         }
@@ -138,7 +153,10 @@ pub fn for_each_unit<T: Send>(
 }
 
 fn time(session: &Session<'_>, tsc: Option<u64>) -> Option<u64> {
-    session.conversion.zip(tsc).map(|(conversion, tsc)| conversion.ns(tsc))
+    session
+        .conversion
+        .zip(tsc)
+        .map(|(conversion, tsc)| conversion.ns(tsc))
 }
 
 /// A thread with its process, where that is known by now.

@@ -130,8 +130,15 @@ pub fn strings(id: u32, section: &[u8]) -> Vec<String> {
     }
     let mut out = Vec::new();
     for _ in 0..count {
-        let Some(length) = u32_at(section, at) else { break };
-        let Some(bytes) = usize::try_from(length).ok().and_then(|l| section.get(at + 4..at.checked_add(4)?.checked_add(l)?)) else { break };
+        let Some(length) = u32_at(section, at) else {
+            break;
+        };
+        let Some(bytes) = usize::try_from(length)
+            .ok()
+            .and_then(|l| section.get(at + 4..at.checked_add(4)?.checked_add(l)?))
+        else {
+            break;
+        };
         out.push(text(bytes));
         at += 4 + bytes.len();
     }
@@ -143,11 +150,20 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
     let magic: [u8; 8] = array(bytes, 0).ok_or(PerfDataError::NotPerfData)?;
     if &magic != MAGIC {
         let swapped = magic.iter().rev().eq(MAGIC.iter());
-        return Err(if swapped { PerfDataError::ByteOrder } else { PerfDataError::NotPerfData });
+        return Err(if swapped {
+            PerfDataError::ByteOrder
+        } else {
+            PerfDataError::NotPerfData
+        });
     }
-    let word = |at: usize| u64_at(bytes, at).ok_or_else(|| PerfDataError::Damaged("the header is cut off".into()));
+    let word = |at: usize| {
+        u64_at(bytes, at).ok_or_else(|| PerfDataError::Damaged("the header is cut off".into()))
+    };
     if word(8)? == PIPE_HEADER {
-        return Ok(Layout { data: 16..bytes.len(), ..Layout::default() });
+        return Ok(Layout {
+            data: 16..bytes.len(),
+            ..Layout::default()
+        });
     }
     let section = |at: usize| -> Result<(Range<usize>, bool), PerfDataError> {
         let (offset, size) = (word(at)?, word(at + 8)?);
@@ -155,18 +171,31 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
         let end = offset.saturating_add(size);
         Ok((clip(offset)..clip(end), end > bytes.len() as u64))
     };
-    let entry = usize::try_from(word(16)?).ok().filter(|&size| (80..4096).contains(&size));
-    let entry = entry.ok_or_else(|| PerfDataError::Damaged("attributes have an impossible size".into()))?;
+    let entry = usize::try_from(word(16)?)
+        .ok()
+        .filter(|&size| (80..4096).contains(&size));
+    let entry =
+        entry.ok_or_else(|| PerfDataError::Damaged("attributes have an impossible size".into()))?;
     let (attrs, _) = section(24)?;
     let (mut data, mut incomplete) = section(40)?;
     let mut events = Vec::new();
     for chunk in bytes[attrs].chunks_exact(entry) {
         let (fields, ids) = chunk.split_at(entry - 16);
         let (from, size) = (u64_at(ids, 0).unwrap_or(0), u64_at(ids, 8).unwrap_or(0));
-        let range = usize::try_from(from).ok().zip(usize::try_from(from.saturating_add(size)).ok());
-        let ids = range.and_then(|(from, to)| bytes.get(from..to)).unwrap_or(&[]);
-        let ids = ids.chunks_exact(8).map(|id| u64_at(id, 0).unwrap_or(0)).collect();
-        events.push(Event { attr: Attr::read(fields), ids });
+        let range = usize::try_from(from)
+            .ok()
+            .zip(usize::try_from(from.saturating_add(size)).ok());
+        let ids = range
+            .and_then(|(from, to)| bytes.get(from..to))
+            .unwrap_or(&[]);
+        let ids = ids
+            .chunks_exact(8)
+            .map(|id| u64_at(id, 0).unwrap_or(0))
+            .collect();
+        events.push(Event {
+            attr: Attr::read(fields),
+            ids,
+        });
     }
     let mut build_ids = 0..0;
     let mut features = Vec::new();
@@ -177,14 +206,22 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
     } else if !incomplete {
         let set = word(72)?;
         for (place, id) in (0..64).filter(|id| set >> id & 1 == 1).enumerate() {
-            let Ok((range, _)) = section(data.end + 16 * place) else { break };
+            let Ok((range, _)) = section(data.end + 16 * place) else {
+                break;
+            };
             match id {
                 feature::BUILD_ID => build_ids = range,
                 _ => features.push((id, range)),
             }
         }
     }
-    Ok(Layout { data, events, build_ids, features, incomplete })
+    Ok(Layout {
+        data,
+        events,
+        build_ids,
+        features,
+        incomplete,
+    })
 }
 
 #[cfg(test)]
@@ -194,12 +231,30 @@ mod tests {
     #[test]
     fn what_is_no_perf_data_is_refused_with_a_reason() {
         assert!(matches!(layout(b""), Err(PerfDataError::NotPerfData)));
-        assert!(matches!(layout(b"\x7fELF....more"), Err(PerfDataError::NotPerfData)));
+        assert!(matches!(
+            layout(b"\x7fELF....more"),
+            Err(PerfDataError::NotPerfData)
+        ));
         assert!(matches!(layout(b"2ELIFREP"), Err(PerfDataError::ByteOrder)));
-        assert!(matches!(layout(b"PERFILE2"), Err(PerfDataError::Damaged(_))));
-        assert_eq!(strings(feature::HOSTNAME, b"\x08\0\0\0host\0\0\0\0"), ["host"]);
-        assert_eq!(strings(feature::CMDLINE, b"\x02\0\0\0\x04\0\0\0perf\x04\0\0\0-a\0\0"), ["perf", "-a"]);
-        assert_eq!(strings(feature::CMDLINE, b"\xff\xff\xff\xff\xff\xff\xff\xffxx"), [""; 0]);
+        assert!(matches!(
+            layout(b"PERFILE2"),
+            Err(PerfDataError::Damaged(_))
+        ));
+        assert_eq!(
+            strings(feature::HOSTNAME, b"\x08\0\0\0host\0\0\0\0"),
+            ["host"]
+        );
+        assert_eq!(
+            strings(
+                feature::CMDLINE,
+                b"\x02\0\0\0\x04\0\0\0perf\x04\0\0\0-a\0\0"
+            ),
+            ["perf", "-a"]
+        );
+        assert_eq!(
+            strings(feature::CMDLINE, b"\xff\xff\xff\xff\xff\xff\xff\xffxx"),
+            [""; 0]
+        );
         let pipe = layout(b"PERFILE2\x10\0\0\0\0\0\0\0rest").unwrap();
         assert_eq!(pipe.data, 16..20);
     }

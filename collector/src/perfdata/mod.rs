@@ -44,7 +44,9 @@ pub enum PerfDataError {
     #[error("this perf.data file is damaged: {0}")]
     Damaged(String),
     /// Something else was recorded.
-    #[error("this perf.data file holds no Intel PT data; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u")]
+    #[error(
+        "this perf.data file holds no Intel PT data; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u"
+    )]
     NoIntelPt,
 }
 

@@ -25,8 +25,15 @@ const MIN_PLAIN: usize = 64;
 fn stamp(bytes: &[u8]) -> Option<u64> {
     for step in Packets::synchronised(bytes).skip(1) {
         match step {
-            Step::Packet { packet: Packet::Tsc(tsc), .. } => return Some(tsc),
-            Step::Packet { packet: Packet::PsbEnd | Packet::Ovf | Packet::Psb, .. } | Step::Gap(_) => return None,
+            Step::Packet {
+                packet: Packet::Tsc(tsc),
+                ..
+            } => return Some(tsc),
+            Step::Packet {
+                packet: Packet::PsbEnd | Packet::Ovf | Packet::Psb,
+                ..
+            }
+            | Step::Gap(_) => return None,
             Step::Packet { .. } => {}
         }
     }
@@ -55,7 +62,13 @@ pub fn overlap(old: &[u8], new: &[u8]) -> Option<Overlap> {
         }
     }
     for at in boundaries(new) {
-        let common = |from: usize| old[from..].iter().zip(&new[at..]).take_while(|(a, b)| a == b).count();
+        let common = |from: usize| {
+            old[from..]
+                .iter()
+                .zip(&new[at..])
+                .take_while(|(a, b)| a == b)
+                .count()
+        };
         let place = match stamp(&new[at..]) {
             Some(tsc) => stamps.get(&tsc).copied(),
             None => plain.iter().copied().find(|&from| {
@@ -64,7 +77,10 @@ pub fn overlap(old: &[u8], new: &[u8]) -> Option<Overlap> {
             }),
         };
         if let Some(from) = place {
-            return Some(Overlap { seen: at + common(from), unseen_head: at.saturating_sub(from) });
+            return Some(Overlap {
+                seen: at + common(from),
+                unseen_head: at.saturating_sub(from),
+            });
         }
     }
     None
@@ -96,12 +112,23 @@ mod tests {
     fn the_common_part_is_found_exactly() {
         for stamped in [true, false] {
             let stream = stream(stamped);
-            for (old, new) in [(0..5000, 2500..7500), (1..5003, 3000..8000), (100..6000, 100..9000)] {
+            for (old, new) in [
+                (0..5000, 2500..7500),
+                (1..5003, 3000..8000),
+                (100..6000, 100..9000),
+            ] {
                 let mut first = stream[old.clone()].to_vec();
                 first.resize(first.len().next_multiple_of(8), 0);
                 let found = overlap(&first, &stream[new.clone()]).unwrap();
                 let expected = old.end - new.start;
-                assert!(found.seen == expected || found.seen <= expected + 7 && stream[old.end..][..found.seen - expected].iter().all(|&b| b == 0), "{stamped} {old:?} {new:?} {found:?}");
+                assert!(
+                    found.seen == expected
+                        || found.seen <= expected + 7
+                            && stream[old.end..][..found.seen - expected]
+                                .iter()
+                                .all(|&b| b == 0),
+                    "{stamped} {old:?} {new:?} {found:?}"
+                );
                 assert_eq!(found.unseen_head, 0);
             }
         }
@@ -120,6 +147,12 @@ mod tests {
     #[test]
     fn a_longer_window_shows_what_the_one_before_did_not_hold() {
         let stream = stream(true);
-        assert_eq!(overlap(&stream[3000..5000], &stream[1000..6000]), Some(Overlap { seen: 4000, unseen_head: 2000 }));
+        assert_eq!(
+            overlap(&stream[3000..5000], &stream[1000..6000]),
+            Some(Overlap {
+                seen: 4000,
+                unseen_head: 2000
+            })
+        );
     }
 }

@@ -149,7 +149,9 @@ impl<'a> Records<'a> {
     fn unpack(&mut self, packed: &[u8]) {
         self.unpacked.drain(..self.unpacked_at);
         self.unpacked_at = 0;
-        let budget = (self.file.len() as u64).saturating_mul(MAX_EXPANSION).saturating_add(1 << 20);
+        let budget = (self.file.len() as u64)
+            .saturating_mul(MAX_EXPANSION)
+            .saturating_add(1 << 20);
         let decoder = match self.decoder.take() {
             Some(decoder) => Ok(decoder),
             None => Decoder::new(),
@@ -173,7 +175,11 @@ impl<'a> Records<'a> {
             if got < chunk.len() && input.pos() >= packed.len() {
                 break;
             }
-            if got == 0 && input.pos() < packed.len() && step.is_ok_and(|hint| hint == 0) && decoder.reinit().is_err() {
+            if got == 0
+                && input.pos() < packed.len()
+                && step.is_ok_and(|hint| hint == 0)
+                && decoder.reinit().is_err()
+            {
                 break;
             }
         }
@@ -229,13 +235,22 @@ impl<'a> Iterator for Records<'a> {
                 }
                 kind::COMPRESSED2 => {
                     self.source = at;
-                    let packed = u64_at(body, 0).and_then(|size| body.get(8..)?.get(..usize::try_from(size).ok()?));
+                    let packed = u64_at(body, 0)
+                        .and_then(|size| body.get(8..)?.get(..usize::try_from(size).ok()?));
                     match packed {
                         Some(packed) => self.unpack(packed),
                         None => self.problems.bad_compressed += 1,
                     }
                 }
-                _ => return Some(Record { kind, misc, body: Bytes::File(body), trailer, at }),
+                _ => {
+                    return Some(Record {
+                        kind,
+                        misc,
+                        body: Bytes::File(body),
+                        trailer,
+                        at,
+                    });
+                }
             }
         }
     }
@@ -247,12 +262,21 @@ mod tests {
 
     fn record(kind: u32, body: &[u8]) -> Vec<u8> {
         let size = (8 + body.len()) as u16;
-        [&kind.to_le_bytes()[..], &0u16.to_le_bytes(), &size.to_le_bytes(), body].concat()
+        [
+            &kind.to_le_bytes()[..],
+            &0u16.to_le_bytes(),
+            &size.to_le_bytes(),
+            body,
+        ]
+        .concat()
     }
 
     fn all(bytes: &[u8]) -> (Vec<(u32, Vec<u8>)>, Problems) {
         let mut records = Records::new(bytes, 0..bytes.len());
-        let list = records.by_ref().map(|r| (r.kind, r.body.to_vec())).collect();
+        let list = records
+            .by_ref()
+            .map(|r| (r.kind, r.body.to_vec()))
+            .collect();
         (list, records.problems().clone())
     }
 
@@ -273,7 +297,14 @@ mod tests {
         bytes.extend_from_slice(&[1, 0, 0, 0, 0, 0, 7, 0, 1, 2]);
         let (list, problems) = all(&bytes);
         assert_eq!(list.len(), 1);
-        assert_eq!(problems, Problems { cut_bytes: 10, stopped_at: Some(at), bad_compressed: 0 });
+        assert_eq!(
+            problems,
+            Problems {
+                cut_bytes: 10,
+                stopped_at: Some(at),
+                bad_compressed: 0
+            }
+        );
         assert_eq!(all(&bytes[..at - 1]).1.cut_bytes, at as u64 - 1);
     }
 
@@ -282,10 +313,15 @@ mod tests {
         let plain = [record(kind::COMM, &[7; 300]), record(kind::AUX, &[8; 40])].concat();
         let mut encoder = zstd::stream::raw::Encoder::new(1).unwrap();
         let mut bytes = Vec::new();
-        for (number, piece) in [&plain[..100], &plain[100..320], &plain[320..]].into_iter().enumerate() {
+        for (number, piece) in [&plain[..100], &plain[100..320], &plain[320..]]
+            .into_iter()
+            .enumerate()
+        {
             let mut out = vec![0u8; 4096];
             let mut output = OutBuffer::around(&mut out[..]);
-            encoder.run(&mut InBuffer::around(piece), &mut output).unwrap();
+            encoder
+                .run(&mut InBuffer::around(piece), &mut output)
+                .unwrap();
             encoder.flush(&mut output).unwrap();
             let len = output.pos();
             if number == 1 {

@@ -142,7 +142,11 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
             walk.word()?;
         }
     }
-    for bit in [bits::WEIGHT | bits::WEIGHT_STRUCT, bits::DATA_SRC, bits::TRANSACTION] {
+    for bit in [
+        bits::WEIGHT | bits::WEIGHT_STRUCT,
+        bits::DATA_SRC,
+        bits::TRANSACTION,
+    ] {
         if has(bit) {
             walk.word()?;
         }
@@ -150,7 +154,12 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
     if has(bits::REGS_INTR) {
         walk.registers(attr.regs_intr)?;
     }
-    for bit in [bits::PHYS_ADDR, bits::CGROUP, bits::DATA_PAGE_SIZE, bits::CODE_PAGE_SIZE] {
+    for bit in [
+        bits::PHYS_ADDR,
+        bits::CGROUP,
+        bits::DATA_PAGE_SIZE,
+        bits::CODE_PAGE_SIZE,
+    ] {
         if has(bit) {
             walk.word()?;
         }
@@ -213,7 +222,10 @@ impl IdPlace {
     pub fn of(attr: &Attr) -> Option<IdPlace> {
         let has = |bit: u64| attr.sample_type & bit != 0;
         if has(bits::IDENTIFIER) {
-            return Some(IdPlace { sample: 0, other: 8 });
+            return Some(IdPlace {
+                sample: 0,
+                other: 8,
+            });
         }
         if !has(bits::ID) {
             return None;
@@ -237,7 +249,14 @@ mod tests {
     #[test]
     fn aux_data_is_found_behind_every_other_field() {
         let all = (1u64 << 25) - 1 - bits::WEIGHT_STRUCT;
-        let attr = Attr { sample_type: all, read_format: 0x1f, branch_sample_type: 1 << 17 | 1 << 19, regs_user: 0b101, regs_intr: 0b1, ..Attr::default() };
+        let attr = Attr {
+            sample_type: all,
+            read_format: 0x1f,
+            branch_sample_type: 1 << 17 | 1 << 19,
+            regs_user: 0b101,
+            regs_intr: 0b1,
+            ..Attr::default()
+        };
         let mut body = words(&[77, 0x1000, 5 | 6 << 32, 123, 0xadd0, 78, 79, 3, 100]);
         body.extend(words(&[2, 1, 1, 10, 11, 12, 20, 21, 22])); // read: nr, times, 2 x (value, id, lost)
         body.extend(words(&[2, 1, 2])); // callchain
@@ -251,8 +270,19 @@ mod tests {
         body.extend(words(&[1, 2, 3, 4])); // physical address, cgroup, page sizes
         body.extend(words(&[8, 0x1122]));
         let sample = sample(&attr, &body).unwrap();
-        assert_eq!((sample.aux, sample.rest), (Some(body.len() - 8..body.len()), 0));
-        assert_eq!(sample.identity, Identity { task: Some((5, 6)), time: Some(123), id: Some(78), cpu: Some(3) });
+        assert_eq!(
+            (sample.aux, sample.rest),
+            (Some(body.len() - 8..body.len()), 0)
+        );
+        assert_eq!(
+            sample.identity,
+            Identity {
+                task: Some((5, 6)),
+                time: Some(123),
+                id: Some(78),
+                cpu: Some(3)
+            }
+        );
         for cut in 0..body.len() {
             assert_eq!(super::sample(&attr, &body[..cut]), None, "{cut} bytes");
         }
@@ -260,13 +290,43 @@ mod tests {
 
     #[test]
     fn the_identity_is_read_from_the_end() {
-        let attr = Attr { sample_type: bits::TID | bits::TIME | bits::CPU | bits::IDENTIFIER, flags: 1 << 18, ..Attr::default() };
+        let attr = Attr {
+            sample_type: bits::TID | bits::TIME | bits::CPU | bits::IDENTIFIER,
+            flags: 1 << 18,
+            ..Attr::default()
+        };
         let body = words(&[0xffff, 5 | 6 << 32, 123, 3, 88]);
-        assert_eq!(identity(&attr, &body), Identity { task: Some((5, 6)), time: Some(123), id: Some(88), cpu: Some(3) });
-        assert_eq!(identity(&Attr { flags: 0, ..attr }, &body), Identity::default());
+        assert_eq!(
+            identity(&attr, &body),
+            Identity {
+                task: Some((5, 6)),
+                time: Some(123),
+                id: Some(88),
+                cpu: Some(3)
+            }
+        );
+        assert_eq!(
+            identity(&Attr { flags: 0, ..attr }, &body),
+            Identity::default()
+        );
         assert_eq!(identity(&attr, &body[..4]), Identity::default());
-        assert_eq!(IdPlace::of(&attr), Some(IdPlace { sample: 0, other: 8 }));
-        let by_id = Attr { sample_type: bits::IP | bits::TIME | bits::ID | bits::CPU, ..attr };
-        assert_eq!(IdPlace::of(&by_id), Some(IdPlace { sample: 16, other: 16 }));
+        assert_eq!(
+            IdPlace::of(&attr),
+            Some(IdPlace {
+                sample: 0,
+                other: 8
+            })
+        );
+        let by_id = Attr {
+            sample_type: bits::IP | bits::TIME | bits::ID | bits::CPU,
+            ..attr
+        };
+        assert_eq!(
+            IdPlace::of(&by_id),
+            Some(IdPlace {
+                sample: 16,
+                other: 16
+            })
+        );
     }
 }

@@ -19,7 +19,11 @@ pub struct TimeConversion {
 impl TimeConversion {
     /// `None` if the numbers make no sense.
     pub fn new(shift: u64, multiplier: u64, zero: u64) -> Option<Self> {
-        (shift < 64 && multiplier > 0).then_some(TimeConversion { shift: shift as u32, multiplier, zero })
+        (shift < 64 && multiplier > 0).then_some(TimeConversion {
+            shift: shift as u32,
+            multiplier,
+            zero,
+        })
     }
 
     /// Nanoseconds on perf's clock.
@@ -83,7 +87,10 @@ impl FullStream<'_> {
     /// The thread that wrote the byte at this offset, where AUX records tell, with the number of its record.
     pub fn writer(&self, at: u64) -> Option<(usize, (u32, u32))> {
         let n = self.writers.partition_point(|(end, ..)| *end <= at);
-        self.writers.get(n).filter(|(_, start, ..)| *start <= at).map(|&(_, _, pid, tid)| (n, (pid, tid)))
+        self.writers
+            .get(n)
+            .filter(|(_, start, ..)| *start <= at)
+            .map(|&(_, _, pid, tid)| (n, (pid, tid)))
     }
 }
 
@@ -138,7 +145,10 @@ impl Sampling {
             (pmu, config) if pmu != SOFTWARE && config & 0xffff == 0x81d0 => "loads",
             _ => "events",
         };
-        Sampling { trigger, period: if attr.is_frequency() { 0 } else { attr.period } }
+        Sampling {
+            trigger,
+            period: if attr.is_frequency() { 0 } else { attr.period },
+        }
     }
 }
 
@@ -263,7 +273,9 @@ impl<'a> Session<'a> {
     /// Which thread ran on a CPU at a time, if the file tells.
     pub fn thread_at(&self, cpu: u32, time: u64) -> Option<(u32, u32)> {
         let list = self.switches.get(&cpu)?;
-        let at = list.partition_point(|(from, ..)| *from <= time).checked_sub(1)?;
+        let at = list
+            .partition_point(|(from, ..)| *from <= time)
+            .checked_sub(1)?;
         Some((list[at].1, list[at].2))
     }
 
@@ -271,7 +283,9 @@ impl<'a> Session<'a> {
     /// was on another CPU, or another thread on this one, between them.
     pub fn turn_at(&self, cpu: u32, time: u64) -> Option<u32> {
         let list = self.switches.get(&cpu)?;
-        let at = list.partition_point(|(from, ..)| *from <= time).checked_sub(1)?;
+        let at = list
+            .partition_point(|(from, ..)| *from <= time)
+            .checked_sub(1)?;
         self.turns.get(&cpu)?.get(at).copied()
     }
 
@@ -279,17 +293,23 @@ impl<'a> Session<'a> {
     fn number_turns(&mut self) {
         let mut places: HashMap<(u32, u32), Vec<(u64, u32)>> = HashMap::new();
         for (&cpu, list) in &self.switches {
-            list.iter().for_each(|&(time, pid, tid)| places.entry((pid, tid)).or_default().push((time, cpu)));
+            list.iter().for_each(|&(time, pid, tid)| {
+                places.entry((pid, tid)).or_default().push((time, cpu))
+            });
         }
         places.values_mut().for_each(|list| list.sort_unstable());
         for (&cpu, list) in &self.switches {
             let mut turns: Vec<u32> = Vec::with_capacity(list.len());
             for (at, &(time, pid, tid)) in list.iter().enumerate() {
-                let stayed = at.checked_sub(1).map(|before| list[before]).is_some_and(|before| {
-                    let all = places.get(&(pid, tid)).map_or(&[][..], Vec::as_slice);
-                    let between = &all[all.partition_point(|p| p.0 < before.0)..all.partition_point(|p| p.0 <= time)];
-                    (before.1, before.2) == (pid, tid) && between.iter().all(|p| p.1 == cpu)
-                });
+                let stayed = at
+                    .checked_sub(1)
+                    .map(|before| list[before])
+                    .is_some_and(|before| {
+                        let all = places.get(&(pid, tid)).map_or(&[][..], Vec::as_slice);
+                        let between = &all[all.partition_point(|p| p.0 < before.0)
+                            ..all.partition_point(|p| p.0 <= time)];
+                        (before.1, before.2) == (pid, tid) && between.iter().all(|p| p.1 == cpu)
+                    });
                 turns.push(turns.last().map_or(0, |last| last + u32::from(!stayed)));
             }
             self.turns.insert(cpu, turns);
@@ -298,7 +318,9 @@ impl<'a> Session<'a> {
 
     /// Whether more than one thread ran on a CPU.
     pub fn is_shared(&self, cpu: u32) -> bool {
-        self.switches.get(&cpu).is_some_and(|list| list.iter().any(|s| s.2 != list[0].2))
+        self.switches
+            .get(&cpu)
+            .is_some_and(|list| list.iter().any(|s| s.2 != list[0].2))
     }
 
     /// Whether the full trace is one of snapshots, which may overlap.
@@ -334,11 +356,18 @@ impl<'a> Reader<'a> {
     /// The attribute that describes a record.
     fn attr(&mut self, record: &Record<'_>) -> Option<Attr> {
         let first = self.events.first()?.attr;
-        if self.events.iter().all(|e| (e.attr.sample_type, e.attr.flags, e.attr.read_format) == (first.sample_type, first.flags, first.read_format)) {
+        if self.events.iter().all(|e| {
+            (e.attr.sample_type, e.attr.flags, e.attr.read_format)
+                == (first.sample_type, first.flags, first.read_format)
+        }) {
             return Some(first);
         }
         let place = self.place?;
-        let at = if record.kind == kind::SAMPLE { Some(place.sample) } else { record.body.len().checked_sub(place.other) };
+        let at = if record.kind == kind::SAMPLE {
+            Some(place.sample)
+        } else {
+            record.body.len().checked_sub(place.other)
+        };
         let id = at.and_then(|at| u64_at(&record.body, at))?;
         match self.counters.get(&id) {
             Some(counter) => self.events.get(counter.event).map(|e| e.attr),
@@ -352,7 +381,9 @@ impl<'a> Reader<'a> {
     }
 
     fn identity(&mut self, record: &Record<'_>) -> Identity {
-        self.attr(record).map(|attr| sample::identity(&attr, &record.body)).unwrap_or_default()
+        self.attr(record)
+            .map(|attr| sample::identity(&attr, &record.body))
+            .unwrap_or_default()
     }
 
     /// Takes a record in; `None` if it is malformed.
@@ -402,8 +433,15 @@ impl<'a> Reader<'a> {
             kind::HEADER_ATTR => {
                 let size = u32_at(body, 4)? as usize;
                 let size = if size == 0 { 64 } else { size };
-                let ids = body.get(size..)?.chunks_exact(8).filter_map(|id| u64_at(id, 0)).collect();
-                self.add_event(Event { attr: Attr::read(&body[..size]), ids });
+                let ids = body
+                    .get(size..)?
+                    .chunks_exact(8)
+                    .filter_map(|id| u64_at(id, 0))
+                    .collect();
+                self.add_event(Event {
+                    attr: Attr::read(&body[..size]),
+                    ids,
+                });
             }
             kind::ID_INDEX => self.id_index(body)?,
             kind::AUXTRACE_INFO if u32_at(body, 0)? == AUXTRACE_INTEL_PT => {
@@ -412,7 +450,8 @@ impl<'a> Reader<'a> {
             }
             kind::AUXTRACE => self.piece(record)?,
             kind::TIME_CONV => {
-                let conversion = TimeConversion::new(u64_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 16)?);
+                let conversion =
+                    TimeConversion::new(u64_at(body, 0)?, u64_at(body, 8)?, u64_at(body, 16)?);
                 if !self.clock_seen {
                     self.session.conversion = conversion;
                 }
@@ -426,7 +465,11 @@ impl<'a> Reader<'a> {
 
     fn running(&mut self, who: Identity, pid: u32, tid: u32) {
         if let (Some(cpu), Some(time)) = (who.cpu, who.time) {
-            self.session.switches.entry(cpu).or_default().push((time, pid, tid));
+            self.session
+                .switches
+                .entry(cpu)
+                .or_default()
+                .push((time, pid, tid));
         }
     }
 
@@ -447,16 +490,25 @@ impl<'a> Reader<'a> {
     }
 
     fn sample(&mut self, record: &Record<'a>) -> Option<()> {
-        let Some(attr) = self.attr(record) else { return Some(()) };
+        let Some(attr) = self.attr(record) else {
+            return Some(());
+        };
         let found = sample::sample(&attr, &record.body)?;
         self.session.samples += 1;
         self.session.loss.odd_samples += u64::from(found.rest > 0);
-        let Some(aux) = found.aux else { return Some(()) };
+        let Some(aux) = found.aux else {
+            return Some(());
+        };
         let bytes = match &record.body {
             Bytes::File(body) => Bytes::File(&body[aux]),
             Bytes::Unpacked(body) => Bytes::Unpacked(body[aux].into()),
         };
-        let counter = found.identity.id.and_then(|id| self.counters.get(&id)).copied().unwrap_or_default();
+        let counter = found
+            .identity
+            .id
+            .and_then(|id| self.counters.get(&id))
+            .copied()
+            .unwrap_or_default();
         let mut identity = found.identity;
         identity.cpu = identity.cpu.or(counter.cpu);
         let thread = identity.task.map_or(0, |(_, tid)| tid);
@@ -469,14 +521,25 @@ impl<'a> Reader<'a> {
             (None, None) => Stream::Thread(thread),
         };
         let number = self.next_number();
-        self.session.windows.push(Window { stream, number, bytes, identity });
+        self.session.windows.push(Window {
+            stream,
+            number,
+            bytes,
+            identity,
+        });
         Some(())
     }
 
     fn mapping(&mut self, record: &Record<'_>) -> Option<()> {
         let body = &record.body[..];
         let time = self.identity(record).time.unwrap_or(0);
-        let (pid, tid, start, len, offset) = (u32_at(body, 0)?, u32_at(body, 4)?, u64_at(body, 8)?, u64_at(body, 16)?, u64_at(body, 24)?);
+        let (pid, tid, start, len, offset) = (
+            u32_at(body, 0)?,
+            u32_at(body, 4)?,
+            u64_at(body, 8)?,
+            u64_at(body, 16)?,
+            u64_at(body, 24)?,
+        );
         self.session.process_of.entry(tid).or_insert(pid);
         let mut build_id = None;
         let mut path = 32;
@@ -491,27 +554,50 @@ impl<'a> Reader<'a> {
         if let Some(id) = &build_id {
             self.session.build_ids.insert(path.clone(), id.clone());
         }
-        let mapping = Mapping { start, end: start.saturating_add(len), offset, path, build_id };
+        let mapping = Mapping {
+            start,
+            end: start.saturating_add(len),
+            offset,
+            path,
+            build_id,
+        };
         self.session.spaces.map(pid, time, mapping);
         Some(())
     }
 
     fn aux(&mut self, record: &Record<'_>) -> Option<()> {
-        let (offset, size, flags) = (u64_at(&record.body, 0)?, u64_at(&record.body, 8)?, u64_at(&record.body, 16)?);
+        let (offset, size, flags) = (
+            u64_at(&record.body, 0)?,
+            u64_at(&record.body, 8)?,
+            u64_at(&record.body, 16)?,
+        );
         let loss = &mut self.session.loss;
         loss.aux_truncated += flags & 1;
         loss.aux_overwritten += flags >> 1 & 1;
         loss.aux_partial += flags >> 2 & 1;
         let who = self.identity(record);
-        let counter = who.id.and_then(|id| self.counters.get(&id)).copied().unwrap_or_default();
+        let counter = who
+            .id
+            .and_then(|id| self.counters.get(&id))
+            .copied()
+            .unwrap_or_default();
         if let Some(buffer) = counter.buffer
             && flags & 5 != 0
         {
-            self.cuts.push((Stream::Buffer(buffer), offset.saturating_add(size)));
+            self.cuts
+                .push((Stream::Buffer(buffer), offset.saturating_add(size)));
         }
         // Only events that follow a thread (and its children) stop with it, so that the record is its own.
-        if let (Some(buffer), Some(_), Some((pid, tid))) = (counter.buffer, counter.thread, who.task) {
-            self.writers.push((Stream::Buffer(buffer), offset, offset.saturating_add(size), pid, tid));
+        if let (Some(buffer), Some(_), Some((pid, tid))) =
+            (counter.buffer, counter.thread, who.task)
+        {
+            self.writers.push((
+                Stream::Buffer(buffer),
+                offset,
+                offset.saturating_add(size),
+                pid,
+                tid,
+            ));
         }
         Some(())
     }
@@ -534,17 +620,31 @@ impl<'a> Reader<'a> {
         let (offset, buffer) = (u64_at(body, 8)?, u32_at(body, 24)?);
         let (thread, cpu) = (u32_at(body, 28)?, u32_at(body, 32)?);
         let number = self.next_number();
-        let stream = self.session.full.entry(Stream::Buffer(u64::from(buffer))).or_default();
+        let stream = self
+            .session
+            .full
+            .entry(Stream::Buffer(u64::from(buffer)))
+            .or_default();
         stream.cpu = known(u64::from(cpu));
         stream.thread = known(u64::from(thread));
-        stream.pieces.push(Piece { number, offset, bytes: record.trailer });
+        stream.pieces.push(Piece {
+            number,
+            offset,
+            bytes: record.trailer,
+        });
         Some(())
     }
 
     /// Entry: process, build id, path.
     fn build_id(&mut self, body: &[u8]) {
         let Some(id) = body.get(4..24) else { return };
-        let size = body.get(24).map_or(20, |&size| if size == 0 { 20 } else { usize::from(size).min(20) });
+        let size = body.get(24).map_or(20, |&size| {
+            if size == 0 {
+                20
+            } else {
+                usize::from(size).min(20)
+            }
+        });
         let path = text(body.get(28..).unwrap_or(&[]));
         if !path.is_empty() {
             self.session.build_ids.insert(path, hex(&id[..size]));
@@ -561,14 +661,19 @@ impl<'a> Reader<'a> {
             self.session.conversion = Some(conversion);
         }
         self.session.snapshot = word(8) != 0;
-        let config = self.events.iter().find(|e| u64::from(e.attr.pmu) == pmu).map_or(0, |e| e.attr.config);
+        let config = self
+            .events
+            .iter()
+            .find(|e| u64::from(e.attr.pmu) == pmu)
+            .map_or(0, |e| e.attr.config);
         let (mtc, frequency, cyc) = (word(10), word(11), word(14));
         let small = |value: u64| u32::try_from(value).unwrap_or(0);
         let settings = &mut self.session.clock;
         if mtc != 0 && config & mtc != 0 && frequency != 0 {
             settings.tsc_per_ctc = small(word(12));
             settings.tsc_per_ctc_divisor = small(word(13));
-            settings.mtc_period = ((config & frequency) >> frequency.trailing_zeros()).min(255) as u8;
+            settings.mtc_period =
+                ((config & frequency) >> frequency.trailing_zeros()).min(255) as u8;
         }
         if cyc != 0 && config & cyc != 0 {
             settings.nominal_ratio = u8::try_from(word(15)).unwrap_or(0);
@@ -599,10 +704,12 @@ impl<'a> Reader<'a> {
             list.sort_by_key(|(time, ..)| *time);
         }
         self.session.number_turns();
-        let sampling = self.events.iter().find(|e| e.attr.sample_type & bits::AUX != 0);
+        let sampling = self
+            .events
+            .iter()
+            .find(|e| e.attr.sample_type & bits::AUX != 0);
         self.session.sampling = sampling.map(|e| Sampling::of(&e.attr));
         self.session.spaces.finish();
         self.session
     }
 }
-

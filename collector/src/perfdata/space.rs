@@ -84,7 +84,8 @@ impl Spaces {
     /// Until when (exclusive) what [`Spaces::find`] says of a process and time stays true.
     pub fn next_change(&self, pid: u32, time: u64) -> u64 {
         let list = self.changes.get(&pid).map_or(&[][..], Vec::as_slice);
-        list.get(list.partition_point(|(at, _)| *at <= time)).map_or(u64::MAX, |(at, _)| *at)
+        list.get(list.partition_point(|(at, _)| *at <= time))
+            .map_or(u64::MAX, |(at, _)| *at)
     }
 
     /// As [`Spaces::find`]; where nothing was there at that time, the first mapping that came there later. The times of
@@ -96,7 +97,9 @@ impl Spaces {
             later.iter().find_map(|(_, change)| match *change {
                 Change::Map(number) => {
                     let mapping = &self.mappings[number];
-                    (mapping.start..mapping.end).contains(&address).then_some(number)
+                    (mapping.start..mapping.end)
+                        .contains(&address)
+                        .then_some(number)
                 }
                 _ => None,
             })
@@ -136,7 +139,12 @@ mod tests {
     use super::*;
 
     fn mapping(start: u64, path: &str) -> Mapping {
-        Mapping { start, end: start + 0x1000, path: path.into(), ..Mapping::default() }
+        Mapping {
+            start,
+            end: start + 0x1000,
+            path: path.into(),
+            ..Mapping::default()
+        }
     }
 
     #[test]
@@ -145,13 +153,30 @@ mod tests {
         spaces.map(1, 20, mapping(0x1000, "new"));
         spaces.map(1, 10, mapping(0x1000, "old"));
         spaces.finish();
-        let path = |time, address| spaces.find(1, time, address).map(|n| spaces.mappings()[n].path.as_str());
+        let path = |time, address| {
+            spaces
+                .find(1, time, address)
+                .map(|n| spaces.mappings()[n].path.as_str())
+        };
         assert_eq!(path(5, 0x1000), None);
         assert_eq!(path(10, 0x1fff), Some("old"));
         assert_eq!(path(25, 0x1000), Some("new"));
         assert_eq!(path(25, 0x2000), None);
-        assert_eq!(spaces.find_near(1, 5, 0x1000).map(|n| spaces.mappings()[n].path.as_str()), Some("old"), "it came later");
-        assert_eq!((spaces.next_change(1, 5), spaces.next_change(1, 10), spaces.next_change(1, 20)), (10, 20, u64::MAX));
+        assert_eq!(
+            spaces
+                .find_near(1, 5, 0x1000)
+                .map(|n| spaces.mappings()[n].path.as_str()),
+            Some("old"),
+            "it came later"
+        );
+        assert_eq!(
+            (
+                spaces.next_change(1, 5),
+                spaces.next_change(1, 10),
+                spaces.next_change(1, 20)
+            ),
+            (10, 20, u64::MAX)
+        );
         assert_eq!(spaces.appeared(0), Some(20));
         assert_eq!(spaces.find(2, 25, 0x1000), None);
     }
@@ -165,7 +190,11 @@ mod tests {
         spaces.exec(2, 40);
         spaces.map(2, 41, mapping(0x1000, "program"));
         spaces.finish();
-        let path = |time, address| spaces.find(2, time, address).map(|n| spaces.mappings()[n].path.as_str());
+        let path = |time, address| {
+            spaces
+                .find(2, time, address)
+                .map(|n| spaces.mappings()[n].path.as_str())
+        };
         assert_eq!(path(25, 0x1000), Some("parent"));
         assert_eq!(path(35, 0x5000), None);
         assert_eq!(path(40, 0x1000), None);

@@ -40,7 +40,13 @@ pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
                 }
                 writeln!(out, "{at:08x}  {hex:<48}  {packet}")?;
             }
-            Step::Gap(gap) => writeln!(out, "{:08x}  {} bytes skipped: {}", gap.from, gap.to - gap.from, gap.reason)?,
+            Step::Gap(gap) => writeln!(
+                out,
+                "{:08x}  {} bytes skipped: {}",
+                gap.from,
+                gap.to - gap.from,
+                gap.reason
+            )?,
         }
     }
     Ok(())
@@ -61,7 +67,11 @@ mod tests {
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 5, "{text}");
         assert_eq!(lines[0], "00000000  2 bytes skipped: before the first PSB");
-        assert!(lines[3].starts_with("00000014  02 12 2a 00 00 00 ") && lines[3].ends_with("PTW.32 0x2a"), "{text}");
+        assert!(
+            lines[3].starts_with("00000014  02 12 2a 00 00 00 ")
+                && lines[3].ends_with("PTW.32 0x2a"),
+            "{text}"
+        );
         assert_eq!(lines[4], "0000001a  1 bytes skipped: bad packet");
     }
 }

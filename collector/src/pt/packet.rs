@@ -7,7 +7,9 @@
 use std::fmt;
 
 /// Bytes of a PSB packet: eight times `02 82`.
-pub const PSB: [u8; 16] = [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
+pub const PSB: [u8; 16] = [
+    0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82,
+];
 
 /// An instruction pointer as a packet carries it: compressed against the last one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -228,14 +230,25 @@ fn stop_bit(value: u64) -> Option<(u64, u8)> {
 pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
     // What `ptwrite` streams are made of, where the bytes surely suffice.
     if let Some(head) = bytes.first_chunk::<16>() {
-        let word = u64::from_le_bytes([head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8]]);
+        let word = u64::from_le_bytes([
+            head[1], head[2], head[3], head[4], head[5], head[6], head[7], head[8],
+        ]);
         match head[0] {
             0x02 if head[1] & 0x5f == 0x12 => {
                 // Without a branch on the width, which nothing predicts.
                 let wide = usize::from(head[1] >> 5 & 1);
-                let low = u64::from_le_bytes([head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9]]);
+                let low = u64::from_le_bytes([
+                    head[2], head[3], head[4], head[5], head[6], head[7], head[8], head[9],
+                ]);
                 let payload = low & u64::MAX >> (32 - 32 * wide);
-                return Ok((Packet::Ptw { payload, wide: wide == 1, ip: head[1] & 0x80 != 0 }, 6 + 4 * wide));
+                return Ok((
+                    Packet::Ptw {
+                        payload,
+                        wide: wide == 1,
+                        ip: head[1] & 0x80 != 0,
+                    },
+                    6 + 4 * wide,
+                ));
             }
             0x3d => return Ok((Packet::Fup(Ip::Low16(word as u16)), 3)),
             0x5d => return Ok((Packet::Fup(Ip::Low32(word as u32)), 5)),
@@ -243,7 +256,10 @@ pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
             0x59 => return Ok((Packet::Mtc(word as u8), 2)),
             short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
                 let second = short >> 2 & 1;
-                return Ok((Packet::Cyc(u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5), 1 + usize::from(second)));
+                return Ok((
+                    Packet::Cyc(u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5),
+                    1 + usize::from(second),
+                ));
             }
             _ => {}
         }
@@ -266,14 +282,33 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
     {
         let id = first >> 3;
         return Ok(match item {
-            BlockItem::Bytes4 => (Packet::Bip { id, payload: number::<4>(bytes, 1)? }, 5),
-            BlockItem::Bytes8 => (Packet::Bip { id, payload: number::<8>(bytes, 1)? }, 9),
+            BlockItem::Bytes4 => (
+                Packet::Bip {
+                    id,
+                    payload: number::<4>(bytes, 1)?,
+                },
+                5,
+            ),
+            BlockItem::Bytes8 => (
+                Packet::Bip {
+                    id,
+                    payload: number::<8>(bytes, 1)?,
+                },
+                9,
+            ),
         });
     }
     if first & 1 == 0 {
         return Ok(match stop_bit(u64::from(first >> 1)) {
             None => (Packet::Pad, 1),
-            Some((bits, count)) => (Packet::Tnt { bits, count, long: false }, 1),
+            Some((bits, count)) => (
+                Packet::Tnt {
+                    bits,
+                    count,
+                    long: false,
+                },
+                1,
+            ),
         });
     }
     if first & 3 == 3 {
@@ -295,8 +330,17 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
             let flags = number::<1>(bytes, 1)? as u8;
             let triggers = number::<1>(bytes, 2)? as u8;
             let counted = flags & 0x40 != 0;
-            let instructions = if counted { Some(number::<2>(bytes, 3)? as u16) } else { None };
-            let packet = Packet::Trig { triggers, ip: flags & 0x80 != 0, multiple: flags & 0x20 != 0, instructions };
+            let instructions = if counted {
+                Some(number::<2>(bytes, 3)? as u16)
+            } else {
+                None
+            };
+            let packet = Packet::Trig {
+                triggers,
+                ip: flags & 0x80 != 0,
+                multiple: flags & 0x20 != 0,
+                instructions,
+            };
             Ok((packet, if counted { 5 } else { 3 }))
         }
         _ => {
@@ -321,8 +365,22 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
     if code & 0x1f == 0x12 {
         let ip = code & 0x80 != 0;
         return match code >> 5 & 3 {
-            0 => Ok((Packet::Ptw { payload: number::<4>(bytes, 2)?, wide: false, ip }, 6)),
-            1 => Ok((Packet::Ptw { payload: number::<8>(bytes, 2)?, wide: true, ip }, 10)),
+            0 => Ok((
+                Packet::Ptw {
+                    payload: number::<4>(bytes, 2)?,
+                    wide: false,
+                    ip,
+                },
+                6,
+            )),
+            1 => Ok((
+                Packet::Ptw {
+                    payload: number::<8>(bytes, 2)?,
+                    wide: true,
+                    ip,
+                },
+                10,
+            )),
             _ => Err(Fault::Bad),
         };
     }
@@ -344,12 +402,27 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
             (Packet::Cbr(byte(2)?), 4)
         }
         0xa3 => {
-            let (bits, count) = stop_bit(number::<6>(bytes, 2)?).filter(|(_, count)| *count > 0).ok_or(Fault::Bad)?;
-            (Packet::Tnt { bits, count, long: true }, 8)
+            let (bits, count) = stop_bit(number::<6>(bytes, 2)?)
+                .filter(|(_, count)| *count > 0)
+                .ok_or(Fault::Bad)?;
+            (
+                Packet::Tnt {
+                    bits,
+                    count,
+                    long: true,
+                },
+                8,
+            )
         }
         0x43 => {
             let value = number::<6>(bytes, 2)?;
-            (Packet::Pip { cr3: value >> 1 << 5, guest: value & 1 == 1 }, 8)
+            (
+                Packet::Pip {
+                    cr3: value >> 1 << 5,
+                    guest: value & 1 == 1,
+                },
+                8,
+            )
         }
         0xc8 => (Packet::Vmcs(number::<5>(bytes, 2)? << 12), 7),
         0x83 => (Packet::TraceStop, 2),
@@ -359,7 +432,13 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
             if fast > 0x1ff || byte(4)? != 0 {
                 return Err(Fault::Bad);
             }
-            (Packet::Tma { ctc: number::<2>(bytes, 2)? as u16, fast }, 7)
+            (
+                Packet::Tma {
+                    ctc: number::<2>(bytes, 2)? as u16,
+                    fast,
+                },
+                7,
+            )
         }
         0xc3 => {
             if byte(2)? != 0x88 {
@@ -369,32 +448,75 @@ fn extended(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
         }
         0xc2 => {
             let value = number::<8>(bytes, 2)?;
-            (Packet::Mwait { hints: value as u32, extensions: (value >> 32) as u32 }, 10)
+            (
+                Packet::Mwait {
+                    hints: value as u32,
+                    extensions: (value >> 32) as u32,
+                },
+                10,
+            )
         }
         0x22 => {
             let value = number::<2>(bytes, 2)?;
             let state = (value >> 12 & 0xf) as u8;
-            (Packet::Pwre { hardware: value >> 7 & 1 == 1, state, sub_state: (value >> 8 & 0xf) as u8 }, 4)
+            (
+                Packet::Pwre {
+                    hardware: value >> 7 & 1 == 1,
+                    state,
+                    sub_state: (value >> 8 & 0xf) as u8,
+                },
+                4,
+            )
         }
         0xa2 => {
             let value = number::<5>(bytes, 2)?;
             let nibble = |at: u32| (value >> at & 0xf) as u8;
-            (Packet::Pwrx { last: nibble(4), deepest: nibble(0), reason: nibble(8) }, 7)
+            (
+                Packet::Pwrx {
+                    last: nibble(4),
+                    deepest: nibble(0),
+                    reason: nibble(8),
+                },
+                7,
+            )
         }
         0x62 => (Packet::ExStop { ip: false }, 2),
         0xe2 => (Packet::ExStop { ip: true }, 2),
         0x63 => {
             let kind = byte(2)?;
-            let item = if kind & 0x80 != 0 { BlockItem::Bytes4 } else { BlockItem::Bytes8 };
-            (Packet::Bbp { kind: kind & 0x1f, item }, 3)
+            let item = if kind & 0x80 != 0 {
+                BlockItem::Bytes4
+            } else {
+                BlockItem::Bytes8
+            };
+            (
+                Packet::Bbp {
+                    kind: kind & 0x1f,
+                    item,
+                },
+                3,
+            )
         }
         0x33 => (Packet::Bep { ip: false }, 2),
         0xb3 => (Packet::Bep { ip: true }, 2),
         0x13 => {
             let kind = byte(2)?;
-            (Packet::Cfe { kind: kind & 0x1f, vector: byte(3)?, ip: kind & 0x80 != 0 }, 4)
+            (
+                Packet::Cfe {
+                    kind: kind & 0x1f,
+                    vector: byte(3)?,
+                    ip: kind & 0x80 != 0,
+                },
+                4,
+            )
         }
-        0x53 => (Packet::Evd { kind: byte(2)? & 0x3f, payload: number::<8>(bytes, 3)? }, 11),
+        0x53 => (
+            Packet::Evd {
+                kind: byte(2)? & 0x3f,
+                payload: number::<8>(bytes, 3)?,
+            },
+            11,
+        ),
         _ => return Err(Fault::Bad),
     })
 }
@@ -423,7 +545,15 @@ fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
 impl Packet {
     /// Whether the packet tells time only, and so may stand between a packet and the FUP that binds to it.
     pub fn is_timing(&self) -> bool {
-        matches!(self, Packet::Pad | Packet::Tsc(_) | Packet::Tma { .. } | Packet::Mtc(_) | Packet::Cyc(_) | Packet::Cbr(_))
+        matches!(
+            self,
+            Packet::Pad
+                | Packet::Tsc(_)
+                | Packet::Tma { .. }
+                | Packet::Mtc(_)
+                | Packet::Cyc(_)
+                | Packet::Cbr(_)
+        )
     }
 }
 
@@ -449,7 +579,9 @@ impl fmt::Display for Packet {
             Packet::PsbEnd => f.write_str("PSBEND"),
             Packet::Tnt { bits, count, long } => {
                 f.write_str(if long { "TNT.64 " } else { "TNT " })?;
-                (0..count).rev().try_for_each(|at| f.write_str(if bits >> at & 1 == 1 { "T" } else { "N" }))
+                (0..count)
+                    .rev()
+                    .try_for_each(|at| f.write_str(if bits >> at & 1 == 1 { "T" } else { "N" }))
             }
             Packet::Tip(ip) => write!(f, "TIP {ip}"),
             Packet::TipPge(ip) => write!(f, "TIP.PGE {ip}"),
@@ -458,7 +590,9 @@ impl fmt::Display for Packet {
             Packet::ModeExec(bits) => write!(f, "MODE.Exec {bits:#x}"),
             Packet::ModeTsx(bits) => write!(f, "MODE.TSX {bits:#x}"),
             Packet::ModeOther(byte) => write!(f, "MODE {byte:#x}"),
-            Packet::Pip { cr3, guest } => write!(f, "PIP {cr3:#x}{}", if guest { " guest" } else { "" }),
+            Packet::Pip { cr3, guest } => {
+                write!(f, "PIP {cr3:#x}{}", if guest { " guest" } else { "" })
+            }
             Packet::Vmcs(base) => write!(f, "VMCS {base:#x}"),
             Packet::Tsc(tsc) => write!(f, "TSC {tsc:#x}"),
             Packet::Tma { ctc, fast } => write!(f, "TMA ctc {ctc:#x} fast {fast:#x}"),
@@ -467,21 +601,54 @@ impl fmt::Display for Packet {
             Packet::Cbr(ratio) => write!(f, "CBR {ratio}"),
             Packet::Ovf => f.write_str("OVF"),
             Packet::TraceStop => f.write_str("TraceStop"),
-            Packet::Ptw { payload, wide, ip } => write!(f, "PTW.{} {payload:#x}{}", if wide { 64 } else { 32 }, with_ip(ip)),
+            Packet::Ptw { payload, wide, ip } => write!(
+                f,
+                "PTW.{} {payload:#x}{}",
+                if wide { 64 } else { 32 },
+                with_ip(ip)
+            ),
             Packet::Mnt(payload) => write!(f, "MNT {payload:#x}"),
             Packet::Mwait { hints, extensions } => write!(f, "MWAIT {hints:#x} {extensions:#x}"),
-            Packet::Pwre { hardware, state, sub_state } => {
-                write!(f, "PWRE {state} {sub_state}{}", if hardware { " hardware" } else { "" })
+            Packet::Pwre {
+                hardware,
+                state,
+                sub_state,
+            } => {
+                write!(
+                    f,
+                    "PWRE {state} {sub_state}{}",
+                    if hardware { " hardware" } else { "" }
+                )
             }
-            Packet::Pwrx { last, deepest, reason } => write!(f, "PWRX last {last} deepest {deepest} reason {reason:#x}"),
+            Packet::Pwrx {
+                last,
+                deepest,
+                reason,
+            } => write!(f, "PWRX last {last} deepest {deepest} reason {reason:#x}"),
             Packet::ExStop { ip } => write!(f, "EXSTOP{}", with_ip(ip)),
-            Packet::Bbp { kind, item } => write!(f, "BBP {kind} {} bytes", if item == BlockItem::Bytes4 { 4 } else { 8 }),
+            Packet::Bbp { kind, item } => write!(
+                f,
+                "BBP {kind} {} bytes",
+                if item == BlockItem::Bytes4 { 4 } else { 8 }
+            ),
             Packet::Bip { id, payload } => write!(f, "BIP {id} {payload:#x}"),
             Packet::Bep { ip } => write!(f, "BEP{}", with_ip(ip)),
-            Packet::Cfe { kind, vector, ip } => write!(f, "CFE {kind} vector {vector}{}", with_ip(ip)),
+            Packet::Cfe { kind, vector, ip } => {
+                write!(f, "CFE {kind} vector {vector}{}", with_ip(ip))
+            }
             Packet::Evd { kind, payload } => write!(f, "EVD {kind} {payload:#x}"),
-            Packet::Trig { triggers, ip, multiple, instructions } => {
-                write!(f, "TRIG {triggers:#04x}{}{}", with_ip(ip), if multiple { " multiple" } else { "" })?;
+            Packet::Trig {
+                triggers,
+                ip,
+                multiple,
+                instructions,
+            } => {
+                write!(
+                    f,
+                    "TRIG {triggers:#04x}{}{}",
+                    with_ip(ip),
+                    if multiple { " multiple" } else { "" }
+                )?;
                 instructions.map_or(Ok(()), |count| write!(f, " after {count} instructions"))
             }
         }
@@ -499,53 +666,198 @@ mod tests {
             (&[0x00], Packet::Pad),
             (&PSB, Packet::Psb),
             (&[0x02, 0x23], Packet::PsbEnd),
-            (&[0x06], Packet::Tnt { bits: 1, count: 1, long: false }),
-            (&[0x04], Packet::Tnt { bits: 0, count: 1, long: false }),
-            (&[0b1010_0100], Packet::Tnt { bits: 0b01_0010, count: 6, long: false }),
-            (&[0x02, 0xa3, 0x05, 0, 0, 0, 0, 0x80], Packet::Tnt { bits: 5, count: 47, long: true }),
+            (
+                &[0x06],
+                Packet::Tnt {
+                    bits: 1,
+                    count: 1,
+                    long: false,
+                },
+            ),
+            (
+                &[0x04],
+                Packet::Tnt {
+                    bits: 0,
+                    count: 1,
+                    long: false,
+                },
+            ),
+            (
+                &[0b1010_0100],
+                Packet::Tnt {
+                    bits: 0b01_0010,
+                    count: 6,
+                    long: false,
+                },
+            ),
+            (
+                &[0x02, 0xa3, 0x05, 0, 0, 0, 0, 0x80],
+                Packet::Tnt {
+                    bits: 5,
+                    count: 47,
+                    long: true,
+                },
+            ),
             (&[0x0d], Packet::Tip(Ip::Suppressed)),
             (&[0x2d, 0x34, 0x12], Packet::Tip(Ip::Low16(0x1234))),
-            (&[0x51, 0x78, 0x56, 0x34, 0x12], Packet::TipPge(Ip::Low32(0x1234_5678))),
-            (&[0x81, 1, 2, 3, 4, 5, 6], Packet::TipPgd(Ip::Low48(0x0605_0403_0201))),
-            (&[0x7d, 1, 2, 3, 4, 5, 0x86], Packet::Fup(Ip::Signed48(0x8605_0403_0201))),
-            (&[0xdd, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Fup(Ip::Full(0x0807_0605_0403_0201))),
+            (
+                &[0x51, 0x78, 0x56, 0x34, 0x12],
+                Packet::TipPge(Ip::Low32(0x1234_5678)),
+            ),
+            (
+                &[0x81, 1, 2, 3, 4, 5, 6],
+                Packet::TipPgd(Ip::Low48(0x0605_0403_0201)),
+            ),
+            (
+                &[0x7d, 1, 2, 3, 4, 5, 0x86],
+                Packet::Fup(Ip::Signed48(0x8605_0403_0201)),
+            ),
+            (
+                &[0xdd, 1, 2, 3, 4, 5, 6, 7, 8],
+                Packet::Fup(Ip::Full(0x0807_0605_0403_0201)),
+            ),
             (&[0x99, 0x05], Packet::ModeExec(5)),
             (&[0x99, 0x22], Packet::ModeTsx(2)),
             (&[0x99, 0xe1], Packet::ModeOther(0xe1)),
-            (&[0x02, 0x43, 0x03, 0, 0, 0, 0, 0x01], Packet::Pip { cr3: 0x0100_0000_0002 >> 1 << 5, guest: true }),
-            (&[0x02, 0xc8, 1, 2, 3, 4, 5], Packet::Vmcs(0x0000_5040_3020_1000)),
-            (&[0x19, 1, 2, 3, 4, 5, 6, 7], Packet::Tsc(0x07_0605_0403_0201)),
-            (&[0x02, 0x73, 0x34, 0x12, 0, 0xff, 0x01], Packet::Tma { ctc: 0x1234, fast: 0x1ff }),
+            (
+                &[0x02, 0x43, 0x03, 0, 0, 0, 0, 0x01],
+                Packet::Pip {
+                    cr3: 0x0100_0000_0002 >> 1 << 5,
+                    guest: true,
+                },
+            ),
+            (
+                &[0x02, 0xc8, 1, 2, 3, 4, 5],
+                Packet::Vmcs(0x0000_5040_3020_1000),
+            ),
+            (
+                &[0x19, 1, 2, 3, 4, 5, 6, 7],
+                Packet::Tsc(0x07_0605_0403_0201),
+            ),
+            (
+                &[0x02, 0x73, 0x34, 0x12, 0, 0xff, 0x01],
+                Packet::Tma {
+                    ctc: 0x1234,
+                    fast: 0x1ff,
+                },
+            ),
             (&[0x59, 0xab], Packet::Mtc(0xab)),
             (&[0b1010_1011], Packet::Cyc(0b10101)),
-            (&[0b0000_1111, 0b0000_0101, 0x02], Packet::Cyc(1 | 2 << 5 | 1 << 12)),
+            (
+                &[0b0000_1111, 0b0000_0101, 0x02],
+                Packet::Cyc(1 | 2 << 5 | 1 << 12),
+            ),
             (&[0x02, 0x03, 0x18, 0x00], Packet::Cbr(0x18)),
             (&[0x02, 0xf3], Packet::Ovf),
             (&[0x02, 0x83], Packet::TraceStop),
-            (&[0x02, 0x12, 1, 2, 3, 0x84], Packet::Ptw { payload: 0x8403_0201, wide: false, ip: false }),
-            (&[0x02, 0xb2, 1, 2, 3, 4, 5, 6, 7, 8], Packet::Ptw { payload: 0x0807_0605_0403_0201, wide: true, ip: true }),
-            (&[0x02, 0xc3, 0x88, 1, 0, 0, 0, 0, 0, 0, 2], Packet::Mnt(0x0200_0000_0000_0001)),
-            (&[0x02, 0xc2, 0x21, 0, 0, 0, 1, 0, 0, 0], Packet::Mwait { hints: 0x21, extensions: 1 }),
-            (&[0x02, 0x22, 0x80, 0x32], Packet::Pwre { hardware: true, state: 3, sub_state: 2 }),
-            (&[0x02, 0xa2, 0x36, 0x01, 0, 0, 0], Packet::Pwrx { last: 3, deepest: 6, reason: 1 }),
+            (
+                &[0x02, 0x12, 1, 2, 3, 0x84],
+                Packet::Ptw {
+                    payload: 0x8403_0201,
+                    wide: false,
+                    ip: false,
+                },
+            ),
+            (
+                &[0x02, 0xb2, 1, 2, 3, 4, 5, 6, 7, 8],
+                Packet::Ptw {
+                    payload: 0x0807_0605_0403_0201,
+                    wide: true,
+                    ip: true,
+                },
+            ),
+            (
+                &[0x02, 0xc3, 0x88, 1, 0, 0, 0, 0, 0, 0, 2],
+                Packet::Mnt(0x0200_0000_0000_0001),
+            ),
+            (
+                &[0x02, 0xc2, 0x21, 0, 0, 0, 1, 0, 0, 0],
+                Packet::Mwait {
+                    hints: 0x21,
+                    extensions: 1,
+                },
+            ),
+            (
+                &[0x02, 0x22, 0x80, 0x32],
+                Packet::Pwre {
+                    hardware: true,
+                    state: 3,
+                    sub_state: 2,
+                },
+            ),
+            (
+                &[0x02, 0xa2, 0x36, 0x01, 0, 0, 0],
+                Packet::Pwrx {
+                    last: 3,
+                    deepest: 6,
+                    reason: 1,
+                },
+            ),
             (&[0x02, 0x62], Packet::ExStop { ip: false }),
             (&[0x02, 0xe2], Packet::ExStop { ip: true }),
-            (&[0x02, 0x63, 0x84], Packet::Bbp { kind: 4, item: BlockItem::Bytes4 }),
+            (
+                &[0x02, 0x63, 0x84],
+                Packet::Bbp {
+                    kind: 4,
+                    item: BlockItem::Bytes4,
+                },
+            ),
             (&[0x02, 0x33], Packet::Bep { ip: false }),
             (&[0x02, 0xb3], Packet::Bep { ip: true }),
-            (&[0x02, 0x13, 0x81, 0x20], Packet::Cfe { kind: 1, vector: 0x20, ip: true }),
-            (&[0x02, 0x53, 0x01, 1, 0, 0, 0, 0, 0, 0, 0], Packet::Evd { kind: 1, payload: 1 }),
-            (&[0xd9, 0xa0, 0x03], Packet::Trig { triggers: 3, ip: true, multiple: true, instructions: None }),
-            (&[0xd9, 0x40, 0x01, 0x34, 0x12], Packet::Trig { triggers: 1, ip: false, multiple: false, instructions: Some(0x1234) }),
+            (
+                &[0x02, 0x13, 0x81, 0x20],
+                Packet::Cfe {
+                    kind: 1,
+                    vector: 0x20,
+                    ip: true,
+                },
+            ),
+            (
+                &[0x02, 0x53, 0x01, 1, 0, 0, 0, 0, 0, 0, 0],
+                Packet::Evd {
+                    kind: 1,
+                    payload: 1,
+                },
+            ),
+            (
+                &[0xd9, 0xa0, 0x03],
+                Packet::Trig {
+                    triggers: 3,
+                    ip: true,
+                    multiple: true,
+                    instructions: None,
+                },
+            ),
+            (
+                &[0xd9, 0x40, 0x01, 0x34, 0x12],
+                Packet::Trig {
+                    triggers: 1,
+                    ip: false,
+                    multiple: false,
+                    instructions: Some(0x1234),
+                },
+            ),
         ];
         for (bytes, packet) in table {
-            assert_eq!(decode(bytes, None), Ok((*packet, bytes.len())), "{bytes:02x?}");
+            assert_eq!(
+                decode(bytes, None),
+                Ok((*packet, bytes.len())),
+                "{bytes:02x?}"
+            );
             for cut in 0..bytes.len() {
-                assert_eq!(decode(&bytes[..cut], None), Err(Fault::Cut), "{cut} bytes of {bytes:02x?}");
+                assert_eq!(
+                    decode(&bytes[..cut], None),
+                    Err(Fault::Cut),
+                    "{cut} bytes of {bytes:02x?}"
+                );
             }
             // Whatever follows, and by whichever way it is read.
             let followed = [bytes, &[0xffu8; 16][..]].concat();
-            assert_eq!(decode(&followed, None), Ok((*packet, bytes.len())), "{bytes:02x?} with more behind");
+            assert_eq!(
+                decode(&followed, None),
+                Ok((*packet, bytes.len())),
+                "{bytes:02x?} with more behind"
+            );
             assert!(!packet.to_string().is_empty());
         }
     }
@@ -564,9 +876,24 @@ mod tests {
     #[test]
     fn block_items_hide_short_tnts_only_inside_a_block() {
         let bytes = [0x2c, 1, 0, 0, 0, 2, 0, 0, 0];
-        assert_eq!(decode(&bytes, Some(BlockItem::Bytes4)), Ok((Packet::Bip { id: 5, payload: 1 }, 5)));
-        assert_eq!(decode(&bytes, Some(BlockItem::Bytes8)), Ok((Packet::Bip { id: 5, payload: 0x0000_0002_0000_0001 }, 9)));
-        assert!(matches!(decode(&bytes, None), Ok((Packet::Tnt { count: 4, .. }, 1))));
+        assert_eq!(
+            decode(&bytes, Some(BlockItem::Bytes4)),
+            Ok((Packet::Bip { id: 5, payload: 1 }, 5))
+        );
+        assert_eq!(
+            decode(&bytes, Some(BlockItem::Bytes8)),
+            Ok((
+                Packet::Bip {
+                    id: 5,
+                    payload: 0x0000_0002_0000_0001
+                },
+                9
+            ))
+        );
+        assert!(matches!(
+            decode(&bytes, None),
+            Ok((Packet::Tnt { count: 4, .. }, 1))
+        ));
     }
 
     #[test]

@@ -21,7 +21,9 @@ impl LastIp {
             Ip::Low16(low) => self.0 & !0xffff | u64::from(low),
             Ip::Low32(low) => self.0 & !0xffff_ffff | u64::from(low),
             Ip::Low48(low) => self.0 & !0xffff_ffff_ffff | low,
-            Ip::Signed48(low) => (low << 16) as i64 as u64 >> 16 | if low >> 47 & 1 == 1 { 0xffff << 48 } else { 0 },
+            Ip::Signed48(low) => {
+                (low << 16) as i64 as u64 >> 16 | if low >> 47 & 1 == 1 { 0xffff << 48 } else { 0 }
+            }
             Ip::Full(ip) => ip,
         };
         Some(self.0)
@@ -32,8 +34,16 @@ impl LastIp {
     #[inline(always)]
     fn update_raw(&mut self, selector: u8, raw: u64) -> Option<(u64, usize)> {
         /// By selector: length, bits that are replaced.
-        const FORMS: [(u8, u64); 8] =
-            [(0, 0), (3, 0xffff), (5, 0xffff_ffff), (7, u64::MAX), (7, 0xffff_ffff_ffff), (0, 0), (9, u64::MAX), (0, 0)];
+        const FORMS: [(u8, u64); 8] = [
+            (0, 0),
+            (3, 0xffff),
+            (5, 0xffff_ffff),
+            (7, u64::MAX),
+            (7, 0xffff_ffff_ffff),
+            (0, 0),
+            (9, u64::MAX),
+            (0, 0),
+        ];
         let (len, mask) = FORMS[usize::from(selector & 7)];
         if len == 0 {
             return None;
@@ -107,7 +117,14 @@ pub struct Ptwrites<'a> {
 impl<'a> Ptwrites<'a> {
     /// Reads `bytes` with a clock of these settings.
     pub fn new(bytes: &'a [u8], settings: ClockSettings) -> Self {
-        Ptwrites { packets: Packets::new(bytes), clock: Clock::new(settings), last_ip: LastIp::default(), pending: None, loss: Loss::default(), last_loss: 0 }
+        Ptwrites {
+            packets: Packets::new(bytes),
+            clock: Clock::new(settings),
+            last_ip: LastIp::default(),
+            pending: None,
+            loss: Loss::default(),
+            last_loss: 0,
+        }
     }
 
     /// What was lost so far.
@@ -132,7 +149,18 @@ impl<'a> Ptwrites<'a> {
             let (rest, start) = self.packets.in_step()?;
             // The longest pair with its next byte fits into this, so nothing below looks at lengths.
             let head = rest.first_chunk::<24>()?;
-            let word = |at: usize| u64::from_le_bytes([head[at], head[at + 1], head[at + 2], head[at + 3], head[at + 4], head[at + 5], head[at + 6], head[at + 7]]);
+            let word = |at: usize| {
+                u64::from_le_bytes([
+                    head[at],
+                    head[at + 1],
+                    head[at + 2],
+                    head[at + 3],
+                    head[at + 4],
+                    head[at + 5],
+                    head[at + 6],
+                    head[at + 7],
+                ])
+            };
             match head[0] {
                 0x02 if head[1] & 0x5f == 0x12 => {
                     // Widths and compression vary without a pattern, so they are computed and not branched on.
@@ -142,16 +170,32 @@ impl<'a> Ptwrites<'a> {
                     let tsc = self.clock.tsc();
                     if head[1] & 0x80 == 0 {
                         self.packets.leave(len);
-                        return Some(Ptwrite { ip: None, payload, tsc, start, end: start + len });
+                        return Some(Ptwrite {
+                            ip: None,
+                            payload,
+                            tsc,
+                            start,
+                            end: start + len,
+                        });
                     }
-                    let (kind, raw) = if wide == 1 { (head[10], word(11)) } else { (head[6], word(7)) };
+                    let (kind, raw) = if wide == 1 {
+                        (head[10], word(11))
+                    } else {
+                        (head[6], word(7))
+                    };
                     if kind & 0x1f != 0x1d {
                         return None;
                     }
                     let (ip, more) = self.last_ip.update_raw(kind >> 5, raw)?;
                     let end = start + len + more;
                     self.packets.leave(len + more);
-                    return Some(Ptwrite { ip: Some(ip), payload, tsc, start, end });
+                    return Some(Ptwrite {
+                        ip: Some(ip),
+                        payload,
+                        tsc,
+                        start,
+                        end,
+                    });
                 }
                 0x59 => {
                     self.clock.update(&Packet::Mtc(head[1]));
@@ -159,7 +203,9 @@ impl<'a> Ptwrites<'a> {
                 }
                 short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
                     let second = short >> 2 & 1;
-                    self.clock.update(&Packet::Cyc(u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5));
+                    self.clock.update(&Packet::Cyc(
+                        u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5,
+                    ));
                     self.packets.leave(1 + usize::from(second));
                 }
                 0 => self.packets.leave(1),
@@ -218,7 +264,13 @@ impl Ptwrites<'_> {
                 Packet::Ptw { payload, ip, .. } => {
                     self.tear(end);
                     if !ip {
-                        return Some(Ptwrite { ip: None, payload, tsc: self.clock.tsc(), start, end });
+                        return Some(Ptwrite {
+                            ip: None,
+                            payload,
+                            tsc: self.clock.tsc(),
+                            start,
+                            end,
+                        });
                     }
                     self.pending = Some((payload, start));
                 }
@@ -228,7 +280,13 @@ impl Ptwrites<'_> {
                         self.tear(end);
                     }
                     if let Some((payload, start)) = self.pending.take() {
-                        return Some(Ptwrite { ip, payload, tsc: self.clock.tsc(), start, end });
+                        return Some(Ptwrite {
+                            ip,
+                            payload,
+                            tsc: self.clock.tsc(),
+                            start,
+                            end,
+                        });
                     }
                 }
                 _ if packet.is_timing() => self.clock.update(&packet),
@@ -320,7 +378,13 @@ mod tests {
             ("pgd", &[0x01]),
             ("another ptwrite", &[0x02, 0x12, 0, 0, 0, 0]),
             ("exstop", &[0x02, 0xe2]),
-            ("bad packet and resynchronisation", &[0x05, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82]),
+            (
+                "bad packet and resynchronisation",
+                &[
+                    0x05, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82,
+                    0x02, 0x82, 0x02, 0x82,
+                ],
+            ),
         ];
         for (name, bytes) in between {
             let (rows, loss) = read(&[&PSB, &ptw(1), bytes, &FUP48, &ptw(2), &FUP16]);
@@ -339,10 +403,22 @@ mod tests {
         let mut last = LastIp(0x1122_3344_5566_7788);
         assert_eq!(last.update(Ip::Suppressed), None);
         assert_eq!(last.update(Ip::Low16(0xaaaa)), Some(0x1122_3344_5566_aaaa));
-        assert_eq!(last.update(Ip::Low32(0xbbbb_bbbb)), Some(0x1122_3344_bbbb_bbbb));
-        assert_eq!(last.update(Ip::Low48(0xcccc_cccc_cccc)), Some(0x1122_cccc_cccc_cccc));
-        assert_eq!(last.update(Ip::Signed48(0x8000_0000_0001)), Some(0xffff_8000_0000_0001));
-        assert_eq!(last.update(Ip::Signed48(0x7fff_0000_0001)), Some(0x0000_7fff_0000_0001));
+        assert_eq!(
+            last.update(Ip::Low32(0xbbbb_bbbb)),
+            Some(0x1122_3344_bbbb_bbbb)
+        );
+        assert_eq!(
+            last.update(Ip::Low48(0xcccc_cccc_cccc)),
+            Some(0x1122_cccc_cccc_cccc)
+        );
+        assert_eq!(
+            last.update(Ip::Signed48(0x8000_0000_0001)),
+            Some(0xffff_8000_0000_0001)
+        );
+        assert_eq!(
+            last.update(Ip::Signed48(0x7fff_0000_0001)),
+            Some(0x0000_7fff_0000_0001)
+        );
         assert_eq!(last.update(Ip::Full(u64::MAX)), Some(u64::MAX));
     }
 
@@ -358,7 +434,11 @@ mod tests {
         ] {
             for old in [0, 0x1122_3344_5566_7788, u64::MAX] {
                 let (mut a, mut b) = (LastIp(old), LastIp(old));
-                assert_eq!(a.update(ip), b.update_raw(selector, raw).map(|x| x.0), "{ip:?} on {old:#x}");
+                assert_eq!(
+                    a.update(ip),
+                    b.update_raw(selector, raw).map(|x| x.0),
+                    "{ip:?} on {old:#x}"
+                );
             }
         }
         for selector in [0, 5, 7] {
@@ -377,8 +457,22 @@ mod tests {
 
     #[test]
     fn ptwrites_before_the_first_psb_are_estimated() {
-        let bytes = [&[0xaa, 0xad][..], &FUP16, &ptw(7), &FUP16, &ptw(8), &FUP16, &PSB, &ptw(9), &FUP48].concat();
-        assert_eq!(estimate_unsynchronised(&bytes), (2, bytes.len() - 16 - 6 - 7));
+        let bytes = [
+            &[0xaa, 0xad][..],
+            &FUP16,
+            &ptw(7),
+            &FUP16,
+            &ptw(8),
+            &FUP16,
+            &PSB,
+            &ptw(9),
+            &FUP48,
+        ]
+        .concat();
+        assert_eq!(
+            estimate_unsynchronised(&bytes),
+            (2, bytes.len() - 16 - 6 - 7)
+        );
         assert_eq!(estimate_unsynchronised(&bytes[2..20]), (2, 18));
         assert_eq!(estimate_unsynchronised(&[]), (0, 0));
     }

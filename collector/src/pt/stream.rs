@@ -91,12 +91,20 @@ pub struct Packets<'a> {
 impl<'a> Packets<'a> {
     /// Starts at the first PSB.
     pub fn new(bytes: &'a [u8]) -> Self {
-        Packets { bytes, at: 0, synchronised: false, block: None }
+        Packets {
+            bytes,
+            at: 0,
+            synchronised: false,
+            block: None,
+        }
     }
 
     /// Starts at the first byte, which must be the start of a packet.
     pub fn synchronised(bytes: &'a [u8]) -> Self {
-        Packets { synchronised: true, ..Packets::new(bytes) }
+        Packets {
+            synchronised: true,
+            ..Packets::new(bytes)
+        }
     }
 
     /// Looks for a PSB from the present offset on.
@@ -107,7 +115,11 @@ impl<'a> Packets<'a> {
         self.at = found.unwrap_or(self.bytes.len());
         self.synchronised = true;
         self.block = None;
-        (self.at > from).then_some(Gap { from, to: self.at, reason })
+        (self.at > from).then_some(Gap {
+            from,
+            to: self.at,
+            reason,
+        })
     }
 }
 
@@ -151,12 +163,18 @@ impl Iterator for Packets<'_> {
                 Some(Step::Packet { at, len, packet })
             }
             Err(Fault::Cut) => {
-                let gap = Gap { from: self.at, to: self.bytes.len(), reason: GapReason::Cut };
+                let gap = Gap {
+                    from: self.at,
+                    to: self.bytes.len(),
+                    reason: GapReason::Cut,
+                };
                 self.at = gap.to;
                 Some(Step::Gap(gap))
             }
             // The bad byte itself may be the first of a PSB's run that another packet's tail precedes.
-            Err(Fault::Bad) => self.synchronise(GapReason::BadPacket, self.at + 1).map(Step::Gap),
+            Err(Fault::Bad) => self
+                .synchronise(GapReason::BadPacket, self.at + 1)
+                .map(Step::Gap),
         }
     }
 }
@@ -177,10 +195,20 @@ mod tests {
         bytes.extend_from_slice(&PSB);
         bytes.extend_from_slice(&[0x59]);
         let gap = |from, to, reason| Step::Gap(Gap { from, to, reason });
-        let psb = |at| Step::Packet { at, len: 16, packet: Packet::Psb };
+        let psb = |at| Step::Packet {
+            at,
+            len: 16,
+            packet: Packet::Psb,
+        };
         assert_eq!(
             steps(&bytes),
-            [gap(0, 3, GapReason::BeforePsb), psb(3), gap(19, 22, GapReason::BadPacket), psb(22), gap(38, 39, GapReason::Cut)]
+            [
+                gap(0, 3, GapReason::BeforePsb),
+                psb(3),
+                gap(19, 22, GapReason::BadPacket),
+                psb(22),
+                gap(38, 39, GapReason::Cut)
+            ]
         );
     }
 

@@ -7,7 +7,9 @@
 //! such an instruction counts if none is found that can.
 
 use super::access::{Access, LONGEST, Reader, Registers, accesses};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+};
 
 /// How far a repeated string instruction may have gone on when the trap comes (fast copies go by cache lines), bytes.
 const AHEAD: u64 = 128;
@@ -69,7 +71,12 @@ impl Trap<'_> {
         let mut found = self.ending_at(info, ip, &[FlowControl::Next], &mut unchecked);
         // A call has just left its return address.
         if let Some(back) = self.value(rsp) {
-            let calls = self.ending_at(info, back, &[FlowControl::Call, FlowControl::IndirectCall], &mut None);
+            let calls = self.ending_at(
+                info,
+                back,
+                &[FlowControl::Call, FlowControl::IndirectCall],
+                &mut None,
+            );
             found.extend(calls);
         }
         found.extend(self.repeated(info, ip));
@@ -78,17 +85,30 @@ impl Trap<'_> {
             if found.iter().all(|t| t.agrees(&first)) {
                 return Some(first);
             }
-            return found.into_iter().find(|t| self.leads_here(t.ip, ip)).or(Some(first));
+            return found
+                .into_iter()
+                .find(|t| self.leads_here(t.ip, ip))
+                .or(Some(first));
         }
         // A jump through memory: what it read is where control is.
         if self.word.is_multiple_of(8) && self.value(self.word) == Some(ip) {
-            return Some(Touch { read: true, ..Touch::default() });
+            return Some(Touch {
+                read: true,
+                ..Touch::default()
+            });
         }
         unchecked
     }
 
     fn near(&self, address: u64, bytes: u64) -> bool {
-        Access { address, size: bytes, read: false, written: false, implicit: false }.touches(self.word, self.bytes)
+        Access {
+            address,
+            size: bytes,
+            read: false,
+            written: false,
+            implicit: false,
+        }
+        .touches(self.word, self.bytes)
     }
 
     fn value(&mut self, address: u64) -> Option<u64> {
@@ -97,13 +117,23 @@ impl Trap<'_> {
     }
 
     /// Instructions that end at an address and have accessed the word, longest first. `unchecked`: the longest one that may have.
-    fn ending_at(&mut self, info: &mut InstructionInfoFactory, end: u64, flows: &[FlowControl], unchecked: &mut Option<Touch>) -> Vec<Touch> {
+    fn ending_at(
+        &mut self,
+        info: &mut InstructionInfoFactory,
+        end: u64,
+        flows: &[FlowControl],
+        unchecked: &mut Option<Touch>,
+    ) -> Vec<Touch> {
         let mut code = [0; LONGEST];
         let mut first = 0;
         // The page before may not be there.
         if (self.read)(end.wrapping_sub(LONGEST as u64), &mut code) < LONGEST {
             first = LONGEST - (end % 4096).min(LONGEST as u64) as usize;
-            if (self.read)(end.wrapping_sub((LONGEST - first) as u64), &mut code[first..]) < LONGEST - first {
+            if (self.read)(
+                end.wrapping_sub((LONGEST - first) as u64),
+                &mut code[first..],
+            ) < LONGEST - first
+            {
                 return Vec::new();
             }
         }
@@ -111,17 +141,23 @@ impl Trap<'_> {
         for from in first..LONGEST {
             let start = end.wrapping_sub((LONGEST - from) as u64);
             let insn = Decoder::with_ip(64, &code[from..], start, DecoderOptions::NONE).decode();
-            if insn.is_invalid() || insn.len() != LONGEST - from || !flows.contains(&insn.flow_control()) {
+            if insn.is_invalid()
+                || insn.len() != LONGEST - from
+                || !flows.contains(&insn.flow_control())
+            {
                 continue;
             }
             // A direct call leads where it says.
-            if insn.flow_control() == FlowControl::Call && insn.near_branch_target() != self.after.rip {
+            if insn.flow_control() == FlowControl::Call
+                && insn.near_branch_target() != self.after.rip
+            {
                 continue;
             }
             let (all, sure) = self.accesses_before(info, &insn, start);
             if !sure {
                 *unchecked = unchecked.or(Touch::of(start, &all, |_| true));
-            } else if let Some(touch) = Touch::of(start, &all, |a| a.touches(self.word, self.bytes)) {
+            } else if let Some(touch) = Touch::of(start, &all, |a| a.touches(self.word, self.bytes))
+            {
                 out.push(touch);
             }
         }
@@ -129,26 +165,54 @@ impl Trap<'_> {
     }
 
     /// Accesses of an instruction that has run, by the registers behind it, and whether these are those before it as far as addresses go.
-    fn accesses_before(&self, info: &mut InstructionInfoFactory, insn: &Instruction, start: u64) -> (Vec<Access>, bool) {
-        let mut before = Registers { rip: start, ..self.after };
+    fn accesses_before(
+        &self,
+        info: &mut InstructionInfoFactory,
+        insn: &Instruction,
+        start: u64,
+    ) -> (Vec<Access>, bool) {
+        let mut before = Registers {
+            rip: start,
+            ..self.after
+        };
         let used = info.info(insn);
         let written = |register: Register| {
-            used.used_registers().iter().any(|r| r.register().full_register() == register.full_register() && matches!(r.access(), OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite))
+            used.used_registers().iter().any(|r| {
+                r.register().full_register() == register.full_register()
+                    && matches!(
+                        r.access(),
+                        OpAccess::Write
+                            | OpAccess::ReadWrite
+                            | OpAccess::CondWrite
+                            | OpAccess::ReadCondWrite
+                    )
+            })
         };
         let mut sure = true;
         for memory in used.used_memory() {
             for register in [memory.base(), memory.index()] {
-                let stack = register.full_register() == Register::RSP && insn.is_stack_instruction();
+                let stack =
+                    register.full_register() == Register::RSP && insn.is_stack_instruction();
                 sure &= register == Register::None || stack || !written(register);
                 sure &= !register.is_vector_register();
             }
         }
         if insn.is_stack_instruction() && insn.mnemonic() != iced_x86::Mnemonic::Leave {
-            before.general[4] = self.after.general[4].wrapping_sub(insn.stack_pointer_increment() as u64);
+            before.general[4] =
+                self.after.general[4].wrapping_sub(insn.stack_pointer_increment() as u64);
         } else if insn.mnemonic() == iced_x86::Mnemonic::Leave {
             // It read the word below the stack that it leaves.
             let address = self.after.general[4].wrapping_sub(8);
-            return (vec![Access { address, size: 8, read: true, written: false, implicit: true }], true);
+            return (
+                vec![Access {
+                    address,
+                    size: 8,
+                    read: true,
+                    written: false,
+                    implicit: true,
+                }],
+                true,
+            );
         }
         if insn.is_string_instruction() {
             return (self.of_string(insn), true);
@@ -156,7 +220,13 @@ impl Trap<'_> {
         let mut all = accesses(info, insn, &before);
         if all.is_empty() && !sure {
             // Gathers: the addresses stand in registers that are not known here.
-            all.push(Access { address: 0, size: 0, read: true, written: false, implicit: false });
+            all.push(Access {
+                address: 0,
+                size: 0,
+                read: true,
+                written: false,
+                implicit: false,
+            });
         }
         (all, sure)
     }
@@ -167,14 +237,24 @@ impl Trap<'_> {
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
         let back = if repeated { AHEAD } else { size };
         // In either direction.
-        let around = |register: usize, read: bool, written: bool| Access { address: self.after.general[register].wrapping_sub(back), size: 2 * back + size, read, written, implicit: false };
+        let around = |register: usize, read: bool, written: bool| Access {
+            address: self.after.general[register].wrapping_sub(back),
+            size: 2 * back + size,
+            read,
+            written,
+            implicit: false,
+        };
         use iced_x86::Mnemonic as M;
         match insn.mnemonic() {
-            M::Movsb | M::Movsw | M::Movsd | M::Movsq => vec![around(6, true, false), around(7, false, true)],
+            M::Movsb | M::Movsw | M::Movsd | M::Movsq => {
+                vec![around(6, true, false), around(7, false, true)]
+            }
             M::Stosb | M::Stosw | M::Stosd | M::Stosq => vec![around(7, false, true)],
             M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => vec![around(6, true, false)],
             M::Scasb | M::Scasw | M::Scasd | M::Scasq => vec![around(7, true, false)],
-            M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => vec![around(6, true, false), around(7, true, false)],
+            M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => {
+                vec![around(6, true, false), around(7, true, false)]
+            }
             _ => Vec::new(),
         }
     }
@@ -184,7 +264,10 @@ impl Trap<'_> {
         let mut code = [0; LONGEST];
         let got = (self.read)(ip, &mut code);
         let insn = Decoder::with_ip(64, &code[..got], ip, DecoderOptions::NONE).decode();
-        if insn.is_invalid() || !insn.is_string_instruction() || !(insn.has_rep_prefix() || insn.has_repne_prefix()) {
+        if insn.is_invalid()
+            || !insn.is_string_instruction()
+            || !(insn.has_rep_prefix() || insn.has_repne_prefix())
+        {
             return None;
         }
         let (all, _) = self.accesses_before(info, &insn, ip);
@@ -203,10 +286,16 @@ impl Trap<'_> {
         for skip in 0..48 {
             let mut at = skip;
             while at < code.len() && from + (at as u64) < start {
-                let insn = Decoder::with_ip(64, &code[at..], from + at as u64, DecoderOptions::NONE).decode();
+                let insn =
+                    Decoder::with_ip(64, &code[at..], from + at as u64, DecoderOptions::NONE)
+                        .decode();
                 at += if insn.is_invalid() { 1 } else { insn.len() };
             }
-            if from + at as u64 == start { met += 1 } else { missed += 1 }
+            if from + at as u64 == start {
+                met += 1
+            } else {
+                missed += 1
+            }
         }
         met > missed
     }

@@ -10,16 +10,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Debug, thiserror::Error)]
 pub enum Obstacle {
     /// Tracing.
-    #[error("this machine does not let a process trace its children ({0}): a container's seccomp filter may forbid ptrace, or kernel.yama.ptrace_scope is 3; allow it, or record with --mode ring and use `mgz-analyze reuse --rdx` on a full trace")]
+    #[error(
+        "this machine does not let a process trace its children ({0}): a container's seccomp filter may forbid ptrace, or kernel.yama.ptrace_scope is 3; allow it, or record with --mode ring and use `mgz-analyze reuse --rdx` on a full trace"
+    )]
     Trace(io::Error),
     /// Events.
-    #[error("this machine refuses the perf event that stops threads ({0}): set kernel.perf_event_paranoid to 2 or less, or allow perf_event_open in the container")]
+    #[error(
+        "this machine refuses the perf event that stops threads ({0}): set kernel.perf_event_paranoid to 2 or less, or allow perf_event_open in the container"
+    )]
     Trigger(io::Error),
     /// Watchpoints.
-    #[error("this machine refuses hardware watchpoints ({0}): the hypervisor or a debugger may have taken the debug registers; record with --mode full and use `mgz-analyze reuse --rdx` on the trace")]
+    #[error(
+        "this machine refuses hardware watchpoints ({0}): the hypervisor or a debugger may have taken the debug registers; record with --mode full and use `mgz-analyze reuse --rdx` on the trace"
+    )]
     Watchpoint(io::Error),
     /// They are accepted and do nothing.
-    #[error("hardware watchpoints are accepted here and never fire (some hypervisors do not pass debug registers on); record with --mode full and use `mgz-analyze reuse --rdx` on the trace")]
+    #[error(
+        "hardware watchpoints are accepted here and never fire (some hypervisors do not pass debug registers on); record with --mode full and use `mgz-analyze reuse --rdx` on the trace"
+    )]
     Silent,
     /// Something else.
     #[error("the trial of watchpoints failed: {0}")]
@@ -34,7 +42,10 @@ pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
     let child = Child::start(trigger.signal)?;
     ptrace::seize(child.0).map_err(Obstacle::Trace)?;
     // A period that the trial does not reach.
-    let quiet = Trigger { period: 1 << 40, ..trigger.clone() };
+    let quiet = Trigger {
+        period: 1 << 40,
+        ..trigger.clone()
+    };
     let mut events = Events::open(&quiet, child.0, 1).map_err(Obstacle::Trigger)?;
     let (mut stops, mut hits, mut hit_stops) = (Vec::new(), Vec::new(), Vec::new());
     let mut before: Option<Clock> = None;
@@ -60,7 +71,9 @@ pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
                 // Stops by hits come in between.
                 round += 1;
                 if round > ROUNDS {
-                    events.watch(0, WATCHED.as_ptr() as u64, WORD).map_err(Obstacle::Watchpoint)?;
+                    events
+                        .watch(0, WATCHED.as_ptr() as u64, WORD)
+                        .map_err(Obstacle::Watchpoint)?;
                 }
             }
         }
@@ -70,7 +83,11 @@ pub fn calibrate(trigger: &Trigger) -> Result<Costs, Obstacle> {
     if hits.len() < ROUNDS / 2 {
         return Err(Obstacle::Silent);
     }
-    Ok(Costs { hit_ns: median(&mut hits), hit_stop_ns: median(&mut hit_stops), stop_ns: median(&mut stops) })
+    Ok(Costs {
+        hit_ns: median(&mut hits),
+        hit_stop_ns: median(&mut hit_stops),
+        stop_ns: median(&mut stops),
+    })
 }
 
 fn median(list: &mut [u64]) -> u64 {
@@ -93,11 +110,18 @@ impl Child {
                 let own = libc::getpid();
                 loop {
                     libc::syscall(libc::SYS_tgkill, own, own, signal);
-                    WATCHED.store(WATCHED.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
+                    WATCHED.store(
+                        WATCHED.load(Ordering::Relaxed).wrapping_add(1),
+                        Ordering::Relaxed,
+                    );
                 }
             }
         }
-        if child < 0 { Err(io::Error::last_os_error()) } else { Ok(Child(child)) }
+        if child < 0 {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Child(child))
+        }
     }
 }
 
@@ -119,9 +143,18 @@ mod tests {
 
     #[test]
     fn stops_and_hits_cost_microseconds_where_they_work() {
-        let trigger = Trigger { period: 10_000_000, signal: 61, counters: None };
+        let trigger = Trigger {
+            period: 10_000_000,
+            signal: 61,
+            counters: None,
+        };
         match calibrate(&trigger) {
-            Ok(costs) => assert!(costs.hit_ns <= costs.hit_stop_ns && costs.hit_stop_ns < 1_000_000 && (100..1_000_000).contains(&costs.stop_ns), "{costs:?}"),
+            Ok(costs) => assert!(
+                costs.hit_ns <= costs.hit_stop_ns
+                    && costs.hit_stop_ns < 1_000_000
+                    && (100..1_000_000).contains(&costs.stop_ns),
+                "{costs:?}"
+            ),
             Err(obstacle) => eprintln!("left out: {obstacle}"),
         }
     }

@@ -12,13 +12,20 @@ use mgz_annotations_schema::trace::Manifest;
 use std::path::PathBuf;
 
 fn own(message: impl std::fmt::Display) -> Failure {
-    Failure { status: 125, message: message.to_string() }
+    Failure {
+        status: 125,
+        message: message.to_string(),
+    }
 }
 
 /// What counts accesses here.
 fn counters() -> Found {
     counters::here(&mut |counter| {
-        let trigger = Trigger { period: 1 << 40, signal: 0, counters: Some([counter.clone(), counter.clone()]) };
+        let trigger = Trigger {
+            period: 1 << 40,
+            signal: 0,
+            counters: Some([counter.clone(), counter.clone()]),
+        };
         super::events::Events::open(&trigger, 0, 0).map(|_| ())
     })
 }
@@ -26,34 +33,63 @@ fn counters() -> Found {
 /// Watches a program; returns the exit status to pass on.
 pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     if cli.backend != Backend::Auto || cli.functions.is_some() || cli.pt.is_some() {
-        return Err(own("--backend, --functions and --pt do not go with --mode watch, which records any program as it is"));
+        return Err(own(
+            "--backend, --functions and --pt do not go with --mode watch, which records any program as it is",
+        ));
     }
     let found = counters();
     let counted = found.counters.is_some();
-    let period = if counted { cli.records() } else { (1e9 / cli.rate()) as u64 };
+    let period = if counted {
+        cli.records()
+    } else {
+        (1e9 / cli.rate()) as u64
+    };
     let job = Job {
         program,
         argv: cli.program.clone(),
         no_aslr: cli.no_aslr,
-        trigger: Trigger { period, signal: cli.signal as i32, counters: found.counters },
+        trigger: Trigger {
+            period,
+            signal: cli.signal as i32,
+            counters: found.counters,
+        },
         watchpoints: cli.watchpoints as usize,
         near: cli.near,
         duration: cli.duration.map(std::time::Duration::from_secs_f64),
     };
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(own)?;
-    let command = cli.program.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+    let command = cli
+        .program
+        .iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
     let mut m = Manifest {
         backend: "watchpoints".into(),
         backend_why: found.why,
-        trigger: if counted { "loads (PMU, user space only)" } else { "cpu time (perf_event, user space only)" }.into(),
+        trigger: if counted {
+            "loads (PMU, user space only)"
+        } else {
+            "cpu time (perf_event, user space only)"
+        }
+        .into(),
         unit: if counted { "loads" } else { "ns of cpu time" }.into(),
         rate: if counted { 0.0 } else { cli.rate() },
         data: "watch".into(),
         ..manifest::begin(command, "watch", period, 0)
     };
-    let started = folder.write(&m).map_err(|e| own(format!("{}: the manifest cannot be written: {e}", folder.path().display())));
-    let ended = match started.and_then(|()| run::run(&job).map_err(|e| Failure { status: e.exit_status(), message: e.to_string() })) {
+    let started = folder.write(&m).map_err(|e| {
+        own(format!(
+            "{}: the manifest cannot be written: {e}",
+            folder.path().display()
+        ))
+    });
+    let ended = match started.and_then(|()| {
+        run::run(&job).map_err(|e| Failure {
+            status: e.exit_status(),
+            message: e.to_string(),
+        })
+    }) {
         Ok(ended) => ended,
         Err(failure) => {
             folder.remove();
@@ -62,13 +98,24 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     };
     fill(&mut m, &ended);
     if let Err(error) = write::write(folder.path(), &ended.rows, &ended.maps) {
-        m.problems.push(format!("{}: the samples could not be written: {error:#}", folder.path().display()));
+        m.problems.push(format!(
+            "{}: the samples could not be written: {error:#}",
+            folder.path().display()
+        ));
     }
-    m.state = if m.problems.is_empty() { "complete" } else { "partial" }.into();
+    m.state = if m.problems.is_empty() {
+        "complete"
+    } else {
+        "partial"
+    }
+    .into();
     folder.release_reserve();
     let _ = folder.remove_spill();
     if let Err(error) = folder.write(&m) {
-        eprintln!("mgz-record: {}: the manifest could not be written: {error}; free space there and record again", folder.path().display());
+        eprintln!(
+            "mgz-record: {}: the manifest could not be written: {error}; free space there and record again",
+            folder.path().display()
+        );
     }
     tell(&m, &ended, cli);
     Ok(ended.status.exit_status())
@@ -79,7 +126,11 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     m.wall_seconds = ended.wall.as_secs_f64();
     m.cpu_seconds = ended.cpu_seconds;
     // A sample may have two rows, one for loads alone.
-    m.totals.samples = ended.rows.iter().filter(|r| r.pair.counts != Counts::Loads).count() as u64;
+    m.totals.samples = ended
+        .rows
+        .iter()
+        .filter(|r| r.pair.counts != Counts::Loads)
+        .count() as u64;
     m.totals.loads_executed = ended.accesses.map(|a| a.loads);
     m.totals.accesses_executed = ended.accesses.map(Accesses::all);
     let c = ended.counts;
@@ -96,8 +147,22 @@ fn fill(m: &mut Manifest, ended: &Ended) {
     count("hits_without_reuse", c.other_hits);
     count("hits_unclear", c.unclear);
     count("hits_lost", ended.lost_hits);
-    for outcome in [Outcome::Near, Outcome::Watched, Outcome::Replaced, Outcome::Skipped, Outcome::Crowded, Outcome::Ended] {
-        count(outcome.name(), ended.rows.iter().filter(|r| r.pair.outcome == outcome && r.pair.counts != Counts::Loads).count() as u64);
+    for outcome in [
+        Outcome::Near,
+        Outcome::Watched,
+        Outcome::Replaced,
+        Outcome::Skipped,
+        Outcome::Crowded,
+        Outcome::Ended,
+    ] {
+        count(
+            outcome.name(),
+            ended
+                .rows
+                .iter()
+                .filter(|r| r.pair.outcome == outcome && r.pair.counts != Counts::Loads)
+                .count() as u64,
+        );
     }
     m.problems = ended.problems.clone();
     if ended.lost_hits > 0 {

@@ -55,25 +55,57 @@ pub struct Trigger {
 
 impl Trigger {
     fn attr(&self) -> Attr {
-        let (kind, config) = self.counters.as_ref().map_or((TYPE_SOFTWARE, SW_TASK_CLOCK), |c| (c[0].kind, c[0].config));
-        Attr { sample_period: self.period.max(1), sample_type: bits::IDENTIFIER | bits::CPU, ..counting(kind, config) }
+        let (kind, config) = self
+            .counters
+            .as_ref()
+            .map_or((TYPE_SOFTWARE, SW_TASK_CLOCK), |c| (c[0].kind, c[0].config));
+        Attr {
+            sample_period: self.period.max(1),
+            sample_type: bits::IDENTIFIER | bits::CPU,
+            ..counting(kind, config)
+        }
     }
 }
 
 pub(super) fn counting(kind: u32, config: u64) -> Attr {
-    Attr { kind, size: ATTR_BYTES as u32, config, read_format: FORMAT_ID | FORMAT_GROUP, flags: flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV, ..Attr::default() }
+    Attr {
+        kind,
+        size: ATTR_BYTES as u32,
+        config,
+        read_format: FORMAT_ID | FORMAT_GROUP,
+        flags: flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV,
+        ..Attr::default()
+    }
 }
 
 /// `struct perf_event_attr` of a watchpoint: `bp_addr` is `config1`, `bp_len` is `config2`.
 fn breakpoint(word: u64, bytes: u64) -> Attr {
     let attr = counting(TYPE_BREAKPOINT, 0);
     let sample_type = bits::IDENTIFIER | bits::IP | bits::READ | bits::REGS_USER;
-    Attr { sample_period: 1, sample_type, sample_regs_user: REGISTERS, bp_type: READ_WRITE, config1: word, config2: bytes, flags: attr.flags | flag::DISABLED, ..attr }
+    Attr {
+        sample_period: 1,
+        sample_type,
+        sample_regs_user: REGISTERS,
+        bp_type: READ_WRITE,
+        config1: word,
+        config2: bytes,
+        flags: attr.flags | flag::DISABLED,
+        ..attr
+    }
 }
 
 pub(super) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, std::ptr::from_ref(attr), thread, -1, group, FLAG_FD_CLOEXEC) };
+    let fd = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::from_ref(attr),
+            thread,
+            -1,
+            group,
+            FLAG_FD_CLOEXEC,
+        )
+    };
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -82,7 +114,11 @@ pub(super) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd
 }
 
 pub(super) fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
 }
 
 fn id(event: &OwnedFd) -> io::Result<u64> {
@@ -104,7 +140,16 @@ impl Drop for Mapping {
 fn ring(event: &OwnedFd) -> io::Result<Ring> {
     const PAGE: usize = 4096;
     // SAFETY: a new mapping.
-    let base = unsafe { libc::mmap(std::ptr::null_mut(), 2 * PAGE, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED, event.as_raw_fd(), 0) };
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            2 * PAGE,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED,
+            event.as_raw_fd(),
+            0,
+        )
+    };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }
@@ -122,7 +167,12 @@ struct Watchpoint {
 
 /// Counts an event of the calling thread while something is done, and the samples that one in every `period` of them makes.
 pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Result<(u64, u64)> {
-    let attr = Attr { sample_period: period.max(1), sample_type: bits::IDENTIFIER, read_format: 0, ..counting(counter.kind, counter.config) };
+    let attr = Attr {
+        sample_period: period.max(1),
+        sample_type: bits::IDENTIFIER,
+        read_format: 0,
+        ..counting(counter.kind, counter.config)
+    };
     let event = open(&attr, 0, -1)?;
     let mut ring = ring(&event)?;
     work();
@@ -133,7 +183,12 @@ pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Resul
     }
     let mut bytes = Vec::new();
     ring.drain(&mut bytes);
-    Ok((count, records(&bytes).filter(|(kind, _)| *kind == RECORD_SAMPLE).count() as u64))
+    Ok((
+        count,
+        records(&bytes)
+            .filter(|(kind, _)| *kind == RECORD_SAMPLE)
+            .count() as u64,
+    ))
 }
 
 /// The events of one thread.
@@ -175,7 +230,20 @@ impl Events {
         let ring = ring(&leader)?;
         signals(&leader, thread, trigger.signal)?;
         let slots = (0..watchpoints).map(|_| None).collect();
-        Ok(Events { slots, ring, members, clock_id, counter_ids, leader, thread, period: trigger.period, signal: trigger.signal, lost: 0, unread: Vec::new(), processor: None })
+        Ok(Events {
+            slots,
+            ring,
+            members,
+            clock_id,
+            counter_ids,
+            leader,
+            thread,
+            period: trigger.period,
+            signal: trigger.signal,
+            lost: 0,
+            unread: Vec::new(),
+            processor: None,
+        })
     }
 
     /// Sets the next period to a share of the asked one.
@@ -188,7 +256,13 @@ impl Events {
     /// Stops the whole group (without its leader no event of it runs), or lets it go on.
     pub fn pause(&self, on: bool) {
         // SAFETY: integer arguments. It cannot fail for an event that is open.
-        unsafe { libc::ioctl(self.leader.as_raw_fd(), if on { IOC_DISABLE } else { IOC_ENABLE }, 0) };
+        unsafe {
+            libc::ioctl(
+                self.leader.as_raw_fd(),
+                if on { IOC_DISABLE } else { IOC_ENABLE },
+                0,
+            )
+        };
     }
 
     /// The descriptor that signals carry.
@@ -197,16 +271,33 @@ impl Events {
     }
 
     fn clock_of(&self, values: &[u8]) -> Clock {
-        let value = |id: u64| values.chunks_exact(16).find(|pair| pair[8..] == id.to_ne_bytes()).map_or(0, |pair| word(pair, 0));
-        let accesses = self.counter_ids.map(|[loads, stores]| Accesses { loads: value(loads), stores: value(stores) });
-        Clock { cpu_ns: value(self.clock_id), accesses }
+        let value = |id: u64| {
+            values
+                .chunks_exact(16)
+                .find(|pair| pair[8..] == id.to_ne_bytes())
+                .map_or(0, |pair| word(pair, 0))
+        };
+        let accesses = self.counter_ids.map(|[loads, stores]| Accesses {
+            loads: value(loads),
+            stores: value(stores),
+        });
+        Clock {
+            cpu_ns: value(self.clock_id),
+            accesses,
+        }
     }
 
     /// The counters of the thread.
     pub fn clock(&self) -> io::Result<Clock> {
         let mut buffer = [0u8; 8 + 16 * 16];
         // SAFETY: the buffer lives across the call.
-        let got = unsafe { libc::read(self.leader.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len()) };
+        let got = unsafe {
+            libc::read(
+                self.leader.as_raw_fd(),
+                buffer.as_mut_ptr().cast(),
+                buffer.len(),
+            )
+        };
         if got < 0 {
             return Err(io::Error::last_os_error());
         }
@@ -216,12 +307,20 @@ impl Events {
     /// Watches a word with a slot.
     pub fn watch(&mut self, slot: usize, word: u64, bytes: u64) -> io::Result<()> {
         self.unwatch(slot);
-        let event = open(&breakpoint(word, bytes), self.thread, self.leader.as_raw_fd())?;
+        let event = open(
+            &breakpoint(word, bytes),
+            self.thread,
+            self.leader.as_raw_fd(),
+        )?;
         let id = id(&event)?;
         signals(&event, self.thread, self.signal)?;
         // SAFETY: integer arguments.
         unsafe {
-            check(libc::ioctl(event.as_raw_fd(), IOC_SET_OUTPUT, self.leader.as_raw_fd()))?;
+            check(libc::ioctl(
+                event.as_raw_fd(),
+                IOC_SET_OUTPUT,
+                self.leader.as_raw_fd(),
+            ))?;
             check(libc::ioctl(event.as_raw_fd(), IOC_ENABLE, 0))?;
         }
         if let Some(place) = self.slots.get_mut(slot) {
@@ -240,8 +339,12 @@ impl Events {
     fn drain(&mut self) {
         let from = self.unread.len();
         self.ring.drain(&mut self.unread);
-        let stops = records(&self.unread[from..]).filter(|(kind, record)| *kind == RECORD_SAMPLE && record.len() == LEADER_BYTES);
-        self.processor = stops.last().map(|(_, record)| word(record, 8) as u32).or(self.processor);
+        let stops = records(&self.unread[from..])
+            .filter(|(kind, record)| *kind == RECORD_SAMPLE && record.len() == LEADER_BYTES);
+        self.processor = stops
+            .last()
+            .map(|(_, record)| word(record, 8) as u32)
+            .or(self.processor);
     }
 
     /// Processor on which the leader last stopped the thread.
@@ -262,8 +365,21 @@ impl Events {
             }
             // What the leader writes is shorter.
             let Some(seen) = hit(record) else { continue };
-            let Some(slot) = self.slots.iter().position(|s| s.as_ref().is_some_and(|w| w.id == seen.id)) else { continue };
-            out.push((slot, Hit { clock: self.clock_of(seen.values), general: seen.general, ip: seen.ip }));
+            let Some(slot) = self
+                .slots
+                .iter()
+                .position(|s| s.as_ref().is_some_and(|w| w.id == seen.id))
+            else {
+                continue;
+            };
+            out.push((
+                slot,
+                Hit {
+                    clock: self.clock_of(seen.values),
+                    general: seen.general,
+                    ip: seen.ip,
+                },
+            ));
         }
         out
     }
@@ -280,7 +396,9 @@ impl Events {
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).map_or(0, |b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
+    bytes
+        .get(at..at + 8)
+        .map_or(0, |b| u64::from_ne_bytes(b.try_into().unwrap_or_default()))
 }
 
 /// Lets an event stop a thread.
@@ -290,7 +408,11 @@ pub(super) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<(
     unsafe {
         check(libc::fcntl(event.as_raw_fd(), F_SETOWN_EX, owner.as_ptr()))?;
         check(libc::fcntl(event.as_raw_fd(), F_SETSIG, signal))?;
-        check(libc::fcntl(event.as_raw_fd(), libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK))
+        check(libc::fcntl(
+            event.as_raw_fd(),
+            libc::F_SETFL,
+            libc::O_ASYNC | libc::O_NONBLOCK,
+        ))
     }
 }
 
@@ -333,8 +455,16 @@ fn hit(record: &[u8]) -> Option<Seen<'_>> {
         return None;
     }
     let listed = listed.unwrap_or(&[]);
-    ENCODING.iter().enumerate().for_each(|(i, &to)| general[to] = word(listed, 8 * i));
-    Some(Seen { id: word(record, 0), ip: word(record, 8), values, general })
+    ENCODING
+        .iter()
+        .enumerate()
+        .for_each(|(i, &to)| general[to] = word(listed, 8 * i));
+    Some(Seen {
+        id: word(record, 0),
+        ip: word(record, 8),
+        values,
+        general,
+    })
 }
 
 #[cfg(test)]
@@ -354,15 +484,33 @@ mod tests {
         add(RECORD_SAMPLE, &[7, 3]);
         add(3, &[7, 1]);
         add(RECORD_LOST, &[7, 5]);
-        add(RECORD_SAMPLE, &[&[8, 0x1234, 2, 100, 1, 200, 2, 2], &registers[..]].concat());
+        add(
+            RECORD_SAMPLE,
+            &[&[8, 0x1234, 2, 100, 1, 200, 2, 2], &registers[..]].concat(),
+        );
         let all: Vec<_> = records(&bytes).collect();
-        assert_eq!(all.iter().map(|r| r.0).collect::<Vec<_>>(), [RECORD_SAMPLE, RECORD_LOST, RECORD_SAMPLE]);
+        assert_eq!(
+            all.iter().map(|r| r.0).collect::<Vec<_>>(),
+            [RECORD_SAMPLE, RECORD_LOST, RECORD_SAMPLE]
+        );
         assert_eq!(word(all[1].1, 8), 5);
-        assert_eq!(hit(all[0].1), None, "the leader's record has only its number and the processor");
+        assert_eq!(
+            hit(all[0].1),
+            None,
+            "the leader's record has only its number and the processor"
+        );
         let seen = hit(all[2].1).unwrap();
-        assert_eq!((seen.id, seen.ip, seen.values.len(), word(seen.values, 16)), (8, 0x1234, 32, 200));
+        assert_eq!(
+            (seen.id, seen.ip, seen.values.len(), word(seen.values, 16)),
+            (8, 0x1234, 32, 200)
+        );
         // rax rbx rcx rdx rsi rdi rbp rsp, by encoding: rax rcx rdx rbx rsp rbp rsi rdi.
-        assert_eq!(seen.general, [100, 102, 103, 101, 107, 106, 104, 105, 108, 109, 110, 111, 112, 113, 114, 115]);
+        assert_eq!(
+            seen.general,
+            [
+                100, 102, 103, 101, 107, 106, 104, 105, 108, 109, 110, 111, 112, 113, 114, 115
+            ]
+        );
         for cut in 0..bytes.len() {
             assert!(records(&bytes[..cut]).count() <= 3);
         }
@@ -371,10 +519,16 @@ mod tests {
         }
         assert_eq!(records(&[0; 64]).count(), 0, "a size of 0 ends it");
         // Without registers.
-        let bare: Vec<u8> = [8u64, 0x1234, 0, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let bare: Vec<u8> = [8u64, 0x1234, 0, 0]
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
         assert_eq!(hit(&bare).map(|s| s.general), Some([0; 16]));
         // More values than the record holds.
-        let long: Vec<u8> = [1u64, 2, u64::MAX, 0].iter().flat_map(|w| w.to_ne_bytes()).collect();
+        let long: Vec<u8> = [1u64, 2, u64::MAX, 0]
+            .iter()
+            .flat_map(|w| w.to_ne_bytes())
+            .collect();
         assert_eq!(hit(&long), None);
     }
 }

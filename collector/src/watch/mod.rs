@@ -28,7 +28,7 @@ pub mod places;
 pub mod ptrace;
 pub mod run;
 pub mod sampler;
-pub mod toll;
-pub mod write;
 #[cfg(test)]
 mod tests;
+pub mod toll;
+pub mod write;

@@ -15,7 +15,8 @@ type Mask = libc::cpu_set_t;
 fn mask(thread: i32) -> Option<Mask> {
     let mut mask = MaybeUninit::<Mask>::zeroed();
     // SAFETY: the kernel writes at most as many bytes as the structure has; zeros are valid.
-    (unsafe { libc::sched_getaffinity(thread, size_of::<Mask>(), mask.as_mut_ptr()) } == 0).then(|| unsafe { mask.assume_init() })
+    (unsafe { libc::sched_getaffinity(thread, size_of::<Mask>(), mask.as_mut_ptr()) } == 0)
+        .then(|| unsafe { mask.assume_init() })
 }
 
 fn bind(thread: i32, to: &Mask) -> bool {
@@ -54,7 +55,10 @@ impl Drop for Bound {
 
 impl Default for Recorder {
     fn default() -> Recorder {
-        Recorder { own: mask(0), bound: None }
+        Recorder {
+            own: mask(0),
+            bound: None,
+        }
     }
 }
 
@@ -66,7 +70,10 @@ impl Recorder {
         let former = mask(thread)?;
         // SAFETY: the number is below the mask's size; the macros only read and write the mask.
         let one = unsafe {
-            if at >= libc::CPU_SETSIZE as usize || !libc::CPU_ISSET(at, &former) || !libc::CPU_ISSET(at, &own) {
+            if at >= libc::CPU_SETSIZE as usize
+                || !libc::CPU_ISSET(at, &former)
+                || !libc::CPU_ISSET(at, &own)
+            {
                 self.leave();
                 return None;
             }
@@ -84,7 +91,11 @@ impl Recorder {
             self.leave();
             return None;
         }
-        Some(Bound { thread, former, one })
+        Some(Bound {
+            thread,
+            former,
+            one,
+        })
     }
 
     /// The calling thread may run anywhere again.
@@ -124,7 +135,10 @@ mod tests {
         let mut recorder = Recorder::default();
         for _ in 0..2 {
             let bound = recorder.join(thread, here).unwrap();
-            assert_eq!((count(&mask(0).unwrap()), count(&mask(thread).unwrap())), (1, 1));
+            assert_eq!(
+                (count(&mask(0).unwrap()), count(&mask(thread).unwrap())),
+                (1, 1)
+            );
             drop(bound);
             assert!(same(&mask(thread).unwrap(), &its));
         }

@@ -27,13 +27,21 @@ impl Maps {
             return place;
         }
         self.read(process);
-        self.known(process, ip).unwrap_or(Place { file: 0, offset: ip })
+        self.known(process, ip).unwrap_or(Place {
+            file: 0,
+            offset: ip,
+        })
     }
 
     fn known(&self, process: i32, ip: u64) -> Option<Place> {
         let list = self.processes.get(&process)?;
-        let (start, _, place) = list.iter().find(|(start, end, _)| (*start..*end).contains(&ip))?;
-        Some(Place { offset: place.offset + (ip - start), ..*place })
+        let (start, _, place) = list
+            .iter()
+            .find(|(start, end, _)| (*start..*end).contains(&ip))?;
+        Some(Place {
+            offset: place.offset + (ip - start),
+            ..*place
+        })
     }
 
     fn read(&mut self, process: i32) {
@@ -47,7 +55,14 @@ impl Maps {
                     self.files.len() - 1
                 }
             };
-            list.push((start, end, Place { file: file as u32 + 1, offset }));
+            list.push((
+                start,
+                end,
+                Place {
+                    file: file as u32 + 1,
+                    offset,
+                },
+            ));
         }
         // One that has ended keeps what was known.
         if !list.is_empty() {
@@ -62,7 +77,10 @@ impl Maps {
 
     /// Path of a file.
     pub fn path(&self, file: u32) -> &str {
-        (file as usize).checked_sub(1).and_then(|i| self.files.get(i)).map_or("", String::as_str)
+        (file as usize)
+            .checked_sub(1)
+            .and_then(|i| self.files.get(i))
+            .map_or("", String::as_str)
     }
 }
 
@@ -108,12 +126,29 @@ impl Names {
         }
         let path = maps.path(place.file);
         let code = if path.is_empty() {
-            Code { function: format!("[{:x}]", place.offset), ..Code::default() }
+            Code {
+                function: format!("[{:x}]", place.offset),
+                ..Code::default()
+            }
         } else {
-            let (symbols, lines) = self.files.entry(path.to_owned()).or_insert_with(|| (Symbols::read(Path::new(path)), addr2line::Loader::new(PathBuf::from(path)).ok()));
-            let location = symbols.address(place.offset).and_then(|address| lines.as_ref()?.find_location(address).ok()?);
-            let (file, line) = location.map_or((String::new(), 0), |l| (l.file.unwrap_or("").to_owned(), l.line.unwrap_or(0)));
-            Code { module: path.to_owned(), function: symbols.name(place.offset).readable, file, line }
+            let (symbols, lines) = self.files.entry(path.to_owned()).or_insert_with(|| {
+                (
+                    Symbols::read(Path::new(path)),
+                    addr2line::Loader::new(PathBuf::from(path)).ok(),
+                )
+            });
+            let location = symbols
+                .address(place.offset)
+                .and_then(|address| lines.as_ref()?.find_location(address).ok()?);
+            let (file, line) = location.map_or((String::new(), 0), |l| {
+                (l.file.unwrap_or("").to_owned(), l.line.unwrap_or(0))
+            });
+            Code {
+                module: path.to_owned(),
+                function: symbols.name(place.offset).readable,
+                file,
+                line,
+            }
         };
         self.known.insert(place, code.clone());
         code
@@ -132,15 +167,33 @@ mod tests {
         assert!(place.file > 0);
         let code = Names::default().code(&maps, place);
         assert!(code.function.contains("this_code_has_a_name"), "{code:?}");
-        assert!(code.file.ends_with("places.rs") && code.line > 0, "{code:?}");
+        assert!(
+            code.file.ends_with("places.rs") && code.line > 0,
+            "{code:?}"
+        );
         let nowhere = maps.place(std::process::id() as i32, 8);
-        assert_eq!((nowhere, Names::default().code(&maps, nowhere).function.as_str()), (Place { file: 0, offset: 8 }, "[8]"));
+        assert_eq!(
+            (
+                nowhere,
+                Names::default().code(&maps, nowhere).function.as_str()
+            ),
+            (Place { file: 0, offset: 8 }, "[8]")
+        );
     }
 
     #[test]
     fn lines_without_code_or_sense_are_left_out() {
-        assert_eq!(executable("7f00-7f10 r-xp 00002000 fe:00 12    /lib/a b.so"), Some((0x7f00, 0x7f10, 0x2000, "/lib/a b.so")));
-        for line in ["", "7f00-7f10 rw-p 00002000 fe:00 12 /lib/a", "7f00 r-xp 0 0 0 /a", "7f00-7f10 r-xp 0 0:0 0 [vdso]", "7f00-7f10 r-xp 0 0:0 0"] {
+        assert_eq!(
+            executable("7f00-7f10 r-xp 00002000 fe:00 12    /lib/a b.so"),
+            Some((0x7f00, 0x7f10, 0x2000, "/lib/a b.so"))
+        );
+        for line in [
+            "",
+            "7f00-7f10 rw-p 00002000 fe:00 12 /lib/a",
+            "7f00 r-xp 0 0 0 /a",
+            "7f00-7f10 r-xp 0 0:0 0 [vdso]",
+            "7f00-7f10 r-xp 0 0:0 0",
+        ] {
             assert_eq!(executable(line), None, "{line}");
         }
     }

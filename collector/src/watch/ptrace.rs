@@ -5,7 +5,7 @@
 
 use super::access::Registers;
 use super::events::Events;
-use super::sampler::{Clock, Hit, Stopped, Stepped, WORD};
+use super::sampler::{Clock, Hit, Stepped, Stopped, WORD};
 use std::io;
 
 const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
@@ -22,7 +22,10 @@ fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::
 
 /// Begins to trace a process; threads and children that it makes from now on are traced too.
 pub fn seize(process: i32) -> io::Result<()> {
-    let options = libc::PTRACE_O_TRACECLONE | libc::PTRACE_O_TRACEFORK | libc::PTRACE_O_TRACEVFORK | libc::PTRACE_O_TRACEEXEC;
+    let options = libc::PTRACE_O_TRACECLONE
+        | libc::PTRACE_O_TRACEFORK
+        | libc::PTRACE_O_TRACEVFORK
+        | libc::PTRACE_O_TRACEEXEC;
     call(libc::PTRACE_SEIZE, process, 0, options as usize)
 }
 
@@ -49,14 +52,25 @@ pub fn interrupt(thread: i32) {
 /// What the last event was about: the new thread, or the former number of one that has executed a program.
 pub fn message(thread: i32) -> i32 {
     let mut number: libc::c_ulong = 0;
-    let _ = call(libc::PTRACE_GETEVENTMSG, thread, 0, &raw mut number as usize);
+    let _ = call(
+        libc::PTRACE_GETEVENTMSG,
+        thread,
+        0,
+        &raw mut number as usize,
+    );
     number as i32
 }
 
 /// `si_code` and `si_fd` of the signal that a thread has stopped for.
 pub fn cause(thread: i32) -> Option<(i32, i32)> {
     let mut info = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
-    call(libc::PTRACE_GETSIGINFO, thread, 0, info.as_mut_ptr() as usize).ok()?;
+    call(
+        libc::PTRACE_GETSIGINFO,
+        thread,
+        0,
+        info.as_mut_ptr() as usize,
+    )
+    .ok()?;
     // SAFETY: the kernel has filled it; zeros are valid anyhow. `si_band` is a long at 16, `si_fd` an int behind it.
     unsafe {
         let info = info.assume_init();
@@ -73,7 +87,10 @@ pub fn is_trigger(thread: i32, signal: i32, ours: i32) -> bool {
 /// Whether a signal waits for a stopped thread.
 pub fn is_pending(thread: i32, signal: i32) -> bool {
     let text = std::fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
-    let mask = text.lines().find_map(|line| line.strip_prefix("SigPnd:")).and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = text
+        .lines()
+        .find_map(|line| line.strip_prefix("SigPnd:"))
+        .and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
     mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
 }
 
@@ -93,18 +110,35 @@ pub fn registers(thread: i32) -> io::Result<Registers> {
     call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
     // SAFETY: the kernel has filled it.
     let r = unsafe { r.assume_init() };
-    let general = [r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12, r.r13, r.r14, r.r15];
-    Ok(Registers { general, rip: r.rip, fs: r.fs_base, gs: r.gs_base })
+    let general = [
+        r.rax, r.rcx, r.rdx, r.rbx, r.rsp, r.rbp, r.rsi, r.rdi, r.r8, r.r9, r.r10, r.r11, r.r12,
+        r.r13, r.r14, r.r15,
+    ];
+    Ok(Registers {
+        general,
+        rip: r.rip,
+        fs: r.fs_base,
+        gs: r.gs_base,
+    })
 }
 
 /// Reads memory up to the first page that is not there.
 pub fn read(thread: i32, address: u64, into: &mut [u8]) -> usize {
     // The kernel copies whole pieces only: cut at the page's end.
     let first = ((4096 - address % 4096) as usize).min(into.len());
-    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let local = libc::iovec {
+        iov_base: into.as_mut_ptr().cast(),
+        iov_len: into.len(),
+    };
     let remote = [
-        libc::iovec { iov_base: address as *mut libc::c_void, iov_len: first },
-        libc::iovec { iov_base: address.wrapping_add(first as u64) as *mut libc::c_void, iov_len: into.len() - first },
+        libc::iovec {
+            iov_base: address as *mut libc::c_void,
+            iov_len: first,
+        },
+        libc::iovec {
+            iov_base: address.wrapping_add(first as u64) as *mut libc::c_void,
+            iov_len: into.len() - first,
+        },
     ];
     // SAFETY: the local piece is the caller's buffer; the kernel checks the remote ones.
     let got = unsafe { libc::process_vm_readv(thread, &raw const local, 1, remote.as_ptr(), 2, 0) };
@@ -138,7 +172,9 @@ impl Stopped for Held<'_> {
             let (_, status) = wait(self.thread)?;
             if libc::WIFSTOPPED(status) && status >> 16 == 0 {
                 let signal = libc::WSTOPSIG(status);
-                if signal == libc::SIGTRAP && cause(self.thread).is_some_and(|(code, _)| code == TRAP_TRACE) {
+                if signal == libc::SIGTRAP
+                    && cause(self.thread).is_some_and(|(code, _)| code == TRAP_TRACE)
+                {
                     return Ok(Stepped::Done);
                 }
                 // It came before the instruction.

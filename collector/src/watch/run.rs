@@ -119,13 +119,36 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let costs = calibrate(&job.trigger)?;
     let signals = Signals::install().map_err(own("setting up signals"))?;
     if job.no_aslr && !child::can_turn_aslr_off() {
-        return Err(own("address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)")(io::ErrorKind::PermissionDenied.into()));
+        return Err(own(
+            "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)",
+        )(io::ErrorKind::PermissionDenied.into()));
     }
-    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited()).map_err(own("starting a process"))?;
+    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited())
+        .map_err(own("starting a process"))?;
     let root = held.pid() as i32;
     ptrace::seize(root).map_err(Obstacle::Trace)?;
-    let mut session = Session { job, root, costs, random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period), tasks: BTreeMap::new(), maps: Maps::default(), rows: Vec::new(), sums: Sums::default(), problems: Vec::new(), status: None, executed: false, until: None, recorder: Recorder::default() };
-    session.tasks.insert(root, Task { process: root, watched: None });
+    let mut session = Session {
+        job,
+        root,
+        costs,
+        random: Random::new(u64::from(held.pid()) << 20 ^ job.trigger.period),
+        tasks: BTreeMap::new(),
+        maps: Maps::default(),
+        rows: Vec::new(),
+        sums: Sums::default(),
+        problems: Vec::new(),
+        status: None,
+        executed: false,
+        until: None,
+        recorder: Recorder::default(),
+    };
+    session.tasks.insert(
+        root,
+        Task {
+            process: root,
+            watched: None,
+        },
+    );
     let program = job.program.display().to_string();
     let over = AtomicBool::new(false);
     let began = Instant::now();
@@ -155,7 +178,14 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         }
     })?;
     let wall = began.elapsed();
-    let Session { maps, rows, sums, problems, status, .. } = session;
+    let Session {
+        maps,
+        rows,
+        sums,
+        problems,
+        status,
+        ..
+    } = session;
     Ok(Ended {
         status: status.unwrap_or(ProgramStatus::Exited(0)),
         wall,
@@ -245,13 +275,19 @@ impl Session<'_> {
             self.close(thread);
             self.tasks.remove(&thread);
             if thread == self.root {
-                self.status = Some(if libc::WIFEXITED(status) { ProgramStatus::Exited(libc::WEXITSTATUS(status)) } else { ProgramStatus::Signaled(libc::WTERMSIG(status)) });
+                self.status = Some(if libc::WIFEXITED(status) {
+                    ProgramStatus::Exited(libc::WEXITSTATUS(status))
+                } else {
+                    ProgramStatus::Signaled(libc::WTERMSIG(status))
+                });
             }
             return None;
         }
         let signal = libc::WSTOPSIG(status);
         match status >> 16 {
-            0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => return self.ours(thread),
+            0 if ptrace::is_trigger(thread, signal, self.job.trigger.signal) => {
+                return self.ours(thread);
+            }
             0 => ptrace::resume(thread, signal),
             libc::PTRACE_EVENT_EXEC => {
                 // All other threads are gone, and this one has the process's number now.
@@ -289,11 +325,21 @@ impl Session<'_> {
                 Ok(events) => {
                     events.next_period(self.share());
                     self.sums.threads += 1;
-                    let plan = Plan { watchpoints: self.job.watchpoints, near: self.job.near, seed: self.random.bits(), costs: self.costs };
-                    Some(Watched { events, sampler: Sampler::new(plan) })
+                    let plan = Plan {
+                        watchpoints: self.job.watchpoints,
+                        near: self.job.near,
+                        seed: self.random.bits(),
+                        costs: self.costs,
+                    };
+                    Some(Watched {
+                        events,
+                        sampler: Sampler::new(plan),
+                    })
                 }
                 Err(error) => {
-                    let sentence = format!("some threads were not watched: the kernel refused their events ({error}); too many open files, or kernel.perf_event_mlock_kb is too low for so many threads");
+                    let sentence = format!(
+                        "some threads were not watched: the kernel refused their events ({error}); too many open files, or kernel.perf_event_mlock_kb is too low for so many threads"
+                    );
                     if !self.problems.contains(&sentence) {
                         self.problems.push(sentence);
                     }
@@ -320,9 +366,17 @@ impl Session<'_> {
     fn handled(&mut self, thread: i32) -> Option<i32> {
         let by = ptrace::cause(thread).map(|(_, descriptor)| descriptor);
         match self.tasks.get_mut(&thread) {
-            Some(Task { process, watched: Some(watched) }) if by != Some(watched.events.descriptor()) => {
+            Some(Task {
+                process,
+                watched: Some(watched),
+            }) if by != Some(watched.events.descriptor()) => {
                 let process = *process;
-                let mut held = Held { thread, events: &mut watched.events, signal: self.job.trigger.signal, unhandled: None };
+                let mut held = Held {
+                    thread,
+                    events: &mut watched.events,
+                    signal: self.job.trigger.signal,
+                    unhandled: None,
+                };
                 watched.sampler.stopped(&mut held);
                 let pairs = watched.sampler.take_pairs();
                 self.add(process, thread, pairs);
@@ -341,7 +395,11 @@ impl Session<'_> {
             return None;
         }
         let alone = self.tasks.len() == 1;
-        let Some(Task { process, watched: Some(watched) }) = self.tasks.get_mut(&thread) else {
+        let Some(Task {
+            process,
+            watched: Some(watched),
+        }) = self.tasks.get_mut(&thread)
+        else {
             ptrace::resume(thread, 0);
             return None;
         };
@@ -356,7 +414,12 @@ impl Session<'_> {
                 None
             }
         };
-        let mut held = Held { thread, events, signal: self.job.trigger.signal, unhandled: None };
+        let mut held = Held {
+            thread,
+            events,
+            signal: self.job.trigger.signal,
+            unhandled: None,
+        };
         // If the thread is gone, the next wait tells.
         let _ = sampler.sample(&mut held);
         drop(bound);
@@ -371,14 +434,29 @@ impl Session<'_> {
 
     /// Ends the watching of a thread.
     fn close(&mut self, thread: i32) {
-        let Some(task) = self.tasks.get_mut(&thread) else { return };
+        let Some(task) = self.tasks.get_mut(&thread) else {
+            return;
+        };
         let process = task.process;
-        let Some(Watched { mut events, mut sampler }) = task.watched.take() else { return };
-        let mut held = Held { thread, events: &mut events, signal: self.job.trigger.signal, unhandled: None };
+        let Some(Watched {
+            mut events,
+            mut sampler,
+        }) = task.watched.take()
+        else {
+            return;
+        };
+        let mut held = Held {
+            thread,
+            events: &mut events,
+            signal: self.job.trigger.signal,
+            unhandled: None,
+        };
         sampler.end(&mut held);
         if let Ok(clock) = events.clock() {
             let counts = sampler.sums();
-            self.sums.cpu_ns += clock.cpu_ns.saturating_sub(counts.stops * self.costs.stop_ns + counts.hits * self.costs.hit_stop_ns);
+            self.sums.cpu_ns += clock.cpu_ns.saturating_sub(
+                counts.stops * self.costs.stop_ns + counts.hits * self.costs.hit_stop_ns,
+            );
             if let Some(n) = clock.accesses {
                 let sum = self.sums.accesses.get_or_insert_default();
                 sum.loads += n.loads;
@@ -402,8 +480,18 @@ impl Session<'_> {
     fn add(&mut self, process: i32, thread: i32, pairs: Vec<Pair>) {
         for pair in pairs {
             let used = self.maps.place(process, pair.use_ip);
-            let reused = if pair.reuse_ip == 0 { Place::default() } else { self.maps.place(process, pair.reuse_ip) };
-            self.rows.push(Row { process, thread, pair, used, reused });
+            let reused = if pair.reuse_ip == 0 {
+                Place::default()
+            } else {
+                self.maps.place(process, pair.reuse_ip)
+            };
+            self.rows.push(Row {
+                process,
+                thread,
+                pair,
+                used,
+                reused,
+            });
         }
     }
 
@@ -422,7 +510,8 @@ impl Session<'_> {
                     break;
                 }
                 let signal = libc::WSTOPSIG(status);
-                let ours = status >> 16 != 0 || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
+                let ours = status >> 16 != 0
+                    || ptrace::is_trigger(thread, signal, self.job.trigger.signal);
                 if status >> 16 == libc::PTRACE_EVENT_STOP {
                     if ptrace::is_pending(thread, self.job.trigger.signal) {
                         // A last one of ours, which the program must not get: it comes next.
@@ -442,5 +531,9 @@ impl Session<'_> {
 /// The process of a thread.
 fn thread_group(thread: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    text.lines()
+        .find_map(|line| line.strip_prefix("Tgid:"))?
+        .trim()
+        .parse()
+        .ok()
 }

@@ -40,11 +40,17 @@ impl Accesses {
     }
 
     fn add(self, other: Accesses) -> Accesses {
-        Accesses { loads: self.loads + other.loads, stores: self.stores + other.stores }
+        Accesses {
+            loads: self.loads + other.loads,
+            stores: self.stores + other.stores,
+        }
     }
 
     fn less(self, other: Accesses) -> Accesses {
-        Accesses { loads: self.loads.saturating_sub(other.loads), stores: self.stores.saturating_sub(other.stores) }
+        Accesses {
+            loads: self.loads.saturating_sub(other.loads),
+            stores: self.stores.saturating_sub(other.stores),
+        }
     }
 }
 
@@ -303,7 +309,9 @@ impl Sampler {
         self.collect(thread);
         self.sums.stops += 1;
         thread.pause(true);
-        let done = self.take(thread).and_then(|open| open.map_or(Ok(()), |pending| self.decide(thread, pending)));
+        let done = self
+            .take(thread)
+            .and_then(|open| open.map_or(Ok(()), |pending| self.decide(thread, pending)));
         thread.pause(false);
         done
     }
@@ -324,25 +332,66 @@ impl Sampler {
 
     /// How a hit accessed the word.
     fn hit(&mut self, thread: &mut dyn Stopped, slot: usize, hit: &Hit) -> Touch {
-        let word = self.slots.get(slot).copied().flatten().map_or(0, |p| p.word);
+        let word = self
+            .slots
+            .get(slot)
+            .copied()
+            .flatten()
+            .map_or(0, |p| p.word);
         let (fs, gs) = thread.registers().map_or((0, 0), |r| (r.fs, r.gs));
-        let after = Registers { general: hit.general, rip: hit.ip, fs, gs };
-        let trap = Trap { after, word, bytes: WORD, read: &mut |address, into| thread.read(address, into) };
+        let after = Registers {
+            general: hit.general,
+            rip: hit.ip,
+            fs,
+            gs,
+        };
+        let trap = Trap {
+            after,
+            word,
+            bytes: WORD,
+            read: &mut |address, into| thread.read(address, into),
+        };
         let touch = trap.touch(&mut self.reader).unwrap_or_else(|| {
             self.sums.unclear += 1;
-            Touch { read: true, ..Touch::default() }
+            Touch {
+                read: true,
+                ..Touch::default()
+            }
         });
         // Where only the target is known, it is as near as can be told.
-        Touch { ip: if touch.ip == 0 { hit.ip } else { touch.ip }, ..touch }
+        Touch {
+            ip: if touch.ip == 0 { hit.ip } else { touch.ip },
+            ..touch
+        }
     }
 
     /// A watched word was accessed: loaded, stored, or in a way that does not count.
-    fn touched(&mut self, thread: &mut dyn Stopped, slot: usize, how: &Touch, at: Clock, cost: u64) {
-        let Some(mut pending) = self.slots.get(slot).copied().flatten() else { return };
+    fn touched(
+        &mut self,
+        thread: &mut dyn Stopped,
+        slot: usize,
+        how: &Touch,
+        at: Clock,
+        cost: u64,
+    ) {
+        let Some(mut pending) = self.slots.get(slot).copied().flatten() else {
+            return;
+        };
         // A load comes before the stores of its instruction.
-        let behind = Accesses { loads: 0, stores: if how.read { how.stores } else { 0 } };
-        let at = Clock { accesses: at.accesses.map(|a| a.less(behind)), ..at };
-        let seen = |counts| Pair { outcome: Outcome::Watched, reuse_ip: how.ip, counts, ..self.aged(&pending, at, cost) };
+        let behind = Accesses {
+            loads: 0,
+            stores: if how.read { how.stores } else { 0 },
+        };
+        let at = Clock {
+            accesses: at.accesses.map(|a| a.less(behind)),
+            ..at
+        };
+        let seen = |counts| Pair {
+            outcome: Outcome::Watched,
+            reuse_ip: how.ip,
+            counts,
+            ..self.aged(&pending, at, cost)
+        };
         match pending.fate(how.read, how.written) {
             Fate::Over(counts) => {
                 self.pairs.push(seen(counts));
@@ -361,7 +410,10 @@ impl Sampler {
                 self.slots[slot] = Some(pending);
                 if pending.others >= CROWD {
                     let pair = self.aged(&pending, at, cost);
-                    self.pairs.push(Pair { outcome: Outcome::Crowded, ..pair });
+                    self.pairs.push(Pair {
+                        outcome: Outcome::Crowded,
+                        ..pair
+                    });
                     self.slots[slot] = None;
                     thread.unwatch(slot);
                     self.reservoir.give_up(slot, at.cpu_ns);
@@ -378,19 +430,29 @@ impl Sampler {
             if let Some(pending) = self.slots[slot].take() {
                 thread.unwatch(slot);
                 self.reservoir.give_up(slot, 0);
-                self.pairs.push(Pair { outcome: Outcome::Ended, ..self.aged(&pending, now.unwrap_or(pending.since), 0) });
+                self.pairs.push(Pair {
+                    outcome: Outcome::Ended,
+                    ..self.aged(&pending, now.unwrap_or(pending.since), 0)
+                });
             }
         }
     }
 
     fn aged(&self, pending: &Pending, now: Clock, cost: u64) -> Pair {
         let costs = self.plan.costs;
-        let stops = (self.sums.stops - pending.stops) * costs.stop_ns + (self.sums.hits - pending.hits) * costs.hit_stop_ns;
+        let stops = (self.sums.stops - pending.stops) * costs.stop_ns
+            + (self.sums.hits - pending.hits) * costs.hit_stop_ns;
         let stepped = pending.pair.stepped.add(self.stepped.less(pending.stepped));
         Pair {
             stepped,
-            cpu_ns: now.cpu_ns.saturating_sub(pending.since.cpu_ns).saturating_sub(cost + stops),
-            counted: now.accesses.zip(pending.since.accesses).map(|(now, then)| now.less(then).add(stepped)),
+            cpu_ns: now
+                .cpu_ns
+                .saturating_sub(pending.since.cpu_ns)
+                .saturating_sub(cost + stops),
+            counted: now
+                .accesses
+                .zip(pending.since.accesses)
+                .map(|(now, then)| now.less(then).add(stepped)),
             until: self.samples,
             ..pending.pair
         }
@@ -406,7 +468,10 @@ impl Sampler {
             (Err(error), open) => {
                 // The thread has gone.
                 match open {
-                    Some(pending) => self.pairs.push(Pair { counted: Some(pending.pair.stepped), ..pending.pair }),
+                    Some(pending) => self.pairs.push(Pair {
+                        counted: Some(pending.pair.stepped),
+                        ..pending.pair
+                    }),
                     None => self.sums.no_access += 1,
                 }
                 Err(error)
@@ -440,7 +505,17 @@ impl Sampler {
                 thread.pause(true);
                 let now = thread.clock()?;
                 for (slot, _) in thread.hits() {
-                    self.touched(thread, slot, &Touch { read: true, ip: registers.rip, ..Touch::default() }, now, 0);
+                    self.touched(
+                        thread,
+                        slot,
+                        &Touch {
+                            read: true,
+                            ip: registers.rip,
+                            ..Touch::default()
+                        },
+                        now,
+                        0,
+                    );
                 }
             }
             // Reused: the rest of the instruction still counts.
@@ -478,7 +553,11 @@ impl Sampler {
             until: self.samples,
             address: part.address,
             write: part.written,
-            counts: if part.written { Counts::Accesses } else { Counts::Both },
+            counts: if part.written {
+                Counts::Accesses
+            } else {
+                Counts::Both
+            },
             use_ip: ip,
             reuse_ip: 0,
             outcome: Outcome::Ended,
@@ -486,13 +565,26 @@ impl Sampler {
             cpu_ns: 0,
             counted: None,
         };
-        Pending { pair, word: part.address & !(WORD - 1), since: Clock::default(), stepped: Accesses::default(), stops: 0, hits: 0, others: 0 }
+        Pending {
+            pair,
+            word: part.address & !(WORD - 1),
+            since: Clock::default(),
+            stepped: Accesses::default(),
+            stops: 0,
+            hits: 0,
+            others: 0,
+        }
     }
 
     /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
     fn near(&mut self, open: &mut Option<Pending>, part: &Part, ip: u64) -> bool {
         let Some(pending) = open else { return false };
-        let pair = Pair { outcome: Outcome::Near, reuse_ip: ip, counted: Some(pending.pair.stepped), ..pending.pair };
+        let pair = Pair {
+            outcome: Outcome::Near,
+            reuse_ip: ip,
+            counted: Some(pending.pair.stepped),
+            ..pending.pair
+        };
         match pending.fate(!part.written, part.written) {
             Fate::Over(counts) => {
                 self.pairs.push(Pair { counts, ..pair });
@@ -500,7 +592,10 @@ impl Sampler {
                 true
             }
             Fate::Half => {
-                self.pairs.push(Pair { counts: Counts::Accesses, ..pair });
+                self.pairs.push(Pair {
+                    counts: Counts::Accesses,
+                    ..pair
+                });
                 pending.pair.counts = Counts::Loads;
                 false
             }
@@ -509,11 +604,27 @@ impl Sampler {
     }
 
     /// Words of earlier samples that a stepped instruction accesses.
-    fn stepped_on_watched(&mut self, thread: &mut dyn Stopped, part: &Part, ip: u64) -> io::Result<()> {
+    fn stepped_on_watched(
+        &mut self,
+        thread: &mut dyn Stopped,
+        part: &Part,
+        ip: u64,
+    ) -> io::Result<()> {
         for slot in 0..self.slots.len() {
             if self.slots[slot].is_some_and(|p| part.touches(p.word)) {
                 let now = thread.clock()?;
-                self.touched(thread, slot, &Touch { read: !part.written, written: part.written, stores: 0, ip }, now, 0);
+                self.touched(
+                    thread,
+                    slot,
+                    &Touch {
+                        read: !part.written,
+                        written: part.written,
+                        stores: 0,
+                        ip,
+                    },
+                    now,
+                    0,
+                );
             }
         }
         Ok(())
@@ -523,12 +634,24 @@ impl Sampler {
     fn decide(&mut self, thread: &mut dyn Stopped, mut pending: Pending) -> io::Result<()> {
         let now = thread.clock()?;
         pending.pair.counted = now.accesses.map(|_| pending.pair.stepped);
-        pending = Pending { since: now, stepped: self.stepped, stops: self.sums.stops, hits: self.sums.hits, ..pending };
+        pending = Pending {
+            since: now,
+            stepped: self.stepped,
+            stops: self.sums.stops,
+            hits: self.sums.hits,
+            ..pending
+        };
         match self.reservoir.sample(now.cpu_ns, pending.word, 0) {
-            Decision::Skip => self.pairs.push(Pair { outcome: Outcome::Skipped, ..pending.pair }),
+            Decision::Skip => self.pairs.push(Pair {
+                outcome: Outcome::Skipped,
+                ..pending.pair
+            }),
             Decision::Arm(slot) => {
                 if let Some(before) = self.slots[slot].take() {
-                    self.pairs.push(Pair { outcome: Outcome::Replaced, ..self.aged(&before, now, 0) });
+                    self.pairs.push(Pair {
+                        outcome: Outcome::Replaced,
+                        ..self.aged(&before, now, 0)
+                    });
                 }
                 match thread.watch(slot, pending.word) {
                     Ok(()) => self.slots[slot] = Some(pending),
@@ -537,7 +660,10 @@ impl Sampler {
                         self.sums.refused += 1;
                         thread.unwatch(slot);
                         self.reservoir.give_up(slot, now.cpu_ns);
-                        self.pairs.push(Pair { outcome: Outcome::Skipped, ..pending.pair });
+                        self.pairs.push(Pair {
+                            outcome: Outcome::Skipped,
+                            ..pending.pair
+                        });
                     }
                 }
             }
@@ -555,16 +681,35 @@ struct Part {
 
 impl Part {
     fn one(&self) -> Accesses {
-        Accesses { loads: u64::from(!self.written), stores: u64::from(self.written) }
+        Accesses {
+            loads: u64::from(!self.written),
+            stores: u64::from(self.written),
+        }
     }
 
     fn touches(&self, word: u64) -> bool {
-        super::access::Access { address: self.address, size: self.size, read: false, written: false, implicit: false }.touches(word, WORD)
+        super::access::Access {
+            address: self.address,
+            size: self.size,
+            read: false,
+            written: false,
+            implicit: false,
+        }
+        .touches(word, WORD)
     }
 }
 
 /// Loads, then stores, that an instruction names.
 fn parts(step: &Step) -> Vec<Part> {
-    let of = |written: bool| step.accesses.iter().filter(move |a| !a.implicit && if written { a.written } else { a.read }).map(move |a| Part { address: a.address, size: a.size, written });
+    let of = |written: bool| {
+        step.accesses
+            .iter()
+            .filter(move |a| !a.implicit && if written { a.written } else { a.read })
+            .map(move |a| Part {
+                address: a.address,
+                size: a.size,
+                written,
+            })
+    };
     of(false).chain(of(true)).collect()
 }

@@ -73,7 +73,19 @@ impl Fake {
     }
 
     fn of(program: Vec<(u64, Kind)>) -> Fake {
-        Fake { program, at: 0, accesses: Accesses::default(), cpu_ns: 0, step_ns: 1000, counting: true, paused: false, slots: BTreeMap::new(), hits: Vec::new(), refuse: false, interrupt_at: None }
+        Fake {
+            program,
+            at: 0,
+            accesses: Accesses::default(),
+            cpu_ns: 0,
+            step_ns: 1000,
+            counting: true,
+            paused: false,
+            slots: BTreeMap::new(),
+            hits: Vec::new(),
+            refuse: false,
+            interrupt_at: None,
+        }
     }
 
     /// Registers before the current instruction, or behind it.
@@ -98,15 +110,31 @@ impl Fake {
         }
         self.cpu_ns += 1;
         for &written in kind.parts() {
-            if written { self.accesses.stores += 1 } else { self.accesses.loads += 1 }
+            if written {
+                self.accesses.stores += 1
+            } else {
+                self.accesses.loads += 1
+            }
         }
         let clock = self.now();
-        let hit = Hit { clock, general, ip: ip(self.at) };
-        self.hits.extend(self.slots.iter().filter(|(_, word)| **word == address & !7).map(|(slot, _)| (*slot, hit)));
+        let hit = Hit {
+            clock,
+            general,
+            ip: ip(self.at),
+        };
+        self.hits.extend(
+            self.slots
+                .iter()
+                .filter(|(_, word)| **word == address & !7)
+                .map(|(slot, _)| (*slot, hit)),
+        );
     }
 
     fn now(&self) -> Clock {
-        Clock { cpu_ns: self.cpu_ns, accesses: self.counting.then_some(self.accesses) }
+        Clock {
+            cpu_ns: self.cpu_ns,
+            accesses: self.counting.then_some(self.accesses),
+        }
     }
 
     fn run(&mut self, sampler: &mut Sampler, accesses: usize) -> bool {
@@ -128,14 +156,20 @@ impl Stopped for Fake {
         if self.at >= self.program.len() {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(Registers { rip: ip(self.at), general: self.general(false), ..Registers::default() })
+        Ok(Registers {
+            rip: ip(self.at),
+            general: self.general(false),
+            ..Registers::default()
+        })
     }
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize {
         let byte = |address: u64| {
             let (at, byte) = (address.checked_sub(CODE)? / 4, address % 4);
             Some(self.program.get(at as usize)?.1.code()[byte as usize])
         };
-        (0..into.len()).take_while(|&i| byte(address + i as u64).map(|b| into[i] = b).is_some()).count()
+        (0..into.len())
+            .take_while(|&i| byte(address + i as u64).map(|b| into[i] = b).is_some())
+            .count()
     }
     fn step(&mut self) -> io::Result<Stepped> {
         if self.interrupt_at == Some(self.at) {
@@ -169,7 +203,12 @@ impl Stopped for Fake {
 }
 
 fn plan(watchpoints: usize, near: u64, seed: u64) -> Plan {
-    Plan { watchpoints, near, seed, costs: Costs::default() }
+    Plan {
+        watchpoints,
+        near,
+        seed,
+        costs: Costs::default(),
+    }
 }
 
 /// Runs to the end with stops every `gap` accesses. Gives the pairs and the sampler.
@@ -186,7 +225,15 @@ fn watched(fake: &mut Fake, plan: Plan, gap: usize) -> (Vec<Pair>, Sampler) {
 
 /// Accesses of a program in order: instruction, word, whether it is a store.
 fn listed(program: &[(u64, Kind)]) -> Vec<(usize, u64, bool)> {
-    program.iter().enumerate().flat_map(|(i, &(address, kind))| kind.parts().iter().map(move |&written| (i, address, written))).collect()
+    program
+        .iter()
+        .enumerate()
+        .flat_map(|(i, &(address, kind))| {
+            kind.parts()
+                .iter()
+                .map(move |&written| (i, address, written))
+        })
+        .collect()
 }
 
 fn at(ip: u64) -> usize {
@@ -251,7 +298,15 @@ proptest! {
 
 #[test]
 fn a_word_that_is_only_stored_to_is_given_up() {
-    let program = (0..5000).map(|i| if i == 3 || i % 5 > 0 { (0x10_0000, if i == 3 { Kind::Load } else { Kind::Store }) } else { (0x20_0000 + i * 8, Kind::Load) }).collect();
+    let program = (0..5000)
+        .map(|i| {
+            if i == 3 || i % 5 > 0 {
+                (0x10_0000, if i == 3 { Kind::Load } else { Kind::Store })
+            } else {
+                (0x20_0000 + i * 8, Kind::Load)
+            }
+        })
+        .collect();
     let mut fake = Fake::of(program);
     let mut sampler = Sampler::new(plan(4, 2, 0));
     // Some seed draws the load at 3.
@@ -265,23 +320,58 @@ fn a_word_that_is_only_stored_to_is_given_up() {
     }
     fake.run(&mut sampler, 5000);
     let pairs = sampler.take_pairs();
-    assert_eq!(pairs.iter().map(|p| (p.outcome, p.counts)).collect::<Vec<_>>(), [(Outcome::Crowded, Counts::Loads)]);
+    assert_eq!(
+        pairs
+            .iter()
+            .map(|p| (p.outcome, p.counts))
+            .collect::<Vec<_>>(),
+        [(Outcome::Crowded, Counts::Loads)]
+    );
     assert!(fake.slots.is_empty(), "its watchpoint is free");
-    assert!((255..=256).contains(&sampler.sums().other_hits), "{:?}", sampler.sums());
+    assert!(
+        (255..=256).contains(&sampler.sums().other_hits),
+        "{:?}",
+        sampler.sums()
+    );
 }
 
 /// How a trap's word was accessed by instructions around it.
-fn touched(code: &[u8], end: usize, general: [u64; 16], word: u64, memory: &[(u64, u64)]) -> Option<(bool, bool, u64)> {
+fn touched(
+    code: &[u8],
+    end: usize,
+    general: [u64; 16],
+    word: u64,
+    memory: &[(u64, u64)],
+) -> Option<(bool, bool, u64)> {
     let mut read = |address: u64, into: &mut [u8]| {
         if let Some((_, value)) = memory.iter().find(|m| m.0 == address) {
             into.copy_from_slice(&value.to_le_bytes()[..into.len()]);
             return into.len();
         }
-        (0..into.len()).take_while(|&i| address.checked_add(i as u64).and_then(|a| a.checked_sub(CODE)).and_then(|a| code.get(a as usize)).map(|b| into[i] = *b).is_some()).count()
+        (0..into.len())
+            .take_while(|&i| {
+                address
+                    .checked_add(i as u64)
+                    .and_then(|a| a.checked_sub(CODE))
+                    .and_then(|a| code.get(a as usize))
+                    .map(|b| into[i] = *b)
+                    .is_some()
+            })
+            .count()
     };
-    let after = Registers { general, rip: CODE + end as u64, ..Registers::default() };
-    let trap = Trap { after, word, bytes: WORD, read: &mut read };
-    trap.touch(&mut Reader::default()).map(|t| (t.read, t.written, t.ip))
+    let after = Registers {
+        general,
+        rip: CODE + end as u64,
+        ..Registers::default()
+    };
+    let trap = Trap {
+        after,
+        word,
+        bytes: WORD,
+        read: &mut read,
+    };
+    trap.touch(&mut Reader::default())
+        .map(|t| (t.read, t.written, t.ip))
 }
 
 #[test]
@@ -294,35 +384,126 @@ fn the_instruction_behind_which_a_trap_came_is_found() {
         general
     };
     let here = CODE + 32;
-    let see = |insn: &[u8], list: &[(usize, u64)], word: u64| touched(&code(insn), 32 + insn.len(), registers(list), word, &[]);
+    let see = |insn: &[u8], list: &[(usize, u64)], word: u64| {
+        touched(&code(insn), 32 + insn.len(), registers(list), word, &[])
+    };
     // mov rax, [rbx+8]; mov [rbx+8], eax; add [rbx+8], al; xchg [rbx], rcx; cmp qword [rbx], 0
-    assert_eq!(see(&[0x48, 0x8b, 0x43, 8], &[(3, 0x2000)], 0x2008), Some((true, false, here)));
-    assert_eq!(see(&[0x89, 0x43, 8], &[(3, 0x2000)], 0x2008), Some((false, true, here)));
-    assert_eq!(see(&[0x00, 0x43, 8], &[(3, 0x2000)], 0x2008), Some((true, true, here)));
-    assert_eq!(see(&[0x48, 0x87, 0x0b], &[(3, 0x2008)], 0x2008), Some((true, true, here)));
-    assert_eq!(see(&[0x48, 0x83, 0x3b, 0], &[(3, 0x2008)], 0x2008), Some((true, false, here)));
+    assert_eq!(
+        see(&[0x48, 0x8b, 0x43, 8], &[(3, 0x2000)], 0x2008),
+        Some((true, false, here))
+    );
+    assert_eq!(
+        see(&[0x89, 0x43, 8], &[(3, 0x2000)], 0x2008),
+        Some((false, true, here))
+    );
+    assert_eq!(
+        see(&[0x00, 0x43, 8], &[(3, 0x2000)], 0x2008),
+        Some((true, true, here))
+    );
+    assert_eq!(
+        see(&[0x48, 0x87, 0x0b], &[(3, 0x2008)], 0x2008),
+        Some((true, true, here))
+    );
+    assert_eq!(
+        see(&[0x48, 0x83, 0x3b, 0], &[(3, 0x2008)], 0x2008),
+        Some((true, false, here))
+    );
     // mov rax, [rax]: its register is gone. vpgatherdd xmm0, [rax+xmm1*4], xmm2
-    assert_eq!(see(&[0x48, 0x8b, 0x00], &[(0, 77)], 0x2008), Some((true, false, here)));
-    assert_eq!(see(&[0xc4, 0xe2, 0x69, 0x90, 0x04, 0x88], &[(0, 0x2000)], 0x2008), Some((true, false, here)));
+    assert_eq!(
+        see(&[0x48, 0x8b, 0x00], &[(0, 77)], 0x2008),
+        Some((true, false, here))
+    );
+    assert_eq!(
+        see(
+            &[0xc4, 0xe2, 0x69, 0x90, 0x04, 0x88],
+            &[(0, 0x2000)],
+            0x2008
+        ),
+        Some((true, false, here))
+    );
     // The stack: push rax, pop rax, leave, push qword [rbx].
-    assert_eq!(see(&[0x50], &[(4, 0x2008)], 0x2008), Some((false, false, here)));
-    assert_eq!(see(&[0x58], &[(4, 0x2010)], 0x2008), Some((false, false, here)));
-    assert_eq!(see(&[0xc9], &[(4, 0x2010)], 0x2008), Some((false, false, here)));
-    assert_eq!(see(&[0xff, 0x33], &[(3, 0x2008)], 0x2008), Some((true, false, here)));
+    assert_eq!(
+        see(&[0x50], &[(4, 0x2008)], 0x2008),
+        Some((false, false, here))
+    );
+    assert_eq!(
+        see(&[0x58], &[(4, 0x2010)], 0x2008),
+        Some((false, false, here))
+    );
+    assert_eq!(
+        see(&[0xc9], &[(4, 0x2010)], 0x2008),
+        Some((false, false, here))
+    );
+    assert_eq!(
+        see(&[0xff, 0x33], &[(3, 0x2008)], 0x2008),
+        Some((true, false, here))
+    );
     // A local variable: mov [rsp+8], rcx.
-    assert_eq!(see(&[0x48, 0x89, 0x4c, 0x24, 8], &[(4, 0x2000)], 0x2008), Some((false, true, here)));
+    assert_eq!(
+        see(&[0x48, 0x89, 0x4c, 0x24, 8], &[(4, 0x2000)], 0x2008),
+        Some((false, true, here))
+    );
     // rep stosq when done, rep movsb in the middle: at itself.
-    assert_eq!(see(&[0xf3, 0x48, 0xab], &[(1, 0), (7, 0x2010)], 0x2008), Some((false, true, here)));
-    let moving = |si: u64, di: u64| touched(&code(&[0xf3, 0xa4]), 32, registers(&[(6, si), (7, di)]), 0x2008, &[]);
-    assert_eq!((moving(0x2009, 0x9000), moving(0x9000, 0x2010)), (Some((true, false, here)), Some((false, true, here))));
+    assert_eq!(
+        see(&[0xf3, 0x48, 0xab], &[(1, 0), (7, 0x2010)], 0x2008),
+        Some((false, true, here))
+    );
+    let moving = |si: u64, di: u64| {
+        touched(
+            &code(&[0xf3, 0xa4]),
+            32,
+            registers(&[(6, si), (7, di)]),
+            0x2008,
+            &[],
+        )
+    };
+    assert_eq!(
+        (moving(0x2009, 0x9000), moving(0x9000, 0x2010)),
+        (Some((true, false, here)), Some((false, true, here)))
+    );
     // ret to here; call from elsewhere to here, by way of memory and not; jump by way of memory.
     let back = CODE + 40;
-    assert_eq!(touched(&code(&[]), 40, registers(&[(4, 0x2010)]), 0x2008, &[(0x2008, back)]), Some((false, false, 0)));
+    assert_eq!(
+        touched(
+            &code(&[]),
+            40,
+            registers(&[(4, 0x2010)]),
+            0x2008,
+            &[(0x2008, back)]
+        ),
+        Some((false, false, 0))
+    );
     let calls = [&nops[..], &[0xff, 0x13], &nops[..]].concat();
-    let called = |rbx: u64, rsp: u64| touched(&calls, 60, registers(&[(3, rbx), (4, rsp)]), 0x2008, &[(rsp, CODE + 34), (0x2008, CODE + 60)]);
-    assert_eq!(called(0x2008, 0x3000), Some((true, false, CODE + 32)), "call [rbx]");
-    assert_eq!(touched(&calls, 60, registers(&[(3, 0x4000), (4, 0x2008)]), 0x2008, &[(0x2008, CODE + 34)]), Some((false, false, CODE + 32)), "what a call leaves");
-    assert_eq!(touched(&code(&[]), 40, registers(&[]), 0x2008, &[(0x2008, back)]), Some((true, false, 0)), "jmp [0x2008]");
+    let called = |rbx: u64, rsp: u64| {
+        touched(
+            &calls,
+            60,
+            registers(&[(3, rbx), (4, rsp)]),
+            0x2008,
+            &[(rsp, CODE + 34), (0x2008, CODE + 60)],
+        )
+    };
+    assert_eq!(
+        called(0x2008, 0x3000),
+        Some((true, false, CODE + 32)),
+        "call [rbx]"
+    );
+    assert_eq!(
+        touched(
+            &calls,
+            60,
+            registers(&[(3, 0x4000), (4, 0x2008)]),
+            0x2008,
+            &[(0x2008, CODE + 34)]
+        ),
+        Some((false, false, CODE + 32)),
+        "what a call leaves"
+    );
+    assert_eq!(
+        touched(&code(&[]), 40, registers(&[]), 0x2008, &[(0x2008, back)]),
+        Some((true, false, 0)),
+        "jmp [0x2008]"
+    );
     // Nothing there accesses it.
     assert_eq!(see(&[0x48, 0x8b, 0x43, 8], &[(3, 0x2000)], 0x3008), None);
 }
@@ -335,7 +516,12 @@ fn loads(loads: u64) -> Accesses {
 fn a_near_reuse_takes_no_watchpoint() {
     let mut fake = Fake::new((0..1000).map(|i| 0x1000 + i % 4 * 8).collect());
     let (pairs, _) = watched(&mut fake, plan(1, 10, 3), 50);
-    assert!(pairs.iter().all(|p| p.outcome == Outcome::Near && p.counted == Some(loads(4))), "{pairs:?}");
+    assert!(
+        pairs
+            .iter()
+            .all(|p| p.outcome == Outcome::Near && p.counted == Some(loads(4))),
+        "{pairs:?}"
+    );
     assert!(pairs.len() > 10);
 }
 
@@ -351,7 +537,8 @@ fn the_example_of_the_paper_live() {
         fake.run(&mut sampler, 10);
         sampler.end(&mut fake);
         for pair in sampler.take_pairs() {
-            seen.entry((pair.address, at(pair.use_ip))).or_insert((pair.outcome, pair.counted));
+            seen.entry((pair.address, at(pair.use_ip)))
+                .or_insert((pair.outcome, pair.counted));
         }
     }
     assert_eq!(seen.get(&(a, 0)), Some(&(Outcome::Watched, Some(loads(4)))));
@@ -361,24 +548,44 @@ fn the_example_of_the_paper_live() {
 
 #[test]
 fn without_counters_time_is_left() {
-    let mut fake = Fake { counting: false, ..Fake::new((0..10_000).map(|i| 0x1000 + i % 500 * 8).collect()) };
+    let mut fake = Fake {
+        counting: false,
+        ..Fake::new((0..10_000).map(|i| 0x1000 + i % 500 * 8).collect())
+    };
     let (pairs, sampler) = watched(&mut fake, plan(2, 20, 1), 700);
-    let reused: Vec<&Pair> = pairs.iter().filter(|p| p.outcome == Outcome::Watched).collect();
+    let reused: Vec<&Pair> = pairs
+        .iter()
+        .filter(|p| p.outcome == Outcome::Watched)
+        .collect();
     assert!(reused.len() > 3);
-    assert!(reused.iter().all(|p| p.counted.is_none() && p.stepped.loads + p.cpu_ns == 500), "{reused:?}");
+    assert!(
+        reused
+            .iter()
+            .all(|p| p.counted.is_none() && p.stepped.loads + p.cpu_ns == 500),
+        "{reused:?}"
+    );
     assert!(sampler.sums().steps > 100 && !fake.paused);
 }
 
 #[test]
 fn refused_watchpoints_and_interrupted_steps_are_counted() {
     let addresses: Vec<u64> = (0..2000).map(|i| 0x1000 + i * 8).collect();
-    let mut fake = Fake { refuse: true, ..Fake::new(addresses.clone()) };
+    let mut fake = Fake {
+        refuse: true,
+        ..Fake::new(addresses.clone())
+    };
     let (pairs, sampler) = watched(&mut fake, plan(4, 5, 1), 100);
     assert_eq!(sampler.sums().refused, pairs.len() as u64);
     assert!(pairs.iter().all(|p| p.outcome == Outcome::Skipped));
-    let mut fake = Fake { interrupt_at: Some(100), ..Fake::new(addresses) };
+    let mut fake = Fake {
+        interrupt_at: Some(100),
+        ..Fake::new(addresses)
+    };
     let mut sampler = Sampler::new(plan(4, 5, 1));
     fake.run(&mut sampler, 100);
     sampler.sample(&mut fake).unwrap();
-    assert_eq!((sampler.sums().no_access, sampler.take_pairs().len()), (1, 0));
+    assert_eq!(
+        (sampler.sums().no_access, sampler.take_pairs().len()),
+        (1, 0)
+    );
 }

@@ -42,7 +42,8 @@ impl Drop for Counted {
     fn drop(&mut self) {
         // SAFETY: all live across the calls; nothing is asked back. What is still under way must not meet the old action, which may end the process.
         unsafe {
-            let (mut set, mut old, none): (libc::sigset_t, libc::sigset_t, libc::timespec) = std::mem::zeroed();
+            let (mut set, mut old, none): (libc::sigset_t, libc::sigset_t, libc::timespec) =
+                std::mem::zeroed();
             libc::sigemptyset(&mut set);
             libc::sigaddset(&mut set, self.signal);
             libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old);
@@ -58,7 +59,11 @@ impl Drop for Counted {
 pub fn toll(signal: i32) -> Option<u64> {
     // Where there is no room for the signal, the kernel sends SIGIO.
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
-    let attr = Attr { sample_period: PERIOD, read_format: 0, ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK) };
+    let attr = Attr {
+        sample_period: PERIOD,
+        read_format: 0,
+        ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
+    };
     let event = open(&attr, 0, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
@@ -96,9 +101,14 @@ mod tests {
                 now.sa_sigaction
             }
         };
-        let Some(ns) = toll(SIGNAL) else { return eprintln!("SKIPPED: no signals of a task clock here") };
+        let Some(ns) = toll(SIGNAL) else {
+            return eprintln!("SKIPPED: no signals of a task clock here");
+        };
         // A call into the kernel takes 100 ns.
         assert!((100..10_000_000).contains(&ns), "{ns} ns");
-        assert_eq!((action(SIGNAL), action(libc::SIGIO)), (libc::SIG_DFL, libc::SIG_DFL));
+        assert_eq!(
+            (action(SIGNAL), action(libc::SIGIO)),
+            (libc::SIG_DFL, libc::SIG_DFL)
+        );
     }
 }

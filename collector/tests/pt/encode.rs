@@ -1,7 +1,9 @@
 //! A PT encoder: what the hardware would write for a list of `ptwrite`s.
 
 /// The packets between which decoding starts.
-const PSB: [u8; 16] = [0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82];
+const PSB: [u8; 16] = [
+    0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82,
+];
 
 /// One executed `ptwrite`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,15 @@ pub struct Encoder {
 
 impl Encoder {
     pub fn new(style: Style) -> Self {
-        Encoder { style, bytes: Vec::new(), boundaries: Vec::new(), places: Vec::new(), last_ip: 0, last_mtc: 0, last_tsc: 0 }
+        Encoder {
+            style,
+            bytes: Vec::new(),
+            boundaries: Vec::new(),
+            places: Vec::new(),
+            last_ip: 0,
+            last_mtc: 0,
+            last_tsc: 0,
+        }
     }
 
     /// Time packets as they stand where tracing begins or resumes.
@@ -64,7 +74,8 @@ impl Encoder {
             self.bytes.extend_from_slice(&[0x02, 0x73]);
             self.bytes.extend_from_slice(&(ctc as u16).to_le_bytes());
             self.bytes.push(0);
-            self.bytes.extend_from_slice(&((tsc % CTC_RATIO) as u16).to_le_bytes());
+            self.bytes
+                .extend_from_slice(&((tsc % CTC_RATIO) as u16).to_le_bytes());
             self.last_mtc = ctc >> MTC_PERIOD;
         }
         if self.style.cyc {
@@ -110,7 +121,10 @@ impl Encoder {
 
     /// What comes before an event: PSB and time packets that are due.
     fn advance(&mut self, tsc: u64) {
-        let due = self.boundaries.last().is_none_or(|&at| self.bytes.len() - at >= self.style.psb_every);
+        let due = self
+            .boundaries
+            .last()
+            .is_none_or(|&at| self.bytes.len() - at >= self.style.psb_every);
         if due {
             self.psb(tsc);
         }
@@ -129,7 +143,8 @@ impl Encoder {
             if cycles < 32 {
                 self.bytes.push((cycles as u8) << 3 | 3);
             } else if cycles < 1 << 12 {
-                self.bytes.extend_from_slice(&[(cycles as u8 & 31) << 3 | 7, ((cycles >> 5) as u8) << 1]);
+                self.bytes
+                    .extend_from_slice(&[(cycles as u8 & 31) << 3 | 7, ((cycles >> 5) as u8) << 1]);
             }
             self.last_tsc = tsc;
         }
@@ -142,7 +157,11 @@ impl Encoder {
         if self.style.fup {
             self.ip(0x1d, write.ip);
         }
-        self.places.push(Place { write, start, end: self.bytes.len() });
+        self.places.push(Place {
+            write,
+            start,
+            end: self.bytes.len(),
+        });
     }
 
     /// A `ptwrite` whose FUP the hardware lost in an overflow.
@@ -192,7 +211,11 @@ pub fn writes(random: &mut Random, count: usize, first_tsc: u64) -> Vec<Write> {
             2 => 0,
             _ => 0x5555_0000_0000 + random.below(1 << 30),
         };
-        out.push(Write { ip: base + random.below(64) * 24, payload, tsc });
+        out.push(Write {
+            ip: base + random.below(64) * 24,
+            payload,
+            tsc,
+        });
     }
     out
 }

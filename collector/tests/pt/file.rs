@@ -50,7 +50,14 @@ fn pair(a: u32, b: u32) -> u64 {
     u64::from(a) | u64::from(b) << 32
 }
 
-fn attr(pmu: u32, config: u64, period: u64, sample_type: u64, flags: u64, aux_sample_size: u32) -> Vec<u8> {
+fn attr(
+    pmu: u32,
+    config: u64,
+    period: u64,
+    sample_type: u64,
+    flags: u64,
+    aux_sample_size: u32,
+) -> Vec<u8> {
     let mut out = Vec::new();
     out.extend_from_slice(&pmu.to_le_bytes());
     out.extend_from_slice(&120u32.to_le_bytes());
@@ -64,7 +71,15 @@ fn attr(pmu: u32, config: u64, period: u64, sample_type: u64, flags: u64, aux_sa
 impl PerfFile {
     /// `timing`: TSC, MTC and CYC packets are on.
     pub fn new(kind: Kind, buffers: u32, timing: (bool, bool, bool)) -> Self {
-        PerfFile { kind, buffers, data: Vec::new(), timing, compressed: false, snapshot: false, extra: 0 }
+        PerfFile {
+            kind,
+            buffers,
+            data: Vec::new(),
+            timing,
+            compressed: false,
+            snapshot: false,
+            extra: 0,
+        }
     }
 
     pub fn record(&mut self, kind: u32, misc: u16, body: &[u8]) {
@@ -76,15 +91,39 @@ impl PerfFile {
     }
 
     /// A record of the kernel's, with its identity.
-    pub fn event(&mut self, kind: u32, misc: u16, body: &[u8], pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
+    pub fn event(
+        &mut self,
+        kind: u32,
+        misc: u16,
+        body: &[u8],
+        pid: u32,
+        tid: u32,
+        tsc: u64,
+        cpu: u32,
+        buffer: u32,
+    ) {
         let mut body = body.to_vec();
-        body.extend(words(&[pair(pid, tid), ns(tsc), u64::from(cpu), PT_ID + u64::from(buffer)]));
+        body.extend(words(&[
+            pair(pid, tid),
+            ns(tsc),
+            u64::from(cpu),
+            PT_ID + u64::from(buffer),
+        ]));
         self.record(kind, misc, &body);
     }
 
     pub fn comm(&mut self, pid: u32, tid: u32, tsc: u64) {
         let body = [&pair(pid, tid).to_le_bytes()[..], b"program\0"].concat();
-        self.event(3, if pid == tid { 1 << 13 } else { 0 }, &body, pid, tid, tsc, 0, 0);
+        self.event(
+            3,
+            if pid == tid { 1 << 13 } else { 0 },
+            &body,
+            pid,
+            tid,
+            tsc,
+            0,
+            0,
+        );
     }
 
     pub fn mmap(&mut self, pid: u32, start: u64, len: u64, path: &str, tsc: u64) {
@@ -92,7 +131,16 @@ impl PerfFile {
     }
 
     /// A mapping of a part of a file, with the file's build id or (as older kernels do) without.
-    pub fn map(&mut self, pid: u32, start: u64, len: u64, offset: u64, path: &str, build_id: Option<[u8; 20]>, tsc: u64) {
+    pub fn map(
+        &mut self,
+        pid: u32,
+        start: u64,
+        len: u64,
+        offset: u64,
+        path: &str,
+        build_id: Option<[u8; 20]>,
+        tsc: u64,
+    ) {
         let mut body = words(&[pair(pid, pid), start, len, offset]);
         match build_id {
             Some(id) => {
@@ -105,19 +153,65 @@ impl PerfFile {
         body.extend_from_slice(path.as_bytes());
         body.push(0);
         body.resize(body.len().next_multiple_of(8), 0);
-        self.event(10, if build_id.is_some() { 2 | 1 << 14 } else { 2 }, &body, pid, pid, tsc, 0, 0);
+        self.event(
+            10,
+            if build_id.is_some() { 2 | 1 << 14 } else { 2 },
+            &body,
+            pid,
+            pid,
+            tsc,
+            0,
+            0,
+        );
     }
 
     pub fn start(&mut self, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
-        self.event(12, 0, &pair(pid, tid).to_le_bytes(), pid, tid, tsc, cpu, buffer);
+        self.event(
+            12,
+            0,
+            &pair(pid, tid).to_le_bytes(),
+            pid,
+            tid,
+            tsc,
+            cpu,
+            buffer,
+        );
     }
 
     pub fn switch(&mut self, out: bool, pid: u32, tid: u32, tsc: u64, cpu: u32) {
-        self.event(14, if out { 1 << 13 | 2 } else { 2 }, &[], pid, tid, tsc, cpu, cpu);
+        self.event(
+            14,
+            if out { 1 << 13 | 2 } else { 2 },
+            &[],
+            pid,
+            tid,
+            tsc,
+            cpu,
+            cpu,
+        );
     }
 
-    pub fn aux(&mut self, offset: u64, size: u64, flags: u64, pid: u32, tid: u32, tsc: u64, cpu: u32, buffer: u32) {
-        self.event(11, 0, &words(&[offset, size, flags]), pid, tid, tsc, cpu, buffer);
+    pub fn aux(
+        &mut self,
+        offset: u64,
+        size: u64,
+        flags: u64,
+        pid: u32,
+        tid: u32,
+        tsc: u64,
+        cpu: u32,
+        buffer: u32,
+    ) {
+        self.event(
+            11,
+            0,
+            &words(&[offset, size, flags]),
+            pid,
+            tid,
+            tsc,
+            cpu,
+            buffer,
+        );
     }
 
     /// A sample with AUX data, padded as the kernel does. The extra fields hold something of the right form.
@@ -156,7 +250,17 @@ impl PerfFile {
     }
 
     pub fn auxtrace(&mut self, bytes: &[u8], offset: u64, buffer: u32, tid: u32, cpu: u32) {
-        self.record(71, 0, &words(&[bytes.len() as u64, offset, 1, pair(buffer, tid), u64::from(cpu)]));
+        self.record(
+            71,
+            0,
+            &words(&[
+                bytes.len() as u64,
+                offset,
+                1,
+                pair(buffer, tid),
+                u64::from(cpu),
+            ]),
+        );
         self.data.extend_from_slice(bytes);
     }
 
@@ -168,16 +272,35 @@ impl PerfFile {
         let (tsc, mtc, cyc) = self.timing;
         let mut config = 1 | 0x20 | 0x1000;
         config |= if tsc { 0x400 } else { 0 };
-        config |= if mtc { 0x200 | u64::from(MTC_PERIOD) << 14 } else { 0 };
+        config |= if mtc {
+            0x200 | u64::from(MTC_PERIOD) << 14
+        } else {
+            0
+        };
         config |= if cyc { 2 } else { 0 };
         // disabled, inherit, no kernel, no hypervisor, enable on exec; mmap, comm, task; sample_id_all; context switches
         let common = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 18;
-        let tracked = common | 1 | 1 << 12 | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26;
+        let tracked =
+            common | 1 | 1 << 12 | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26;
         let identity = TID | TIME | CPU | IDENTIFIER;
-        let ids = |first: u64| (0..u64::from(self.buffers)).map(|n| first + n).collect::<Vec<_>>();
-        let mut list = vec![(attr(PT_PMU, config, 1, identity | IP | PERIOD, tracked, 0), ids(PT_ID))];
+        let ids = |first: u64| {
+            (0..u64::from(self.buffers))
+                .map(|n| first + n)
+                .collect::<Vec<_>>()
+        };
+        let mut list = vec![(
+            attr(PT_PMU, config, 1, identity | IP | PERIOD, tracked, 0),
+            ids(PT_ID),
+        )];
         if self.kind == Kind::Samples {
-            let mut sampling = attr(4, 0x81d0, 1000, identity | IP | PERIOD | AUX | self.extra, common, 8192);
+            let mut sampling = attr(
+                4,
+                0x81d0,
+                1000,
+                identity | IP | PERIOD | AUX | self.extra,
+                common,
+                8192,
+            );
             sampling[80] = 0b1001;
             sampling[96] = 0b11;
             list.push((sampling, ids(SAMPLE_ID)));
@@ -196,8 +319,16 @@ impl PerfFile {
         let mut index = Vec::new();
         for (_, ids) in self.attrs() {
             for (buffer, id) in ids.iter().enumerate() {
-                let cpu = if self.kind == Kind::PerThread { u64::MAX } else { buffer as u64 };
-                let thread = if self.kind == Kind::PerCpu { 1000 } else { 1000 + buffer as u64 };
+                let cpu = if self.kind == Kind::PerThread {
+                    u64::MAX
+                } else {
+                    buffer as u64
+                };
+                let thread = if self.kind == Kind::PerCpu {
+                    1000
+                } else {
+                    1000 + buffer as u64
+                };
                 index.extend([*id, buffer as u64, cpu, thread]);
             }
         }
@@ -205,8 +336,24 @@ impl PerfFile {
         file.record(69, 0, &words(&index));
         let switches = if self.kind == Kind::PerThread { 0 } else { 2 };
         let info = [
-            pair(1, 0), u64::from(PT_PMU), 10, 512, 0, 1, 0x400, 0x800, switches, u64::from(self.snapshot), per_cpu,
-            0x200, 0x3c000, CTC_RATIO, 1, 2, 20, 0,
+            pair(1, 0),
+            u64::from(PT_PMU),
+            10,
+            512,
+            0,
+            1,
+            0x400,
+            0x800,
+            switches,
+            u64::from(self.snapshot),
+            per_cpu,
+            0x200,
+            0x3c000,
+            CTC_RATIO,
+            1,
+            2,
+            20,
+            0,
         ];
         file.record(70, 0, &words(&info));
         file.data
@@ -229,7 +376,20 @@ impl PerfFile {
         let mut out = b"PERFILE2".to_vec();
         // The feature that says how records are compressed.
         let features = if self.compressed { 1 << 27 } else { 0 };
-        out.extend(words(&[104, 136, attrs_at, entries.len() as u64, data_at, data.len() as u64, 0, 0, features, 0, 0, 0]));
+        out.extend(words(&[
+            104,
+            136,
+            attrs_at,
+            entries.len() as u64,
+            data_at,
+            data.len() as u64,
+            0,
+            0,
+            features,
+            0,
+            0,
+            0,
+        ]));
         assert_eq!(out.len(), 104);
         out.extend(ids);
         out.extend(entries);
@@ -238,7 +398,11 @@ impl PerfFile {
             let at = out.len() as u64 + 16;
             out.extend(words(&[at, 20]));
             // Version, zstd, level, ratio, size of the buffer.
-            out.extend([1u32, 1, 1, 5, 1 << 20].iter().flat_map(|w| w.to_le_bytes()));
+            out.extend(
+                [1u32, 1, 1, 5, 1 << 20]
+                    .iter()
+                    .flat_map(|w| w.to_le_bytes()),
+            );
         }
         out
     }
@@ -264,7 +428,8 @@ impl PerfFile {
         let mut encoder = zstd::stream::raw::Encoder::new(1).expect("zstd works");
         let (mut at, mut from) = (0, 0);
         while at < self.data.len() {
-            let word = |n: usize| u64::from_le_bytes(self.data[n..n + 8].try_into().expect("eight bytes"));
+            let word =
+                |n: usize| u64::from_le_bytes(self.data[n..n + 8].try_into().expect("eight bytes"));
             let size = (word(at) >> 48) as usize;
             let next = at + size;
             if word(at) as u32 == 71 {
@@ -286,7 +451,9 @@ impl PerfFile {
         for piece in bytes.chunks(10_007) {
             let mut space = vec![0u8; 20_000];
             let mut output = OutBuffer::around(&mut space[..]);
-            encoder.run(&mut InBuffer::around(piece), &mut output).expect("fits");
+            encoder
+                .run(&mut InBuffer::around(piece), &mut output)
+                .expect("fits");
             encoder.flush(&mut output).expect("fits");
             let len = output.pos();
             self.record(81, 0, &space[..len]);

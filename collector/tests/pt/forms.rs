@@ -2,36 +2,80 @@
 
 use super::encode::{Encoder, Random, Style, Write, writes};
 use super::file::{Kind, PerfFile};
-use super::{ALL, assert_perf_agrees, assert_same, by_thread, ends, has_perf, ours, readable, row, stream};
+use super::{
+    ALL, assert_perf_agrees, assert_same, by_thread, ends, has_perf, ours, readable, row, stream,
+};
 use mgz_collector::perfdata::Session;
 use mgz_collector::perfdata::events::{self, Before};
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
 /// Bits of sample fields that the writer knows, besides those that it always writes.
-const FIELDS: [u32; 17] = [3, 6, 9, 4, 5, 10, 11, 12, 13, 14, 15, 17, 18, 19, 21, 22, 23];
+const FIELDS: [u32; 17] = [
+    3, 6, 9, 4, 5, 10, 11, 12, 13, 14, 15, 17, 18, 19, 21, 22, 23,
+];
 
 #[test]
 fn aux_data_is_found_behind_any_combination_of_sample_fields() {
     let mut random = Random(31);
-    let encoder = stream(&mut random, Style { psb_every: 400, ..ALL }, 300, false);
+    let encoder = stream(
+        &mut random,
+        Style {
+            psb_every: 400,
+            ..ALL
+        },
+        300,
+        false,
+    );
     let ends = ends(&encoder.places, 900);
-    let windows: Vec<_> = ends.iter().map(|p| p.end.saturating_sub(1600)..p.end).collect();
-    let truth: Vec<_> = readable(&encoder, &windows).iter().map(|w| row(1000, w)).collect();
+    let windows: Vec<_> = ends
+        .iter()
+        .map(|p| p.end.saturating_sub(1600)..p.end)
+        .collect();
+    let truth: Vec<_> = readable(&encoder, &windows)
+        .iter()
+        .map(|w| row(1000, w))
+        .collect();
     assert!(truth.len() > 200);
     let single = FIELDS.iter().map(|bit| 1u64 << bit);
-    let mixed: Vec<u64> = (0..150).map(|_| FIELDS.iter().filter(|_| random.below(2) == 0).fold(0, |set, bit| set | 1 << bit)).collect();
+    let mixed: Vec<u64> = (0..150)
+        .map(|_| {
+            FIELDS
+                .iter()
+                .filter(|_| random.below(2) == 0)
+                .fold(0, |set, bit| set | 1 << bit)
+        })
+        .collect();
     for extra in single.chain(mixed) {
         let mut file = PerfFile::new(Kind::Samples, 1, (true, true, true));
         file.extra = extra;
         file.comm(1000, 1000, 1);
         for (place, window) in ends.iter().zip(&windows) {
-            file.sample(&encoder.bytes[window.clone()], 0, 1000, 1000, place.write.tsc + 1, 0);
+            file.sample(
+                &encoder.bytes[window.clone()],
+                0,
+                1000,
+                1000,
+                place.write.tsc + 1,
+                0,
+            );
         }
         for bytes in [file.finish(), file.finish_pipe()] {
             let (rows, report) = ours(&bytes);
-            assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), truth, "fields {extra:#x}");
-            assert_eq!((report.file.bad_records, report.file.odd_samples, report.file.unknown_ids), (0, 0, 0), "fields {extra:#x}");
+            assert_eq!(
+                rows.iter().map(|r| r.2).collect::<Vec<_>>(),
+                truth,
+                "fields {extra:#x}"
+            );
+            assert_eq!(
+                (
+                    report.file.bad_records,
+                    report.file.odd_samples,
+                    report.file.unknown_ids
+                ),
+                (0, 0, 0),
+                "fields {extra:#x}"
+            );
         }
     }
 }
@@ -49,12 +93,30 @@ fn overlapping_snapshots_give_each_event_once() {
         file.start(1000, tid, 3, u32::MAX, buffer);
         let encoder = stream(&mut random, style, 12_000, true);
         // Two that overlap, and one that does not.
-        let picked: Vec<_> = [2_000, 4_000, 11_000].iter().map(|&n| &encoder.places[n]).collect();
-        let windows: Vec<_> = picked.iter().map(|p| p.end.saturating_sub(40_000)..p.end).collect();
+        let picked: Vec<_> = [2_000, 4_000, 11_000]
+            .iter()
+            .map(|&n| &encoder.places[n])
+            .collect();
+        let windows: Vec<_> = picked
+            .iter()
+            .map(|p| p.end.saturating_sub(40_000)..p.end)
+            .collect();
         for window in &windows {
-            file.auxtrace(&encoder.bytes[window.clone()], window.start as u64, buffer, tid, u32::MAX);
+            file.auxtrace(
+                &encoder.bytes[window.clone()],
+                window.start as u64,
+                buffer,
+                tid,
+                u32::MAX,
+            );
         }
-        truth.insert(tid, readable(&encoder, &windows).iter().map(|w| row(tid, w)).collect::<Vec<_>>());
+        truth.insert(
+            tid,
+            readable(&encoder, &windows)
+                .iter()
+                .map(|w| row(tid, w))
+                .collect::<Vec<_>>(),
+        );
     }
     let bytes = file.finish();
     let (rows, report) = ours(&bytes);
@@ -66,7 +128,11 @@ fn overlapping_snapshots_give_each_event_once() {
 
 #[test]
 fn what_the_kernel_and_perf_say_is_lost_is_counted() {
-    let words = |list: &[u64]| list.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>();
+    let words = |list: &[u64]| {
+        list.iter()
+            .flat_map(|w| w.to_le_bytes())
+            .collect::<Vec<_>>()
+    };
     let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
     file.event(2, 0, &words(&[50, 7]), 1000, 1000, 1, 0, 0);
     file.event(13, 0, &words(&[5]), 1000, 1000, 1, 0, 0);
@@ -78,21 +144,49 @@ fn what_the_kernel_and_perf_say_is_lost_is_counted() {
         file.aux(0, 0, flags, 1000, 1000, 2, 0, 0);
     }
     file.record(11, 0, &[0; 4]);
-    let mut encoder = Encoder::new(Style { mtc: false, cyc: false, ..ALL });
-    encoder.write(Write { ip: 0x40_1000, payload: 1, tsc: 10 });
+    let mut encoder = Encoder::new(Style {
+        mtc: false,
+        cyc: false,
+        ..ALL
+    });
+    encoder.write(Write {
+        ip: 0x40_1000,
+        payload: 1,
+        tsc: 10,
+    });
     file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
     let loss = report.file;
     assert_eq!(rows.len(), 1);
-    assert_eq!((loss.lost_records, loss.lost_samples, loss.throttled, loss.noted_errors), (7, 5, 2, 1));
-    assert_eq!((loss.aux_truncated, loss.aux_overwritten, loss.aux_partial, loss.bad_records), (2, 1, 2, 1));
+    assert_eq!(
+        (
+            loss.lost_records,
+            loss.lost_samples,
+            loss.throttled,
+            loss.noted_errors
+        ),
+        (7, 5, 2, 1)
+    );
+    assert_eq!(
+        (
+            loss.aux_truncated,
+            loss.aux_overwritten,
+            loss.aux_partial,
+            loss.bad_records
+        ),
+        (2, 1, 2, 1)
+    );
 }
 
 /// Behind data that the kernel could not store, records must not be joined with those before.
 #[test]
 fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     let mut random = Random(33);
-    let mut encoder = Encoder::new(Style { mtc: false, cyc: false, ..ALL });
+    let mut encoder = Encoder::new(Style {
+        mtc: false,
+        cyc: false,
+        ..ALL
+    });
     let writes = writes(&mut random, 3_000, 1_000_000);
     writes[..1_200].iter().for_each(|w| encoder.write(*w));
     let cut = encoder.bytes.len();
@@ -102,19 +196,36 @@ fn a_truncated_part_of_a_full_trace_ends_a_stretch() {
     for flags in [0, 1, 4] {
         let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
         file.aux(0, cut as u64, flags, 1000, 1000, 2, 0, 0);
-        file.aux(cut as u64, (encoder.bytes.len() - cut) as u64, 0, 1000, 1000, 2, 0, 0);
+        file.aux(
+            cut as u64,
+            (encoder.bytes.len() - cut) as u64,
+            0,
+            1000,
+            1000,
+            2,
+            0,
+            0,
+        );
         file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
         let bytes = file.finish();
         let session = Session::read(&bytes).expect("whole");
         let (mut count, mut marked) = (0, Vec::new());
         events::for_each_unit(&session, &[], &|events| events, &mut |unit| {
             marked.extend((!unit.continues).then_some(count));
-            marked.extend((0..unit.data.len()).filter(|&n| unit.data[n].before == Before::Loss).map(|n| count + n));
+            marked.extend(
+                (0..unit.data.len())
+                    .filter(|&n| unit.data[n].before == Before::Loss)
+                    .map(|n| count + n),
+            );
             count += unit.data.len();
             Ok(())
         })
         .expect("no output");
-        assert_eq!((count, marked), (3_000, if flags == 0 { vec![] } else { vec![1_200] }), "flags {flags}");
+        assert_eq!(
+            (count, marked),
+            (3_000, if flags == 0 { vec![] } else { vec![1_200] }),
+            "flags {flags}"
+        );
     }
 }
 
@@ -142,12 +253,29 @@ fn perf(args: &[&str], to: &std::path::Path) -> Option<Vec<u8>> {
     if pipe {
         command.stdout(file);
     } else {
-        command.arg("-o").arg(to).stdout(std::process::Stdio::null());
+        command
+            .arg("-o")
+            .arg(to)
+            .stdout(std::process::Stdio::null());
     }
     // A shell that runs programs: forks, execs, mappings.
-    let output = command.args(["--", "sh", "-c", "/bin/true; /bin/ls / > /dev/null; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done"]).output().expect("perf starts");
+    let output = command
+        .args([
+            "--",
+            "sh",
+            "-c",
+            "/bin/true; /bin/ls / > /dev/null; i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done",
+        ])
+        .output()
+        .expect("perf starts");
     if !output.status.success() {
-        eprintln!("SKIPPED: perf record {args:?}: {}", String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or(""));
+        eprintln!(
+            "SKIPPED: perf record {args:?}: {}",
+            String::from_utf8_lossy(&output.stderr)
+                .lines()
+                .last()
+                .unwrap_or("")
+        );
         return None;
     }
     Some(std::fs::read(to).expect("readable"))
@@ -177,26 +305,75 @@ fn files_of_the_real_perf_are_read_whole() {
     let mut read = 0;
     for extra in more {
         let args: Vec<_> = clock.iter().chain(extra).copied().collect();
-        let Some(bytes) = perf(&args, &path) else { continue };
+        let Some(bytes) = perf(&args, &path) else {
+            continue;
+        };
         let session = Session::read_any(&bytes).expect("a perf.data file");
         let what = format!("{extra:?}: {:?}", session.loss);
         let loss = &session.loss;
         assert!(!loss.incomplete && loss.stopped_at.is_none(), "{what}");
-        assert_eq!((loss.cut_bytes, loss.bad_records, loss.odd_samples, loss.unknown_ids, loss.bad_compressed), (0, 0, 0, 0, 0), "{what}");
+        assert_eq!(
+            (
+                loss.cut_bytes,
+                loss.bad_records,
+                loss.odd_samples,
+                loss.unknown_ids,
+                loss.bad_compressed
+            ),
+            (0, 0, 0, 0, 0),
+            "{what}"
+        );
         let script = |args: &[&str]| {
-            let output = Command::new("perf").arg("script").args(args).arg("-i").arg(&path).output().expect("perf starts");
+            let output = Command::new("perf")
+                .arg("script")
+                .args(args)
+                .arg("-i")
+                .arg(&path)
+                .output()
+                .expect("perf starts");
             String::from_utf8_lossy(&output.stdout).into_owned()
         };
-        let theirs = script(&["-F", "pid"]).lines().filter(|l| l.trim().parse::<u32>().is_ok()).count() as u64;
+        let theirs = script(&["-F", "pid"])
+            .lines()
+            .filter(|l| l.trim().parse::<u32>().is_ok())
+            .count() as u64;
         assert_eq!(session.samples, theirs, "samples, {what}");
-        let mappings = script(&["--show-mmap-events", "-F", "pid"]).lines().filter(|l| l.contains("PERF_RECORD_MMAP")).count();
-        assert_eq!(session.spaces.mappings().len(), mappings, "mappings, {what}");
-        let ends: BTreeSet<&str> = session.spaces.mappings().iter().filter_map(|m| m.path.rsplit('/').next()).collect();
+        let mappings = script(&["--show-mmap-events", "-F", "pid"])
+            .lines()
+            .filter(|l| l.contains("PERF_RECORD_MMAP"))
+            .count();
+        assert_eq!(
+            session.spaces.mappings().len(),
+            mappings,
+            "mappings, {what}"
+        );
+        let ends: BTreeSet<&str> = session
+            .spaces
+            .mappings()
+            .iter()
+            .filter_map(|m| m.path.rsplit('/').next())
+            .collect();
         assert!(ends.contains("true") || ends.contains("ls"), "{ends:?}");
-        assert!(!session.host.is_empty() && session.command.first().is_some_and(|c| c.ends_with("perf")), "{:?} {:?}", session.host, session.command);
+        assert!(
+            !session.host.is_empty()
+                && session.command.first().is_some_and(|c| c.ends_with("perf")),
+            "{:?} {:?}",
+            session.host,
+            session.command
+        );
         // perf does not collect them at the end of pipes and compressed recordings.
-        let named = session.spaces.mappings().iter().filter(|m| m.build_id.is_some() || session.build_ids.contains_key(&m.path)).count();
-        assert!(named > 0 || !extra.contains(&"--buildid-mmap") && (extra.contains(&"-") || extra.contains(&"-z")), "build ids, {what}");
+        let named = session
+            .spaces
+            .mappings()
+            .iter()
+            .filter(|m| m.build_id.is_some() || session.build_ids.contains_key(&m.path))
+            .count();
+        assert!(
+            named > 0
+                || !extra.contains(&"--buildid-mmap")
+                    && (extra.contains(&"-") || extra.contains(&"-z")),
+            "build ids, {what}"
+        );
         read += 1;
     }
     eprintln!("{read} of {} forms of real files", more.len());

@@ -13,7 +13,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 fn rounds() -> u64 {
-    std::env::var("MGZ_PT_ROUNDS").ok().and_then(|n| n.parse().ok()).unwrap_or(1)
+    std::env::var("MGZ_PT_ROUNDS")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(1)
 }
 
 /// The driver, compiled; `None` where that is impossible.
@@ -22,21 +25,38 @@ fn driver() -> Option<(tempfile::TempDir, PathBuf)> {
     let path = dir.path().join("libipt");
     let flags = std::env::var("MGZ_LIBIPT_CFLAGS").unwrap_or_default();
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pt/libipt.c");
-    let status = Command::new("cc").args(["-O2", "-o"]).arg(&path).arg(source).args(flags.split_whitespace()).arg("-lipt").stderr(Stdio::piped()).output();
+    let status = Command::new("cc")
+        .args(["-O2", "-o"])
+        .arg(&path)
+        .arg(source)
+        .args(flags.split_whitespace())
+        .arg("-lipt")
+        .stderr(Stdio::piped())
+        .output();
     if status.is_ok_and(|o| o.status.success()) {
         return Some((dir, path));
     }
-    eprintln!("SKIPPED: libipt-dev and a C compiler are needed, so libipt's reading is not compared");
+    eprintln!(
+        "SKIPPED: libipt-dev and a C compiler are needed, so libipt's reading is not compared"
+    );
     None
 }
 
 fn run(driver: &std::path::Path, mode: &str, streams: &[Vec<u8>]) -> String {
-    let mut child = Command::new(driver).arg(mode).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("starts");
+    let mut child = Command::new(driver)
+        .arg(mode)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("starts");
     let mut input = child.stdin.take().expect("piped");
     let output = std::thread::scope(|scope| {
         scope.spawn(move || {
             for stream in streams {
-                input.write_all(&(stream.len() as u32).to_le_bytes()).expect("written");
+                input
+                    .write_all(&(stream.len() as u32).to_le_bytes())
+                    .expect("written");
                 input.write_all(stream).expect("written");
             }
         });
@@ -57,16 +77,27 @@ pub fn noise(random: &mut Random) -> Vec<u8> {
         match random.below(6) {
             0 => bytes.push(random.next() as u8),
             1 => bytes.extend_from_slice(&[0x02, random.next() as u8]),
-            2 => bytes.push([0x1d, 0x0d, 0x11, 0x01][random.below(4) as usize] | (random.next() as u8 & 0xe0)),
+            2 => bytes.push(
+                [0x1d, 0x0d, 0x11, 0x01][random.below(4) as usize] | (random.next() as u8 & 0xe0),
+            ),
             3 => {
-                let known = [0x82, 0x23, 0x03, 0xa3, 0x43, 0xc8, 0x83, 0xf3, 0x73, 0xc3, 0xc2, 0x22, 0xa2, 0x62, 0xe2, 0x12, 0x32, 0x92, 0xb2, 0x13, 0x53];
+                let known = [
+                    0x82, 0x23, 0x03, 0xa3, 0x43, 0xc8, 0x83, 0xf3, 0x73, 0xc3, 0xc2, 0x22, 0xa2,
+                    0x62, 0xe2, 0x12, 0x32, 0x92, 0xb2, 0x13, 0x53,
+                ];
                 bytes.extend_from_slice(&[0x02, known[random.below(known.len() as u64) as usize]]);
             }
-            4 => bytes.push([0x19, 0x59, 0x99, 0xd9, 0x00, 0x03, 0x07, 0xff][random.below(8) as usize]),
-            _ => bytes.extend_from_slice(&mgz_collector::pt::packet::PSB[..=random.below(15) as usize]),
+            4 => bytes
+                .push([0x19, 0x59, 0x99, 0xd9, 0x00, 0x03, 0x07, 0xff][random.below(8) as usize]),
+            _ => bytes
+                .extend_from_slice(&mgz_collector::pt::packet::PSB[..=random.below(15) as usize]),
         }
         for _ in 0..random.below(10) {
-            bytes.push(if random.below(3) == 0 { 0 } else { random.next() as u8 });
+            bytes.push(if random.below(3) == 0 {
+                0
+            } else {
+                random.next() as u8
+            });
         }
     }
     bytes
@@ -74,8 +105,14 @@ pub fn noise(random: &mut Random) -> Vec<u8> {
 
 #[test]
 fn packets_of_arbitrary_bytes_are_those_that_libipt_sees() {
-    let Some((_dir, driver)) = driver() else { return };
-    let seed = if rounds() > 1 { std::process::id().into() } else { 11 };
+    let Some((_dir, driver)) = driver() else {
+        return;
+    };
+    let seed = if rounds() > 1 {
+        std::process::id().into()
+    } else {
+        11
+    };
     let mut random = Random(seed);
     for round in 0..rounds() {
         let streams: Vec<_> = (0..20_000).map(|_| noise(&mut random)).collect();
@@ -94,7 +131,10 @@ fn packets_of_arbitrary_bytes_are_those_that_libipt_sees() {
             for (mine, their) in mine.iter().zip(&theirs) {
                 assert_eq!(mine, their, "seed {seed} round {round} {stream:02x?}");
             }
-            assert!(!known || compared == theirs.len(), "seed {seed} round {round} {stream:02x?}\n{mine:?}\n{theirs:?}");
+            assert!(
+                !known || compared == theirs.len(),
+                "seed {seed} round {round} {stream:02x?}\n{mine:?}\n{theirs:?}"
+            );
         }
     }
 }
@@ -115,14 +155,29 @@ fn hash(bytes: &[u8]) -> (u64, u64) {
 /// Events of whole streams: with `MGZ_PT_ROUNDS=50`, ten million.
 #[test]
 fn events_of_encoded_streams_are_those_that_libipt_sees() {
-    let Some((_dir, driver)) = driver() else { return };
+    let Some((_dir, driver)) = driver() else {
+        return;
+    };
     let mut random = Random(12);
     let mut total = 0;
     for _ in 0..rounds() {
-        for style in [ALL, Style { mtc: false, cyc: false, ..ALL }, Style { psb_every: 400, ..ALL }] {
+        for style in [
+            ALL,
+            Style {
+                mtc: false,
+                cyc: false,
+                ..ALL
+            },
+            Style {
+                psb_every: 400,
+                ..ALL
+            },
+        ] {
             // After an overflow libipt waits for a FUP that says where execution goes on, which there is none
             // of without branches; so overflows are left to perf and the encoder's truth.
-            let streams: Vec<_> = (0..4).map(|_| stream(&mut random, style, 17_000, false).bytes).collect();
+            let streams: Vec<_> = (0..4)
+                .map(|_| stream(&mut random, style, 17_000, false).bytes)
+                .collect();
             let text = run(&driver, "events", &streams);
             for (stream, line) in streams.iter().zip(text.lines()) {
                 let (count, hash) = hash(stream);
@@ -137,7 +192,10 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
 
 /// Nanoseconds of CPU time that this thread has used.
 fn cpu_time() -> f64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     // SAFETY: the struct lives across the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -148,12 +206,21 @@ fn cpu_time() -> f64 {
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
-    let Some((_dir, driver)) = driver() else { return };
+    let Some((_dir, driver)) = driver() else {
+        return;
+    };
     let mut random = Random(13);
     let forms = [
         ("all timing", ALL),
         ("MTC", Style { cyc: false, ..ALL }),
-        ("TSC only", Style { mtc: false, cyc: false, ..ALL }),
+        (
+            "TSC only",
+            Style {
+                mtc: false,
+                cyc: false,
+                ..ALL
+            },
+        ),
     ];
     for (name, style) in forms {
         let mut encoder = Encoder::new(style);
@@ -163,7 +230,15 @@ fn speed() {
         }
         let streams = [encoder.bytes];
         let bytes = &streams[0];
-        let theirs = |mode: &str| run(&driver, mode, &streams).lines().last().expect("a time").parse::<f64>().expect("ns") / count as f64;
+        let theirs = |mode: &str| {
+            run(&driver, mode, &streams)
+                .lines()
+                .last()
+                .expect("a time")
+                .parse::<f64>()
+                .expect("ns")
+                / count as f64
+        };
         let timed = |work: &dyn Fn() -> u64| {
             let start = cpu_time();
             std::hint::black_box(work());
@@ -181,10 +256,23 @@ fn speed() {
             });
             let events = timed(&|| hash(bytes).0);
             let clocked = timed(&|| {
-                let settings = ClockSettings { tsc_per_ctc: 80, tsc_per_ctc_divisor: 1, mtc_period: 3, nominal_ratio: 20 };
-                Ptwrites::new(bytes, settings).map(|e| e.tsc.unwrap_or(0) ^ e.payload ^ e.ip.unwrap_or(0)).fold(0, |a, b| a ^ b)
+                let settings = ClockSettings {
+                    tsc_per_ctc: 80,
+                    tsc_per_ctc_divisor: 1,
+                    mtc_period: 3,
+                    nominal_ratio: 20,
+                };
+                Ptwrites::new(bytes, settings)
+                    .map(|e| e.tsc.unwrap_or(0) ^ e.payload ^ e.ip.unwrap_or(0))
+                    .fold(0, |a, b| a ^ b)
             });
-            for (best, now) in best.iter_mut().zip([packets, events, clocked, theirs("time-packets"), theirs("time-events")]) {
+            for (best, now) in best.iter_mut().zip([
+                packets,
+                events,
+                clocked,
+                theirs("time-packets"),
+                theirs("time-events"),
+            ]) {
                 *best = best.min(now);
             }
         }

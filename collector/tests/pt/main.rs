@@ -21,7 +21,13 @@ use std::path::{Path, PathBuf};
 /// A row of either reader: thread, IP, payload.
 type Row = (u32, u64, u64);
 
-const ALL: Style = Style { psb_every: 1500, tsc: true, mtc: true, cyc: true, fup: true };
+const ALL: Style = Style {
+    psb_every: 1500,
+    tsc: true,
+    mtc: true,
+    cyc: true,
+    fup: true,
+};
 
 fn ours(file: &[u8]) -> (Vec<(u32, u64, Row)>, RawReport) {
     let mut out = Vec::new();
@@ -29,17 +35,25 @@ fn ours(file: &[u8]) -> (Vec<(u32, u64, Row)>, RawReport) {
     let text = String::from_utf8(out).expect("text");
     let mut lines = text.lines();
     assert_eq!(lines.next(), Some("sample\ttime_ns\ttid\tip\tpayload"));
-    let hex = |s: &str| u64::from_str_radix(s.strip_prefix("0x").expect("0x"), 16).expect("hexadecimal");
+    let hex =
+        |s: &str| u64::from_str_radix(s.strip_prefix("0x").expect("0x"), 16).expect("hexadecimal");
     let rows = lines.map(|line| {
         let f: Vec<_> = line.split('\t').collect();
         let number = |n: usize| f[n].parse::<u64>().expect("a number");
-        (number(0) as u32, number(1), (number(2) as u32, hex(f[3]), hex(f[4])))
+        (
+            number(0) as u32,
+            number(1),
+            (number(2) as u32, hex(f[3]), hex(f[4])),
+        )
     });
     (rows.collect(), report)
 }
 
 fn has_perf() -> bool {
-    let found = std::process::Command::new("perf").arg("--version").output().is_ok_and(|o| o.status.success());
+    let found = std::process::Command::new("perf")
+        .arg("--version")
+        .output()
+        .is_ok_and(|o| o.status.success());
     if !found {
         eprintln!("SKIPPED: perf is not installed, so its reading is not compared");
     }
@@ -59,24 +73,48 @@ fn perf(file: &[u8]) -> Option<BTreeMap<u32, Vec<(u64, Row)>>> {
 
 fn perf_file(path: &Path) -> BTreeMap<u32, Vec<(u64, Row)>> {
     let output = std::process::Command::new("perf")
-        .args(["script", "--itrace=w", "--ns", "-F", "tid,time,event,synth,ip", "-f", "-i"])
+        .args([
+            "script",
+            "--itrace=w",
+            "--ns",
+            "-F",
+            "tid,time,event,synth,ip",
+            "-f",
+            "-i",
+        ])
         .arg(path)
         .output()
         .expect("perf runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let mut rows: BTreeMap<u32, Vec<(u64, Row)>> = BTreeMap::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
-        let Some((head, tail)) = line.split_once("ptwrite:") else { continue };
+        let Some((head, tail)) = line.split_once("ptwrite:") else {
+            continue;
+        };
         let mut head = head.split_whitespace();
         let tid: u32 = head.next().expect("thread").parse().unwrap_or(u32::MAX);
-        let time = head.next().map_or(0, |t| t.trim_end_matches(':').replace('.', "").parse().unwrap_or(0));
+        let time = head.next().map_or(0, |t| {
+            t.trim_end_matches(':')
+                .replace('.', "")
+                .parse()
+                .unwrap_or(0)
+        });
         let tokens: Vec<_> = tail.split_whitespace().collect();
         assert!(tokens[0] == "IP:" && tokens[2] == "payload:", "{line}");
         let hex = |s: &str| u64::from_str_radix(s.trim_start_matches("0x"), 16).unwrap_or(0);
         // The symbol, which perf prints for some files, is unknown, since no program is there.
-        let last = tokens.iter().rposition(|t| *t != "[unknown]").expect("the IP");
+        let last = tokens
+            .iter()
+            .rposition(|t| *t != "[unknown]")
+            .expect("the IP");
         let ip = hex(tokens[last]);
-        rows.entry(tid).or_default().push((time, (tid, ip, hex(tokens[3]))));
+        rows.entry(tid)
+            .or_default()
+            .push((time, (tid, ip, hex(tokens[3]))));
     }
     rows
 }
@@ -95,11 +133,20 @@ fn by_thread(rows: &[(u32, u64, Row)]) -> BTreeMap<u32, Vec<Row>> {
 }
 
 fn assert_same(ours: &BTreeMap<u32, Vec<Row>>, theirs: &BTreeMap<u32, Vec<Row>>, what: &str) {
-    assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>(), "{what}: threads");
+    assert_eq!(
+        ours.keys().collect::<Vec<_>>(),
+        theirs.keys().collect::<Vec<_>>(),
+        "{what}: threads"
+    );
     for (tid, rows) in ours {
         let other = &theirs[tid];
         if let Some(at) = rows.iter().zip(other).position(|(a, b)| a != b) {
-            panic!("{what}: thread {tid} differs at row {at} of {}: {:x?} and {:x?}", rows.len(), rows[at], other[at]);
+            panic!(
+                "{what}: thread {tid} differs at row {at} of {}: {:x?} and {:x?}",
+                rows.len(),
+                rows[at],
+                other[at]
+            );
         }
         assert_eq!(rows.len(), other.len(), "{what}: rows of thread {tid}");
     }
@@ -107,7 +154,10 @@ fn assert_same(ours: &BTreeMap<u32, Vec<Row>>, theirs: &BTreeMap<u32, Vec<Row>>,
 
 fn assert_perf_agrees(file: &[u8], mine: &BTreeMap<u32, Vec<Row>>, what: &str) {
     if let Some(theirs) = perf(file) {
-        let theirs = theirs.into_iter().map(|(tid, rows)| (tid, rows.into_iter().map(|r| r.1).collect())).collect();
+        let theirs = theirs
+            .into_iter()
+            .map(|(tid, rows)| (tid, rows.into_iter().map(|r| r.1).collect()))
+            .collect();
         assert_same(mine, &theirs, &format!("{what}, against perf script"));
     }
 }
@@ -130,9 +180,22 @@ fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write>
     let mut next = 0;
     let mut out = Vec::new();
     for window in windows {
-        let Some(first) = encoder.boundaries.iter().copied().find(|&at| at >= window.start && at + 16 <= window.end) else { continue };
-        let from = encoder.places.partition_point(|p| p.start < first).max(next);
-        let to = encoder.places.partition_point(|p| p.end <= window.end).max(from);
+        let Some(first) = encoder
+            .boundaries
+            .iter()
+            .copied()
+            .find(|&at| at >= window.start && at + 16 <= window.end)
+        else {
+            continue;
+        };
+        let from = encoder
+            .places
+            .partition_point(|p| p.start < first)
+            .max(next);
+        let to = encoder
+            .places
+            .partition_point(|p| p.end <= window.end)
+            .max(from);
         out.extend(encoder.places[from..to].iter().map(|p| p.write));
         next = next.max(to);
     }
@@ -158,9 +221,35 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
     for (style, every, size, overflows) in [
         (ALL, 4096, 8192, false),
         (ALL, 4096, 8192, true),
-        (Style { mtc: false, cyc: false, ..ALL }, 3000, 8192, true),
-        (Style { psb_every: 4000, ..ALL }, 9000, 8192, true),
-        (Style { psb_every: 300, cyc: false, ..ALL }, 700, 1408, false),
+        (
+            Style {
+                mtc: false,
+                cyc: false,
+                ..ALL
+            },
+            3000,
+            8192,
+            true,
+        ),
+        (
+            Style {
+                psb_every: 4000,
+                ..ALL
+            },
+            9000,
+            8192,
+            true,
+        ),
+        (
+            Style {
+                psb_every: 300,
+                cyc: false,
+                ..ALL
+            },
+            700,
+            1408,
+            false,
+        ),
     ] {
         let what = format!("{style:?}, every {every}, size {size}, overflows {overflows}");
         let mut file = PerfFile::new(Kind::Samples, 3, (style.tsc, style.mtc, style.cyc));
@@ -175,10 +264,24 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
             file.switch(false, 1000, tid, 4, cpu);
             let encoder = stream(&mut random, style, 20_000, overflows);
             let ends = ends(&encoder.places, every);
-            let windows: Vec<_> = ends.iter().map(|p| p.end.saturating_sub(size)..p.end).collect();
-            truth.insert(tid, readable(&encoder, &windows).iter().map(|w| row(tid, w)).collect());
+            let windows: Vec<_> = ends
+                .iter()
+                .map(|p| p.end.saturating_sub(size)..p.end)
+                .collect();
+            truth.insert(
+                tid,
+                readable(&encoder, &windows)
+                    .iter()
+                    .map(|w| row(tid, w))
+                    .collect(),
+            );
             for (place, window) in ends.iter().zip(windows) {
-                samples.push((place.write.tsc + 1, cpu, tid, encoder.bytes[window].to_vec()));
+                samples.push((
+                    place.write.tsc + 1,
+                    cpu,
+                    tid,
+                    encoder.bytes[window].to_vec(),
+                ));
             }
         }
         samples.sort_by_key(|s| s.0);
@@ -189,12 +292,18 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
         let bytes = file.finish();
         let (rows, report) = ours(&bytes);
         assert_same(&by_thread(&rows), &truth, &what);
-        assert_eq!(report.totals.events, truth.values().map(|r| r.len() as u64).sum::<u64>());
+        assert_eq!(
+            report.totals.events,
+            truth.values().map(|r| r.len() as u64).sum::<u64>()
+        );
         assert_eq!(report.totals.loss.bad_packets, 0, "{what}");
         assert_eq!(report.totals.overlaps > 0, every < size, "{what}");
         assert_eq!(report.totals.loss.overflows > 0, overflows, "{what}");
         assert_perf_agrees(&bytes, &truth, &what);
-        for (form, bytes) in [("pipe", file.finish_pipe()), ("compressed", file.finish_compressed())] {
+        for (form, bytes) in [
+            ("pipe", file.finish_pipe()),
+            ("compressed", file.finish_compressed()),
+        ] {
             let (again, second) = ours(&bytes);
             assert_eq!(again, rows, "{what}, {form}");
             assert_eq!(second.file, report.file, "{what}, {form}");
@@ -219,18 +328,33 @@ fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
             file.start(1000, tid, 3, u32::MAX, buffer);
             let mut encoder = stream(&mut random, style, 40_000, true);
             encoder.pad(5);
-            truth.insert(tid, encoder.places.iter().map(|p| row(tid, &p.write)).collect());
+            truth.insert(
+                tid,
+                encoder.places.iter().map(|p| row(tid, &p.write)).collect(),
+            );
             let mut at = 0;
             while at < encoder.bytes.len() {
                 let mut to = (at + 1 + random.below(60_000) as usize).min(encoder.bytes.len());
                 if !anywhere {
                     let place = encoder.places.partition_point(|p| p.end < to);
-                    to = encoder.places.get(place).map_or(encoder.bytes.len(), |p| p.end);
+                    to = encoder
+                        .places
+                        .get(place)
+                        .map_or(encoder.bytes.len(), |p| p.end);
                 }
                 pieces.push((at, buffer, tid, encoder.bytes[at..to].to_vec()));
                 at = to;
             }
-            file.aux(0, encoder.bytes.len() as u64, 0, 1000, tid, 1_000_000_000, 0, buffer);
+            file.aux(
+                0,
+                encoder.bytes.len() as u64,
+                0,
+                1000,
+                tid,
+                1_000_000_000,
+                0,
+                buffer,
+            );
         }
         pieces.sort_by_key(|p| (p.0, p.1));
         for (offset, buffer, tid, bytes) in &pieces {
@@ -243,8 +367,17 @@ fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
         assert_eq!(report.totals.samples, pieces.len() as u64);
         assert_eq!(report.totals.holes, 0);
         // Each row names the piece in which it ends.
-        assert!(rows.iter().all(|(sample, ..)| (*sample as usize) < pieces.len()));
-        assert!(rows.iter().map(|r| r.0).collect::<std::collections::BTreeSet<_>>().len() > pieces.len() / 2);
+        assert!(
+            rows.iter()
+                .all(|(sample, ..)| (*sample as usize) < pieces.len())
+        );
+        assert!(
+            rows.iter()
+                .map(|r| r.0)
+                .collect::<std::collections::BTreeSet<_>>()
+                .len()
+                > pieces.len() / 2
+        );
         if !anywhere {
             assert_perf_agrees(&bytes, &truth, "per thread");
         }
@@ -281,7 +414,16 @@ fn threads_that_share_a_cpu_are_told_apart() {
         }
         tsc += 2000;
         file.switch(true, 1000, tid, tsc, 0);
-        file.aux(from as u64, (encoder.bytes.len() - from) as u64, 0, 1000, tid, tsc, 0, 0);
+        file.aux(
+            from as u64,
+            (encoder.bytes.len() - from) as u64,
+            0,
+            1000,
+            tid,
+            tsc,
+            0,
+            0,
+        );
         from = encoder.bytes.len();
     }
     file.auxtrace(&encoder.bytes, 0, 0, u32::MAX, 0);
@@ -296,13 +438,38 @@ fn threads_that_share_a_cpu_are_told_apart() {
 #[test]
 fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
     let mut file = PerfFile::new(Kind::PerCpu, 1, (true, false, false));
-    let mut encoder = Encoder::new(Style { mtc: false, cyc: false, ..ALL });
-    encoder.write(Write { ip: 0x40_1000, payload: 1, tsc: 100 });
+    let mut encoder = Encoder::new(Style {
+        mtc: false,
+        cyc: false,
+        ..ALL
+    });
+    encoder.write(Write {
+        ip: 0x40_1000,
+        payload: 1,
+        tsc: 100,
+    });
     let torn = encoder.bytes.len() + 6;
-    encoder.write(Write { ip: 0x40_1010, payload: 2, tsc: 200 });
-    encoder.write(Write { ip: 0x40_1020, payload: 3, tsc: 300 });
+    encoder.write(Write {
+        ip: 0x40_1010,
+        payload: 2,
+        tsc: 200,
+    });
+    encoder.write(Write {
+        ip: 0x40_1020,
+        payload: 3,
+        tsc: 300,
+    });
     file.aux(0, torn as u64, 0, 1000, 1000, 250, 0, 0);
-    file.aux(torn as u64, (encoder.bytes.len() - torn) as u64, 0, 1000, 1001, 400, 0, 0);
+    file.aux(
+        torn as u64,
+        (encoder.bytes.len() - torn) as u64,
+        0,
+        1000,
+        1001,
+        400,
+        0,
+        0,
+    );
     file.auxtrace(&encoder.bytes, 0, 0, u32::MAX, 0);
     let (rows, report) = ours(&file.finish());
     let rows: Vec<_> = rows.iter().map(|r| r.2).collect();
@@ -313,25 +480,50 @@ fn a_pair_that_a_context_switch_tears_is_dropped_and_counted() {
 #[test]
 fn a_hole_in_a_full_trace_loses_only_what_is_in_it() {
     let mut random = Random(4);
-    let encoder = stream(&mut random, Style { mtc: false, cyc: false, ..ALL }, 5_000, false);
+    let encoder = stream(
+        &mut random,
+        Style {
+            mtc: false,
+            cyc: false,
+            ..ALL
+        },
+        5_000,
+        false,
+    );
     let (left, right) = (encoder.places[2_000].end, encoder.places[2_400].end);
     let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
     file.auxtrace(&encoder.bytes[..left], 0, 0, 1000, u32::MAX);
     file.auxtrace(&encoder.bytes[right..], right as u64, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
     let expected = readable(&encoder, &[0..left, right..encoder.bytes.len()]);
-    assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), expected.iter().map(|w| row(1000, w)).collect::<Vec<_>>());
+    assert_eq!(
+        rows.iter().map(|r| r.2).collect::<Vec<_>>(),
+        expected.iter().map(|w| row(1000, w)).collect::<Vec<_>>()
+    );
     assert_eq!(report.totals.holes, 1);
     assert!(report.totals.loss.before_psb_bytes > 0);
     let lost = (encoder.places.len() - 400 - expected.len()) as u64 - 1;
-    assert!(report.totals.before_psb_ptwrites.abs_diff(lost) <= 2, "{} of {lost}", report.totals.before_psb_ptwrites);
+    assert!(
+        report.totals.before_psb_ptwrites.abs_diff(lost) <= 2,
+        "{} of {lost}",
+        report.totals.before_psb_ptwrites
+    );
 }
 
 /// perf fills each piece up to a whole number of words, and counts on without the filling.
 #[test]
 fn filling_at_the_end_of_pieces_is_no_data() {
     let mut random = Random(40);
-    let encoder = stream(&mut random, Style { mtc: false, cyc: false, ..ALL }, 20_000, false);
+    let encoder = stream(
+        &mut random,
+        Style {
+            mtc: false,
+            cyc: false,
+            ..ALL
+        },
+        20_000,
+        false,
+    );
     let mut file = PerfFile::new(Kind::PerThread, 1, (true, false, false));
     file.comm(1000, 1000, 1);
     let mut at = 0;
@@ -345,13 +537,24 @@ fn filling_at_the_end_of_pieces_is_no_data() {
     let (rows, report) = ours(&file.finish());
     let truth: Vec<_> = encoder.places.iter().map(|p| row(1000, &p.write)).collect();
     assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), truth);
-    assert_eq!((report.totals.overlaps, report.totals.holes, report.totals.loss.bad_packets), (0, 0, 0));
+    assert_eq!(
+        (
+            report.totals.overlaps,
+            report.totals.holes,
+            report.totals.loss.bad_packets
+        ),
+        (0, 0, 0)
+    );
 }
 
 #[test]
 fn times_follow_the_clock_to_within_a_packet() {
     let mut random = Random(5);
-    for (style, tolerance) in [(ALL, 2), (Style { cyc: false, ..ALL }, 330), (Style { mtc: false, ..ALL }, 2)] {
+    for (style, tolerance) in [
+        (ALL, 2),
+        (Style { cyc: false, ..ALL }, 330),
+        (Style { mtc: false, ..ALL }, 2),
+    ] {
         let encoder = stream(&mut random, style, 20_000, false);
         let mut file = PerfFile::new(Kind::PerThread, 1, (style.tsc, style.mtc, style.cyc));
         file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
@@ -360,7 +563,10 @@ fn times_follow_the_clock_to_within_a_packet() {
         let mut before = 0;
         for ((_, time, _), place) in rows.iter().zip(&encoder.places) {
             let true_time = file::ns(place.write.tsc);
-            assert!(time.abs_diff(true_time) <= tolerance, "{time} for {true_time} with {style:?}");
+            assert!(
+                time.abs_diff(true_time) <= tolerance,
+                "{time} for {true_time} with {style:?}"
+            );
             assert!(*time >= before);
             before = *time;
         }
@@ -375,7 +581,14 @@ fn without_fups_payloads_come_alone() {
     let mut file = PerfFile::new(Kind::PerThread, 1, (true, true, true));
     file.auxtrace(&encoder.bytes, 0, 0, 1000, u32::MAX);
     let (rows, report) = ours(&file.finish());
-    assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), encoder.places.iter().map(|p| (1000, 0, p.write.payload)).collect::<Vec<_>>());
+    assert_eq!(
+        rows.iter().map(|r| r.2).collect::<Vec<_>>(),
+        encoder
+            .places
+            .iter()
+            .map(|p| (1000, 0, p.write.payload))
+            .collect::<Vec<_>>()
+    );
     assert_eq!(report.totals.loss.torn, 0);
 }
 
@@ -388,12 +601,24 @@ fn damaged_files_never_panic() {
     samples.comm(1000, 1000, 1);
     samples.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
     for place in ends(&encoder.places, 1024) {
-        samples.sample(&encoder.bytes[place.end.saturating_sub(2048)..place.end], 0, 1000, 1000, place.write.tsc, 0);
+        samples.sample(
+            &encoder.bytes[place.end.saturating_sub(2048)..place.end],
+            0,
+            1000,
+            1000,
+            place.write.tsc,
+            0,
+        );
     }
     let mut full = PerfFile::new(Kind::PerCpu, 1, (true, true, true));
     full.aux(0, encoder.bytes.len() as u64, 0, 1000, 1000, 1, 0, 0);
     full.auxtrace(&encoder.bytes, 0, 0, u32::MAX, 0);
-    let files = [samples.finish(), samples.finish_pipe(), samples.finish_compressed(), full.finish()];
+    let files = [
+        samples.finish(),
+        samples.finish_pipe(),
+        samples.finish_compressed(),
+        full.finish(),
+    ];
     for file in &files {
         for cut in (0..file.len()).step_by(file.len() / 80) {
             let _ = raw_bytes(&file[..cut], &mut std::io::sink());
@@ -402,7 +627,11 @@ fn damaged_files_never_panic() {
             let mut damaged = file.clone();
             for _ in 0..=random.below(4) {
                 // Mostly in the front, where headers are.
-                let reach = if random.below(2) == 0 { 1200.min(damaged.len()) } else { damaged.len() };
+                let reach = if random.below(2) == 0 {
+                    1200.min(damaged.len())
+                } else {
+                    damaged.len()
+                };
                 let at = random.below(reach as u64) as usize;
                 damaged[at] = match random.below(3) {
                     0 => 0xff,
@@ -418,7 +647,8 @@ fn damaged_files_never_panic() {
 /// The capture of real hardware gives exactly what perf prints, in the same order, sample by sample.
 #[test]
 fn the_real_capture_reads_as_perf_reads_it() {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../shared/data/ubench-ptwrite-geminilake.perf.data");
     if !path.exists() {
         eprintln!("SKIPPED: {} is not here", path.display());
         return;
@@ -426,16 +656,32 @@ fn the_real_capture_reads_as_perf_reads_it() {
     let (rows, report) = ours(&std::fs::read(&path).expect("readable"));
     assert_eq!(rows.len(), 85_859);
     let totals = report.totals;
-    assert_eq!((totals.samples, totals.empty_samples, totals.events), (252, 90, 85_859));
-    assert_eq!((totals.loss.bad_packets, totals.loss.overflows, totals.loss.torn), (0, 0, 0));
-    assert_eq!((totals.loss.before_psb_bytes, totals.before_psb_ptwrites), (171_875, 13_011));
+    assert_eq!(
+        (totals.samples, totals.empty_samples, totals.events),
+        (252, 90, 85_859)
+    );
+    assert_eq!(
+        (
+            totals.loss.bad_packets,
+            totals.loss.overflows,
+            totals.loss.torn
+        ),
+        (0, 0, 0)
+    );
+    assert_eq!(
+        (totals.loss.before_psb_bytes, totals.before_psb_ptwrites),
+        (171_875, 13_011)
+    );
     assert_eq!(report.file.aux_overwritten, 2);
     if has_perf() {
         let theirs = perf_file(&path).remove(&19568).expect("its thread");
         assert_eq!(theirs.len(), rows.len());
         for (at, ((_, time, mine), (their_time, their))) in rows.iter().zip(&theirs).enumerate() {
             assert_eq!(mine, their, "row {at}");
-            assert!(time.abs_diff(*their_time) < 1000, "row {at}: {time} and {their_time}");
+            assert!(
+                time.abs_diff(*their_time) < 1000,
+                "row {at}: {time} and {their_time}"
+            );
         }
     }
 }
@@ -445,19 +691,54 @@ fn the_real_capture_reads_as_perf_reads_it() {
 #[test]
 #[ignore = "makes files for a measurement"]
 fn captures() {
-    use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site};
+    use mgz_annotations_schema::sidecar::{
+        Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site,
+    };
     let dir = PathBuf::from(std::env::var_os("MGZ_PT_CAPTURE").expect("MGZ_PT_CAPTURE"));
     let mib: usize = std::env::var("MGZ_PT_MIB").map_or(256, |n| n.parse().expect("a number"));
     let base = 0x5555_5555_0000;
-    let mut sidecar = Sidecar { functions: vec![Function { name: NONE, left: NONE, end: 0x1000, ..Function::default() }], ..Sidecar::default() };
+    let mut sidecar = Sidecar {
+        functions: vec![Function {
+            name: NONE,
+            left: NONE,
+            end: 0x1000,
+            ..Function::default()
+        }],
+        ..Sidecar::default()
+    };
     sidecar.header.flavour = "pt".into();
     sidecar.header.output = "/nowhere/program".into();
     for n in 0..64u32 {
         let ip = u64::from(n) * 24;
-        sidecar.regions.push(Region { first_record: n, record_count: 1, first_site: n, site_count: 1, ..Region::default() });
-        sidecar.records.push(Record { region: n, slots: 1, ip, clone_ip: ip });
-        sidecar.sites.push(Site { region: n, location: NONE, size: 8, ip, clone_ip: ip + 5, class: 2, a: 0, b: NO_RECORD, ..Site::default() });
-        sidecar.ptwrites.push(PtWrite { ip, record: n, part: 0 });
+        sidecar.regions.push(Region {
+            first_record: n,
+            record_count: 1,
+            first_site: n,
+            site_count: 1,
+            ..Region::default()
+        });
+        sidecar.records.push(Record {
+            region: n,
+            slots: 1,
+            ip,
+            clone_ip: ip,
+        });
+        sidecar.sites.push(Site {
+            region: n,
+            location: NONE,
+            size: 8,
+            ip,
+            clone_ip: ip + 5,
+            class: 2,
+            a: 0,
+            b: NO_RECORD,
+            ..Site::default()
+        });
+        sidecar.ptwrites.push(PtWrite {
+            ip,
+            record: n,
+            part: 0,
+        });
     }
     sidecar.write(&dir.join("bench.mgza")).expect("written");
     let mut random = Random(40);
@@ -473,13 +754,23 @@ fn captures() {
     while at < mib << 20 {
         let mut encoder = Encoder::new(style);
         for write in writes(&mut random, 300_000, tsc) {
-            encoder.write(Write { ip: base + write.ip % 64 * 24, ..write });
+            encoder.write(Write {
+                ip: base + write.ip % 64 * 24,
+                ..write
+            });
             tsc = write.tsc;
         }
         full.auxtrace(&encoder.bytes, at as u64, 0, 1000, u32::MAX);
         let mut from = 0;
         for place in ends(&encoder.places, 8192) {
-            samples.sample(&encoder.bytes[from..place.end], 0, 1000, 1000, place.write.tsc + 1, 0);
+            samples.sample(
+                &encoder.bytes[from..place.end],
+                0,
+                1000,
+                1000,
+                place.write.tsc + 1,
+                0,
+            );
             from = place.end;
         }
         at += encoder.bytes.len();
@@ -501,13 +792,47 @@ fn seeds() {
     };
     let mut random = Random(20);
     let styles = [
-        ("all", Style { psb_every: 300, ..ALL }),
-        ("tsc", Style { psb_every: 300, mtc: false, cyc: false, ..ALL }),
-        ("untimed", Style { psb_every: 300, tsc: false, mtc: false, cyc: false, fup: true }),
-        ("no-ips", Style { psb_every: 300, fup: false, ..ALL }),
+        (
+            "all",
+            Style {
+                psb_every: 300,
+                ..ALL
+            },
+        ),
+        (
+            "tsc",
+            Style {
+                psb_every: 300,
+                mtc: false,
+                cyc: false,
+                ..ALL
+            },
+        ),
+        (
+            "untimed",
+            Style {
+                psb_every: 300,
+                tsc: false,
+                mtc: false,
+                cyc: false,
+                fup: true,
+            },
+        ),
+        (
+            "no-ips",
+            Style {
+                psb_every: 300,
+                fup: false,
+                ..ALL
+            },
+        ),
     ];
     for (name, style) in styles {
-        put("pt_packets", name, &stream(&mut random, style, 60, true).bytes);
+        put(
+            "pt_packets",
+            name,
+            &stream(&mut random, style, 60, true).bytes,
+        );
     }
     for n in 0..12 {
         let mut bytes = mgz_collector::pt::packet::PSB.to_vec();
@@ -516,19 +841,43 @@ fn seeds() {
         }
         put("pt_packets", &format!("noise-{n}"), &bytes);
     }
-    let encoder = stream(&mut random, Style { psb_every: 300, ..ALL }, 120, true);
+    let encoder = stream(
+        &mut random,
+        Style {
+            psb_every: 300,
+            ..ALL
+        },
+        120,
+        true,
+    );
     let mut samples = PerfFile::new(Kind::Samples, 2, (true, true, true));
     samples.comm(1000, 1000, 1);
     samples.mmap(1000, 0x5555_5555_0000, 0x10_0000, "/nowhere/program", 2);
     samples.start(1000, 1000, 3, 0, 0);
     samples.switch(false, 1000, 1000, 4, 0);
     for place in ends(&encoder.places, 400) {
-        samples.sample(&encoder.bytes[place.end.saturating_sub(700)..place.end], 0, 1000, 1000, place.write.tsc, 0);
+        samples.sample(
+            &encoder.bytes[place.end.saturating_sub(700)..place.end],
+            0,
+            1000,
+            1000,
+            place.write.tsc,
+            0,
+        );
     }
     samples.round();
     let mut threads = PerfFile::new(Kind::PerThread, 2, (true, true, true));
     threads.start(1000, 1001, 3, u32::MAX, 1);
-    threads.aux(0, encoder.bytes.len() as u64, 5, 1000, 1001, 1_000_000, 0, 1);
+    threads.aux(
+        0,
+        encoder.bytes.len() as u64,
+        5,
+        1000,
+        1001,
+        1_000_000,
+        0,
+        1,
+    );
     let middle = encoder.bytes.len() / 2;
     threads.auxtrace(&encoder.bytes[..middle], 0, 1, 1001, u32::MAX);
     threads.auxtrace(&encoder.bytes[middle..], middle as u64, 1, 1001, u32::MAX);
@@ -540,6 +889,10 @@ fn seeds() {
     for (name, file) in [("samples", samples), ("threads", threads), ("cpus", cpus)] {
         put("perfdata", name, &file.finish());
         put("perfdata", &format!("{name}-pipe"), &file.finish_pipe());
-        put("perfdata", &format!("{name}-packed"), &file.finish_compressed());
+        put(
+            "perfdata",
+            &format!("{name}-packed"),
+            &file.finish_compressed(),
+        );
     }
 }

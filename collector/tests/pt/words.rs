@@ -36,17 +36,42 @@ fn name(packet: &Packet, newest: bool) -> Option<String> {
         Packet::ExStop { ip } => format!("exstop {}", bit(ip)),
         Packet::Mwait { hints, extensions } => format!("mwait {hints:x} {extensions:x}"),
         // libipt takes bit 3 for the hardware flag; the manual, perf and iptr say bit 7.
-        Packet::Pwre { state, sub_state, .. } => format!("pwre {state} {sub_state}"),
-        Packet::Pwrx { last, deepest, reason } => format!("pwrx {last} {deepest} {}", reason & 1 | reason >> 1 & 2 | reason >> 1 & 4),
+        Packet::Pwre {
+            state, sub_state, ..
+        } => format!("pwre {state} {sub_state}"),
+        Packet::Pwrx {
+            last,
+            deepest,
+            reason,
+        } => format!(
+            "pwrx {last} {deepest} {}",
+            reason & 1 | reason >> 1 & 2 | reason >> 1 & 4
+        ),
         Packet::Ptw { payload, wide, ip } => format!("ptw {} {payload:x} {}", bit(wide), bit(ip)),
         Packet::Cfe { kind, vector, ip } if newest => format!("cfe {kind} {vector} {}", bit(ip)),
         // libipt keeps five of the six bits.
         Packet::Evd { kind, payload } if newest => format!("evd {} {payload:x}", kind & 0x1f),
-        Packet::Trig { triggers, ip, multiple, instructions } if newest => {
-            format!("trig {triggers} {} {} {}", bit(ip), bit(multiple), instructions.map_or(-1, i32::from))
+        Packet::Trig {
+            triggers,
+            ip,
+            multiple,
+            instructions,
+        } if newest => {
+            format!(
+                "trig {triggers} {} {} {}",
+                bit(ip),
+                bit(multiple),
+                instructions.map_or(-1, i32::from)
+            )
         }
         // libipt does not know them, and takes the rest of the bytes differently.
-        Packet::ModeOther(_) | Packet::Bbp { .. } | Packet::Bip { .. } | Packet::Bep { .. } | Packet::Cfe { .. } | Packet::Evd { .. } | Packet::Trig { .. } => return None,
+        Packet::ModeOther(_)
+        | Packet::Bbp { .. }
+        | Packet::Bip { .. }
+        | Packet::Bep { .. }
+        | Packet::Cfe { .. }
+        | Packet::Evd { .. }
+        | Packet::Trig { .. } => return None,
     })
 }
 
@@ -58,7 +83,9 @@ pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
     loop {
         match decode(&bytes[at..], None) {
             Ok((packet, len)) => {
-                let Some(name) = name(&packet, newest) else { return (lines, false) };
+                let Some(name) = name(&packet, newest) else {
+                    return (lines, false);
+                };
                 lines.push(format!("{at} {len} {name}"));
                 at += len;
             }
@@ -71,7 +98,10 @@ pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
                 if bytes[at..].starts_with(&[0x02, 0x82]) && bytes.len() - at < 16 {
                     fault = Fault::Cut;
                 }
-                lines.push(format!("{at} end {}", if fault == Fault::Cut { "eos" } else { "bad" }));
+                lines.push(format!(
+                    "{at} end {}",
+                    if fault == Fault::Cut { "eos" } else { "bad" }
+                ));
                 return (lines, true);
             }
         }

@@ -45,17 +45,26 @@ pub mod bytes {
 
     /// Two bytes at `at`.
     pub fn u16(data: &[u8], at: usize) -> Option<u16> {
-        data.get(at..at.checked_add(2)?)?.try_into().ok().map(u16::from_le_bytes)
+        data.get(at..at.checked_add(2)?)?
+            .try_into()
+            .ok()
+            .map(u16::from_le_bytes)
     }
 
     /// Four bytes at `at`.
     pub fn u32(data: &[u8], at: usize) -> Option<u32> {
-        data.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_le_bytes)
+        data.get(at..at.checked_add(4)?)?
+            .try_into()
+            .ok()
+            .map(u32::from_le_bytes)
     }
 
     /// Eight bytes at `at`.
     pub fn u64(data: &[u8], at: usize) -> Option<u64> {
-        data.get(at..at.checked_add(8)?)?.try_into().ok().map(u64::from_le_bytes)
+        data.get(at..at.checked_add(8)?)?
+            .try_into()
+            .ok()
+            .map(u64::from_le_bytes)
     }
 
     /// A zero-terminated string at `at`, without the zero.

@@ -121,7 +121,10 @@ impl Image<'_> {
             }
             // Those that follow each other go together: most are short.
             let mut slices = Vec::new();
-            while let Some(((_, bytes), behind)) = rest.split_first().filter(|(next, _)| next.0 == at && slices.len() < SLICES) {
+            while let Some(((_, bytes), behind)) = rest
+                .split_first()
+                .filter(|(next, _)| next.0 == at && slices.len() < SLICES)
+            {
                 slices.push(IoSlice::new(bytes));
                 (at, rest) = (at + bytes.len() as u64, behind);
             }
@@ -146,14 +149,23 @@ impl Image<'_> {
     }
 
     /// The input with its changes, piece by piece: a copy of all of it would take as much memory again.
-    fn changed_input(&self, mut write: impl FnMut(&[u8]) -> std::io::Result<()>) -> std::io::Result<()> {
+    fn changed_input(
+        &self,
+        mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         let mut of_chunk = vec![Vec::new(); self.input.len().div_ceil(CHUNK)];
         for (at, bytes) in &self.changes {
             let at = *at as usize;
-            if bytes.is_empty() || at.checked_add(bytes.len()).is_none_or(|end| end > self.input.len()) {
+            if bytes.is_empty()
+                || at
+                    .checked_add(bytes.len())
+                    .is_none_or(|end| end > self.input.len())
+            {
                 continue;
             }
-            of_chunk[at / CHUNK..=(at + bytes.len() - 1) / CHUNK].iter_mut().for_each(|chunk| chunk.push((at, &bytes[..])));
+            of_chunk[at / CHUNK..=(at + bytes.len() - 1) / CHUNK]
+                .iter_mut()
+                .for_each(|chunk| chunk.push((at, &bytes[..])));
         }
         let mut buffer = Vec::new();
         for (n, (chunk, changes)) in self.input.chunks(CHUNK).zip(of_chunk).enumerate() {
@@ -181,18 +193,33 @@ pub fn headers_len(elf: &Elf) -> usize {
 
 /// Link-time address of the file's first byte.
 pub fn base(elf: &Elf) -> Result<u64, Refusal> {
-    let base = elf.loads().next().and_then(|first| first.vaddr.checked_sub(first.offset)).filter(|b| b % PAGE == 0);
-    base.ok_or_else(|| Refusal::declined("its first segment lies below the file's base address; link it with the usual layout"))
+    let base = elf
+        .loads()
+        .next()
+        .and_then(|first| first.vaddr.checked_sub(first.offset))
+        .filter(|b| b % PAGE == 0);
+    base.ok_or_else(|| {
+        Refusal::declined(
+            "its first segment lies below the file's base address; link it with the usual layout",
+        )
+    })
 }
 
 /// Where the segment goes: the lowest page from which on both file and memory are free, at an offset that
 /// equals its address minus the file's base. Kernels before 5.18 compute the program headers' address that
 /// way.
 pub fn place(elf: &Elf) -> Result<u64, Refusal> {
-    let no_room = || Refusal::declined("no room for instrumented code: addresses up to 4 GiB are taken; link the program at a lower address");
+    let no_room = || {
+        Refusal::declined(
+            "no room for instrumented code: addresses up to 4 GiB are taken; link the program at a lower address",
+        )
+    };
     let base = base(elf)?;
     let end = elf.loads().map(|s| s.vaddr + s.memsz).max().unwrap_or(0);
-    let end = end.max(base.checked_add(elf.data.len() as u64).ok_or_else(no_room)?);
+    let end = end.max(
+        base.checked_add(elf.data.len() as u64)
+            .ok_or_else(no_room)?,
+    );
     let vaddr = end.checked_next_multiple_of(PAGE).ok_or_else(no_room)?;
     if vaddr >= 1 << 32 {
         return Err(no_room());
@@ -201,7 +228,10 @@ pub fn place(elf: &Elf) -> Result<u64, Refusal> {
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
-    if let Some(field) = at.checked_add(value.len()).and_then(|end| bytes.get_mut(at..end)) {
+    if let Some(field) = at
+        .checked_add(value.len())
+        .and_then(|end| bytes.get_mut(at..end))
+    {
         field.copy_from_slice(value);
     }
 }
@@ -244,19 +274,46 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
         align,
     };
     let fixed = new.writable_from.unwrap_or(new.len());
-    let last = headers.iter().rposition(|h| h.kind == elf::PT_LOAD.0).map_or(headers.len(), |i| i + 1);
-    headers.insert(last, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_X.0, new.vaddr, fixed as u64, PAGE));
+    let last = headers
+        .iter()
+        .rposition(|h| h.kind == elf::PT_LOAD.0)
+        .map_or(headers.len(), |i| i + 1);
+    headers.insert(
+        last,
+        same(
+            elf::PT_LOAD.0,
+            elf::PF_R.0 | elf::PF_X.0,
+            new.vaddr,
+            fixed as u64,
+            PAGE,
+        ),
+    );
     if fixed < new.len() {
         let size = (new.len() - fixed) as u64;
-        headers.insert(last + 1, same(elf::PT_LOAD.0, elf::PF_R.0 | elf::PF_W.0, new.vaddr + fixed as u64, size, PAGE));
+        headers.insert(
+            last + 1,
+            same(
+                elf::PT_LOAD.0,
+                elf::PF_R.0 | elf::PF_W.0,
+                new.vaddr + fixed as u64,
+                size,
+                PAGE,
+            ),
+        );
     }
-    if let (Some((at, size)), Some(old)) = (new.dynamic, headers.iter_mut().find(|h| h.kind == elf::PT_DYNAMIC.0)) {
+    if let (Some((at, size)), Some(old)) = (
+        new.dynamic,
+        headers.iter_mut().find(|h| h.kind == elf::PT_DYNAMIC.0),
+    ) {
         *old = same(elf::PT_DYNAMIC.0, old.flags, at, size, 8);
     }
     headers.push(same(elf::PT_NOTE.0, elf::PF_R.0, new.note.0, new.note.1, 8));
     if let Some((at, size)) = new.eh_frame_hdr {
         let header = same(elf::PT_GNU_EH_FRAME.0, elf::PF_R.0, at, size, 4);
-        match headers.iter_mut().find(|h| h.kind == elf::PT_GNU_EH_FRAME.0) {
+        match headers
+            .iter_mut()
+            .find(|h| h.kind == elf::PT_GNU_EH_FRAME.0)
+        {
             Some(old) => *old = header,
             None => headers.push(header),
         }
@@ -276,8 +333,16 @@ impl Strings {
     /// Appends a name in several parts, and gives its place.
     fn add(&mut self, elf: &Elf, table: u32, parts: &[&[u8]]) -> u32 {
         let bytes = self.0.entry(table).or_insert_with(|| {
-            let old = elf.sections.get(table as usize).and_then(|s| elf.section_bytes(s)).unwrap_or(&[]);
-            if old.is_empty() { vec![0] } else { old.to_vec() }
+            let old = elf
+                .sections
+                .get(table as usize)
+                .and_then(|s| elf.section_bytes(s))
+                .unwrap_or(&[]);
+            if old.is_empty() {
+                vec![0]
+            } else {
+                old.to_vec()
+            }
         });
         let at = bytes.len() as u32;
         parts.iter().for_each(|part| bytes.extend_from_slice(part));
@@ -308,13 +373,27 @@ impl Tail {
 }
 
 fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
-    let mut tail = Tail { sections: elf.sections.clone(), names: elf.names, start: offset + new.len() as u64, bytes: Vec::new() };
+    let mut tail = Tail {
+        sections: elf.sections.clone(),
+        names: elf.names,
+        start: offset + new.len() as u64,
+        bytes: Vec::new(),
+    };
     let mut strings = Strings::default();
-    let table = |kind: u32, size: u64| Section { kind, size, align: 1, ..Section::default() };
+    let table = |kind: u32, size: u64| Section {
+        kind,
+        size,
+        align: 1,
+        ..Section::default()
+    };
     if tail.sections.is_empty() {
         tail.sections.push(Section::default());
     }
-    if elf.sections.get(elf.names as usize).is_none_or(|s| s.kind != elf::SHT_STRTAB.0) {
+    if elf
+        .sections
+        .get(elf.names as usize)
+        .is_none_or(|s| s.kind != elf::SHT_STRTAB.0)
+    {
         tail.names = tail.sections.len() as u32;
         tail.sections.push(table(elf::SHT_STRTAB.0, 0));
         tail.sections[tail.names as usize].name_at = strings.add(elf, tail.names, &[b".shstrtab"]);
@@ -326,10 +405,17 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
         let index = at.unwrap_or(tail.sections.len());
         if at.is_none() {
             let name_at = strings.add(elf, names, &[s.name.as_bytes()]);
-            tail.sections.push(Section { name_at, kind: s.kind, flags: s.flags, align: s.align, ..Section::default() });
+            tail.sections.push(Section {
+                name_at,
+                kind: s.kind,
+                flags: s.flags,
+                align: s.align,
+                ..Section::default()
+            });
         }
         let section = &mut tail.sections[index];
-        (section.addr, section.offset, section.size) = (s.addr, s.addr - new.vaddr + offset, s.size);
+        (section.addr, section.offset, section.size) =
+            (s.addr, s.addr - new.vaddr + offset, s.size);
         if s.name == ".mgz.text" {
             text_index = index as u16;
         }
@@ -349,24 +435,56 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
         return;
     }
     // A symbol table whose names lie in no string table of its own says nothing; a new one is made beside it.
-    let named = |s: &Section| elf.sections.get(s.link as usize).is_some_and(|t| t.kind == elf::SHT_STRTAB.0);
-    let old = elf.sections.iter().position(|s| s.kind == elf::SHT_SYMTAB.0 && named(s));
+    let named = |s: &Section| {
+        elf.sections
+            .get(s.link as usize)
+            .is_some_and(|t| t.kind == elf::SHT_STRTAB.0)
+    };
+    let old = elf
+        .sections
+        .iter()
+        .position(|s| s.kind == elf::SHT_SYMTAB.0 && named(s));
     let (index, mut bytes) = match old {
-        Some(i) => (i, elf.section_bytes(&elf.sections[i]).unwrap_or(&[]).to_vec()),
+        Some(i) => (
+            i,
+            elf.section_bytes(&elf.sections[i]).unwrap_or(&[]).to_vec(),
+        ),
         None => {
             let strtab = tail.sections.len() as u32;
             let name_at = strings.add(elf, tail.names, &[b".strtab"]);
-            tail.sections.push(Section { name_at, kind: elf::SHT_STRTAB.0, align: 1, ..Section::default() });
+            tail.sections.push(Section {
+                name_at,
+                kind: elf::SHT_STRTAB.0,
+                align: 1,
+                ..Section::default()
+            });
             let name_at = strings.add(elf, tail.names, &[b".symtab"]);
-            let symtab = Section { name_at, kind: elf::SHT_SYMTAB.0, align: 8, entsize: SYM as u64, link: strtab, info: 1, ..Section::default() };
+            let symtab = Section {
+                name_at,
+                kind: elf::SHT_SYMTAB.0,
+                align: 8,
+                entsize: SYM as u64,
+                link: strtab,
+                info: 1,
+                ..Section::default()
+            };
             tail.sections.push(symtab);
-            (tail.sections.len() - 1, dynamic_symbols(elf, strtab, strings))
+            (
+                tail.sections.len() - 1,
+                dynamic_symbols(elf, strtab, strings),
+            )
         }
     };
     bytes.truncate(bytes.len() / SYM * SYM);
     let link = tail.sections[index].link;
     bytes.reserve(new.symbols.len() * SYM);
-    for NewSymbol { name, suffix, addr, size } in &new.symbols {
+    for NewSymbol {
+        name,
+        suffix,
+        addr,
+        size,
+    } in &new.symbols
+    {
         let name_at = strings.add(elf, link, &[name.as_bytes(), suffix.as_bytes()]);
         bytes.extend_from_slice(&name_at.to_le_bytes());
         bytes.extend_from_slice(&[elf::STB_GLOBAL.0 << 4 | elf::STT_FUNC.0, elf::STV_HIDDEN.0]);
@@ -383,10 +501,23 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
 /// that find a full table do not look into the dynamic one.
 fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
     let mut out = vec![0; SYM];
-    let Some(dynsym) = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0) else { return out };
-    let names = elf.sections.get(dynsym.link as usize).and_then(|s| elf.section_bytes(s)).unwrap_or(&[]);
-    for symbol in elf.section_bytes(dynsym).unwrap_or(&[]).chunks_exact(SYM).skip(1) {
-        let name = bytes::u32(symbol, 0).and_then(|at| bytes::text(names, at as usize)).unwrap_or(b"");
+    let Some(dynsym) = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0) else {
+        return out;
+    };
+    let names = elf
+        .sections
+        .get(dynsym.link as usize)
+        .and_then(|s| elf.section_bytes(s))
+        .unwrap_or(&[]);
+    for symbol in elf
+        .section_bytes(dynsym)
+        .unwrap_or(&[])
+        .chunks_exact(SYM)
+        .skip(1)
+    {
+        let name = bytes::u32(symbol, 0)
+            .and_then(|at| bytes::text(names, at as usize))
+            .unwrap_or(b"");
         if bytes::u16(symbol, 6) == Some(0) || name.is_empty() {
             continue;
         }
@@ -399,7 +530,10 @@ fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
 
 /// Puts the file together.
 pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refusal> {
-    let first = elf.loads().next().ok_or_else(|| Refusal::failed("no loadable segment"))?;
+    let first = elf
+        .loads()
+        .next()
+        .ok_or_else(|| Refusal::failed("no loadable segment"))?;
     let offset = new.vaddr - (first.vaddr - first.offset);
     let headers = program_headers(elf, &new, offset);
     if headers.len() * PHDR > headers_len(elf) || headers.len() * PHDR > PAGE as usize {
@@ -422,17 +556,37 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     }
     changes.push((32, offset.to_le_bytes().to_vec()));
     changes.push((40, sections_at.to_le_bytes().to_vec()));
-    let counts = [PHDR, headers.len(), SHDR, tail.sections.len(), tail.names as usize];
-    changes.push((54, counts.iter().flat_map(|&n| (n as u16).to_le_bytes()).collect()));
+    let counts = [
+        PHDR,
+        headers.len(),
+        SHDR,
+        tail.sections.len(),
+        tail.names as usize,
+    ];
+    changes.push((
+        54,
+        counts
+            .iter()
+            .flat_map(|&n| (n as u16).to_le_bytes())
+            .collect(),
+    ));
     let mut pieces = Vec::with_capacity(new.clones.len() + 3);
     let mut at = offset;
-    for bytes in [new.segment].into_iter().chain(new.clones).chain([new.behind]) {
+    for bytes in [new.segment]
+        .into_iter()
+        .chain(new.clones)
+        .chain([new.behind])
+    {
         let len = bytes.len() as u64;
         pieces.push((at, bytes));
         at += len;
     }
     pieces.push((tail.start, tail.bytes));
-    Ok(Image { input: elf.data, changes, pieces })
+    Ok(Image {
+        input: elf.data,
+        changes,
+        pieces,
+    })
 }
 
 #[cfg(test)]
@@ -441,16 +595,45 @@ mod tests {
 
     /// The smallest file with one segment and a symbol table that takes its names from section `link`.
     fn with_symbols(link: u32) -> Vec<u8> {
-        let segment = Segment { kind: elf::PT_LOAD.0, flags: 5, offset: 0, vaddr: 0x40_0000, paddr: 0, filesz: 0x200, memsz: 0x200, align: PAGE };
+        let segment = Segment {
+            kind: elf::PT_LOAD.0,
+            flags: 5,
+            offset: 0,
+            vaddr: 0x40_0000,
+            paddr: 0,
+            filesz: 0x200,
+            memsz: 0x200,
+            align: PAGE,
+        };
         let names = b"\0.symtab\0.strtab\0";
-        let symtab = Section { name_at: 1, kind: elf::SHT_SYMTAB.0, offset: 0x180, size: SYM as u64, link, entsize: SYM as u64, ..Section::default() };
-        let strtab = Section { name_at: 9, kind: elf::SHT_STRTAB.0, offset: 0x1c0, size: names.len() as u64, ..Section::default() };
+        let symtab = Section {
+            name_at: 1,
+            kind: elf::SHT_SYMTAB.0,
+            offset: 0x180,
+            size: SYM as u64,
+            link,
+            entsize: SYM as u64,
+            ..Section::default()
+        };
+        let strtab = Section {
+            name_at: 9,
+            kind: elf::SHT_STRTAB.0,
+            offset: 0x1c0,
+            size: names.len() as u64,
+            ..Section::default()
+        };
         let mut data = vec![0; 0x200];
         put(&mut data, 0, b"\x7fELF\x02\x01\x01");
         put(&mut data, 16, &[2, 0, 62, 0, 1, 0, 0, 0]);
         put(&mut data, 32, &(EHDR as u64).to_le_bytes());
         put(&mut data, 40, &0xc0u64.to_le_bytes());
-        for (at, value) in [(54, PHDR as u16), (56, 1), (58, SHDR as u16), (60, 3), (62, 2)] {
+        for (at, value) in [
+            (54, PHDR as u16),
+            (56, 1),
+            (58, SHDR as u16),
+            (60, 3),
+            (62, 2),
+        ] {
             put(&mut data, at, &value.to_le_bytes());
         }
         put(&mut data, EHDR, &program_header(&segment));
@@ -464,12 +647,34 @@ mod tests {
         let data = with_symbols(link);
         let parsed = Elf::parse(&data).unwrap();
         let vaddr = place(&parsed).unwrap();
-        let text = NewSection { name: ".mgz.text", kind: elf::SHT_PROGBITS.0, flags: 6, addr: vaddr + 0x800, size: 8, align: 16 };
-        let symbols = vec![NewSymbol { name: "f".into(), suffix: ".mgz", addr: vaddr + 0x800, size: 8 }];
-        let new = Additions { vaddr, segment: vec![0; 0x1000], note: (vaddr + 0x400, 64), sections: vec![text], symbols, ..Additions::default() };
+        let text = NewSection {
+            name: ".mgz.text",
+            kind: elf::SHT_PROGBITS.0,
+            flags: 6,
+            addr: vaddr + 0x800,
+            size: 8,
+            align: 16,
+        };
+        let symbols = vec![NewSymbol {
+            name: "f".into(),
+            suffix: ".mgz",
+            addr: vaddr + 0x800,
+            size: 8,
+        }];
+        let new = Additions {
+            vaddr,
+            segment: vec![0; 0x1000],
+            note: (vaddr + 0x400, 64),
+            sections: vec![text],
+            symbols,
+            ..Additions::default()
+        };
         let image = assemble(&parsed, new).unwrap().to_bytes();
         let again = Elf::parse(&image).unwrap();
-        super::super::symbols::functions(&again).into_iter().map(|(name, ..)| name.into_owned()).collect()
+        super::super::symbols::functions(&again)
+            .into_iter()
+            .map(|(name, ..)| name.into_owned())
+            .collect()
     }
 
     #[test]
@@ -497,7 +702,11 @@ mod tests {
         }
         wanted.resize(input.len() + 3, 0);
         wanted.push(1);
-        let image = Image { input: &input, changes, pieces: vec![(last + 3, vec![1])] };
+        let image = Image {
+            input: &input,
+            changes,
+            pieces: vec![(last + 3, vec![1])],
+        };
         assert!(image.to_bytes() == wanted);
         let mut file = tempfile::tempfile().unwrap();
         image.write_front(&mut file).unwrap();

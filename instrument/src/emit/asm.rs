@@ -24,7 +24,11 @@ pub struct Mem {
 impl Mem {
     /// `[base + disp]`.
     pub fn base(base: Gpr, disp: i32) -> Mem {
-        Mem { base: Some(base), disp, ..Mem::default() }
+        Mem {
+            base: Some(base),
+            disp,
+            ..Mem::default()
+        }
     }
 
     /// Whether the operand reads `r`.
@@ -49,7 +53,9 @@ impl Encoded {
     /// These bytes, fifteen at most.
     #[inline]
     pub fn of(bytes: &[u8]) -> Encoded {
-        bytes.iter().fold(Encoded::default(), |code, &byte| code.with(byte))
+        bytes
+            .iter()
+            .fold(Encoded::default(), |code, &byte| code.with(byte))
     }
 
     /// How many bytes there are.
@@ -112,7 +118,10 @@ fn encode_base(wide: bool, opcode: u8, reg: u8, base: Gpr, disp: i32) -> Encoded
     let modrm = u8::from(has_disp) << 6 | (reg & 7) << 3 | low;
     let bytes = u32::from_le_bytes([rex, opcode, modrm, disp as u8]);
     let has_rex = rex != 0x40;
-    Encoded::new((if has_rex { bytes } else { bytes >> 8 }).into(), 2 + u8::from(has_rex) + u8::from(has_disp))
+    Encoded::new(
+        (if has_rex { bytes } else { bytes >> 8 }).into(),
+        2 + u8::from(has_rex) + u8::from(has_disp),
+    )
 }
 
 /// The same for `gs:[disp]`.
@@ -120,11 +129,15 @@ fn encode_base(wide: bool, opcode: u8, reg: u8, base: Gpr, disp: i32) -> Encoded
 fn encode_gs(wide: bool, opcode: u8, reg: u8, disp: u32) -> Encoded {
     const GS: u8 = 0x65;
     let rex = rex(wide, reg);
-    let rest = u64::from(opcode) | u64::from((reg & 7) << 3 | 4) << 8 | 0x25 << 16 | u64::from(disp) << 24;
+    let rest =
+        u64::from(opcode) | u64::from((reg & 7) << 3 | 4) << 8 | 0x25 << 16 | u64::from(disp) << 24;
     if rex == 0x40 {
         Encoded::new((u64::from(GS) | rest << 8).into(), 8)
     } else {
-        Encoded::new(u128::from(GS) | u128::from(rex) << 8 | u128::from(rest) << 16, 9)
+        Encoded::new(
+            u128::from(GS) | u128::from(rex) << 8 | u128::from(rest) << 16,
+            9,
+        )
     }
 }
 
@@ -158,7 +171,10 @@ pub fn modrm(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     } << 6;
     let index = mem.index.map_or(4, |(r, _)| r.0 & 7) << 3;
     let Some(base) = mem.base else {
-        return head.with(field | 4).with(scale | index | 5).with32(mem.disp as u32);
+        return head
+            .with(field | 4)
+            .with(scale | index | 5)
+            .with32(mem.disp as u32);
     };
     let low = base.0 & 7;
     let mode = match mem.disp {
@@ -219,7 +235,11 @@ pub fn lea32(reg: Gpr, base: Gpr, disp: i32) -> Encoded {
 /// `mov to, from` of 32 bits.
 pub fn move32(to: Gpr, from: Gpr) -> Encoded {
     let rex = (to.0 >> 3) << 2 | from.0 >> 3;
-    let head = if rex == 0 { Encoded::default() } else { Encoded::default().with(0x40 | rex) };
+    let head = if rex == 0 {
+        Encoded::default()
+    } else {
+        Encoded::default().with(0x40 | rex)
+    };
     head.with(0x8b).with(0xc0 | (to.0 & 7) << 3 | from.0 & 7)
 }
 
@@ -236,7 +256,13 @@ pub fn lea_rip(reg: Gpr) -> Encoded {
 /// `ptwrite reg64`
 #[inline]
 pub fn ptwrite(reg: Gpr) -> Encoded {
-    Encoded::of(&[0xf3, 0x48 | u8::from(reg.0 >= 8), 0x0f, 0xae, 0xe0 | reg.0 & 7])
+    Encoded::of(&[
+        0xf3,
+        0x48 | u8::from(reg.0 >= 8),
+        0x0f,
+        0xae,
+        0xe0 | reg.0 & 7,
+    ])
 }
 
 /// `ptwrite eax`: the shortest one, for records whose payload says nothing.
@@ -257,11 +283,19 @@ pub fn store_vector(mem: &Mem, vector: u8, bytes: u16) -> Encoded {
             _ => 0u8,
         };
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | (!(vector >> 4) & 1) << 4 | 1;
-        far(Encoded::of(&[0x62, p0, 0xfe, length << 5 | 0x08, 0x7f]), vector & 7, mem)
+        far(
+            Encoded::of(&[0x62, p0, 0xfe, length << 5 | 0x08, 0x7f]),
+            vector & 7,
+            mem,
+        )
     } else {
         // VEX.F3.0F 7F, three-byte form: vmovdqu.
         let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 1;
-        modrm(Encoded::of(&[0xc4, p0, 0x78 | u8::from(bytes == 32) << 2 | 2, 0x7f]), vector & 7, mem)
+        modrm(
+            Encoded::of(&[0xc4, p0, 0x78 | u8::from(bytes == 32) << 2 | 2, 0x7f]),
+            vector & 7,
+            mem,
+        )
     }
 }
 
@@ -272,7 +306,13 @@ pub fn store_part(mem: &Mem, vector: u8, bytes: u8, part: u8) -> Encoded {
     let head = if bytes == 64 || vector >= 16 {
         // EVEX.66.0F3A.W0 39.
         let length = if bytes == 64 { 2 } else { 1u8 };
-        Encoded::of(&[0x62, p0 | (!(vector >> 4) & 1) << 4, 0x7d, length << 5 | 0x08, 0x39])
+        Encoded::of(&[
+            0x62,
+            p0 | (!(vector >> 4) & 1) << 4,
+            0x7d,
+            length << 5 | 0x08,
+            0x39,
+        ])
     } else {
         // VEX.256.66.0F3A.W0 39.
         Encoded::of(&[0xc4, p0, 0x7d, 0x39])
@@ -291,7 +331,12 @@ fn far(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
 /// `kmovw reg32, mask`
 pub fn kmovw(reg: Gpr, mask: u8) -> Encoded {
     let field = (reg.0 & 7) << 3;
-    Encoded::of(&[0xc5, if reg.0 >= 8 { 0x78 } else { 0xf8 }, 0x93, 0xc0 | field | mask & 7])
+    Encoded::of(&[
+        0xc5,
+        if reg.0 >= 8 { 0x78 } else { 0xf8 },
+        0x93,
+        0xc0 | field | mask & 7,
+    ])
 }
 
 /// `jmp rel32` to be resolved later; the displacement is at the end.
@@ -302,7 +347,11 @@ pub fn jmp32() -> Encoded {
 
 /// `push reg64`
 pub fn push(reg: Gpr) -> Encoded {
-    let head = if reg.0 >= 8 { Encoded::default().with(0x41) } else { Encoded::default() };
+    let head = if reg.0 >= 8 {
+        Encoded::default().with(0x41)
+    } else {
+        Encoded::default()
+    };
     head.with(0x50 | reg.0 & 7)
 }
 
@@ -342,7 +391,10 @@ pub fn nop(len: usize) -> &'static [u8] {
 /// EVEX, XOP and opcode maps are skipped.
 pub fn modrm_offset(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
-    while matches!(bytes.get(at)?, 0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65) {
+    while matches!(
+        bytes.get(at)?,
+        0x66 | 0x67 | 0xf0 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
+    ) {
         at += 1;
     }
     let modrm = match *bytes.get(at)? {
@@ -369,7 +421,11 @@ pub fn modrm_offset(bytes: &[u8]) -> Option<usize> {
 /// Offset behind the memory operand whose ModRM byte is at `at`.
 pub fn operand_end(bytes: &[u8], at: usize) -> Option<usize> {
     let modrm = *bytes.get(at)?;
-    let sib = if modrm & 7 == 4 && modrm < 0xc0 { Some(*bytes.get(at + 1)?) } else { None };
+    let sib = if modrm & 7 == 4 && modrm < 0xc0 {
+        Some(*bytes.get(at + 1)?)
+    } else {
+        None
+    };
     let disp = match modrm >> 6 {
         0 if modrm & 7 == 5 || sib.is_some_and(|s| s & 7 == 5) => 4,
         1 => 1,
@@ -405,18 +461,34 @@ mod tests {
         text(out.as_slice())
     }
 
-    const NAMES: [&str; 16] =
-        ["rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"];
+    const NAMES: [&str; 16] = [
+        "rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi", "r8", "r9", "r10", "r11", "r12",
+        "r13", "r14", "r15",
+    ];
 
     #[test]
     fn every_base_and_index_register_is_encoded() {
         for base in 0..16u8 {
             for index in (0..16u8).filter(|&i| i != 4) {
-                for (disp, shown) in [(0, ""), (16, "0x10"), (-128, "-0x80"), (0x12345, "0x12345")] {
-                    let mem = Mem { base: Some(Gpr(base)), index: Some((Gpr(index), 4)), disp, ..Mem::default() };
+                for (disp, shown) in [(0, ""), (16, "0x10"), (-128, "-0x80"), (0x12345, "0x12345")]
+                {
+                    let mem = Mem {
+                        base: Some(Gpr(base)),
+                        index: Some((Gpr(index), 4)),
+                        disp,
+                        ..Mem::default()
+                    };
                     let got = asm(&[lea64(Gpr(15 - base), &mem)]);
                     let name = |r: u8| NAMES[r as usize];
-                    assert_eq!(got, format!("lea {shown}(%{},%{},4),%{}", name(base), name(index), name(15 - base)));
+                    assert_eq!(
+                        got,
+                        format!(
+                            "lea {shown}(%{},%{},4),%{}",
+                            name(base),
+                            name(index),
+                            name(15 - base)
+                        )
+                    );
                 }
             }
             let got = asm(&[store64(Gpr(base), 0, Gpr(3))]);
@@ -430,8 +502,14 @@ mod tests {
     fn frequent_operands_are_encoded_as_all_others() {
         for reg in 0..16u8 {
             for wide in [false, true] {
-                for (base, disp) in (0..16u8).flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| (Gpr(base), disp))) {
-                    assert_eq!(encode_base(wide, 0x89, reg, base, disp), encode(wide, 0x89, reg, &Mem::base(base, disp)), "{base:?} {disp}");
+                for (base, disp) in (0..16u8)
+                    .flat_map(|base| [0, 8, -128, 127, 128, -129].map(|disp| (Gpr(base), disp)))
+                {
+                    assert_eq!(
+                        encode_base(wide, 0x89, reg, base, disp),
+                        encode(wide, 0x89, reg, &Mem::base(base, disp)),
+                        "{base:?} {disp}"
+                    );
                 }
             }
         }
@@ -443,8 +521,26 @@ mod tests {
         assert_eq!(asm(&[mov_gs(true, 0x89, Gpr(9), 8)]), "mov %r9,%gs:8");
         assert_eq!(asm(&[store_imm32(Gpr(12), 24, 0)]), "movl $0,0x18(%r12)");
         assert_eq!(asm(&[lea32(Gpr(2), Gpr(2), 32)]), "lea 0x20(%rdx),%edx");
-        assert_eq!(asm(&[load64(Gpr(1), &Mem { fs: true, ..Mem::default() })]), "mov %fs:0,%rcx");
-        assert_eq!(asm(&[lea64(Gpr(1), &Mem { addr32: true, ..Mem::base(Gpr(1), 1) })]), "lea 1(%ecx),%rcx");
+        assert_eq!(
+            asm(&[load64(
+                Gpr(1),
+                &Mem {
+                    fs: true,
+                    ..Mem::default()
+                }
+            )]),
+            "mov %fs:0,%rcx"
+        );
+        assert_eq!(
+            asm(&[lea64(
+                Gpr(1),
+                &Mem {
+                    addr32: true,
+                    ..Mem::base(Gpr(1), 1)
+                }
+            )]),
+            "lea 1(%ecx),%rcx"
+        );
         assert_eq!(asm(&[ptwrite_any()]), "ptwrite %eax");
         assert_eq!(asm(&[gs_rip(false, 0x8b, Gpr(0))]), "mov %gs:0x1007,%eax");
         assert_eq!(asm(&[gs_rip(true, 0x89, Gpr(9))]), "mov %r9,%gs:0x1008");
@@ -458,10 +554,18 @@ mod tests {
     #[test]
     fn instructions_stand_behind_each_other() {
         for r in (0..16u8).map(Gpr) {
-            let all = [store64(r, 0, Gpr(7)), store_imm32(r, 12, 0x1234_5678), lea32(r, r, 16), mov_gs(false, 0x89, r, 8)];
+            let all = [
+                store64(r, 0, Gpr(7)),
+                store_imm32(r, 12, 0x1234_5678),
+                lea32(r, r, 16),
+                mov_gs(false, 0x89, r, 8),
+            ];
             let joined = [all[0].then(all[1]), all[2].then(all[3])];
             assert_eq!(asm(&joined), asm(&all));
-            assert_eq!(joined.map(Encoded::size), [all[0].size() + all[1].size(), all[2].size() + all[3].size()]);
+            assert_eq!(
+                joined.map(Encoded::size),
+                [all[0].size() + all[1].size(), all[2].size() + all[3].size()]
+            );
             assert!(joined.iter().all(|code| code.size() <= 15));
         }
     }
@@ -469,15 +573,42 @@ mod tests {
     #[test]
     fn vector_stores_pick_the_right_encoding() {
         let mem = Mem::base(Gpr(1), 16);
-        assert_eq!(asm(&[store_vector(&mem, 5, 16)]), "vmovdqu %xmm5,0x10(%rcx)");
-        assert_eq!(asm(&[store_vector(&mem, 13, 32)]), "vmovdqu %ymm13,0x10(%rcx)");
-        assert_eq!(asm(&[store_vector(&mem, 7, 64)]), "vmovdqu64 %zmm7,0x10(%rcx)");
-        assert_eq!(asm(&[store_vector(&Mem::base(Gpr(12), 16), 29, 16)]), "vmovdqu64 %xmm29,0x10(%r12)");
-        assert_eq!(asm(&[store_vector(&Mem::base(Gpr(13), 0), 17, 32)]), "vmovdqu64 %ymm17,(%r13)");
-        assert_eq!(asm(&[store_part(&mem, 5, 32, 1)]), "vextracti128 $1,%ymm5,0x10(%rcx)");
-        assert_eq!(asm(&[store_part(&Mem::base(Gpr(12), 8), 13, 32, 1)]), "vextracti128 $1,%ymm13,8(%r12)");
-        assert_eq!(asm(&[store_part(&Mem::base(Gpr(9), 24), 18, 32, 1)]), "vextracti32x4 $1,%ymm18,0x18(%r9)");
-        assert_eq!(asm(&[store_part(&mem, 30, 64, 3)]), "vextracti32x4 $3,%zmm30,0x10(%rcx)");
+        assert_eq!(
+            asm(&[store_vector(&mem, 5, 16)]),
+            "vmovdqu %xmm5,0x10(%rcx)"
+        );
+        assert_eq!(
+            asm(&[store_vector(&mem, 13, 32)]),
+            "vmovdqu %ymm13,0x10(%rcx)"
+        );
+        assert_eq!(
+            asm(&[store_vector(&mem, 7, 64)]),
+            "vmovdqu64 %zmm7,0x10(%rcx)"
+        );
+        assert_eq!(
+            asm(&[store_vector(&Mem::base(Gpr(12), 16), 29, 16)]),
+            "vmovdqu64 %xmm29,0x10(%r12)"
+        );
+        assert_eq!(
+            asm(&[store_vector(&Mem::base(Gpr(13), 0), 17, 32)]),
+            "vmovdqu64 %ymm17,(%r13)"
+        );
+        assert_eq!(
+            asm(&[store_part(&mem, 5, 32, 1)]),
+            "vextracti128 $1,%ymm5,0x10(%rcx)"
+        );
+        assert_eq!(
+            asm(&[store_part(&Mem::base(Gpr(12), 8), 13, 32, 1)]),
+            "vextracti128 $1,%ymm13,8(%r12)"
+        );
+        assert_eq!(
+            asm(&[store_part(&Mem::base(Gpr(9), 24), 18, 32, 1)]),
+            "vextracti32x4 $1,%ymm18,0x18(%r9)"
+        );
+        assert_eq!(
+            asm(&[store_part(&mem, 30, 64, 3)]),
+            "vextracti32x4 $3,%zmm30,0x10(%rcx)"
+        );
     }
 
     #[test]

@@ -15,7 +15,10 @@ const CHUNK: usize = 16;
 impl Bytes {
     /// None, with room for so many.
     pub fn with_room(count: usize) -> Bytes {
-        Bytes { all: vec![0; count + CHUNK], len: 0 }
+        Bytes {
+            all: vec![0; count + CHUNK],
+            len: 0,
+        }
     }
 
     /// Takes all away; the room is what they had.
@@ -98,12 +101,18 @@ mod tests {
             for n in 0..200 {
                 let (at, len) = (n % 83, n * 7 % 17);
                 match n % 3 {
-                    0 => bytes.put(u128::from_le_bytes(*source[at..].first_chunk().unwrap()), len as u8),
+                    0 => bytes.put(
+                        u128::from_le_bytes(*source[at..].first_chunk().unwrap()),
+                        len as u8,
+                    ),
                     1 => bytes.extend_from_start(&source[at..], len),
                     _ => bytes.extend_from_slice(&source[at..at + len]),
                 }
                 expected.extend_from_slice(&source[at..at + len]);
-                assert_eq!((bytes.as_slice(), bytes.count()), (&expected[..], expected.len()));
+                assert_eq!(
+                    (bytes.as_slice(), bytes.count()),
+                    (&expected[..], expected.len())
+                );
             }
             bytes.extend_from_start(&source, 100);
             bytes.extend_from_start(&source[95..], 5);

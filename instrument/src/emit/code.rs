@@ -4,11 +4,11 @@ use super::asm::{self, Encoded, Mem};
 use super::probe::Hold;
 use super::relax::{Buffer, Flex, Label, Pos};
 use super::sink::{Sink, State};
-use super::{Emitted, EmitError, FixupKind, Marks, Rows, Table, rows};
-use crate::regs::registers;
-use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
+use super::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
 use crate::disasm::Places;
+use crate::ir::{Function, Gpr, Insn, InsnId, RegSet};
 use crate::operands::own_destination;
+use crate::regs::registers;
 use crate::stay::Stays;
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, STATE_COUNTED, STATE_PASSED};
@@ -30,14 +30,35 @@ pub(super) const PLACE_ADDRESS: u8 = 1;
 
 /// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
 /// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
-pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, translated: bool) -> Result<(Emitted, Rows), EmitError> {
+pub fn emit(
+    function: &Function,
+    bytes: &[u8],
+    flavour: u32,
+    fixed: bool,
+    translated: bool,
+) -> Result<(Emitted, Rows), EmitError> {
     let pieces: std::borrow::Cow<[u32]> = match function.stays.starts() {
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
     let mut memory = MEMORY.take().unwrap_or_default();
-    let Memory { mut sink, left, starts, holds, record_at, ptwrite_at, copy_at } = *memory;
-    sink.begin(function.insns.len() + if function.stays.is_empty() { 0 } else { pieces.len() });
+    let Memory {
+        mut sink,
+        left,
+        starts,
+        holds,
+        record_at,
+        ptwrite_at,
+        copy_at,
+    } = *memory;
+    sink.begin(
+        function.insns.len()
+            + if function.stays.is_empty() {
+                0
+            } else {
+                pieces.len()
+            },
+    );
     let mut emitter = Emitter {
         function,
         bytes,
@@ -45,7 +66,11 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
         fixed,
         translated,
         sink,
-        piece_at: if function.stays.is_empty() { Places::default() } else { Places::of(pieces.iter().map(|&p| p.into())) },
+        piece_at: if function.stays.is_empty() {
+            Places::default()
+        } else {
+            Places::of(pieces.iter().map(|&p| p.into()))
+        },
         pieces,
         stays: &function.stays,
         piece: 0,
@@ -67,8 +92,25 @@ pub fn emit(function: &Function, bytes: &[u8], flavour: u32, fixed: bool, transl
     };
     emitter.run()?;
     let emitted = emitter.finish()?;
-    let Emitter { sink, left, starts, holds, record_at, ptwrite_at, copy_at, .. } = emitter;
-    *memory = Memory { sink, left, starts, holds, record_at, ptwrite_at, copy_at };
+    let Emitter {
+        sink,
+        left,
+        starts,
+        holds,
+        record_at,
+        ptwrite_at,
+        copy_at,
+        ..
+    } = emitter;
+    *memory = Memory {
+        sink,
+        left,
+        starts,
+        holds,
+        record_at,
+        ptwrite_at,
+        copy_at,
+    };
     MEMORY.set(Some(memory));
     Ok(emitted)
 }
@@ -163,7 +205,13 @@ impl Run {
     /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where the one before it ends, or behind one that writes a register
     /// of `kept`. Puts their labels.
     #[inline(never)]
-    fn of(function: &Function, first: usize, most: usize, kept: RegSet, buffer: &mut Buffer) -> Run {
+    fn of(
+        function: &Function,
+        first: usize,
+        most: usize,
+        kept: RegSet,
+        buffer: &mut Buffer,
+    ) -> Run {
         let insns = &function.insns[first..first + most];
         let uses = &function.uses[first..first + most];
         let mut at = buffer.pos();
@@ -219,7 +267,10 @@ impl<'a> Emitter<'a> {
             }
             if i == next_piece {
                 let piece = if i == 0 { 0 } else { self.piece + 1 };
-                next_piece = self.pieces.get(piece + 1).map_or(function.insns.len(), |&p| p as usize);
+                next_piece = self
+                    .pieces
+                    .get(piece + 1)
+                    .map_or(function.insns.len(), |&p| p as usize);
                 self.begin_piece(piece, id);
             }
             while next_special < id {
@@ -228,7 +279,11 @@ impl<'a> Emitter<'a> {
             let label = self.sink.buffer.pos();
             self.moved = false;
             self.records(id, false)?;
-            let copied = if self.moved || insn.flow != FlowControl::Next { 0 } else { self.copy_run(i, next_piece, label, next_special)? };
+            let copied = if self.moved || insn.flow != FlowControl::Next {
+                0
+            } else {
+                self.copy_run(i, next_piece, label, next_special)?
+            };
             if copied > 0 {
                 i += copied;
                 expected = function.insns[i - 1].end();
@@ -247,7 +302,10 @@ impl<'a> Emitter<'a> {
             if is_overlapped {
                 self.sink.state(|s| s.with(STATE_PASSED));
             }
-            if self.kept.is_some_and(|r| function.uses[i].clobber.contains(r)) {
+            if self
+                .kept
+                .is_some_and(|r| function.uses[i].clobber.contains(r))
+            {
                 self.forget();
             }
             self.records(id, true)?;
@@ -263,7 +321,11 @@ impl<'a> Emitter<'a> {
         if self.sink.current() == self.state_here() {
             self.sink.state(|_| State::IDLE);
         }
-        if self.region != function.regions.len() && function.regions[self.region..].iter().any(|r| !r.records.is_empty()) {
+        if self.region != function.regions.len()
+            && function.regions[self.region..]
+                .iter()
+                .any(|r| !r.records.is_empty())
+        {
             return Err(EmitError::Record);
         }
         Ok(())
@@ -271,7 +333,10 @@ impl<'a> Emitter<'a> {
 
     /// Before an instruction that does not stand where the one before it ends: what leads to the bytes between them, which have no clone.
     fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
-        let bytes = self.function.insns[index].ip.checked_sub(end).ok_or(EmitError::Encoding)?;
+        let bytes = self.function.insns[index]
+            .ip
+            .checked_sub(end)
+            .ok_or(EmitError::Encoding)?;
         if index > 0 {
             self.leave_to(index - 1);
         }
@@ -282,14 +347,30 @@ impl<'a> Emitter<'a> {
     /// Begins a piece, whose first instruction this is.
     fn begin_piece(&mut self, piece: usize, id: InsnId) {
         let function = self.function;
-        if id.0 > 0 && function.blocks.get(self.block).is_some_and(|b| b.insns.start == id.0) {
+        if id.0 > 0
+            && function
+                .blocks
+                .get(self.block)
+                .is_some_and(|b| b.insns.start == id.0)
+        {
             self.end_block();
         }
         self.piece = piece;
-        let Some(block) = self.enter_piece() else { return };
+        let Some(block) = self.enter_piece() else {
+            return;
+        };
         // A loop that was aligned: a later block, or the block itself, jumps back to it.
-        let is_head = || function.blocks[block].preds.iter().any(|p| p.0 as usize >= block);
-        let after_nop = || (id.0 as usize).checked_sub(1).is_some_and(|before| is_nop(&function.insns[before].inst));
+        let is_head = || {
+            function.blocks[block]
+                .preds
+                .iter()
+                .any(|p| p.0 as usize >= block)
+        };
+        let after_nop = || {
+            (id.0 as usize)
+                .checked_sub(1)
+                .is_some_and(|before| is_nop(&function.insns[before].inst))
+        };
         if function.insn(id).ip.is_multiple_of(16) && after_nop() && is_head() {
             self.sink.flex(0, Flex::Align(15));
         }
@@ -305,12 +386,21 @@ impl<'a> Emitter<'a> {
 
     /// Copies plain instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
     /// done than that, but not from `end` on, and a few at most. Returns how many.
-    fn copy_run(&mut self, first: usize, end: usize, label: Pos, next_special: InsnId) -> Result<usize, EmitError> {
+    fn copy_run(
+        &mut self,
+        first: usize,
+        end: usize,
+        label: Pos,
+        next_special: InsnId,
+    ) -> Result<usize, EmitError> {
         let function = self.function;
         // A record or special instruction that is not ahead stops nothing.
         let ahead = |stop: u32| stop.wrapping_sub(first as u32) as usize;
         let (record, after) = self.next_record;
-        let most = (end - first).min(ahead(next_special.0)).min(ahead(record.0.wrapping_add(after.into()))).min(Run::MOST);
+        let most = (end - first)
+            .min(ahead(next_special.0))
+            .min(ahead(record.0.wrapping_add(after.into())))
+            .min(Run::MOST);
         let here = self.sink.buffer.pos();
         let kept = self.kept.map_or(RegSet::EMPTY, |r| RegSet::EMPTY.with(r));
         let run = Run::of(function, first, most, kept, &mut self.sink.buffer);
@@ -320,11 +410,20 @@ impl<'a> Emitter<'a> {
         self.begin_copy(InsnId(first as u32), label);
         let insns = &function.insns[first..];
         let len = (run.end - here.byte) as usize;
-        let offset = insns[0].ip.checked_sub(function.range.start).ok_or(EmitError::NoBytes)? as usize;
-        let bytes = self.bytes.get(offset..).filter(|bytes| bytes.len() >= len).ok_or(EmitError::NoBytes)?;
+        let offset = insns[0]
+            .ip
+            .checked_sub(function.range.start)
+            .ok_or(EmitError::NoBytes)? as usize;
+        let bytes = self
+            .bytes
+            .get(offset..)
+            .filter(|bytes| bytes.len() >= len)
+            .ok_or(EmitError::NoBytes)?;
         for n in run.relative() {
             let at = (self.sink.buffer.place(Label((first + n) as u32)).byte - here.byte) as usize;
-            let raw = bytes.get(at..at + insns[n].inst.len()).ok_or(EmitError::NoBytes)?;
+            let raw = bytes
+                .get(at..at + insns[n].inst.len())
+                .ok_or(EmitError::NoBytes)?;
             let (field, kind) = ip_relative(&insns[n], raw)?;
             self.sink.fixup(at + field, at + raw.len(), kind);
         }
@@ -337,8 +436,13 @@ impl<'a> Emitter<'a> {
     }
 
     pub(super) fn raw(&self, insn: &Insn) -> Result<&'a [u8], EmitError> {
-        let start = insn.ip.checked_sub(self.function.range.start).ok_or(EmitError::NoBytes)? as usize;
-        self.bytes.get(start..start + insn.inst.len()).ok_or(EmitError::NoBytes)
+        let start = insn
+            .ip
+            .checked_sub(self.function.range.start)
+            .ok_or(EmitError::NoBytes)? as usize;
+        self.bytes
+            .get(start..start + insn.inst.len())
+            .ok_or(EmitError::NoBytes)
     }
 
     /// Behind an instruction whose encoding the next one shares: goes on behind both.
@@ -358,7 +462,10 @@ impl<'a> Emitter<'a> {
         let insn = &self.function.insns[index];
         let falls = !matches!(
             insn.flow,
-            FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return | FlowControl::Exception
+            FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return
+                | FlowControl::Exception
         );
         if falls {
             let next = insn.next();
@@ -370,8 +477,14 @@ impl<'a> Emitter<'a> {
     /// Whether a call returns to this instruction in a translated clone: it looks the address up in the address map, which has only what
     /// the clone has.
     fn is_returned_to(&self, id: InsnId) -> bool {
-        let before = (id.0 as usize).checked_sub(1).map(|i| &self.function.insns[i]);
-        self.translated && before.is_some_and(|b| b.next() == self.function.insn(id).ip && matches!(b.flow, FlowControl::Call | FlowControl::IndirectCall))
+        let before = (id.0 as usize)
+            .checked_sub(1)
+            .map(|i| &self.function.insns[i]);
+        self.translated
+            && before.is_some_and(|b| {
+                b.next() == self.function.insn(id).ip
+                    && matches!(b.flow, FlowControl::Call | FlowControl::IndirectCall)
+            })
     }
 
     /// `is_special`: it is one of [`special`].
@@ -396,7 +509,10 @@ impl<'a> Emitter<'a> {
             return Ok(());
         }
         match insn.flow {
-            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch | FlowControl::Call | FlowControl::XbeginXabortXend
+            FlowControl::UnconditionalBranch
+            | FlowControl::ConditionalBranch
+            | FlowControl::Call
+            | FlowControl::XbeginXabortXend
                 if is_direct(inst) =>
             {
                 self.branch(insn)
@@ -407,7 +523,11 @@ impl<'a> Emitter<'a> {
 
     fn copy(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let raw = self.raw(insn)?;
-        let field = if insn.inst.is_ip_rel_memory_operand() { Some(ip_relative(insn, raw)?) } else { None };
+        let field = if insn.inst.is_ip_rel_memory_operand() {
+            Some(ip_relative(insn, raw)?)
+        } else {
+            None
+        };
         self.sink.insn(insn.len, raw, field);
         Ok(())
     }
@@ -419,9 +539,20 @@ impl<'a> Emitter<'a> {
             // Nearly all have no prefixes.
             [0x70..=0x7f | 0xe8 | 0xe9 | 0xeb | 0x0f, ..] => (raw, false),
             _ => {
-                let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65)).count();
+                let prefixes = raw
+                    .iter()
+                    .take_while(|b| {
+                        matches!(
+                            b,
+                            0x66 | 0x67 | 0xf2 | 0xf3 | 0x2e | 0x3e | 0x26 | 0x36 | 0x64 | 0x65
+                        )
+                    })
+                    .count();
                 let rex = usize::from(raw.get(prefixes).is_some_and(|b| b & 0xf0 == 0x40));
-                (raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?, raw[..prefixes].contains(&0x67))
+                (
+                    raw.get(prefixes + rex..).ok_or(EmitError::Encoding)?,
+                    raw[..prefixes].contains(&0x67),
+                )
             }
         };
         let target = insn.inst.near_branch_target();
@@ -430,11 +561,17 @@ impl<'a> Emitter<'a> {
                 let (label, transit) = self.way_to(id);
                 (Some(label), transit)
             }
-            None => (None, self.stays.needs_code(self.here(), None).then_some(None)),
+            None => (
+                None,
+                self.stays.needs_code(self.here(), None).then_some(None),
+            ),
         };
         let outside = FixupKind::Code(target);
         match (opcode, inside) {
-            ([0xe8, ..], _) => self.sink.put_open(insn.len, Encoded::of(&[0xe8, 0, 0, 0, 0]), outside),
+            ([0xe8, ..], _) => {
+                self.sink
+                    .put_open(insn.len, Encoded::of(&[0xe8, 0, 0, 0, 0]), outside)
+            }
             ([0xe9 | 0xeb, ..], inside) => {
                 if let Some(to) = transit {
                     self.transit(self.here(), to);
@@ -450,10 +587,28 @@ impl<'a> Emitter<'a> {
             _ if transit.is_some() => return Err(EmitError::Record),
             // (What a signal finds counted is counted back in the whole register, whose upper half is gone then.)
             (&[0xe0..=0xe2, ..], _) if addr32 => return Err(EmitError::Encoding),
-            (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(insn.len, Flex::Short { opcode, addr32, label }),
-            (&[opcode @ 0xe0..=0xe2, ..], Some(label)) => self.sink.counting(insn.len, Flex::Short { opcode, addr32, label }),
+            (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(
+                insn.len,
+                Flex::Short {
+                    opcode,
+                    addr32,
+                    label,
+                },
+            ),
+            (&[opcode @ 0xe0..=0xe2, ..], Some(label)) => self.sink.counting(
+                insn.len,
+                Flex::Short {
+                    opcode,
+                    addr32,
+                    label,
+                },
+            ),
             (&[opcode @ 0xe0..=0xe3, ..], None) => {
-                self.sink.inserted(if addr32 { Encoded::of(&[0x67, opcode, 2]) } else { Encoded::of(&[opcode, 2]) });
+                self.sink.inserted(if addr32 {
+                    Encoded::of(&[0x67, opcode, 2])
+                } else {
+                    Encoded::of(&[opcode, 2])
+                });
                 if opcode != JRCXZ {
                     self.sink.state(|s| s.with(STATE_COUNTED));
                 }
@@ -461,7 +616,10 @@ impl<'a> Emitter<'a> {
                 self.sink.put_open(insn.len, asm::jmp32(), outside);
                 self.sink.state(|s| s.without(STATE_COUNTED));
             }
-            ([0xc7, 0xf8, ..], _) => self.sink.put_open(insn.len, Encoded::of(&[0xc7, 0xf8, 0, 0, 0, 0]), outside),
+            ([0xc7, 0xf8, ..], _) => {
+                self.sink
+                    .put_open(insn.len, Encoded::of(&[0xc7, 0xf8, 0, 0, 0, 0]), outside)
+            }
             _ => return Err(EmitError::Encoding),
         }
         Ok(())
@@ -475,7 +633,11 @@ impl<'a> Emitter<'a> {
         let raw = self.raw(insn)?;
         let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
         let modrm = raw[at];
-        let sib = if modrm & 7 == 4 { Some(*raw.get(at + 1).ok_or(EmitError::Encoding)?) } else { None };
+        let sib = if modrm & 7 == 4 {
+            Some(*raw.get(at + 1).ok_or(EmitError::Encoding)?)
+        } else {
+            None
+        };
         let head = at + 1 + usize::from(sib.is_some());
         let (modrm, old_len) = match (modrm >> 6, modrm & 7, sib) {
             (0, 4, Some(sib)) if sib & 7 == 5 => (modrm, 4),
@@ -488,22 +650,34 @@ impl<'a> Emitter<'a> {
         if insn.inst.memory_base().is_gpr32() || insn.inst.memory_index().is_gpr32() {
             return Err(EmitError::Encoding);
         }
-        let disp = i32::try_from(insn.inst.memory_displacement64() as i64).map_err(|_| EmitError::Encoding)?;
+        let disp = i32::try_from(insn.inst.memory_displacement64() as i64)
+            .map_err(|_| EmitError::Encoding)?;
         if raw.len() + 4 - old_len > 15 {
             return Err(EmitError::Encoding);
         }
         let head = Encoded::of(&raw[..at]).with(modrm);
         let head = sib.map_or(head, |sib| head.with(sib));
-        self.sink.put_field(insn.len, head.with32(0).with_all(tail), head.size().into(), FixupKind::Table { table, disp });
+        self.sink.put_field(
+            insn.len,
+            head.with32(0).with_all(tail),
+            head.size().into(),
+            FixupKind::Table { table, disp },
+        );
         Ok(())
     }
 
     /// The load whose destination already holds the address: `op dst, [dst]`.
     fn moved_load(&mut self, insn: &Insn, table: Option<u32>) -> Result<(), EmitError> {
-        let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::Record)?;
+        let dst = own_destination(
+            &insn.inst,
+            registers(&mut InstructionInfoFactory::new(), &insn.inst),
+        )
+        .ok_or(EmitError::Record)?;
         let raw = self.raw(insn)?;
         let at = asm::modrm_offset(raw).ok_or(EmitError::Encoding)?;
-        let tail = raw.get(asm::operand_end(raw, at).ok_or(EmitError::Encoding)?..).ok_or(EmitError::Encoding)?;
+        let tail = raw
+            .get(asm::operand_end(raw, at).ok_or(EmitError::Encoding)?..)
+            .ok_or(EmitError::Encoding)?;
         let head = moved_head(&raw[..at], dst).ok_or(EmitError::Encoding)?;
         if head.len() + 6 + tail.len() > 15 {
             return Err(EmitError::Encoding);
@@ -513,7 +687,12 @@ impl<'a> Emitter<'a> {
         let head = asm::modrm(Encoded::of(&head), dst.0, &Mem::base(dst, disp));
         let code = head.with_all(tail);
         match table {
-            Some(table) => self.sink.put_field(insn.len, code, usize::from(head.size()) - 4, FixupKind::Table { table, disp: 0 }),
+            Some(table) => self.sink.put_field(
+                insn.len,
+                code,
+                usize::from(head.size()) - 4,
+                FixupKind::Table { table, disp: 0 },
+            ),
             None => self.sink.put(insn.len, code),
         }
         Ok(())
@@ -531,15 +710,33 @@ impl<'a> Emitter<'a> {
             if t.targets.iter().any(lost) {
                 return Err(EmitError::Record);
             }
-            Ok(Table { original: t.table, form: t.form, targets: t.targets.clone() })
+            Ok(Table {
+                original: t.table,
+                form: t.form,
+                targets: t.targets.clone(),
+            })
         });
         let tables: Vec<Table> = tables.collect::<Result<_, EmitError>>()?;
-        let ptwrites = self.ptwrite_at.iter().map(|&(p, record, part)| PtWrite { ip: resolved.offset(p).into(), record, part }).collect();
+        let ptwrites = self
+            .ptwrite_at
+            .iter()
+            .map(|&(p, record, part)| PtWrite {
+                ip: resolved.offset(p).into(),
+                record,
+                part,
+            })
+            .collect();
         let rows = rows::rows(function, &self.record_at, &self.copy_at, resolved, ptwrites)?;
         let begins = self.begins();
         let resolved = &self.sink.buffer;
-        let originals = function.insns.iter().map(|insn| (insn.ip - function.range.start) as u32);
-        let marks = Marks::new(originals.zip(resolved.first_labels(function.insns.len())), begins);
+        let originals = function
+            .insns
+            .iter()
+            .map(|insn| (insn.ip - function.range.start) as u32);
+        let marks = Marks::new(
+            originals.zip(resolved.first_labels(function.insns.len())),
+            begins,
+        );
         let patches = patches(function, &marks);
         let emitted = Emitted {
             range: function.range.clone(),
@@ -547,7 +744,11 @@ impl<'a> Emitter<'a> {
             tables,
             marks,
             patches,
-            calls: function.hooks.iter().map(|&id| function.insns[id.0 as usize].ip).collect(),
+            calls: function
+                .hooks
+                .iter()
+                .map(|&id| function.insns[id.0 as usize].ip)
+                .collect(),
             stream: finished.stream,
             states: finished.states,
             align: if finished.is_aligned { 16 } else { 1 },
@@ -579,7 +780,12 @@ impl<'a> Emitter<'a> {
 
 /// Instructions that become others whatever is recorded, in order.
 fn special(function: &Function) -> Vec<InsnId> {
-    let mut all: Vec<InsnId> = function.tables.iter().map(|t| t.load).chain(function.hooks.iter().copied()).collect();
+    let mut all: Vec<InsnId> = function
+        .tables
+        .iter()
+        .map(|t| t.load)
+        .chain(function.hooks.iter().copied())
+        .collect();
     all.sort_unstable();
     all
 }
@@ -602,7 +808,10 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError>
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
-        && !matches!(insn.inst.mnemonic(), Mnemonic::Nop | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt)
+        && !matches!(
+            insn.inst.mnemonic(),
+            Mnemonic::Nop | Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt
+        )
 }
 
 /// Whether the instruction does nothing at all. `endbr64` and `pause` have mnemonics of their own.
@@ -611,7 +820,13 @@ fn is_nop(inst: &Instruction) -> bool {
 }
 
 fn is_direct(inst: &Instruction) -> bool {
-    inst.op_count() > 0 && matches!(inst.op0_kind(), iced_x86::OpKind::NearBranch64 | iced_x86::OpKind::NearBranch32 | iced_x86::OpKind::NearBranch16)
+    inst.op_count() > 0
+        && matches!(
+            inst.op0_kind(),
+            iced_x86::OpKind::NearBranch64
+                | iced_x86::OpKind::NearBranch32
+                | iced_x86::OpKind::NearBranch16
+        )
 }
 
 /// Where the original may get jumps into the clone: the function's start, blocks that are entered from
@@ -620,13 +835,21 @@ fn is_direct(inst: &Instruction) -> bool {
 fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
-    wanted.extend(function.blocks.iter().filter(|b| b.external_entry).map(|b| function.insns[b.insns.start as usize].ip));
+    wanted.extend(
+        function
+            .blocks
+            .iter()
+            .filter(|b| b.external_entry)
+            .map(|b| function.insns[b.insns.start as usize].ip),
+    );
     wanted.extend_from_slice(&function.landings);
     wanted.sort_unstable();
     wanted.dedup();
     let mut patches = Vec::with_capacity(wanted.len());
     for at in wanted {
-        let Some(block) = function.block_at(at) else { continue };
+        let Some(block) = function.block_at(at) else {
+            continue;
+        };
         let insns = function.blocks[block.0 as usize].insns.clone();
         let mut first = insns.start as usize;
         if function.insns[first].inst.mnemonic() == Mnemonic::Endbr64 {
@@ -638,8 +861,16 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         let at = function.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
             // What leads into a stay stands before the `endbr64`, which does nothing.
-            let piece = function.stays.starts().binary_search(&insns.start).unwrap_or(block.0 as usize);
-            let into = if function.stays.of(piece).is_some() { insns.start as usize } else { first };
+            let piece = function
+                .stays
+                .starts()
+                .binary_search(&insns.start)
+                .unwrap_or(block.0 as usize);
+            let into = if function.stays.of(piece).is_some() {
+                insns.start as usize
+            } else {
+                first
+            };
             patches.push((at, marks.of(into)));
         }
     }
@@ -649,12 +880,34 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
 /// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and address-size
 /// prefixes go, and the base's extension bit becomes the register's.
 fn moved_head(raw: &[u8], dst: Gpr) -> Option<Vec<u8>> {
-    let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65)).count();
-    let mut head: Vec<u8> = raw[..prefixes].iter().copied().filter(|b| matches!(b, 0x66 | 0xf2 | 0xf3)).collect();
+    let prefixes = raw
+        .iter()
+        .take_while(|b| {
+            matches!(
+                b,
+                0x66 | 0x67 | 0xf2 | 0xf3 | 0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65
+            )
+        })
+        .count();
+    let mut head: Vec<u8> = raw[..prefixes]
+        .iter()
+        .copied()
+        .filter(|b| matches!(b, 0x66 | 0xf2 | 0xf3))
+        .collect();
     let high = dst.0 >= 8;
     match raw[prefixes..] {
-        [0xc5, p, opcode] => head.extend_from_slice(&[0xc4, p & 0x80 | 0x61 & if high { 0xdf } else { 0xff }, p & 0x7f, opcode]),
-        [0xc4, p, q, opcode] => head.extend_from_slice(&[0xc4, p & 0x9f | 0x40 | if high { 0 } else { 0x20 }, q, opcode]),
+        [0xc5, p, opcode] => head.extend_from_slice(&[
+            0xc4,
+            p & 0x80 | 0x61 & if high { 0xdf } else { 0xff },
+            p & 0x7f,
+            opcode,
+        ]),
+        [0xc4, p, q, opcode] => head.extend_from_slice(&[
+            0xc4,
+            p & 0x9f | 0x40 | if high { 0 } else { 0x20 },
+            q,
+            opcode,
+        ]),
         [0x62 | 0xc4 | 0xc5 | 0x8f, ..] => return None,
         ref rest => {
             let (rex, opcode) = match rest.split_first() {

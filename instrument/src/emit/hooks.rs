@@ -29,7 +29,8 @@ impl Emitter<'_> {
 
     /// `lea rcx, [behind the jump]` and the jump.
     fn visit(&mut self, hook: u32) {
-        self.sink.inserted(Encoded::of(&[0x48, 0x8d, 0x0d, JUMP, 0, 0, 0]));
+        self.sink
+            .inserted(Encoded::of(&[0x48, 0x8d, 0x0d, JUMP, 0, 0, 0]));
         self.sink.inserted(asm::jump_gs(hook));
     }
 }

@@ -23,7 +23,10 @@ impl Marks {
     /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control from outside of the
     /// function enters. Both ascend. `begins`: `(number of the instruction, offset in the clone)` where code that leads into an instruction's block, and
     /// so belongs to the instruction, begins earlier; ascending.
-    pub fn new(marks: impl DoubleEndedIterator<Item = (u32, u32)> + ExactSizeIterator + Clone, begins: Vec<(u32, u32)>) -> Marks {
+    pub fn new(
+        marks: impl DoubleEndedIterator<Item = (u32, u32)> + ExactSizeIterator + Clone,
+        begins: Vec<(u32, u32)>,
+    ) -> Marks {
         let last = marks.clone().next_back().map_or(0, |m| m.0.max(m.1));
         let offsets = match u16::try_from(last) {
             Ok(_) => Offsets::Short(marks.map(|m| [m.0 as u16, m.1 as u16]).collect()),
@@ -59,8 +62,14 @@ impl Marks {
             };
         }
         match &self.offsets {
-            Offsets::Short(marks) => marks.binary_search_by_key(&original, |m| m[0].into()).ok().map(|n| marks[n][1].into()),
-            Offsets::Long(marks) => marks.binary_search_by_key(&original, |m| m[0]).ok().map(|n| marks[n][1]),
+            Offsets::Short(marks) => marks
+                .binary_search_by_key(&original, |m| m[0].into())
+                .ok()
+                .map(|n| marks[n][1].into()),
+            Offsets::Long(marks) => marks
+                .binary_search_by_key(&original, |m| m[0])
+                .ok()
+                .map(|n| marks[n][1]),
         }
     }
 
@@ -76,7 +85,11 @@ impl Marks {
                 (next, marks.get(next)?[1])
             }
         };
-        Some(self.begins.binary_search_by_key(&next, |b| b.0 as usize).map_or(mark, |n| self.begins[n].1))
+        Some(
+            self.begins
+                .binary_search_by_key(&next, |b| b.0 as usize)
+                .map_or(mark, |n| self.begins[n].1),
+        )
     }
 }
 
@@ -120,13 +133,28 @@ impl Fixups {
     fn push(&mut self, field: &Field, distance: u32) {
         let (low, upper) = (field.value as u32, (field.value >> 32) as u32);
         let distance = u16::try_from(distance).unwrap_or_else(|_| {
-            self.packed.push(Packed { value: distance, distance: 0, behind: 0, form: Form::Far });
+            self.packed.push(Packed {
+                value: distance,
+                distance: 0,
+                behind: 0,
+                form: Form::Far,
+            });
             0
         });
         if upper != 0 {
-            self.packed.push(Packed { value: upper, distance: 0, behind: 0, form: Form::Upper });
+            self.packed.push(Packed {
+                value: upper,
+                distance: 0,
+                behind: 0,
+                form: Form::Upper,
+            });
         }
-        self.packed.push(Packed { value: low, distance, behind: field.behind, form: field.form });
+        self.packed.push(Packed {
+            value: low,
+            distance,
+            behind: field.behind,
+            form: field.form,
+        });
     }
 
     /// All but record ids in the order of their places, then those.
@@ -138,7 +166,10 @@ impl Fixups {
                 Form::Original => FixupKind::Original(value),
                 Form::Code => FixupKind::Code(value),
                 Form::Call => FixupKind::Call(value),
-                Form::Table => FixupKind::Table { table: packed.value, disp: upper as i32 },
+                Form::Table => FixupKind::Table {
+                    table: packed.value,
+                    disp: upper as i32,
+                },
                 Form::RecordId => FixupKind::RecordId(packed.value),
                 Form::Upper => {
                     upper = packed.value;
@@ -151,10 +182,24 @@ impl Fixups {
             };
             upper = 0;
             at += u32::from(packed.distance);
-            Some(Fixup { at, end: at + 4 + u32::from(packed.behind), kind })
+            Some(Fixup {
+                at,
+                end: at + 4 + u32::from(packed.behind),
+                kind,
+            })
         };
-        let id = |(&at, number): (&u32, u32)| Fixup { at, end: at + 4, kind: FixupKind::RecordId(number) };
-        self.packed.iter().filter_map(open).chain(self.ids.iter().zip(0..).filter(|(at, _)| **at != SHARED).map(id))
+        let id = |(&at, number): (&u32, u32)| Fixup {
+            at,
+            end: at + 4,
+            kind: FixupKind::RecordId(number),
+        };
+        self.packed.iter().filter_map(open).chain(
+            self.ids
+                .iter()
+                .zip(0..)
+                .filter(|(at, _)| **at != SHARED)
+                .map(id),
+        )
     }
 }
 
@@ -191,9 +236,16 @@ impl Fields {
             FixupKind::Original(target) => (target, Form::Original),
             FixupKind::Code(target) => (target, Form::Code),
             FixupKind::Call(target) => (target, Form::Call),
-            FixupKind::Table { table, disp } => (u64::from(table) | u64::from(disp as u32) << 32, Form::Table),
+            FixupKind::Table { table, disp } => {
+                (u64::from(table) | u64::from(disp as u32) << 32, Form::Table)
+            }
         };
-        self.all.push(Field { value, at: f.at, behind, form });
+        self.all.push(Field {
+            value,
+            at: f.at,
+            behind,
+            form,
+        });
     }
 
     /// Adds the id of a record, the last field of its instruction, behind all others.
@@ -202,20 +254,36 @@ impl Fields {
         match (number as usize).wrapping_sub(self.ids.len()) {
             0 => self.ids.push(at),
             1 => self.ids.extend_from_slice(&[SHARED, at]),
-            _ => self.all.push(Field { value: number.into(), at, behind: 0, form: Form::RecordId }),
+            _ => self.all.push(Field {
+                value: number.into(),
+                at,
+                behind: 0,
+                form: Form::RecordId,
+            }),
         }
     }
 
     /// All of them at their final offsets: what these are of places that ascend.
-    pub fn settled(&self, mut settle: impl FnMut(u32) -> u32, mut settle_id: impl FnMut(u32) -> u32) -> Fixups {
-        let mut settled = Fixups { packed: Vec::with_capacity(self.all.len()), ids: Vec::new() };
+    pub fn settled(
+        &self,
+        mut settle: impl FnMut(u32) -> u32,
+        mut settle_id: impl FnMut(u32) -> u32,
+    ) -> Fixups {
+        let mut settled = Fixups {
+            packed: Vec::with_capacity(self.all.len()),
+            ids: Vec::new(),
+        };
         let mut last = 0;
         for field in &self.all {
             let at = settle(field.at);
             settled.push(field, at - last);
             last = at;
         }
-        settled.ids = self.ids.iter().map(|&at| if at == SHARED { SHARED } else { settle_id(at) }).collect();
+        settled.ids = self
+            .ids
+            .iter()
+            .map(|&at| if at == SHARED { SHARED } else { settle_id(at) })
+            .collect();
         settled
     }
 }
@@ -233,18 +301,28 @@ mod tests {
             assert_eq!([0, 1, 2, 3].map(|n| marks.of(n)), all.map(|m| m.1));
             assert_eq!((marks.entry(1), marks.entry(0x201 + far)), (None, None));
             let from = |at| marks.begin_from(at);
-            assert_eq!([from(0), from(1), from(3), from(4), from(6)], [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]);
+            assert_eq!(
+                [from(0), from(1), from(3), from(4), from(6)],
+                [Some(0), Some(7), Some(7), Some(11), Some(0x300 + far)]
+            );
             assert_eq!(from(u64::from(0x201 + far)), None);
             assert_eq!(from(u64::MAX), None);
             let mut few = marks.clone();
             few.keep([0, 3].into_iter());
-            assert_eq!(all.map(|m| few.entry(m.0)), [Some(0), None, None, marks.entry(0x200 + far)]);
+            assert_eq!(
+                all.map(|m| few.entry(m.0)),
+                [Some(0), None, None, marks.entry(0x200 + far)]
+            );
         }
     }
 
     #[test]
     fn fixups_come_back_as_they_were() {
-        let fixup = |at, behind, kind| Fixup { at, end: at + 4 + behind, kind };
+        let fixup = |at, behind, kind| Fixup {
+            at,
+            end: at + 4 + behind,
+            kind,
+        };
         let others = [
             fixup(1, 0, FixupKind::Original(u64::MAX - 5)),
             fixup(8, 4, FixupKind::Original(0x1234_5678_9abc)),
@@ -256,13 +334,20 @@ mod tests {
             fixup(60 + 0x1_ffff, 3, FixupKind::Original(0x1_0000_0000)),
             fixup(0x1234_5678, 0, FixupKind::Code(0x40_3000)),
         ];
-        let ids = [fixup(10, 0, FixupKind::RecordId(0)), fixup(50, 0, FixupKind::RecordId(1)), fixup(55, 0, FixupKind::RecordId(3))];
+        let ids = [
+            fixup(10, 0, FixupKind::RecordId(0)),
+            fixup(50, 0, FixupKind::RecordId(1)),
+            fixup(55, 0, FixupKind::RecordId(3)),
+        ];
         let mut all = [&others[..], &ids[..]].concat();
         all.sort_by_key(|f| f.at);
         let mut fields = Fields::default();
         all.into_iter().for_each(|f| fields.push(f));
         let fixups = fields.settled(|at| at, |at| at);
-        assert_eq!(fixups.iter().collect::<Vec<_>>(), [&others[..], &ids[..]].concat());
+        assert_eq!(
+            fixups.iter().collect::<Vec<_>>(),
+            [&others[..], &ids[..]].concat()
+        );
         assert_eq!((size_of::<Packed>(), fixups.ids.len()), (8, 4));
     }
 }

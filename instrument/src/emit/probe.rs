@@ -9,14 +9,16 @@
 
 use super::EmitError;
 use super::asm::Mem;
-use crate::stay::cheapest;
-use crate::regs::RegUse;
 use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet};
+use crate::regs::RegUse;
+use crate::stay::cheapest;
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 /// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.
 pub fn gpr(register: Register) -> Option<Gpr> {
-    register.is_gpr().then(|| Gpr(register.full_register().number() as u8))
+    register
+        .is_gpr()
+        .then(|| Gpr(register.full_register().number() as u8))
 }
 
 /// A run of records with one cursor register.
@@ -54,14 +56,27 @@ pub fn operand(inst: &Instruction) -> Option<Operand> {
     };
     if inst.is_ip_rel_memory_operand() {
         let wide = inst.memory_base() == Register::RIP && !fs;
-        return wide.then(|| Operand { mem: Mem::default(), target: Some(inst.ip_rel_memory_address()) });
+        return wide.then(|| Operand {
+            mem: Mem::default(),
+            target: Some(inst.ip_rel_memory_address()),
+        });
     }
     let (base, index) = (inst.memory_base(), inst.memory_index());
-    let index = if index.is_vector_register() { Register::None } else { index };
+    let index = if index.is_vector_register() {
+        Register::None
+    } else {
+        index
+    };
     let narrow = |r: Register| r.is_gpr32();
-    let addr32 = narrow(base) || narrow(index) || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
+    let addr32 = narrow(base)
+        || narrow(index)
+        || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
     let disp = inst.memory_displacement64();
-    let disp = if addr32 { disp as u32 as i32 } else { i32::try_from(disp as i64).ok()? };
+    let disp = if addr32 {
+        disp as u32 as i32
+    } else {
+        i32::try_from(disp as i64).ok()?
+    };
     if addr32 && fs {
         return None;
     }
@@ -85,7 +100,10 @@ fn payload_reads(insn: &Insn, payload: Payload) -> RegSet {
     match payload {
         Payload::Reg(r) => set = set.with(r),
         Payload::Address => {
-            for r in [insn.inst.memory_base(), insn.inst.memory_index()].into_iter().filter_map(gpr) {
+            for r in [insn.inst.memory_base(), insn.inst.memory_index()]
+                .into_iter()
+                .filter_map(gpr)
+            {
                 set = set.with(r);
             }
         }
@@ -118,7 +136,11 @@ impl Planner<'_> {
         let insn = self.function.insn(plan.at);
         let busy = payload_reads(self.function.insn(plan.of), plan.payload);
         if plan.after {
-            let next = self.function.insns.get(plan.at.0 as usize + 1).filter(|n| n.ip == insn.next());
+            let next = self
+                .function
+                .insns
+                .get(plan.at.0 as usize + 1)
+                .filter(|n| n.ip == insn.next());
             return (next.map_or(RegSet::EMPTY, |n| n.dead), busy);
         }
         let written = self.function.uses[plan.at.0 as usize].clobber;
@@ -181,14 +203,31 @@ impl Planner<'_> {
                 break;
             }
             let next = left.0 & !uses.clobber.0;
-            if next == 0 || matches!(insn.flow, FlowControl::Return | FlowControl::UnconditionalBranch | FlowControl::Call | FlowControl::IndirectCall) {
+            if next == 0
+                || matches!(
+                    insn.flow,
+                    FlowControl::Return
+                        | FlowControl::UnconditionalBranch
+                        | FlowControl::Call
+                        | FlowControl::IndirectCall
+                )
+            {
                 break;
             }
             left.0 = next;
         }
         let kept = self.kept.filter(|r| first == 0 && left.contains(*r));
-        let reg = kept.or_else(|| cheapest(left)).ok_or(EmitError::NoRegister)?;
-        Ok(Hold { first, last, reg, spilled: false, stays: false, late: false })
+        let reg = kept
+            .or_else(|| cheapest(left))
+            .ok_or(EmitError::NoRegister)?;
+        Ok(Hold {
+            first,
+            last,
+            reg,
+            spilled: false,
+            stays: false,
+            late: false,
+        })
     }
 
     fn hold(&self, first: usize) -> Result<Hold, EmitError> {
@@ -210,16 +249,34 @@ impl Planner<'_> {
         match found {
             Some((last, set)) if last + 2 >= far => self.pick(first, last, set),
             _ => {
-                let reg = self.calmest(self.boundary(far), borrowed).ok_or(EmitError::NoRegister)?;
-                Ok(Hold { first, last: far, reg, spilled: true, stays: false, late: false })
+                let reg = self
+                    .calmest(self.boundary(far), borrowed)
+                    .ok_or(EmitError::NoRegister)?;
+                Ok(Hold {
+                    first,
+                    last: far,
+                    reg,
+                    spilled: true,
+                    stays: false,
+                    late: false,
+                })
             }
         }
     }
 }
 
 /// Chooses the cursor registers for a region's records. `kept` holds the cursor before them.
-pub fn plan(function: &Function, records: &[RecordPlan], kept: Option<Gpr>, holds: &mut Vec<Hold>) -> Result<(), EmitError> {
-    let planner = Planner { function, records, kept };
+pub fn plan(
+    function: &Function,
+    records: &[RecordPlan],
+    kept: Option<Gpr>,
+    holds: &mut Vec<Hold>,
+) -> Result<(), EmitError> {
+    let planner = Planner {
+        function,
+        records,
+        kept,
+    };
     let mut first = 0;
     while first < records.len() {
         let hold = planner.hold(first)?;
@@ -232,11 +289,22 @@ pub fn plan(function: &Function, records: &[RecordPlan], kept: Option<Gpr>, hold
 /// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
 /// not one that the operand reads if `apart`.
 /// `scratch` is a stay's, which is always free.
-pub fn second(function: &Function, record: &RecordPlan, cursor: Gpr, scratch: Option<Gpr>, apart: bool) -> Result<(Gpr, bool), EmitError> {
+pub fn second(
+    function: &Function,
+    record: &RecordPlan,
+    cursor: Gpr,
+    scratch: Option<Gpr>,
+    apart: bool,
+) -> Result<(Gpr, bool), EmitError> {
     let insn = function.insn(record.at);
     let written = function.uses[record.at.0 as usize].clobber;
-    let busy = if apart { payload_reads(function.insn(record.of), record.payload) } else { RegSet::EMPTY };
-    let free = RegSet((insn.dead.0 & !written.0 | insn.own.0) & !busy.0 & BORROWABLE.0).without(cursor);
+    let busy = if apart {
+        payload_reads(function.insn(record.of), record.payload)
+    } else {
+        RegSet::EMPTY
+    };
+    let free =
+        RegSet((insn.dead.0 & !written.0 | insn.own.0) & !busy.0 & BORROWABLE.0).without(cursor);
     if let Some(r) = cheapest(free).or(scratch) {
         return Ok((r, false));
     }

@@ -1,17 +1,20 @@
 //! Records: what probes write, in both flavours.
 
-use super::{EmitError, FixupKind};
 use super::asm::{self, Mem};
 use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
 use super::probe::{self, Hold};
 use super::relax::Pos;
 use super::sink::Single;
+use super::{EmitError, FixupKind};
 use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf, slots};
 use crate::operands::own_destination;
 use crate::regs::registers;
 use crate::stay::cheapest;
 use iced_x86::InstructionInfoFactory;
-use mgz_annotations_schema::abi::{GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND, STATE_HALF};
+use mgz_annotations_schema::abi::{
+    GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD,
+    SLOT_SECOND, STATE_HALF,
+};
 use std::sync::LazyLock;
 
 impl Single {
@@ -21,8 +24,23 @@ impl Single {
         let id = asm::store_imm32(cursor, SLOT_ID as i32, 0);
         let advance = asm::lea32(cursor, cursor, SLOT_BYTES as i32);
         let commit = asm::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
-        let tokens = u64::from_le_bytes([store.size(), id.size(), 0, 0, advance.size(), 0, 0, commit.size()]);
-        Single { record: store.then(id), stored: store.size(), advance, commit: advance.then(commit), tokens }
+        let tokens = u64::from_le_bytes([
+            store.size(),
+            id.size(),
+            0,
+            0,
+            advance.size(),
+            0,
+            0,
+            commit.size(),
+        ]);
+        Single {
+            record: store.then(id),
+            stored: store.size(),
+            advance,
+            commit: advance.then(commit),
+            tokens,
+        }
     }
 }
 
@@ -31,7 +49,11 @@ impl Emitter<'_> {
     #[inline]
     pub(super) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
-        if self.next_record == (id, after) { self.records_at(id, after) } else { Ok(()) }
+        if self.next_record == (id, after) {
+            self.records_at(id, after)
+        } else {
+            Ok(())
+        }
     }
 
     #[inline(never)]
@@ -40,7 +62,11 @@ impl Emitter<'_> {
         while self.next_record == (id, after) {
             let records = &function.regions[self.region].records[..];
             let record = records.get(self.record).ok_or(EmitError::Record)?;
-            if self.pt { self.pt_record(record)? } else { self.soft_record(records, record)? }
+            if self.pt {
+                self.pt_record(record)?
+            } else {
+                self.soft_record(records, record)?
+            }
             self.record += 1;
             match records.get(self.record) {
                 Some(next) => self.next_record = (next.at, next.after),
@@ -87,7 +113,8 @@ impl Emitter<'_> {
         let at = self.sink.buffer.pos();
         self.record_at.push(at);
         self.ptwrite_at.push((at, self.number(), 0));
-        self.sink.inserted(source.map_or(asm::ptwrite_any(), asm::ptwrite));
+        self.sink
+            .inserted(source.map_or(asm::ptwrite_any(), asm::ptwrite));
         Ok(())
     }
 
@@ -97,11 +124,20 @@ impl Emitter<'_> {
         if after {
             return Err(EmitError::Record);
         }
-        let free = RegSet(insn.dead.iter().filter(|&r| r != Gpr(4) && !operand.mem.uses(r)).fold(0, |set, r| set | 1 << r.0));
+        let free = RegSet(
+            insn.dead
+                .iter()
+                .filter(|&r| r != Gpr(4) && !operand.mem.uses(r))
+                .fold(0, |set, r| set | 1 << r.0),
+        );
         let register = match cheapest(free) {
             Some(r) => r,
             None => {
-                let dst = own_destination(&insn.inst, registers(&mut InstructionInfoFactory::new(), &insn.inst)).ok_or(EmitError::NoRegister)?;
+                let dst = own_destination(
+                    &insn.inst,
+                    registers(&mut InstructionInfoFactory::new(), &insn.inst),
+                )
+                .ok_or(EmitError::NoRegister)?;
                 self.moved = operand.mem.uses(dst);
                 if operand.mem.fs && self.moved {
                     return Err(EmitError::NoRegister);
@@ -117,7 +153,8 @@ impl Emitter<'_> {
     /// must not be part of the operand).
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
-            self.sink.put_open(0, asm::lea_rip(register), FixupKind::Original(target));
+            self.sink
+                .put_open(0, asm::lea_rip(register), FixupKind::Original(target));
             return;
         }
         let mem = operand.mem;
@@ -126,15 +163,28 @@ impl Emitter<'_> {
             return;
         }
         // fs:[0] holds the segment's base.
-        self.sink.inserted(asm::load64(register, &Mem { fs: true, ..Mem::default() }));
+        self.sink.inserted(asm::load64(
+            register,
+            &Mem {
+                fs: true,
+                ..Mem::default()
+            },
+        ));
         let parts = [mem.base.map(|r| (r, 1)), mem.index];
         let mut disp = mem.disp;
         for part in parts.into_iter().flatten() {
-            self.sink.inserted(asm::lea64(register, &Mem { index: Some(part), ..Mem::base(register, disp) }));
+            self.sink.inserted(asm::lea64(
+                register,
+                &Mem {
+                    index: Some(part),
+                    ..Mem::base(register, disp)
+                },
+            ));
             disp = 0;
         }
         if parts == [None, None] && disp != 0 {
-            self.sink.inserted(asm::lea64(register, &Mem::base(register, disp)));
+            self.sink
+                .inserted(asm::lea64(register, &Mem::base(register, disp)));
         }
     }
 
@@ -142,9 +192,14 @@ impl Emitter<'_> {
     pub(super) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
         if self.fixed {
             // The sum of the next address and the distance to `offset` is the offset itself.
-            self.sink.put_open(0, asm::gs_rip(wide, opcode, register), FixupKind::Original(offset.into()));
+            self.sink.put_open(
+                0,
+                asm::gs_rip(wide, opcode, register),
+                FixupKind::Original(offset.into()),
+            );
         } else {
-            self.sink.inserted(asm::mov_gs(wide, opcode, register, offset));
+            self.sink
+                .inserted(asm::mov_gs(wide, opcode, register, offset));
         }
     }
 
@@ -162,24 +217,44 @@ impl Emitter<'_> {
     pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
-            let mut others = s.saved().into_iter().filter(|p| p[0] != register.0 && p[0] != NO_REG);
-            s.with_saved(std::array::from_fn(|_| others.next().unwrap_or([NO_REG; 2])))
+            let mut others = s
+                .saved()
+                .into_iter()
+                .filter(|p| p[0] != register.0 && p[0] != NO_REG);
+            s.with_saved(std::array::from_fn(|_| {
+                others.next().unwrap_or([NO_REG; 2])
+            }))
         });
     }
 
     /// `records` are those of its region.
-    fn soft_record(&mut self, records: &[RecordPlan], record: &RecordPlan) -> Result<(), EmitError> {
+    fn soft_record(
+        &mut self,
+        records: &[RecordPlan],
+        record: &RecordPlan,
+    ) -> Result<(), EmitError> {
         if self.record == 0 {
             // (Most regions have few records.)
             if records.len() > MAX_REGION_SLOTS && slots(records) > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
             match self.stays.at(self.here()) {
-                Some(stay) => self.holds.push(Hold { first: 0, last: records.len() - 1, reg: stay.cursor.reg, spilled: false, stays: true, late: stay.late }),
+                Some(stay) => self.holds.push(Hold {
+                    first: 0,
+                    last: records.len() - 1,
+                    reg: stay.cursor.reg,
+                    spilled: false,
+                    stays: true,
+                    late: stay.late,
+                }),
                 None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
             }
         }
-        let hold = *self.holds.iter().find(|h| self.record <= h.last).ok_or(EmitError::Record)?;
+        let hold = *self
+            .holds
+            .iter()
+            .find(|h| self.record <= h.last)
+            .ok_or(EmitError::Record)?;
         let cursor = hold.reg;
         if self.record == hold.first && !hold.stays {
             if hold.spilled {
@@ -192,7 +267,8 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| s.with_base_reg(cursor.0));
         }
-        if let ([_], Payload::Reg(register), false, false) = (records, record.payload, hold.spilled, self.fixed)
+        if let ([_], Payload::Reg(register), false, false) =
+            (records, record.payload, hold.spilled, self.fixed)
             && self.single(record, register, hold)
         {
             return Ok(());
@@ -212,7 +288,11 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| {
                 let s = s.with_base_ahead(0);
-                let s = if !hold.stays && (hold.spilled || !last) { s.with_base_reg(NO_REG) } else { s };
+                let s = if !hold.stays && (hold.spilled || !last) {
+                    s.with_base_reg(NO_REG)
+                } else {
+                    s
+                };
                 if last { s.with_slots_done(0) } else { s }
             });
             if last && !hold.stays && !hold.spilled {
@@ -229,14 +309,24 @@ impl Emitter<'_> {
     /// nothing done, where the usual way must be taken.
     #[inline]
     fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
-        static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| (0..=255).map(|n| Single::of(Gpr(n >> 4), Gpr(n & 15))).collect());
+        static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| {
+            (0..=255)
+                .map(|n| Single::of(Gpr(n >> 4), Gpr(n & 15)))
+                .collect()
+        });
         let start = self.sink.buffer.pos();
         let single = &ALL[usize::from(hold.reg.0 << 4 | register.0)];
-        if record.second || register == hold.reg || !self.sink.put_single(single, !hold.late, self.number()) {
+        if record.second
+            || register == hold.reg
+            || !self.sink.put_single(single, !hold.late, self.number())
+        {
             return false;
         }
         self.stored_at = start;
-        self.record_at.push(Pos { byte: start.byte + u32::from(single.stored), ..start });
+        self.record_at.push(Pos {
+            byte: start.byte + u32::from(single.stored),
+            ..start
+        });
         if !hold.stays {
             self.kept = Some(hold.reg);
         }
@@ -244,8 +334,19 @@ impl Emitter<'_> {
     }
 
     /// Writes one record's part of the slot at `cursor + at`.
-    fn payload(&mut self, records: &[RecordPlan], record: &RecordPlan, cursor: Gpr, at: i32) -> Result<(), EmitError> {
-        let slot = at + if record.second { SLOT_SECOND } else { SLOT_PAYLOAD } as i32;
+    fn payload(
+        &mut self,
+        records: &[RecordPlan],
+        record: &RecordPlan,
+        cursor: Gpr,
+        at: i32,
+    ) -> Result<(), EmitError> {
+        let slot = at
+            + if record.second {
+                SLOT_SECOND
+            } else {
+                SLOT_PAYLOAD
+            } as i32;
         if record.after && !matches!(record.payload, Payload::Reg(_)) {
             return Err(EmitError::Record);
         }
@@ -254,11 +355,16 @@ impl Emitter<'_> {
             Payload::Reg(r) => self.store(cursor, slot, r),
             Payload::Nothing => {}
             Payload::Address => {
-                let operand = probe::operand(&self.function.insn(record.of).inst).ok_or(EmitError::Record)?;
-                self.by_second(record, cursor, operand.mem.fs, slot, |e, register| e.address(register, &operand))?;
+                let operand =
+                    probe::operand(&self.function.insn(record.of).inst).ok_or(EmitError::Record)?;
+                self.by_second(record, cursor, operand.mem.fs, slot, |e, register| {
+                    e.address(register, &operand)
+                })?;
             }
             Payload::Mask(mask) => {
-                self.by_second(record, cursor, false, slot, |e, register| e.sink.inserted(asm::kmovw(register, mask)))?;
+                self.by_second(record, cursor, false, slot, |e, register| {
+                    e.sink.inserted(asm::kmovw(register, mask))
+                })?;
             }
             Payload::Half(VectorHalf { half, .. }) if half % 2 != 0 => {}
             Payload::Half(half) => return self.halves(record, half, cursor, at),
@@ -270,15 +376,31 @@ impl Emitter<'_> {
                 self.sink.state(|s| s.with(STATE_HALF));
             }
             None => {
-                let first = self.record.checked_sub(1).filter(|_| record.second).and_then(|n| records.get(n));
-                self.store_id(record.second, first.is_some_and(|f| f.at == record.at), cursor, at);
+                let first = self
+                    .record
+                    .checked_sub(1)
+                    .filter(|_| record.second)
+                    .and_then(|n| records.get(n));
+                self.store_id(
+                    record.second,
+                    first.is_some_and(|f| f.at == record.at),
+                    cursor,
+                    at,
+                );
             }
         }
         Ok(())
     }
 
     /// Stores what is put into a second register, which is borrowed if none is free.
-    fn by_second(&mut self, record: &RecordPlan, cursor: Gpr, apart: bool, slot: i32, make: impl FnOnce(&mut Self, Gpr)) -> Result<(), EmitError> {
+    fn by_second(
+        &mut self,
+        record: &RecordPlan,
+        cursor: Gpr,
+        apart: bool,
+        slot: i32,
+        make: impl FnOnce(&mut Self, Gpr),
+    ) -> Result<(), EmitError> {
         let (register, borrowed) = self.second(record, cursor, apart)?;
         if borrowed {
             self.borrow(register, PLACE_ADDRESS);
@@ -294,8 +416,17 @@ impl Emitter<'_> {
     }
 
     /// A register besides the cursor's, and whether it has to be borrowed.
-    fn second(&self, record: &RecordPlan, cursor: Gpr, apart: bool) -> Result<(Gpr, bool), EmitError> {
-        let scratch = self.stays.at(self.here()).and_then(|s| s.scratch).map(|k| k.reg);
+    fn second(
+        &self,
+        record: &RecordPlan,
+        cursor: Gpr,
+        apart: bool,
+    ) -> Result<(Gpr, bool), EmitError> {
+        let scratch = self
+            .stays
+            .at(self.here())
+            .and_then(|s| s.scratch)
+            .map(|k| k.reg);
         probe::second(self.function, record, cursor, scratch, apart)
     }
 
@@ -307,20 +438,32 @@ impl Emitter<'_> {
 
     /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
     /// written by itself, and the first is complete before the second begins.
-    fn halves(&mut self, record: &RecordPlan, half: VectorHalf, cursor: Gpr, at: i32) -> Result<(), EmitError> {
+    fn halves(
+        &mut self,
+        record: &RecordPlan,
+        half: VectorHalf,
+        cursor: Gpr,
+        at: i32,
+    ) -> Result<(), EmitError> {
         let (register, borrowed) = self.second(record, cursor, false)?;
         if borrowed {
             self.borrow(register, PLACE_ADDRESS);
         }
-        let VectorHalf { vector, bytes, half } = half;
+        let VectorHalf {
+            vector,
+            bytes,
+            half,
+        } = half;
         let place = Mem::base(cursor, at);
         self.sink.inserted(match half / 2 {
             0 => asm::store_vector(&place, vector, 16),
             part => asm::store_part(&place, vector, bytes, part),
         });
-        self.sink.inserted(asm::load64(register, &Mem::base(cursor, at + 8)));
+        self.sink
+            .inserted(asm::load64(register, &Mem::base(cursor, at + 8)));
         self.store_id(false, false, cursor, at);
-        self.sink.inserted(asm::store64(cursor, at + SLOT_BYTES as i32, register));
+        self.sink
+            .inserted(asm::store64(cursor, at + SLOT_BYTES as i32, register));
         if borrowed {
             self.give_back(register, PLACE_ADDRESS);
         }
@@ -336,9 +479,13 @@ impl Emitter<'_> {
             self.record_at.push(pos);
         }
         let shares = if second { ID_PAIR } else { 0 };
-        self.sink.put_id(asm::store_imm32(cursor, at + SLOT_ID as i32, shares), number);
+        self.sink.put_id(
+            asm::store_imm32(cursor, at + SLOT_ID as i32, shares),
+            number,
+        );
         self.slots += 1;
         let all = self.slots as u8;
-        self.sink.state(|s| s.with_slots_done(all).without(STATE_HALF));
+        self.sink
+            .state(|s| s.with_slots_done(all).without(STATE_HALF));
     }
 }

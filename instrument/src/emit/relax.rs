@@ -90,7 +90,10 @@ impl Buffer {
     }
 
     /// Final offsets of the first so many labels, which ascend.
-    pub fn first_labels(&self, count: usize) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
+    pub fn first_labels(
+        &self,
+        count: usize,
+    ) -> impl DoubleEndedIterator<Item = u32> + ExactSizeIterator + Clone {
         self.labels[..count].iter().map(|&pos| self.offset(pos))
     }
 
@@ -142,7 +145,10 @@ impl Buffer {
 
     /// The current place.
     pub fn pos(&self) -> Pos {
-        Pos { byte: self.bytes.count() as u32, flex: self.flex.len() as u32 }
+        Pos {
+            byte: self.bytes.count() as u32,
+            flex: self.flex.len() as u32,
+        }
     }
 
     /// A new label.
@@ -205,7 +211,10 @@ impl Buffer {
                 continue;
             }
             let target = self.labels[label.0 as usize];
-            if u64::from(target.byte.abs_diff(at)) + most * (u64::from(target.flex.abs_diff(i as u32)) + 1) > 127 {
+            if u64::from(target.byte.abs_diff(at))
+                + most * (u64::from(target.flex.abs_diff(i as u32)) + 1)
+                > 127
+            {
                 open.push((i, label));
             }
         }
@@ -229,17 +238,23 @@ impl Buffer {
         self.sizes.clear();
         self.sizes.push(0);
         let mut sum = 0;
-        self.sizes.extend(self.flex.iter().zip(&self.long).map(|(&(at, flex), &long)| {
-            sum += size(flex, long, at + sum);
-            sum
-        }));
+        self.sizes.extend(
+            self.flex
+                .iter()
+                .zip(&self.long)
+                .map(|(&(at, flex), &long)| {
+                    sum += size(flex, long, at + sum);
+                    sum
+                }),
+        );
     }
 
     /// From the end of a flexible piece to a label.
     #[inline]
     fn distance(&self, i: usize, label: Label) -> i64 {
         let target = self.labels[label.0 as usize];
-        i64::from(target.byte + self.sizes[target.flex as usize]) - i64::from(self.flex[i].0 + self.sizes[i + 1])
+        i64::from(target.byte + self.sizes[target.flex as usize])
+            - i64::from(self.flex[i].0 + self.sizes[i + 1])
     }
 
     /// Whether the short form of a branch reaches its label.
@@ -267,15 +282,41 @@ impl Buffer {
             copied = at as usize;
             let distance = |label: Label| self.distance(i, label);
             pieces.push(match (flex, self.long[i]) {
-                (Flex::Jmp(l), false) => put(&mut code, 0xeb | u64::from(distance(l) as u8) << 8, 2),
-                (Flex::Jmp(l), true) => put(&mut code, 0xe9 | u64::from(distance(l) as u32) << 8, 5),
-                (Flex::Jcc(condition, l), false) => put(&mut code, u64::from(0x70 | condition) | u64::from(distance(l) as u8) << 8, 2),
-                (Flex::Jcc(condition, l), true) => put(&mut code, 0x0f | u64::from(0x80 | condition) << 8 | u64::from(distance(l) as u32) << 16, 6),
-                (Flex::Short { opcode, addr32, label }, false) => {
+                (Flex::Jmp(l), false) => {
+                    put(&mut code, 0xeb | u64::from(distance(l) as u8) << 8, 2)
+                }
+                (Flex::Jmp(l), true) => {
+                    put(&mut code, 0xe9 | u64::from(distance(l) as u32) << 8, 5)
+                }
+                (Flex::Jcc(condition, l), false) => put(
+                    &mut code,
+                    u64::from(0x70 | condition) | u64::from(distance(l) as u8) << 8,
+                    2,
+                ),
+                (Flex::Jcc(condition, l), true) => put(
+                    &mut code,
+                    0x0f | u64::from(0x80 | condition) << 8 | u64::from(distance(l) as u32) << 16,
+                    6,
+                ),
+                (
+                    Flex::Short {
+                        opcode,
+                        addr32,
+                        label,
+                    },
+                    false,
+                ) => {
                     short(&mut code, opcode, addr32, distance(label) as u8);
                     [2 + u8::from(addr32), 0, 0]
                 }
-                (Flex::Short { opcode, addr32, label }, true) => {
+                (
+                    Flex::Short {
+                        opcode,
+                        addr32,
+                        label,
+                    },
+                    true,
+                ) => {
                     short(&mut code, opcode, addr32, 2);
                     code.extend_from_slice(&[0xeb, 5, 0xe9]);
                     code.extend_from_slice(&(distance(label) as i32).to_le_bytes());
@@ -341,7 +382,10 @@ mod tests {
         b.bytes.extend_from_slice(&[0x90; 200]);
         b.bind(Label(1));
         let code = b.resolve();
-        assert_eq!(code[0], 0xe9, "the second jump takes five bytes, so the first no longer reaches");
+        assert_eq!(
+            code[0], 0xe9,
+            "the second jump takes five bytes, so the first no longer reaches"
+        );
         assert_eq!(code[1..5], 130i32.to_le_bytes());
     }
 
@@ -359,7 +403,11 @@ mod tests {
         let mut b = buffer(1);
         b.bind(Label(0));
         b.bytes.extend_from_slice(&[0x90; 200]);
-        b.push(Flex::Short { opcode: 0xe2, addr32: false, label: Label(0) });
+        b.push(Flex::Short {
+            opcode: 0xe2,
+            addr32: false,
+            label: Label(0),
+        });
         let code = b.resolve();
         assert_eq!(code[200..205], [0xe2, 2, 0xeb, 5, 0xe9]);
         assert_eq!(code[205..], (-209i32).to_le_bytes());
@@ -385,7 +433,9 @@ mod tests {
         b.long = vec![false; b.flex.len()];
         loop {
             b.add_up();
-            let more: Vec<bool> = (0..b.flex.len()).map(|i| b.long[i] || b.flex[i].1.label().is_some_and(|l| !b.reaches(i, l))).collect();
+            let more: Vec<bool> = (0..b.flex.len())
+                .map(|i| b.long[i] || b.flex[i].1.label().is_some_and(|l| !b.reaches(i, l)))
+                .collect();
             if more == b.long {
                 return;
             }
@@ -413,7 +463,11 @@ mod tests {
                     b.push(match random(kinds) {
                         0 => Flex::Jmp(label),
                         1 => Flex::Jcc(4, label),
-                        2 => Flex::Short { opcode: 0xe2, addr32: false, label },
+                        2 => Flex::Short {
+                            opcode: 0xe2,
+                            addr32: false,
+                            label,
+                        },
                         _ => Flex::Align(15),
                     });
                 }

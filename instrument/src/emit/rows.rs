@@ -5,11 +5,19 @@ use super::{EmitError, Rows};
 use crate::ir::{Function, Insn, InsnId, RegionPlan};
 use crate::loops::NO_LOOP;
 use iced_x86::{OpKind, Register};
-use mgz_annotations_schema::sidecar::{Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind};
+use mgz_annotations_schema::sidecar::{
+    Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind,
+};
 
 /// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (of the instructions that do not start at their
 /// labels, in order), and those in `ptwrites`.
-pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[(InsnId, Pos)], resolved: &Buffer, ptwrites: Vec<PtWrite>) -> Result<Rows, EmitError> {
+pub fn rows(
+    function: &Function,
+    record_at: &[Pos],
+    copy_at: &[(InsnId, Pos)],
+    resolved: &Buffer,
+    ptwrites: Vec<PtWrite>,
+) -> Result<Rows, EmitError> {
     let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
@@ -31,24 +39,42 @@ pub fn rows(function: &Function, record_at: &[Pos], copy_at: &[(InsnId, Pos)], r
             implied_const: region.implied_const,
         });
         for plan in &region.records {
-            let clone_ip = resolved.offset(*record_at.get(rows.records.len()).ok_or(EmitError::Record)?).into();
+            let clone_ip = resolved
+                .offset(*record_at.get(rows.records.len()).ok_or(EmitError::Record)?)
+                .into();
             let ip = function.insn(plan.at).ip;
-            rows.records.push(Record { region: number as u32, slots: u32::from(!plan.second), clone_ip, ip });
+            rows.records.push(Record {
+                region: number as u32,
+                slots: u32::from(!plan.second),
+                clone_ip,
+                ip,
+            });
         }
         for plan in &region.sites {
             let insn = function.insn(plan.insn);
-            while function.blocks.get(block).is_some_and(|b| b.insns.end <= plan.insn.0) {
+            while function
+                .blocks
+                .get(block)
+                .is_some_and(|b| b.insns.end <= plan.insn.0)
+            {
                 block += 1;
             }
             while copy_at.first().is_some_and(|c| c.0 < plan.insn) {
                 copy_at = &copy_at[1..];
             }
-            let copy = copy_at.first().filter(|c| c.0 == plan.insn).map_or(resolved.place(Label(plan.insn.0)), |c| c.1);
+            let copy = copy_at
+                .first()
+                .filter(|c| c.0 == plan.insn)
+                .map_or(resolved.place(Label(plan.insn.0)), |c| c.1);
             let mut site = Site {
                 function: 0,
                 region: number as u32,
                 location: NONE,
-                in_loop: function.loops.of_block.get(block).map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
+                in_loop: function
+                    .loops
+                    .of_block
+                    .get(block)
+                    .map_or(0, |&l| if l == NO_LOOP { 0 } else { l + 1 }),
                 size: plan.size,
                 ip: insn.ip,
                 clone_ip: resolved.offset(copy).into(),
@@ -86,9 +112,20 @@ fn loops(function: &Function) -> Vec<Loop> {
         function: 0,
         parent: l.parent,
         location: NONE,
-        header: function.insn(InsnId(function.blocks[l.header as usize].insns.start)).ip,
+        header: function
+            .insn(InsnId(function.blocks[l.header as usize].insns.start))
+            .ip,
         // The last one in memory is the loop's own: others are those of `continue`.
-        latch: l.latches.iter().map(|&b| function.insn(InsnId(function.blocks[b as usize].insns.end - 1)).ip).max().unwrap_or(0),
+        latch: l
+            .latches
+            .iter()
+            .map(|&b| {
+                function
+                    .insn(InsnId(function.blocks[b as usize].insns.end - 1))
+                    .ip
+            })
+            .max()
+            .unwrap_or(0),
     };
     function.loops.all.iter().map(of).collect()
 }
@@ -97,12 +134,18 @@ fn loops(function: &Function) -> Vec<Loop> {
 /// register. `before`: the sites so far, of which some may be the same instruction's.
 fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
     let inst = &insn.inst;
-    let plain = matches!(inst.memory_base(), Register::None) && matches!(inst.memory_index(), Register::None);
+    let plain = matches!(inst.memory_base(), Register::None)
+        && matches!(inst.memory_index(), Register::None);
     if plain && !inst.op_kinds().any(|k| k == OpKind::Memory) {
         let same = |s: &&Site| s.ip == site.ip && (s.flags ^ site.flags) & SiteFlags::STORE == 0;
         let nth = before.iter().rev().take(4).filter(same).count();
-        (site.op_base, site.op_index, site.op_scale, site.op_disp, site.op_seg) =
-            crate::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
+        (
+            site.op_base,
+            site.op_index,
+            site.op_scale,
+            site.op_disp,
+            site.op_seg,
+        ) = crate::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
         return;
     }
     let number = |r: Register| match r {

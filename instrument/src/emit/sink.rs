@@ -2,8 +2,8 @@
 
 use super::asm::Encoded;
 use super::bytes::Bytes;
-use super::relax::{Buffer, Flex, Label, Pieces};
 use super::places::Fields;
+use super::relax::{Buffer, Flex, Label, Pieces};
 use super::{Fixup, FixupKind, Fixups};
 use crate::stay::Stay;
 use mgz_annotations_schema::abi::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
@@ -69,7 +69,13 @@ impl State {
     /// The state itself.
     fn open(self) -> ProbeState {
         let [slots_done, base_reg, base_ahead, flags, ..] = self.0.to_le_bytes();
-        ProbeState { slots_done, base_reg, base_ahead, flags, saved: self.saved() }
+        ProbeState {
+            slots_done,
+            base_reg,
+            base_ahead,
+            flags,
+            saved: self.saved(),
+        }
     }
 
     #[inline]
@@ -101,7 +107,10 @@ impl State {
     /// Whether no region is in flight.
     #[inline]
     fn is_between(self) -> bool {
-        self == self.with_slots_done(0).with_base_ahead(0).without(STATE_HALF)
+        self == self
+            .with_slots_done(0)
+            .with_base_ahead(0)
+            .without(STATE_HALF)
     }
 
     /// With these flags besides its own.
@@ -127,7 +136,10 @@ impl State {
     /// With [`ProbeState::saved`].
     #[must_use]
     pub fn with_saved(self, saved: [[u8; 2]; 6]) -> State {
-        State::of(&ProbeState { saved, ..self.open() })
+        State::of(&ProbeState {
+            saved,
+            ..self.open()
+        })
     }
 }
 
@@ -170,7 +182,8 @@ impl States {
     #[inline]
     fn first_slot(&self, state: State) -> usize {
         const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-        let hash = ((state.0 as u64).wrapping_mul(FACTOR) ^ (state.0 >> 64) as u64).wrapping_mul(FACTOR);
+        let hash =
+            ((state.0 as u64).wrapping_mul(FACTOR) ^ (state.0 >> 64) as u64).wrapping_mul(FACTOR);
         (hash >> 32) as usize & (self.slots.len() - 1)
     }
 
@@ -254,7 +267,10 @@ impl Sink {
     /// Appends eight tokens at most, the first lowest.
     #[inline]
     fn tokens(&mut self, tokens: u64, count: u8) {
-        self.stream.put(u128::from(self.unsaid) | u128::from(tokens) << (8 * self.unsaid_len), self.unsaid_len + count);
+        self.stream.put(
+            u128::from(self.unsaid) | u128::from(tokens) << (8 * self.unsaid_len),
+            self.unsaid_len + count,
+        );
         (self.unsaid, self.unsaid_len) = (0, 0);
     }
 
@@ -281,7 +297,10 @@ impl Sink {
     fn begin_far_state(&mut self) {
         let mut tokens = Vec::new();
         say(&mut tokens, self.number);
-        self.unsaid = tokens.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte));
+        self.unsaid = tokens
+            .iter()
+            .rev()
+            .fold(0, |all, &byte| all << 8 | u64::from(byte));
         self.unsaid_len = tokens.len() as u8;
     }
 
@@ -305,7 +324,11 @@ impl Sink {
     pub fn put_open(&mut self, orig: u8, code: Encoded, kind: FixupKind) {
         self.put(orig, code);
         let end = self.buffer.bytes.count() as u32;
-        self.fixups.push(Fixup { at: end - 4, end, kind });
+        self.fixups.push(Fixup {
+            at: end - 4,
+            end,
+            kind,
+        });
     }
 
     /// The same for one with such bytes anywhere.
@@ -318,7 +341,8 @@ impl Sink {
     #[inline]
     pub fn put_id(&mut self, code: Encoded, number: u32) {
         self.put(0, code);
-        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
+        self.fixups
+            .push_id(self.buffer.bytes.count() as u32 - 4, number);
     }
 
     /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
@@ -329,13 +353,18 @@ impl Sink {
         }
         let written = self.current.with_slots_done(1);
         let done = self.states.number(written);
-        let ahead = if commits { self.states.number(written.with_base_ahead(1)) } else { 0 };
+        let ahead = if commits {
+            self.states.number(written.with_base_ahead(1))
+        } else {
+            0
+        };
         // A larger number takes several bytes.
         if done.max(ahead) >= 0x80 {
             return false;
         }
         single.record.append(&mut self.buffer.bytes);
-        self.fixups.push_id(self.buffer.bytes.count() as u32 - 4, number);
+        self.fixups
+            .push_id(self.buffer.bytes.count() as u32 - 4, number);
         let tokens = single.tokens | u64::from(done) << 24;
         if commits {
             single.commit.append(&mut self.buffer.bytes);
@@ -351,7 +380,11 @@ impl Sink {
     /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
     pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
         let start = self.buffer.bytes.count();
-        self.fixups.push(Fixup { at: (start + at) as u32, end: (start + end) as u32, kind });
+        self.fixups.push(Fixup {
+            at: (start + at) as u32,
+            end: (start + end) as u32,
+            kind,
+        });
     }
 
     /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length of each of them twice, in four bits each.
@@ -376,7 +409,11 @@ impl Sink {
     /// Appends a `loop` or its kin: where it becomes several instructions, the first has counted.
     pub fn counting(&mut self, orig: u8, flex: Flex) {
         let inside = self.states.number(self.current.with(STATE_COUNTED));
-        self.insides.push(Inside { flex: self.flexes.len() as u32, inside, behind: self.number });
+        self.insides.push(Inside {
+            flex: self.flexes.len() as u32,
+            inside,
+            behind: self.number,
+        });
         self.flex(orig, flex);
     }
 
@@ -418,13 +455,24 @@ impl Sink {
         let pieces = self.buffer.pieces();
         let stream = if self.buffer.is_even() {
             let stream = self.stream.as_mut_slice();
-            self.flexes.iter().zip(pieces).for_each(|(&at, pieces)| stream[at as usize] |= pieces[0]);
+            self.flexes
+                .iter()
+                .zip(pieces)
+                .for_each(|(&at, pieces)| stream[at as usize] |= pieces[0]);
             stream.to_vec()
         } else {
             with_pieces(self.stream.as_slice(), &self.flexes, &self.insides, pieces)
         };
         let states = self.states.all.iter().map(|s| s.open()).collect();
-        Finished { code, fixups: self.fixups.settled(self.buffer.settler(), self.buffer.settler()), stream, states, is_aligned: self.buffer.is_aligned() }
+        Finished {
+            code,
+            fixups: self
+                .fixups
+                .settled(self.buffer.settler(), self.buffer.settler()),
+            stream,
+            states,
+            is_aligned: self.buffer.is_aligned(),
+        }
     }
 }
 
@@ -446,7 +494,12 @@ fn with_pieces(stream: &[u8], flexes: &[u32], insides: &[Inside], pieces: &[Piec
         let at = at as usize;
         out.extend_from_slice(&stream[copied..at]);
         let inside = insides.next_if(|i| i.flex as usize == n);
-        flex(&mut out, pieces, stream[at] >> 4, inside.map(|i| (i.inside, i.behind)));
+        flex(
+            &mut out,
+            pieces,
+            stream[at] >> 4,
+            inside.map(|i| (i.inside, i.behind)),
+        );
         copied = at + 1;
     }
     out.extend_from_slice(&stream[copied..]);

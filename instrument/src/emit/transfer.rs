@@ -14,7 +14,10 @@ use super::{EmitError, FixupKind};
 use crate::ir::{Gpr, Insn};
 use crate::stay::cheapest;
 use iced_x86::{FlowControl, Mnemonic};
-use mgz_annotations_schema::abi::{GS_BACK, GS_CALL, GS_JUMP, GS_RETURN, GS_SPILL, PLACE_RAX, PLACE_TARGET, STATE_BACK, STATE_PUSHED};
+use mgz_annotations_schema::abi::{
+    GS_BACK, GS_CALL, GS_JUMP, GS_RETURN, GS_SPILL, PLACE_RAX, PLACE_TARGET, STATE_BACK,
+    STATE_PUSHED,
+};
 
 const RAX: Gpr = Gpr(0);
 const RSP: Gpr = Gpr(4);
@@ -30,7 +33,8 @@ impl Emitter<'_> {
             (FlowControl::Call, Mnemonic::Call) if inst.is_call_near() => {
                 self.push_return(insn);
                 let target = inst.near_branch_target();
-                self.sink.put_open(insn.len, asm::jmp32(), FixupKind::Call(target));
+                self.sink
+                    .put_open(insn.len, asm::jmp32(), FixupKind::Call(target));
                 self.back();
             }
             (FlowControl::IndirectCall, Mnemonic::Call) if inst.is_call_near_indirect() => {
@@ -43,7 +47,12 @@ impl Emitter<'_> {
                 self.back();
             }
             (FlowControl::IndirectBranch, Mnemonic::Jmp) if inst.is_jmp_near_indirect() => {
-                if self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip) {
+                if self
+                    .function
+                    .tables
+                    .iter()
+                    .any(|t| self.function.insn(t.jump).ip == insn.ip)
+                {
                     return Ok(false);
                 }
                 let (register, borrowed) = self.target(insn)?;
@@ -53,7 +62,9 @@ impl Emitter<'_> {
                 self.sink.put(insn.len, asm::jump_gs(GS_JUMP));
             }
             // `ret n`, far transfers and returns from interrupts: no compiler makes them.
-            (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => return Err(EmitError::Encoding),
+            (FlowControl::Return | FlowControl::IndirectCall | FlowControl::IndirectBranch, _) => {
+                return Err(EmitError::Encoding);
+            }
             (FlowControl::Call, Mnemonic::Call) => return Err(EmitError::Encoding),
             _ => return Ok(false),
         }
@@ -92,7 +103,8 @@ impl Emitter<'_> {
     /// Pushes the original address behind a call. The register is free.
     fn address_and_push(&mut self, insn: &Insn, register: Gpr) {
         let next = insn.next();
-        self.sink.put_open(0, asm::lea_rip(register), FixupKind::Original(next));
+        self.sink
+            .put_open(0, asm::lea_rip(register), FixupKind::Original(next));
         self.sink.inserted(asm::push(register));
         self.sink.state(|s| s.with(STATE_PUSHED));
     }
@@ -100,28 +112,50 @@ impl Emitter<'_> {
     /// Puts the address that an indirect call or jump goes to into its place. Returns the register that it was in, and whether that is saved.
     fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
-        let prefixes = raw.iter().take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64)).count();
+        let prefixes = raw
+            .iter()
+            .take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64))
+            .count();
         let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
         // Calls of the thread-local storage's resolver have 66 before REX.W, which says nothing then. Alone, processors disagree on it.
         if raw[..prefixes].contains(&0x66) && rex.is_none_or(|rex| rex & 8 == 0) {
             return Err(EmitError::Encoding);
         }
         let at = prefixes + usize::from(rex.is_some());
-        let &[0xff, modrm, ref rest @ ..] = &raw[at..] else { return Err(EmitError::Encoding) };
-        let mut load: Vec<u8> = raw[..prefixes].iter().copied().filter(|b| matches!(b, 0x67 | 0x64)).collect();
+        let &[0xff, modrm, ref rest @ ..] = &raw[at..] else {
+            return Err(EmitError::Encoding);
+        };
+        let mut load: Vec<u8> = raw[..prefixes]
+            .iter()
+            .copied()
+            .filter(|b| matches!(b, 0x67 | 0x64))
+            .collect();
         let (register, borrowed) = self.free_register(insn);
-        load.extend_from_slice(&[0x48 | rex.unwrap_or(0) & 3 | (register.0 >> 3) << 2, 0x8b, modrm & 0xc7 | (register.0 & 7) << 3]);
+        load.extend_from_slice(&[
+            0x48 | rex.unwrap_or(0) & 3 | (register.0 >> 3) << 2,
+            0x8b,
+            modrm & 0xc7 | (register.0 & 7) << 3,
+        ]);
         load.extend_from_slice(rest);
         if insn.inst.is_ip_rel_memory_operand() {
             let target = insn.inst.ip_rel_memory_address();
             if modrm & 0xc7 != 5 || rest.len() != 4 {
                 return Err(EmitError::Encoding);
             }
-            self.sink.insn(0, &load, Some((load.len() - 4, FixupKind::Original(target))));
+            self.sink.insn(
+                0,
+                &load,
+                Some((load.len() - 4, FixupKind::Original(target))),
+            );
         } else {
             self.sink.insn(0, &load, None);
         }
-        self.sink.inserted(asm::mov_gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(PLACE_TARGET)));
+        self.sink.inserted(asm::mov_gs(
+            true,
+            MOV_STORE,
+            register,
+            GS_SPILL + 8 * u32::from(PLACE_TARGET),
+        ));
         Ok((register, borrowed))
     }
 

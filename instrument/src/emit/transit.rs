@@ -33,12 +33,16 @@ impl Emitter<'_> {
         }
         let block = self.block_beginning();
         if let Some(from) = self.stays.before(b) {
-            self.kept = block.filter(|_| from.is_none()).and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
+            self.kept = block
+                .filter(|_| from.is_none())
+                .and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
             let state = self.state_at(from);
             self.sink.state(|_| state);
             self.transit(from, self.here());
         }
-        self.kept = block.filter(|_| self.here().is_none()).and_then(|t| self.arriving(t, |_| true));
+        self.kept = block
+            .filter(|_| self.here().is_none())
+            .and_then(|t| self.arriving(t, |_| true));
         let state = self.state_here();
         self.sink.state(|_| state);
         block
@@ -46,7 +50,11 @@ impl Emitter<'_> {
 
     /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
     fn block_beginning(&mut self) -> Option<usize> {
-        let begins = self.function.blocks.get(self.block).is_some_and(|b| b.insns.start == self.pieces[self.piece]);
+        let begins = self
+            .function
+            .blocks
+            .get(self.block)
+            .is_some_and(|b| b.insns.start == self.pieces[self.piece]);
         if !begins {
             return None;
         }
@@ -65,7 +73,13 @@ impl Emitter<'_> {
 
     /// The last piece of a block. Without stays, pieces are the blocks.
     fn last_piece(&self, block: usize) -> usize {
-        if self.stays.starts().is_empty() { block } else { self.pieces.partition_point(|&s| s < self.function.blocks[block].insns.end) - 1 }
+        if self.stays.starts().is_empty() {
+            block
+        } else {
+            self.pieces
+                .partition_point(|&s| s < self.function.blocks[block].insns.end)
+                - 1
+        }
     }
 
     /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
@@ -111,9 +125,16 @@ impl Emitter<'_> {
     pub(super) fn ends_keeping(&self, insn: &Insn) -> bool {
         insn.is_overlapped()
             || match insn.flow {
-                FlowControl::Next => matches!(insn.inst.mnemonic(), Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt),
+                FlowControl::Next => matches!(
+                    insn.inst.mnemonic(),
+                    Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt
+                ),
                 FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => false,
-                FlowControl::IndirectBranch => !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+                FlowControl::IndirectBranch => !self
+                    .function
+                    .tables
+                    .iter()
+                    .any(|t| self.function.insn(t.jump).ip == insn.ip),
                 _ => true,
             }
     }
@@ -124,7 +145,11 @@ impl Emitter<'_> {
             return;
         }
         // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
-        let keeps = self.stays.at(from).map(|stay| stay.cursor).filter(|cursor| to.is_none() && !cursor.spilled);
+        let keeps = self
+            .stays
+            .at(from)
+            .map(|stay| stay.cursor)
+            .filter(|cursor| to.is_none() && !cursor.spilled);
         if let Some(stay) = self.stays.at(from) {
             if stay.late {
                 self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
@@ -148,7 +173,8 @@ impl Emitter<'_> {
             }
         }
         let state = State::between(self.stays.at(to));
-        self.sink.state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
+        self.sink
+            .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
     /// Gives a borrowed register back before an instruction that leaves the function or the stay.
@@ -156,7 +182,14 @@ impl Emitter<'_> {
         let leaves = match insn.flow {
             FlowControl::Return => true,
             FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
-            FlowControl::IndirectBranch => self.stays.leaves(self.piece) || !self.function.tables.iter().any(|t| self.function.insn(t.jump).ip == insn.ip),
+            FlowControl::IndirectBranch => {
+                self.stays.leaves(self.piece)
+                    || !self
+                        .function
+                        .tables
+                        .iter()
+                        .any(|t| self.function.insn(t.jump).ip == insn.ip)
+            }
             _ => false,
         };
         if leaves {
@@ -171,7 +204,9 @@ impl Emitter<'_> {
         if self.stays.is_empty() {
             return direct;
         }
-        let Some(b) = self.piece_at.get(id.0.into()) else { return direct };
+        let Some(b) = self.piece_at.get(id.0.into()) else {
+            return direct;
+        };
         let (from, to) = (self.here(), self.stays.of(b));
         if !self.stays.needs_code(from, to) {
             return direct;
@@ -186,16 +221,28 @@ impl Emitter<'_> {
     pub(super) fn jump(&mut self, orig: u8, to: Result<Label, u64>) {
         match to {
             Ok(label) => self.sink.flex(orig, Flex::Jmp(label)),
-            Err(target) => self.sink.put_open(orig, asm::jmp32(), FixupKind::Code(target)),
+            Err(target) => self
+                .sink
+                .put_open(orig, asm::jmp32(), FixupKind::Code(target)),
         }
     }
 
     /// A conditional jump, through code that leads to another place if that is needed.
-    pub(super) fn conditional(&mut self, orig: u8, condition: u8, to: Result<Label, u64>, transit: Option<Place>) {
+    pub(super) fn conditional(
+        &mut self,
+        orig: u8,
+        condition: u8,
+        to: Result<Label, u64>,
+        transit: Option<Place>,
+    ) {
         let Some(place) = transit else {
             match to {
                 Ok(label) => self.sink.flex(orig, Flex::Jcc(condition, label)),
-                Err(target) => self.sink.put_open(orig, Encoded::of(&[0x0f, 0x80 | condition, 0, 0, 0, 0]), FixupKind::Code(target)),
+                Err(target) => self.sink.put_open(
+                    orig,
+                    Encoded::of(&[0x0f, 0x80 | condition, 0, 0, 0, 0]),
+                    FixupKind::Code(target),
+                ),
             }
             return;
         };

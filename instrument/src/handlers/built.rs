@@ -6,7 +6,9 @@ use super::{FLAGS, SA_SIGINFO};
 use crate::functions::{FunctionInfo, Input, Program};
 use crate::ir::RegSet;
 use crate::regs::{gpr, reg_use, registers};
-use iced_x86::{Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
+use iced_x86::{
+    Decoder, DecoderOptions, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register,
+};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -27,8 +29,17 @@ pub struct Built {
 
 /// All in a file. Instructions are read one after the other; what registers hold is not known, but that two stores off the same one go to the same object.
 pub fn find(input: &Input, program: &Program) -> Vec<Built> {
-    let in_function = |f: &FunctionInfo| input.slice(&f.range).filter(|bytes| may_set_siginfo(bytes)).map_or_else(Vec::new, |bytes| in_function(input, bytes, &f.range));
-    program.functions.par_iter().flat_map_iter(in_function).collect()
+    let in_function = |f: &FunctionInfo| {
+        input
+            .slice(&f.range)
+            .filter(|bytes| may_set_siginfo(bytes))
+            .map_or_else(Vec::new, |bytes| in_function(input, bytes, &f.range))
+    };
+    program
+        .functions
+        .par_iter()
+        .flat_map_iter(in_function)
+        .collect()
 }
 
 /// Whether any of these bytes may begin opcode, operands and constant of an instruction that [`sets_siginfo`] in memory: hardly any function has such, so that few are decoded.
@@ -37,20 +48,34 @@ fn may_set_siginfo(bytes: &[u8]) -> bool {
     const OPCODES: [u8; 3] = [0xc7, 0x81, 0x83];
     const SHORT: u8 = 0x83;
     memchr::memchr3_iter(OPCODES[0], OPCODES[1], OPCODES[2], bytes).any(|at| {
-        let Some(&modrm) = bytes.get(at + 1) else { return false };
+        let Some(&modrm) = bytes.get(at + 1) else {
+            return false;
+        };
         if modrm >> 6 == 3 || modrm >> 3 & 7 > 1 {
             return false;
         }
         let has_sib = modrm & 7 == 4;
-        let base = if has_sib { bytes.get(at + 2).map_or(0, |sib| sib & 7) } else { modrm & 7 };
+        let base = if has_sib {
+            bytes.get(at + 2).map_or(0, |sib| sib & 7)
+        } else {
+            modrm & 7
+        };
         let distance = match modrm >> 6 {
             0 if base == 5 => 4,
             0 => 0,
             1 => 1,
             _ => 4,
         };
-        let constant = bytes.get(at + 2 + usize::from(has_sib) + distance..).unwrap_or(&[]);
-        let value = if bytes[at] == SHORT { constant.first().map(|&b| b as i8 as u64) } else { constant.first_chunk().map(|b| u32::from_le_bytes(*b).into()) };
+        let constant = bytes
+            .get(at + 2 + usize::from(has_sib) + distance..)
+            .unwrap_or(&[]);
+        let value = if bytes[at] == SHORT {
+            constant.first().map(|&b| b as i8 as u64)
+        } else {
+            constant
+                .first_chunk()
+                .map(|b| u32::from_le_bytes(*b).into())
+        };
         value.is_some_and(has_siginfo)
     })
 }
@@ -70,32 +95,54 @@ fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
         let set = reg_use(registers(&mut factory, &inst)).clobber;
         others.0 &= !set.0;
         let puts_other = match inst.mnemonic() {
-            Mnemonic::Lea if inst.is_ip_rel_memory_operand() => is_other(inst.ip_rel_memory_address()),
+            Mnemonic::Lea if inst.is_ip_rel_memory_operand() => {
+                is_other(inst.ip_rel_memory_address())
+            }
             Mnemonic::Mov => inst.try_immediate(1).is_ok_and(is_other),
             Mnemonic::Call => true,
-            Mnemonic::Lea | Mnemonic::Add | Mnemonic::Sub | Mnemonic::And | Mnemonic::Or | Mnemonic::Xor | Mnemonic::Shl | Mnemonic::Shr => true,
+            Mnemonic::Lea
+            | Mnemonic::Add
+            | Mnemonic::Sub
+            | Mnemonic::And
+            | Mnemonic::Or
+            | Mnemonic::Xor
+            | Mnemonic::Shl
+            | Mnemonic::Shr => true,
             _ => false,
         };
         if puts_other && inst.op0_kind() != OpKind::Memory {
             others.0 |= set.0;
         }
-        has_frame |= inst.mnemonic() == Mnemonic::Mov && inst.op0_register() == Register::RBP && inst.op1_register() == Register::RSP;
+        has_frame |= inst.mnemonic() == Mnemonic::Mov
+            && inst.op0_register() == Register::RBP
+            && inst.op1_register() == Register::RSP;
         let base = inst.memory_base();
         // What lies in the frame is followed.
-        if inst.op0_kind() != OpKind::Memory || inst.memory_index() != Register::None || base == Register::RSP || base == Register::RBP && has_frame {
+        if inst.op0_kind() != OpKind::Memory
+            || inst.memory_index() != Register::None
+            || base == Register::RSP
+            || base == Register::RBP && has_frame
+        {
             continue;
         }
         let to = (base, inst.memory_displacement64());
         match inst.memory_size().size() {
-            8 if inst.mnemonic() == Mnemonic::Mov && !stored_other => handlers.push((inst.ip(), to)),
+            8 if inst.mnemonic() == Mnemonic::Mov && !stored_other => {
+                handlers.push((inst.ip(), to))
+            }
             4 | 8 if sets_siginfo(&inst) => flags.push((inst.ip(), to)),
             _ => {}
         }
     }
     let of_flags = |&(at, (base, distance)): &(u64, (Register, u64))| {
         let action = distance.wrapping_add_signed(-FLAGS);
-        let found = handlers.iter().any(|&(ip, to)| to == (base, action) && ip.abs_diff(at) <= NEAR);
-        found.then_some(Built { at, action: (base == Register::RIP).then_some(action) })
+        let found = handlers
+            .iter()
+            .any(|&(ip, to)| to == (base, action) && ip.abs_diff(at) <= NEAR);
+        found.then_some(Built {
+            at,
+            action: (base == Register::RIP).then_some(action),
+        })
     };
     flags.iter().filter_map(of_flags).collect()
 }
@@ -116,7 +163,16 @@ mod tests {
 
     #[test]
     fn all_that_sets_flags_in_memory_is_seen_by_its_bytes() {
-        let prefixes: [&[u8]; 8] = [&[], &[0x48], &[0x4f], &[0x67], &[0x64], &[0xf0], &[0xf2, 0x41], &[0x66]];
+        let prefixes: [&[u8]; 8] = [
+            &[],
+            &[0x48],
+            &[0x4f],
+            &[0x67],
+            &[0x64],
+            &[0xf0],
+            &[0xf2, 0x41],
+            &[0x66],
+        ];
         let mut setting = 0;
         for prefix in prefixes {
             for opcode in 0..=255 {
@@ -124,10 +180,19 @@ mod tests {
                     for (sib, constant) in [(0x24, 4), (0xe5, 4), (0x25, 6), (0x24, 0)] {
                         for distance in 0..8 {
                             // The constant lies behind distances of all lengths.
-                            let mut bytes = [prefix, &[opcode, modrm, sib], &[1; 7][..distance], &[constant, 0, 0, 8, 9, 9, 9, 9, 9]].concat();
-                            let inst = Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
+                            let mut bytes = [
+                                prefix,
+                                &[opcode, modrm, sib],
+                                &[1; 7][..distance],
+                                &[constant, 0, 0, 8, 9, 9, 9, 9, 9],
+                            ]
+                            .concat();
+                            let inst =
+                                Decoder::with_ip(64, &bytes, 0x1000, DecoderOptions::NONE).decode();
                             bytes.truncate(inst.len());
-                            let sets = inst.op0_kind() == OpKind::Memory && matches!(inst.memory_size().size(), 4 | 8) && sets_siginfo(&inst);
+                            let sets = inst.op0_kind() == OpKind::Memory
+                                && matches!(inst.memory_size().size(), 4 | 8)
+                                && sets_siginfo(&inst);
                             assert!(!sets || may_set_siginfo(&bytes), "{bytes:02x?}");
                             setting += u32::from(sets);
                         }
@@ -136,6 +201,10 @@ mod tests {
             }
         }
         assert!(setting > 500, "{setting}");
-        assert!(!may_set_siginfo(&[0xc7, 0x40, 0x88, 0x08, 0, 0, 0]) && !may_set_siginfo(&[0xc7]) && !may_set_siginfo(&[0x83, 0x0c]));
+        assert!(
+            !may_set_siginfo(&[0xc7, 0x40, 0x88, 0x08, 0, 0, 0])
+                && !may_set_siginfo(&[0xc7])
+                && !may_set_siginfo(&[0x83, 0x0c])
+        );
     }
 }

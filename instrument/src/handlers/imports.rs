@@ -40,7 +40,9 @@ impl Imports {
     pub fn read(elf: &Elf, input: &Input) -> Imports {
         let mut imports = Imports::default();
         for r in elf.relocations().iter().filter(|r| r.symbol != 0) {
-            let Some((name, value)) = elf.undefined_symbol(r.symbol) else { continue };
+            let Some((name, value)) = elf.undefined_symbol(r.symbol) else {
+                continue;
+            };
             if value != 0 || r.kind == R_64 {
                 imports.taken.push(name.to_owned());
             }
@@ -49,20 +51,36 @@ impl Imports {
             }
         }
         if elf.sections.is_empty() {
-            input.exec_ranges.iter().for_each(|range| imports.read_stubs(input, range, false));
+            input
+                .exec_ranges
+                .iter()
+                .for_each(|range| imports.read_stubs(input, range, false));
         }
         imports.read_own(elf, input);
-        elf.ranges_named(".plt").iter().for_each(|range| imports.read_stubs(input, range, true));
+        elf.ranges_named(".plt")
+            .iter()
+            .for_each(|range| imports.read_stubs(input, range, true));
         imports
     }
 
     fn read_own(&mut self, elf: &Elf, input: &Input) {
         if input.pie {
-            self.own = input.relative_targets.iter().copied().filter(|t| input.is_got(t.0)).collect();
+            self.own = input
+                .relative_targets
+                .iter()
+                .copied()
+                .filter(|t| input.is_got(t.0))
+                .collect();
         } else {
-            let words = input.got.iter().flat_map(|r| (r.start.next_multiple_of(8)..r.end).step_by(8));
+            let words = input
+                .got
+                .iter()
+                .flat_map(|r| (r.start.next_multiple_of(8)..r.end).step_by(8));
             let content = |at| Some(u64::from_le_bytes(*input.bytes_at(at)?.first_chunk()?));
-            self.own = words.filter_map(|at| Some((at, content(at)?))).filter(|w| input.is_code(w.1)).collect();
+            self.own = words
+                .filter_map(|at| Some((at, content(at)?)))
+                .filter(|w| input.is_code(w.1))
+                .collect();
         }
         // (Those lead to what a function chooses.)
         for chosen in elf.relocations().iter().filter(|r| r.kind == R_IRELATIVE) {
@@ -73,14 +91,20 @@ impl Imports {
     /// The function of this file that an instruction calls or jumps to.
     pub fn own_callee(&self, inst: &Instruction) -> Option<u64> {
         match inst.flow_control() {
-            FlowControl::IndirectCall | FlowControl::IndirectBranch if inst.is_ip_rel_memory_operand() => self.own.get(&inst.ip_rel_memory_address()).copied(),
+            FlowControl::IndirectCall | FlowControl::IndirectBranch
+                if inst.is_ip_rel_memory_operand() =>
+            {
+                self.own.get(&inst.ip_rel_memory_address()).copied()
+            }
             _ => direct_target(inst),
         }
     }
 
     /// Finds the jumps through words, and where the entries around them begin. `strict`: there is nothing else in the range.
     fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
-        let Some(code) = input.slice(range) else { return };
+        let Some(code) = input.slice(range) else {
+            return;
+        };
         for at in 2..code.len().saturating_sub(3) {
             let is_jump = code[at - 2..at] == JUMP;
             if !is_jump && !strict {
@@ -88,7 +112,9 @@ impl Imports {
             }
             let end = range.start + at as u64 + 4;
             let distance = i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-            let Some(name) = self.slots.get(&end.wrapping_add_signed(distance.into())) else { continue };
+            let Some(name) = self.slots.get(&end.wrapping_add_signed(distance.into())) else {
+                continue;
+            };
             if !is_jump {
                 self.strange.push((end - 4, name.clone()));
                 continue;
@@ -99,27 +125,51 @@ impl Imports {
                 entry = &entry[..entry.len() - NUMBER_LEN];
             }
             // Who jumps to what is behind the `endbr64` comes to the same.
-            let starts = [Some(entry.len()), entry.strip_suffix(&ENDBR64).map(<[u8]>::len)];
-            self.stubs.extend(starts.into_iter().flatten().map(|start| (range.start + start as u64, name.clone())));
+            let starts = [
+                Some(entry.len()),
+                entry.strip_suffix(&ENDBR64).map(<[u8]>::len),
+            ];
+            self.stubs.extend(
+                starts
+                    .into_iter()
+                    .flatten()
+                    .map(|start| (range.start + start as u64, name.clone())),
+            );
             self.stub_jumps.push(end);
         }
     }
 
     /// Through what functions with such names are called.
     pub fn reach(&self, fits: impl Fn(&str) -> bool) -> BTreeSet<u64> {
-        self.slots.iter().chain(&self.stubs).filter(|(_, name)| fits(name)).map(|(at, _)| *at).collect()
+        self.slots
+            .iter()
+            .chain(&self.stubs)
+            .filter(|(_, name)| fits(name))
+            .map(|(at, _)| *at)
+            .collect()
     }
 
     /// Through what functions are called that do not return.
     pub fn no_return(&self) -> FastSet<u64> {
-        self.slots.iter().chain(&self.stubs).filter(|(_, name)| does_not_return(name)).map(|(at, _)| *at).collect()
+        self.slots
+            .iter()
+            .chain(&self.stubs)
+            .filter(|(_, name)| does_not_return(name))
+            .map(|(at, _)| *at)
+            .collect()
     }
 
     /// The imported function that an instruction calls or jumps to.
     pub fn callee(&self, inst: &Instruction) -> Option<&str> {
         let found = match inst.flow_control() {
-            FlowControl::Call | FlowControl::UnconditionalBranch => self.stubs.get(&direct_target(inst)?),
-            FlowControl::IndirectCall | FlowControl::IndirectBranch if inst.is_ip_rel_memory_operand() => self.slots.get(&inst.ip_rel_memory_address()),
+            FlowControl::Call | FlowControl::UnconditionalBranch => {
+                self.stubs.get(&direct_target(inst)?)
+            }
+            FlowControl::IndirectCall | FlowControl::IndirectBranch
+                if inst.is_ip_rel_memory_operand() =>
+            {
+                self.slots.get(&inst.ip_rel_memory_address())
+            }
             _ => None,
         };
         found.map(String::as_str)
@@ -129,11 +179,38 @@ impl Imports {
 /// Functions of the C and C++ libraries that never return to their caller.
 fn does_not_return(name: &str) -> bool {
     const NAMES: [&str; 26] = [
-        "exit", "_exit", "_Exit", "quick_exit", "abort", "pthread_exit", "thrd_exit", "__stack_chk_fail", "__chk_fail", "__assert_fail", "__assert_perror_fail", "__assert", "longjmp", "_longjmp",
-        "siglongjmp", "__longjmp_chk", "err", "errx", "verr", "verrx", "_Unwind_Resume", "__cxa_throw", "__cxa_rethrow", "__cxa_bad_cast", "__cxa_throw_bad_array_new_length", "_ZSt9terminatev",
+        "exit",
+        "_exit",
+        "_Exit",
+        "quick_exit",
+        "abort",
+        "pthread_exit",
+        "thrd_exit",
+        "__stack_chk_fail",
+        "__chk_fail",
+        "__assert_fail",
+        "__assert_perror_fail",
+        "__assert",
+        "longjmp",
+        "_longjmp",
+        "siglongjmp",
+        "__longjmp_chk",
+        "err",
+        "errx",
+        "verr",
+        "verrx",
+        "_Unwind_Resume",
+        "__cxa_throw",
+        "__cxa_rethrow",
+        "__cxa_bad_cast",
+        "__cxa_throw_bad_array_new_length",
+        "_ZSt9terminatev",
     ];
     let name = name.split('@').next().unwrap_or(name);
     // std::__throw_length_error(char const*) and its like.
-    let throws = name.strip_prefix("_ZSt").is_some_and(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()).starts_with("__throw_"));
+    let throws = name.strip_prefix("_ZSt").is_some_and(|rest| {
+        rest.trim_start_matches(|c: char| c.is_ascii_digit())
+            .starts_with("__throw_")
+    });
     throws || NAMES.contains(&name)
 }

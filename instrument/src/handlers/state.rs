@@ -39,7 +39,10 @@ impl Value {
 
     /// A constant.
     pub fn constant(value: u64) -> Value {
-        Value::Bits { zero: !value, one: value }
+        Value::Bits {
+            zero: !value,
+            one: value,
+        }
     }
 
     /// The constant that it is.
@@ -62,14 +65,21 @@ impl Value {
 
     /// A value of which no more is known than what it stems from.
     pub fn from_taint(taint: u8) -> Value {
-        if taint == 0 { Value::ANY } else { Value::Derived(taint) }
+        if taint == 0 {
+            Value::ANY
+        } else {
+            Value::Derived(taint)
+        }
     }
 
     /// One or the other.
     pub fn join(self, other: Value) -> Value {
         match (self, other) {
             (a, b) if a == b => a,
-            (Value::Bits { zero, one }, Value::Bits { zero: z, one: o }) => Value::Bits { zero: zero & z, one: one & o },
+            (Value::Bits { zero, one }, Value::Bits { zero: z, one: o }) => Value::Bits {
+                zero: zero & z,
+                one: one & o,
+            },
             (a, b) => Value::from_taint(a.taint() | b.taint()),
         }
     }
@@ -81,9 +91,15 @@ impl Value {
         }
         let mask = (1u64 << (8 * bytes)) - 1;
         match self {
-            Value::Bits { zero, one } => Value::Bits { zero: zero | !mask, one: one & mask },
+            Value::Bits { zero, one } => Value::Bits {
+                zero: zero | !mask,
+                one: one & mask,
+            },
             // Part of an address is a number of which nothing is known.
-            Value::Frame(_) => Value::Bits { zero: !mask, one: 0 },
+            Value::Frame(_) => Value::Bits {
+                zero: !mask,
+                one: 0,
+            },
             other => Value::Derived(other.taint()),
         }
     }
@@ -92,9 +108,19 @@ impl Value {
     pub fn add(self, other: Value, minus: bool) -> Value {
         match (self, other.as_constant()) {
             (v, Some(0)) => v,
-            (Value::Frame(at), Some(c)) => Value::Frame(if minus { at.wrapping_sub(c as i64) } else { at.wrapping_add(c as i64) }),
-            (v, None) if !minus && v.as_constant().is_some() && matches!(other, Value::Frame(_)) => other.add(self, false),
-            (Value::Bits { .. }, _) if matches!(other, Value::Bits { .. }) => self.bitwise(other, if minus { known_difference } else { known_sum }),
+            (Value::Frame(at), Some(c)) => Value::Frame(if minus {
+                at.wrapping_sub(c as i64)
+            } else {
+                at.wrapping_add(c as i64)
+            }),
+            (v, None)
+                if !minus && v.as_constant().is_some() && matches!(other, Value::Frame(_)) =>
+            {
+                other.add(self, false)
+            }
+            (Value::Bits { .. }, _) if matches!(other, Value::Bits { .. }) => {
+                self.bitwise(other, if minus { known_difference } else { known_sum })
+            }
             (v, _) => Value::from_taint(v.taint() | other.taint()),
         }
     }
@@ -138,7 +164,10 @@ const STATIC: i64 = 1 << 40;
 pub fn place(address: Value) -> Option<i64> {
     match address {
         Value::Frame(at) => Some(at),
-        other => other.as_constant().filter(|a| *a < 1 << 32).map(|a| a as i64 + STATIC),
+        other => other
+            .as_constant()
+            .filter(|a| *a < 1 << 32)
+            .map(|a| a as i64 + STATIC),
     }
 }
 
@@ -173,7 +202,11 @@ impl State {
     pub fn entry(params: u8) -> State {
         let mut state = State::unknown();
         state.regs[usize::from(RSP.0)] = Value::Frame(0);
-        for (n, &r) in ARGUMENTS.iter().enumerate().filter(|(n, _)| params >> n & 1 == 1) {
+        for (n, &r) in ARGUMENTS
+            .iter()
+            .enumerate()
+            .filter(|(n, _)| params >> n & 1 == 1)
+        {
             state.regs[usize::from(r)] = Value::Param(n as u8);
         }
         state
@@ -181,14 +214,26 @@ impl State {
 
     /// Nothing known.
     pub fn unknown() -> State {
-        State { regs: [Value::ANY; 16], zero_vectors: 0, bytes: Rc::default(), words: Rc::default(), escaped: false, lent: Rc::default(), saved: Rc::default() }
+        State {
+            regs: [Value::ANY; 16],
+            zero_vectors: 0,
+            bytes: Rc::default(),
+            words: Rc::default(),
+            escaped: false,
+            lent: Rc::default(),
+            saved: Rc::default(),
+        }
     }
 
     /// Takes in another way to get here; returns whether that changed anything.
     pub fn join(&mut self, other: &State) -> bool {
         let regs: [Value; 16] = std::array::from_fn(|r| self.regs[r].join(other.regs[r]));
-        let (zero_vectors, escaped) = (self.zero_vectors & other.zero_vectors, self.escaped | other.escaped);
-        let mut changed = (regs, zero_vectors, escaped) != (self.regs, self.zero_vectors, self.escaped);
+        let (zero_vectors, escaped) = (
+            self.zero_vectors & other.zero_vectors,
+            self.escaped | other.escaped,
+        );
+        let mut changed =
+            (regs, zero_vectors, escaped) != (self.regs, self.zero_vectors, self.escaped);
         (self.regs, self.zero_vectors, self.escaped) = (regs, zero_vectors, escaped);
         if !other.lent.is_subset(&self.lent) {
             Rc::make_mut(&mut self.lent).extend(other.lent.iter());
@@ -230,9 +275,15 @@ impl State {
 
     /// A register operand of any width, zero-extended.
     pub fn register(&self, register: Register) -> Value {
-        let Some(r) = gpr(register) else { return Value::ANY };
+        let Some(r) = gpr(register) else {
+            return Value::ANY;
+        };
         let value = self.regs[usize::from(r.0)];
-        if is_high(register) { Value::from_taint(value.taint()) } else { value.low(register.size() as u32) }
+        if is_high(register) {
+            Value::from_taint(value.taint())
+        } else {
+            value.low(register.size() as u32)
+        }
     }
 
     /// Writes a register of any width.
@@ -245,8 +296,13 @@ impl State {
             _ if is_high(register) => Value::from_taint(place.taint() | value.taint()),
             (Value::Bits { zero, one }, Value::Bits { .. }) => {
                 let mask = (1u64 << (8 * size)) - 1;
-                let Value::Bits { zero: z, one: o } = value.low(size) else { return };
-                Value::Bits { zero: (zero & !mask) | (z & mask), one: (one & !mask) | (o & mask) }
+                let Value::Bits { zero: z, one: o } = value.low(size) else {
+                    return;
+                };
+                Value::Bits {
+                    zero: (zero & !mask) | (z & mask),
+                    one: (one & !mask) | (o & mask),
+                }
             }
             (old, new) => Value::from_taint(old.taint() | new.taint()),
         };
@@ -258,7 +314,10 @@ impl State {
             return Value::constant(inst.ip_rel_memory_address());
         }
         if matches!(inst.segment_prefix(), Register::FS | Register::GS) {
-            return Value::from_taint(self.register(inst.memory_base()).taint() | self.register(inst.memory_index()).taint());
+            return Value::from_taint(
+                self.register(inst.memory_base()).taint()
+                    | self.register(inst.memory_index()).taint(),
+            );
         }
         let mut sum = Value::constant(inst.memory_displacement64());
         if inst.memory_base() != Register::None {
@@ -266,7 +325,9 @@ impl State {
         }
         if inst.memory_index() != Register::None {
             let index = self.register(inst.memory_index());
-            let scaled = index.as_constant().map(|i| Value::constant(i.wrapping_mul(u64::from(inst.memory_index_scale()))));
+            let scaled = index
+                .as_constant()
+                .map(|i| Value::constant(i.wrapping_mul(u64::from(inst.memory_index_scale()))));
             sum = sum.add(scaled.unwrap_or(Value::from_taint(index.taint())), false);
         }
         sum
@@ -279,13 +340,20 @@ impl State {
         {
             return v;
         }
-        let taint = self.words.range(at - 7..at + i64::from(size)).fold(0, |t, (_, v)| t | v.taint());
+        let taint = self
+            .words
+            .range(at - 7..at + i64::from(size))
+            .fold(0, |t, (_, v)| t | v.taint());
         if taint != 0 {
             return Value::Derived(taint);
         }
         let (mut zero, mut one) = (0, 0);
         for i in (0..size.min(8)).rev() {
-            let (z, o) = self.bytes.get(&(at + i64::from(i))).copied().unwrap_or((0, 0));
+            let (z, o) = self
+                .bytes
+                .get(&(at + i64::from(i)))
+                .copied()
+                .unwrap_or((0, 0));
             (zero, one) = (zero << 8 | u64::from(z), one << 8 | u64::from(o));
         }
         Value::Bits { zero, one }.low(size)
@@ -297,7 +365,11 @@ impl State {
         match value {
             Value::Bits { zero, one } => {
                 for i in 0..size.min(MOST as u32) {
-                    let byte = if i < 8 { ((zero >> (8 * i)) as u8, (one >> (8 * i)) as u8) } else { (0, 0) };
+                    let byte = if i < 8 {
+                        ((zero >> (8 * i)) as u8, (one >> (8 * i)) as u8)
+                    } else {
+                        (0, 0)
+                    };
                     Rc::make_mut(&mut self.bytes).insert(at + i64::from(i), byte);
                 }
             }
@@ -314,7 +386,8 @@ impl State {
     /// Writes the same byte all over a part of the frame.
     pub fn fill(&mut self, at: i64, size: u64, byte: u8) {
         self.forget(at, size.min(1 << 40) as i64);
-        Rc::make_mut(&mut self.bytes).extend((0..size.min(MOST) as i64).map(|i| (at + i, (!byte, byte))));
+        Rc::make_mut(&mut self.bytes)
+            .extend((0..size.min(MOST) as i64).map(|i| (at + i, (!byte, byte))));
     }
 
     /// Forgets a part of the frame.
@@ -324,7 +397,11 @@ impl State {
         gone.iter().for_each(|k| {
             Rc::make_mut(&mut self.bytes).remove(k);
         });
-        let gone: Vec<i64> = self.words.range(at.saturating_sub(7)..end.max(at)).map(|(k, _)| *k).collect();
+        let gone: Vec<i64> = self
+            .words
+            .range(at.saturating_sub(7)..end.max(at))
+            .map(|(k, _)| *k)
+            .collect();
         gone.iter().for_each(|k| {
             Rc::make_mut(&mut self.words).remove(k);
         });
@@ -366,14 +443,25 @@ impl State {
     /// Whether who gets this value finds one of these arguments in the frame, or what was computed from them. Nothing tells where objects end, but that they
     /// do not begin behind an address that leads to them.
     pub fn leads_to(&self, value: Value, arguments: u8) -> bool {
-        let Value::Frame(mut from) = value else { return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0 };
+        let Value::Frame(mut from) = value else {
+            return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0;
+        };
         // What lies there may lead on.
         loop {
             let mut seen = self.words.range(from..STATIC / 2).map(|(_, v)| *v);
             if seen.clone().any(|v| v.taint() & arguments != 0) {
                 return true;
             }
-            let next = seen.clone().filter_map(|v| if let Value::Frame(at) = v { Some(at) } else { None }).min();
+            let next = seen
+                .clone()
+                .filter_map(|v| {
+                    if let Value::Frame(at) = v {
+                        Some(at)
+                    } else {
+                        None
+                    }
+                })
+                .min();
             if seen.any(|v| matches!(v, Value::Derived(t) if t & FRAME != 0)) {
                 return self.frame_taint() & arguments != 0;
             }
@@ -386,13 +474,20 @@ impl State {
 
     /// What the frame's words stem from, all together.
     pub fn frame_taint(&self) -> u8 {
-        self.words.range(..STATIC / 2).fold(0, |t, (_, v)| t | v.taint())
+        self.words
+            .range(..STATIC / 2)
+            .fold(0, |t, (_, v)| t | v.taint())
     }
 
     /// Whether arguments on the stack of a call that is about to happen may hold one of these arguments: all up to it is written.
     pub fn passes_on_stack(&self, arguments: u8) -> bool {
-        let Value::Frame(top) = self.regs[usize::from(RSP.0)] else { return self.frame_taint() & arguments != 0 };
-        (top..0).step_by(8).take_while(|&at| self.wrote(at)).any(|at| self.read(at, 8).taint() & arguments != 0)
+        let Value::Frame(top) = self.regs[usize::from(RSP.0)] else {
+            return self.frame_taint() & arguments != 0;
+        };
+        (top..0)
+            .step_by(8)
+            .take_while(|&at| self.wrote(at))
+            .any(|at| self.read(at, 8).taint() & arguments != 0)
     }
 
     /// Whether this function wrote the byte (rather than that its content comes from elsewhere).
@@ -410,7 +505,11 @@ impl State {
     pub fn forget_all(&mut self, keep: bool) {
         (self.bytes, self.saved) = (Rc::default(), Rc::default());
         let words = self.words.iter().filter(|(_, v)| keep && v.taint() != 0);
-        self.words = Rc::new(words.map(|(&at, v)| (at, Value::Derived(v.taint()))).collect());
+        self.words = Rc::new(
+            words
+                .map(|(&at, v)| (at, Value::Derived(v.taint())))
+                .collect(),
+        );
     }
 }
 
@@ -425,7 +524,9 @@ fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
         if others.peek().is_some_and(|(key, _)| *key < at) {
             return false;
         }
-        let (z, o) = others.next_if(|(key, _)| *key == at).map_or((0, 0), |(_, bits)| *bits);
+        let (z, o) = others
+            .next_if(|(key, _)| *key == at)
+            .map_or((0, 0), |(_, bits)| *bits);
         zero & !z == 0 && one & !o == 0
     };
     if mine.iter().all(is_known) && others.next().is_none() {
@@ -443,7 +544,10 @@ fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
 }
 
 fn is_high(register: Register) -> bool {
-    matches!(register, Register::AH | Register::BH | Register::CH | Register::DH)
+    matches!(
+        register,
+        Register::AH | Register::BH | Register::CH | Register::DH
+    )
 }
 
 #[cfg(test)]
@@ -457,24 +561,41 @@ mod tests {
     #[test]
     fn sums_of_partly_known_values_are_right_for_every_value() {
         // All 4-bit patterns of known bits, against all values that fit them.
-        let patterns: Vec<(u64, u64)> = (0..16u64).flat_map(|known| (0..16u64).map(move |v| (known & !v, known & v))).collect();
+        let patterns: Vec<(u64, u64)> = (0..16u64)
+            .flat_map(|known| (0..16u64).map(move |v| (known & !v, known & v)))
+            .collect();
         let fits = |v: u64, p: (u64, u64)| v & p.0 == 0 && v & p.1 == p.1;
         let high = !15u64;
         for &a in &patterns {
             for &b in &patterns {
                 for minus in [false, true] {
-                    let Value::Bits { zero, one } = bits(a.0 | high, a.1).add(bits(b.0 | high, b.1), minus) else { panic!() };
+                    let Value::Bits { zero, one } =
+                        bits(a.0 | high, a.1).add(bits(b.0 | high, b.1), minus)
+                    else {
+                        panic!()
+                    };
                     for x in (0..16).filter(|&x| fits(x, a)) {
                         for y in (0..16).filter(|&y| fits(y, b)) {
                             let r = if minus { x.wrapping_sub(y) } else { x + y };
-                            assert!(r & zero == 0 && r & one == one, "{a:?} {b:?} {minus}: {x} and {y} give {r:#x}, known {zero:#x} {one:#x}");
+                            assert!(
+                                r & zero == 0 && r & one == one,
+                                "{a:?} {b:?} {minus}: {x} and {y} give {r:#x}, known {zero:#x} {one:#x}"
+                            );
                         }
                     }
                 }
             }
         }
-        assert_eq!(Value::constant(7).add(Value::constant(9), true).as_constant(), Some(-2i64 as u64));
-        assert_eq!(Value::Frame(-8).add(Value::constant(24), false), Value::Frame(16));
+        assert_eq!(
+            Value::constant(7)
+                .add(Value::constant(9), true)
+                .as_constant(),
+            Some(-2i64 as u64)
+        );
+        assert_eq!(
+            Value::Frame(-8).add(Value::constant(24), false),
+            Value::Frame(16)
+        );
     }
 
     #[test]

@@ -41,7 +41,10 @@ pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
         return None;
     }
     let named = |entry: (&u64, &String)| is_installer(entry.1).then_some(*entry.0);
-    let mut wrapped = Wrapped { slots: imports.slots.iter().filter_map(named).collect(), ..Wrapped::default() };
+    let mut wrapped = Wrapped {
+        slots: imports.slots.iter().filter_map(named).collect(),
+        ..Wrapped::default()
+    };
     let stubs: BTreeSet<u64> = imports.stubs.iter().filter_map(named).collect();
     let targets: BTreeSet<u64> = wrapped.slots.union(&stubs).copied().collect();
     // Two functions may be two different ones.
@@ -51,12 +54,18 @@ pub fn find(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     }
     for &end in &imports.stub_jumps {
         let distance = input.bytes_at(end - 4)?.first_chunk()?;
-        if wrapped.slots.contains(&end.wrapping_add_signed(i32::from_le_bytes(*distance).into())) {
+        if wrapped
+            .slots
+            .contains(&end.wrapping_add_signed(i32::from_le_bytes(*distance).into()))
+        {
             wrapped.uses.insert((end, false));
         }
     }
     let mut functions = BTreeSet::new();
-    for place in places(input, &targets).into_iter().filter(|&p| !is_system_call(input, p)) {
+    for place in places(input, &targets)
+        .into_iter()
+        .filter(|&p| !is_system_call(input, p))
+    {
         match program.function_at(place) {
             Some(function) => {
                 functions.insert(function.0 as usize);
@@ -92,8 +101,12 @@ fn use_of(inst: &Instruction, slots: &BTreeSet<u64>, stubs: &BTreeSet<u64>, pie:
     let known = |at: u64| slots.contains(&at) || stubs.contains(&at);
     if inst.is_ip_rel_memory_operand() && known(inst.ip_rel_memory_address()) {
         return match inst.flow_control() {
-            FlowControl::IndirectCall if slots.contains(&inst.ip_rel_memory_address()) => Use::Through(true),
-            FlowControl::IndirectBranch if slots.contains(&inst.ip_rel_memory_address()) => Use::Through(false),
+            FlowControl::IndirectCall if slots.contains(&inst.ip_rel_memory_address()) => {
+                Use::Through(true)
+            }
+            FlowControl::IndirectBranch if slots.contains(&inst.ip_rel_memory_address()) => {
+                Use::Through(false)
+            }
             _ => Use::Other,
         };
     }
@@ -102,5 +115,9 @@ fn use_of(inst: &Instruction, slots: &BTreeSet<u64>, stubs: &BTreeSet<u64>, pie:
         OpKind::Memory => known(inst.memory_displacement64()),
         _ => inst.try_immediate(o).is_ok_and(known),
     };
-    if !pie && (0..inst.op_count()).any(absolute) { Use::Other } else { Use::None }
+    if !pie && (0..inst.op_count()).any(absolute) {
+        Use::Other
+    } else {
+        Use::None
+    }
 }

@@ -30,7 +30,9 @@ pub(super) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[boo
     let mut needed = vec![false; plan.regions.len()];
     let mut gone = vec![false; plan.regions.len()];
     for block in (0..graph.blocks.len()).rev() {
-        let Some(last) = ends[block].last.filter(|&r| proxies[r] && !needed[r]) else { continue };
+        let Some(last) = ends[block].last.filter(|&r| proxies[r] && !needed[r]) else {
+            continue;
+        };
         let mut hosts = Hosts::new();
         if !behind(graph, plan, (ends, &gone), block, &mut hosts) {
             continue;
@@ -62,18 +64,32 @@ fn ways(graph: &Graph, block: usize) -> Option<SmallVec<[usize; 2]>> {
     if last.flow != FlowControl::UnconditionalBranch {
         all.push(to(last.next())?);
     }
-    let known = matches!(last.flow, FlowControl::Next | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch);
+    let known = matches!(
+        last.flow,
+        FlowControl::Next | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+    );
     (known && (all.len() < 2 || all[0] != all[1])).then_some(all)
 }
 
 /// Adds the regions that show that the end of a block ran; tells whether that holds for all ways.
-fn behind(graph: &Graph, plan: &Plan, of: (&[Ends], &[bool]), block: usize, hosts: &mut Hosts) -> bool {
+fn behind(
+    graph: &Graph,
+    plan: &Plan,
+    of: (&[Ends], &[bool]),
+    block: usize,
+    hosts: &mut Hosts,
+) -> bool {
     let (ends, gone) = of;
-    let Some(ways) = ways(graph, block) else { return false };
+    let Some(ways) = ways(graph, block) else {
+        return false;
+    };
     ways.into_iter().all(|next| {
         let (entered, at_ends) = (&graph.blocks[next], ends[next]);
         // Only ways forward, so that this ends.
-        let alone = !entered.external_entry && entered.preds.len() == 1 && entered.preds[0] == BlockId(block as u32) && next > block;
+        let alone = !entered.external_entry
+            && entered.preds.len() == 1
+            && entered.preds[0] == BlockId(block as u32)
+            && next > block;
         if !alone || hosts.len() >= MOST {
             return false;
         }
@@ -82,7 +98,11 @@ fn behind(graph: &Graph, plan: &Plan, of: (&[Ends], &[bool]), block: usize, host
                 hosts.push(region);
                 !plan.regions[region].records.is_empty()
             }
-            first => at_ends.one && (first.is_some() || at_ends.last.is_none()) && behind(graph, plan, of, next, hosts),
+            first => {
+                at_ends.one
+                    && (first.is_some() || at_ends.last.is_none())
+                    && behind(graph, plan, of, next, hosts)
+            }
         }
     })
 }

@@ -8,7 +8,8 @@ use crate::offsets::Known;
 impl Open {
     /// What a register holds at the open record's place, if that is the same symbol, and if it is still there: a probe may have written over what nobody reads.
     fn there(&self, r: Gpr, now: Known) -> Option<Known> {
-        Some(self.registers[usize::from(r.0)]).filter(|then| then.symbol == now.symbol && !self.dead.contains(r))
+        Some(self.registers[usize::from(r.0)])
+            .filter(|then| then.symbol == now.symbol && !self.dead.contains(r))
     }
 }
 
@@ -19,10 +20,29 @@ pub(super) fn at(open: &Open, at: InsnId, payload: Payload, held: Held) -> Optio
     }
     match (payload, held) {
         (Payload::Reg(r), Held::Register(now)) => open.there(r, now).map(Held::Register),
-        (Payload::Address, Held::Sum { base, index, scale, delta, registers }) if open.address_is_cheap => {
-            let moved = |(r, now): (Gpr, Known)| open.there(r, now).map(|then| now.delta.wrapping_sub(then.delta));
-            let by = moved(registers[0])?.wrapping_add(moved(registers[1])?.wrapping_mul(i64::from(scale)));
-            Some(Held::Sum { base, index, scale, delta: delta.wrapping_sub(by), registers })
+        (
+            Payload::Address,
+            Held::Sum {
+                base,
+                index,
+                scale,
+                delta,
+                registers,
+            },
+        ) if open.address_is_cheap => {
+            let moved = |(r, now): (Gpr, Known)| {
+                open.there(r, now)
+                    .map(|then| now.delta.wrapping_sub(then.delta))
+            };
+            let by = moved(registers[0])?
+                .wrapping_add(moved(registers[1])?.wrapping_mul(i64::from(scale)));
+            Some(Held::Sum {
+                base,
+                index,
+                scale,
+                delta: delta.wrapping_sub(by),
+                registers,
+            })
         }
         _ => None,
     }

@@ -99,7 +99,10 @@ impl Marked {
     fn take_from(&mut self, from: usize) -> Option<usize> {
         let first = self.0.get(from / 64)? >> (from % 64) << (from % 64);
         let (word, bits) = match first {
-            0 => (from / 64 + 1..).zip(&self.0[from / 64 + 1..]).find(|(_, bits)| **bits != 0).map(|(word, &bits)| (word, bits))?,
+            0 => (from / 64 + 1..)
+                .zip(&self.0[from / 64 + 1..])
+                .find(|(_, bits)| **bits != 0)
+                .map(|(word, &bits)| (word, bits))?,
             bits => (from / 64, bits),
         };
         self.0[word] &= !(bits & bits.wrapping_neg());
@@ -121,7 +124,12 @@ impl Finder<'_> {
             if may && self.pieces[b].records {
                 recorded.push(b as u32);
             }
-            Member { near: 0, may, eager: false, inside: false }
+            Member {
+                near: 0,
+                may,
+                eager: false,
+                inside: false,
+            }
         };
         let mut members: Vec<Member> = (0..allowed.len()).map(member).collect();
         if recorded.len() < 2 || stays.all.len() >= usize::from(u16::MAX) {
@@ -132,30 +140,50 @@ impl Finder<'_> {
             return;
         }
         // What serves the same pieces makes the same area.
-        let differ = |a: Kept, b: Kept| (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n));
+        let differ = |a: Kept, b: Kept| {
+            (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
+        };
         let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
         // (Of the others, few are asked for.)
         let mut prices = vec![Price::default(); members.len()];
-        recorded.iter().for_each(|&b| prices[b as usize] = self.price(b as usize));
+        recorded
+            .iter()
+            .for_each(|&b| prices[b as usize] = self.price(b as usize));
         for (b, member) in members.iter_mut().enumerate() {
             member.eager = member.may && self.is_eager(b);
         }
-        let areas = [dead, first, second].into_iter().flatten().filter_map(|kept| self.area(kept, members.clone(), &recorded, &prices));
-        let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else { return };
+        let areas = [dead, first, second]
+            .into_iter()
+            .flatten()
+            .filter_map(|kept| self.area(kept, members.clone(), &recorded, &prices));
+        let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else {
+            return;
+        };
         let number = stays.all.len() as u16;
-        stays.all.push(Stay { cursor: area.kept, scratch: None, late: area.kept.spilled });
-        area.inside.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
+        stays.all.push(Stay {
+            cursor: area.kept,
+            scratch: None,
+            late: area.kept.spilled,
+        });
+        area.inside
+            .iter()
+            .for_each(|&b| stays.of_piece[b as usize] = Some(number));
     }
 
     /// See [`Member::eager`].
     fn is_eager(&self, b: usize) -> bool {
         let others = |edges: &[u32]| edges.iter().any(|&near| near as usize != b);
-        self.pieces[b].records || !others(self.preds.of(b)) || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
+        self.pieces[b].records
+            || !others(self.preds.of(b))
+            || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
     }
 
     /// Control that enters from outside finds code before the label, where nothing may fall into that from another stay.
     fn has_one_way_in(&self, piece: usize) -> bool {
-        !self.pieces[piece].external || piece == 0 || !self.pieces[piece - 1].end.falls || self.pieces[piece - 1].end.calls
+        !self.pieces[piece].external
+            || piece == 0
+            || !self.pieces[piece - 1].end.falls
+            || self.pieces[piece - 1].end.calls
     }
 
     /// The registers that serve most of these pieces, and best those that have none: a dead one, and two that are borrowed.
@@ -163,7 +191,10 @@ impl Finder<'_> {
         let (mut dead, mut unused) = (Counts::default(), Counts::default());
         for &b in recorded {
             let registers = self.pieces[b as usize].registers;
-            for (counts, set) in [(&mut dead, registers.dead), (&mut unused, RegSet(!registers.used.0))] {
+            for (counts, set) in [
+                (&mut dead, registers.dead),
+                (&mut unused, RegSet(!registers.used.0)),
+            ] {
                 counts.add(set);
                 if registers.tight {
                     counts.add(set);
@@ -172,7 +203,11 @@ impl Finder<'_> {
         }
         let most = |counts: &Counts, set: RegSet, spilled: bool| {
             let (most, count) = counts.most(set);
-            if count > 1 { cheapest(most).map(|reg| Kept { reg, spilled }) } else { None }
+            if count > 1 {
+                cheapest(most).map(|reg| Kept { reg, spilled })
+            } else {
+                None
+            }
         };
         let borrowed = RegSet(USABLE.0 & (!CALLEE_SAVED.0 | self.saved.0));
         let first = most(&unused, borrowed, true);
@@ -182,11 +217,20 @@ impl Finder<'_> {
 
     /// What a piece without neighbours inside costs.
     fn price(&self, b: usize) -> Price {
-        let mut price = Price { always: -self.alone(b), ..Price::default() };
+        let mut price = Price {
+            always: -self.alone(b),
+            ..Price::default()
+        };
         if b == 0 || self.pieces[b].external {
             price.entries += 1;
         }
-        for p in self.preds.of(b).iter().map(|&p| p as usize).filter(|&p| p != b) {
+        for p in self
+            .preds
+            .of(b)
+            .iter()
+            .map(|&p| p as usize)
+            .filter(|&p| p != b)
+        {
             price.entries += 1;
             price.always += detour(p, b);
         }
@@ -205,16 +249,34 @@ impl Finder<'_> {
     /// Whether a register can be kept in a piece.
     fn serves(&self, kept: Kept, b: usize) -> bool {
         let registers = &self.pieces[b].registers;
-        if kept.spilled { !registers.used.contains(kept.reg) } else { registers.dead.contains(kept.reg) }
+        if kept.spilled {
+            !registers.used.contains(kept.reg)
+        } else {
+            registers.dead.contains(kept.reg)
+        }
     }
 
     /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of the register nothing is known. `recorded`: those of them
     /// that may be inside and have records; `prices`: of these.
-    fn area(&self, kept: Kept, mut members: Vec<Member>, recorded: &[u32], prices: &[Price]) -> Option<Area> {
-        let (entry, exit) = if kept.spilled { (LOAD + MOVE, MOVE) } else { (LOAD, 0) };
+    fn area(
+        &self,
+        kept: Kept,
+        mut members: Vec<Member>,
+        recorded: &[u32],
+        prices: &[Price],
+    ) -> Option<Area> {
+        let (entry, exit) = if kept.spilled {
+            (LOAD + MOVE, MOVE)
+        } else {
+            (LOAD, 0)
+        };
         let (restores, both) = (i32::from(exit > 0), entry + exit);
         let cost = |b: usize| {
-            let price = if self.pieces[b].records { prices[b] } else { self.price(b) };
+            let price = if self.pieces[b].records {
+                prices[b]
+            } else {
+                self.price(b)
+            };
             price.always + entry * price.entries + exit * price.exits + restores * price.detours
         };
         // What it costs less because edges between pieces of the area are neither ways in nor out. `end`: only pieces before it are taken for inside.
@@ -245,7 +307,11 @@ impl Finder<'_> {
                     let neighbour = neighbour as usize;
                     let member = &mut members[neighbour];
                     if member.may && neighbour != b {
-                        member.near = if comes { member.near + 1 } else { member.near - 1 };
+                        member.near = if comes {
+                            member.near + 1
+                        } else {
+                            member.near - 1
+                        };
                         if member.eager || member.inside || member.near > 1 {
                             look.add(neighbour);
                         }
@@ -268,7 +334,12 @@ impl Finder<'_> {
             let mut from = 0;
             while let Some(b) = look.take_from(from) {
                 from = b + 1;
-                let Member { near, eager, inside, .. } = members[b];
+                let Member {
+                    near,
+                    eager,
+                    inside,
+                    ..
+                } = members[b];
                 let better = (eager || near > 1) && {
                     let cost = cost(b);
                     cost < 0 || near > 0 && cost < saved(b, &members, usize::MAX)
@@ -283,15 +354,24 @@ impl Finder<'_> {
                 break;
             }
         }
-        let inside: Vec<u32> = (0..members.len()).filter(|&b| members[b].inside).map(|b| b as u32).collect();
+        let inside: Vec<u32> = (0..members.len())
+            .filter(|&b| members[b].inside)
+            .map(|b| b as u32)
+            .collect();
         // Summed up one piece after the other, so that each edge counts once.
-        let gain = inside.iter().map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize)).sum();
+        let gain = inside
+            .iter()
+            .map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize))
+            .sum();
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 
     /// What the region of a piece pays for the cursor if it stands alone.
     fn alone(&self, piece: usize) -> i32 {
-        match (self.pieces[piece].records, self.pieces[piece].registers.tight) {
+        match (
+            self.pieces[piece].records,
+            self.pieces[piece].registers.tight,
+        ) {
             (false, _) => 0,
             (true, false) => LOAD,
             (true, true) => LOAD + 2 * MOVE,
@@ -303,8 +383,8 @@ impl Finder<'_> {
 mod tests {
     use super::{Counts, Marked};
     use crate::ir::{Gpr, RegSet};
-    use crate::stay::tests::{CALL, LOAD, RET, kept, stays};
     use crate::stay::Stay;
+    use crate::stay::tests::{CALL, LOAD, RET, kept, stays};
 
     /// Forward over so many bytes: test edi, edi; jne.
     fn unless(bytes: usize) -> Vec<u8> {
@@ -316,11 +396,21 @@ mod tests {
         // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load, ret. Nothing is dead: no register is written but rax.
         let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
         let (stays, of) = stays(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
-        let area = Some(Stay { cursor: kept(1, true), scratch: None, late: true });
+        let area = Some(Stay {
+            cursor: kept(1, true),
+            scratch: None,
+            late: true,
+        });
         assert_eq!(of[..5], [area; 5]);
         assert_eq!(of[5], None, "one region alone gains nothing");
-        assert!(stays.leaves(4) && stays.out(4).is_none(), "the register is given back before the call");
-        assert_eq!((0..6).map(|p| stays.before(p)).collect::<Vec<_>>(), [Some(None), None, None, None, None, None]);
+        assert!(
+            stays.leaves(4) && stays.out(4).is_none(),
+            "the register is given back before the call"
+        );
+        assert_eq!(
+            (0..6).map(|p| stays.before(p)).collect::<Vec<_>>(),
+            [Some(None), None, None, None, None, None]
+        );
     }
 
     #[test]
@@ -334,7 +424,14 @@ mod tests {
         // 0: load, branch to 2. 1: jumps to itself, so that no way leads out of it. 2: load, ret.
         const SELF: &[u8] = &[0xeb, 0xfe];
         let (_, of) = stays(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
-        assert_eq!(of, [Some(Stay { cursor: kept(1, true), scratch: None, late: true }); 3]);
+        assert_eq!(
+            of,
+            [Some(Stay {
+                cursor: kept(1, true),
+                scratch: None,
+                late: true
+            }); 3]
+        );
     }
 
     #[test]
@@ -344,19 +441,31 @@ mod tests {
         let sets = [0b1011, 0b0110, 0b0010, 0b1010, 0b1000, 0b0010];
         sets.into_iter().for_each(|set| counts.add(RegSet(set)));
         assert_eq!(counts.most(RegSet(0xffff)), (RegSet(0b0010), 5));
-        assert_eq!(counts.most(RegSet(0xffff).without(Gpr(1))), (RegSet(0b1000), 3));
-        assert_eq!(counts.most(RegSet(0b0101)), (RegSet(0b0101), 1), "both as often");
+        assert_eq!(
+            counts.most(RegSet(0xffff).without(Gpr(1))),
+            (RegSet(0b1000), 3)
+        );
+        assert_eq!(
+            counts.most(RegSet(0b0101)),
+            (RegSet(0b0101), 1),
+            "both as often"
+        );
         assert_eq!(counts.most(RegSet(0x10)).1, 0);
     }
 
     #[test]
     fn marked_pieces_come_in_order_and_once() {
         let mut marked = Marked::new(200);
-        [3, 64, 63, 199, 128].into_iter().for_each(|piece| marked.add(piece));
+        [3, 64, 63, 199, 128]
+            .into_iter()
+            .for_each(|piece| marked.add(piece));
         assert_eq!(marked.take_from(4), Some(63));
         assert_eq!(marked.take_from(64), Some(64));
         marked.add(130);
-        assert_eq!([65, 129, 131, 200].map(|from| marked.take_from(from)), [Some(128), Some(130), Some(199), None]);
+        assert_eq!(
+            [65, 129, 131, 200].map(|from| marked.take_from(from)),
+            [Some(128), Some(130), Some(199), None]
+        );
         assert_eq!([0, 0].map(|from| marked.take_from(from)), [Some(3), None]);
     }
 }

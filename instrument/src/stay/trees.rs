@@ -17,18 +17,39 @@ impl Finder<'_> {
         let mut tree = Vec::with_capacity(MOST_BLOCKS);
         for head in 0..allowed.len() {
             let piece = &self.pieces[head];
-            let free = allowed[head] && piece.records && piece.registers.dead != RegSet::EMPTY && stays.of_piece[head].is_none();
-            if !free || stays.all.len() >= usize::from(u16::MAX) || !self.can_be_entered(head, stays) {
+            let free = allowed[head]
+                && piece.records
+                && piece.registers.dead != RegSet::EMPTY
+                && stays.of_piece[head].is_none();
+            if !free
+                || stays.all.len() >= usize::from(u16::MAX)
+                || !self.can_be_entered(head, stays)
+            {
                 continue;
             }
             let all = self.grow(head, allowed, stays, &mut tree);
             let recorded = tree.iter().filter(|&&b| self.records(b)).count();
-            let Some(cursor) = cheapest(all.dead).filter(|_| recorded > 1) else { continue };
-            let cursor = Kept { reg: cursor, spilled: false };
-            let scratch = cheapest(all.dead.without(cursor.reg)).filter(|_| all.addresses).map(|reg| Kept { reg, spilled: false });
+            let Some(cursor) = cheapest(all.dead).filter(|_| recorded > 1) else {
+                continue;
+            };
+            let cursor = Kept {
+                reg: cursor,
+                spilled: false,
+            };
+            let scratch = cheapest(all.dead.without(cursor.reg))
+                .filter(|_| all.addresses)
+                .map(|reg| Kept {
+                    reg,
+                    spilled: false,
+                });
             let number = stays.all.len() as u16;
-            stays.all.push(Stay { cursor, scratch, late: false });
-            tree.iter().for_each(|&b| stays.of_piece[b as usize] = Some(number));
+            stays.all.push(Stay {
+                cursor,
+                scratch,
+                late: false,
+            });
+            tree.iter()
+                .for_each(|&b| stays.of_piece[b as usize] = Some(number));
         }
     }
 
@@ -36,7 +57,11 @@ impl Finder<'_> {
     fn can_be_entered(&self, head: usize, stays: &Stays) -> bool {
         let falling = head > 0 && self.pieces[head - 1].end.falls;
         if self.pieces[head].external {
-            let from_table = self.preds.of(head).iter().any(|&p| self.is_indirect(p as usize));
+            let from_table = self
+                .preds
+                .of(head)
+                .iter()
+                .any(|&p| self.is_indirect(p as usize));
             return !(from_table || falling && stays.of_piece[head - 1].is_some());
         }
         self.preds.of(head).iter().all(|&p| {
@@ -55,7 +80,12 @@ impl Finder<'_> {
             for &b in self.succs.of(tree[next] as usize) {
                 let i = b as usize;
                 let dead = RegSet(all.dead.0 & self.pieces[i].registers.dead.0);
-                if dead == RegSet::EMPTY || !allowed[i] || self.pieces[i].external || stays.of_piece[i].is_some() || tree.contains(&b) {
+                if dead == RegSet::EMPTY
+                    || !allowed[i]
+                    || self.pieces[i].external
+                    || stays.of_piece[i].is_some()
+                    || tree.contains(&b)
+                {
                     continue;
                 }
                 if self.preds.of(i).iter().all(|p| tree.contains(p)) {
@@ -70,9 +100,16 @@ impl Finder<'_> {
         loop {
             let idle = |&i: &usize| {
                 let b = tree[i];
-                !self.records(b) && !self.succs.of(b as usize).iter().any(|s| *s != b && tree.contains(s))
+                !self.records(b)
+                    && !self
+                        .succs
+                        .of(b as usize)
+                        .iter()
+                        .any(|s| *s != b && tree.contains(s))
             };
-            let Some(idle) = (1..tree.len()).rev().find(idle) else { break };
+            let Some(idle) = (1..tree.len()).rev().find(idle) else {
+                break;
+            };
             tree.remove(idle);
         }
         all
@@ -81,8 +118,8 @@ impl Finder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::stay::tests::{CALL, LOAD, RET, XOR_ECX, kept, stays};
     use crate::stay::Stay;
+    use crate::stay::tests::{CALL, LOAD, RET, XOR_ECX, kept, stays};
 
     /// test edi, edi; jne over so many bytes.
     fn unless(bytes: usize) -> Vec<u8> {
@@ -98,25 +135,58 @@ mod tests {
     fn what_is_reached_through_one_block_shares_its_cursor() {
         // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence dead before.
         let (stays, of) = stays(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
-        let tree = Some(Stay { cursor: kept(1, false), scratch: None, late: false });
+        let tree = Some(Stay {
+            cursor: kept(1, false),
+            scratch: None,
+            late: false,
+        });
         assert_eq!(of[..2], [tree; 2]);
         assert_eq!(of[2], None, "rcx is written in it");
-        assert_eq!((stays.before(0), stays.before(1), stays.before(2)), (Some(None), None, None), "the cursor is loaded once");
+        assert_eq!(
+            (stays.before(0), stays.before(1), stays.before(2)),
+            (Some(None), None, None),
+            "the cursor is loaded once"
+        );
     }
 
     #[test]
     fn one_block_is_no_tree() {
         assert_eq!(stays(&[LOAD, XOR_ECX, RET]).1, [None]);
         // The second block has a call.
-        assert!(is_no_tree(&stays(&[LOAD, &unless(LOAD.len() + CALL.len()), LOAD, CALL, XOR_ECX, RET]).1));
+        assert!(is_no_tree(
+            &stays(&[
+                LOAD,
+                &unless(LOAD.len() + CALL.len()),
+                LOAD,
+                CALL,
+                XOR_ECX,
+                RET
+            ])
+            .1
+        ));
     }
 
     #[test]
     fn blocks_that_are_entered_from_elsewhere_are_in_an_area_instead() {
         // 0: branch to 2. 1: load; branch to 3. 2: load. 3: load, reached from 1 and 2. 4: load, the rest.
-        let parts: [&[u8]; 7] = [&unless(LOAD.len() + 4), LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET];
+        let parts: [&[u8]; 7] = [
+            &unless(LOAD.len() + 4),
+            LOAD,
+            &unless(LOAD.len()),
+            LOAD,
+            LOAD,
+            XOR_ECX,
+            RET,
+        ];
         let (_, of) = stays(&parts);
         assert_eq!(of, [of[0], of[0], of[0], None]);
-        assert_eq!(of[0], Some(Stay { cursor: kept(1, false), scratch: None, late: false }));
+        assert_eq!(
+            of[0],
+            Some(Stay {
+                cursor: kept(1, false),
+                scratch: None,
+                late: false
+            })
+        );
     }
 }

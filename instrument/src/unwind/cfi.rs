@@ -77,7 +77,11 @@ struct Saved {
 }
 
 impl Saved {
-    const NONE: Saved = Saved { depth: 0, deepest: 0, balanced: true };
+    const NONE: Saved = Saved {
+        depth: 0,
+        deepest: 0,
+        balanced: true,
+    };
 
     /// Takes an instruction that does not move on.
     fn take(&mut self, instruction: &[u8]) {
@@ -97,7 +101,10 @@ impl Saved {
 
     fn effect(&self, reach: u64) -> Effect {
         // Readers keep few states: one is the most that compilers save at a time.
-        Effect { reach, balanced: self.balanced && self.depth == 0 && self.deepest <= 1 }
+        Effect {
+            reach,
+            balanced: self.balanced && self.depth == 0 && self.deepest <= 1,
+        }
     }
 }
 
@@ -148,7 +155,12 @@ pub struct Source<'a> {
 /// Copies the instructions for code that starts at `start` (original address; it may lie inside of the
 /// entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new offset of an original address; it
 /// must ascend, and be 0 at `start`. `None` if an instruction is not understood.
-pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -> Option<(Vec<u8>, Effect)> {
+pub fn rewrite(
+    source: Source,
+    start: u64,
+    end: u64,
+    map: impl Fn(u64) -> u64,
+) -> Option<(Vec<u8>, Effect)> {
     let mut out = Vec::with_capacity(source.instructions.len() + 8);
     let (mut reach, mut saved) = (0, Saved::NONE);
     copy(source, start, end, map, |delta, bytes| {
@@ -163,12 +175,25 @@ pub fn rewrite(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64) -
 
 /// Whether [`rewrite`] understands all of the instructions up to `end`.
 pub fn is_understood(source: Source, end: u64) -> bool {
-    copy(source, source.start, end, |at| at.wrapping_sub(source.start), |_, _| ()).is_some()
+    copy(
+        source,
+        source.start,
+        end,
+        |at| at.wrapping_sub(source.start),
+        |_, _| (),
+    )
+    .is_some()
 }
 
 /// Gives what [`rewrite`] copies to `put`: how far to move on, and an instruction.
 #[inline]
-fn copy(source: Source, start: u64, end: u64, map: impl Fn(u64) -> u64, mut put: impl FnMut(u64, &[u8])) -> Option<()> {
+fn copy(
+    source: Source,
+    start: u64,
+    end: u64,
+    map: impl Fn(u64) -> u64,
+    mut put: impl FnMut(u64, &[u8]),
+) -> Option<()> {
     let mut r = Reader::new(source.instructions, 0);
     let (mut at, mut placed) = (source.start, 0);
     let mut pending = false;
@@ -207,34 +232,66 @@ mod tests {
     use super::*;
 
     /// push rbp at 1, mov rbp at 4, ret state at 0x100.
-    const TYPICAL: &[u8] = &[0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 0xfc, 0x0c, 7, 8, 0x00, 0x00];
+    const TYPICAL: &[u8] = &[
+        0x41, 0x0e, 16, 0x86, 2, 0x43, 0x0d, 6, 0x02, 0xfc, 0x0c, 7, 8, 0x00, 0x00,
+    ];
 
     fn source(instructions: &[u8]) -> Source<'_> {
-        Source { instructions, start: 0x1000, code_align: 1, encoding: 0x1b }
+        Source {
+            instructions,
+            start: 0x1000,
+            code_align: 1,
+            encoding: 0x1b,
+        }
     }
 
     #[test]
     fn the_identity_keeps_everything_but_padding() {
-        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| a - 0x1000).unwrap().0;
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| a - 0x1000)
+            .unwrap()
+            .0;
         assert_eq!(out, TYPICAL[..TYPICAL.len() - 2]);
     }
 
     #[test]
     fn offsets_are_mapped_and_grow() {
-        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| (a - 0x1000) * 100).unwrap().0;
-        assert_eq!(out, [0x02, 100, 0x0e, 16, 0x86, 2, 0x03, 44, 1, 0x0d, 6, 0x03, 0x70, 0x62, 0x0c, 7, 8]);
+        let out = rewrite(source(TYPICAL), 0x1000, 0x2000, |a| (a - 0x1000) * 100)
+            .unwrap()
+            .0;
+        assert_eq!(
+            out,
+            [
+                0x02, 100, 0x0e, 16, 0x86, 2, 0x03, 44, 1, 0x0d, 6, 0x03, 0x70, 0x62, 0x0c, 7, 8
+            ]
+        );
     }
 
     #[test]
     fn code_that_starts_inside_gets_the_state_there() {
-        let out = rewrite(source(TYPICAL), 0x1004, 0x1050, |a| a - 0x1004).unwrap().0;
-        assert_eq!(out, [0x0e, 16, 0x86, 2, 0x0d, 6], "both states hold from the start on, and the last lies behind the end");
+        let out = rewrite(source(TYPICAL), 0x1004, 0x1050, |a| a - 0x1004)
+            .unwrap()
+            .0;
+        assert_eq!(
+            out,
+            [0x0e, 16, 0x86, 2, 0x0d, 6],
+            "both states hold from the start on, and the last lies behind the end"
+        );
     }
 
     #[test]
     fn what_is_copied_does_what_its_bytes_say() {
-        for instructions in [&[0x41, 0x0a, 0x42, 0x0b][..], &[0x0a, 0x0a, 0x0b, 0x0b], &[0x0b, 0x0a], &[0x41, 0x2e, 16], &[0x0a], TYPICAL, &[0x04, 0, 1, 0, 1, 0x0a], &[]] {
-            let (copied, told) = rewrite(source(instructions), 0x1000, u64::MAX, |a| a - 0x1000).unwrap();
+        for instructions in [
+            &[0x41, 0x0a, 0x42, 0x0b][..],
+            &[0x0a, 0x0a, 0x0b, 0x0b],
+            &[0x0b, 0x0a],
+            &[0x41, 0x2e, 16],
+            &[0x0a],
+            TYPICAL,
+            &[0x04, 0, 1, 0, 1, 0x0a],
+            &[],
+        ] {
+            let (copied, told) =
+                rewrite(source(instructions), 0x1000, u64::MAX, |a| a - 0x1000).unwrap();
             assert_eq!(effect(&copied), Some(told), "{instructions:x?}");
             assert!(is_understood(source(instructions), u64::MAX));
         }
@@ -248,13 +305,26 @@ mod tests {
         assert!(rewrite(source(&[0x3c]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
         assert!(!is_understood(source(&[0x3c]), 0x2000));
         assert!(rewrite(source(&[0x0c, 7]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
-        assert!(rewrite(source(&[0x0f, 0xff, 0xff, 0x7f]), 0x1000, 0x2000, |a| a - 0x1000).is_none());
-        assert!(rewrite(source(&[0x01, 0, 0, 0, 0]), 0x1000, 0x2000, |a| a - 0x1000).is_none(), "set_loc relative to its own place");
+        assert!(
+            rewrite(source(&[0x0f, 0xff, 0xff, 0x7f]), 0x1000, 0x2000, |a| a
+                - 0x1000)
+            .is_none()
+        );
+        assert!(
+            rewrite(source(&[0x01, 0, 0, 0, 0]), 0x1000, 0x2000, |a| a - 0x1000).is_none(),
+            "set_loc relative to its own place"
+        );
     }
 
     #[test]
     fn a_code_alignment_factor_is_multiplied_out() {
-        let source = Source { code_align: 4, ..source(&[0x41, 0x0e, 16]) };
-        assert_eq!(rewrite(source, 0x1000, 0x2000, |a| a - 0x1000).unwrap().0, [0x44, 0x0e, 16]);
+        let source = Source {
+            code_align: 4,
+            ..source(&[0x41, 0x0e, 16])
+        };
+        assert_eq!(
+            rewrite(source, 0x1000, 0x2000, |a| a - 0x1000).unwrap().0,
+            [0x44, 0x0e, 16]
+        );
     }
 }

@@ -49,7 +49,12 @@ impl Lsda {
     pub fn parse(data: &[u8], addr: u64, function: u64) -> Option<Lsda> {
         let mut r = Reader::new(data, addr);
         let pad_encoding = r.u8()?;
-        let pad_base = if pad_encoding == ENC_OMIT { function } else { r.pointer(pad_encoding, function).filter(|_| pad_encoding & ENC_INDIRECT == 0)? };
+        let pad_base = if pad_encoding == ENC_OMIT {
+            function
+        } else {
+            r.pointer(pad_encoding, function)
+                .filter(|_| pad_encoding & ENC_INDIRECT == 0)?
+        };
         let type_encoding = r.u8()?;
         let type_base = if type_encoding == ENC_OMIT {
             None
@@ -71,18 +76,35 @@ impl Lsda {
                 0 => 0,
                 offset => pad_base.checked_add(offset)?,
             };
-            sites.push(CallSite { start, end, pad, action: table.uleb()? });
+            sites.push(CallSite {
+                start,
+                end,
+                pad,
+                action: table.uleb()?,
+            });
         }
         if sites.windows(2).any(|w| w[1].start < w[0].end) {
             return None;
         }
-        let mut lsda = Lsda { sites, actions: Vec::new(), type_encoding, types: Vec::new(), specs: Vec::new() };
+        let mut lsda = Lsda {
+            sites,
+            actions: Vec::new(),
+            type_encoding,
+            types: Vec::new(),
+            specs: Vec::new(),
+        };
         lsda.read_actions(r.rest(), data, addr, type_base)?;
         Some(lsda)
     }
 
     /// Follows the chains of actions, and finds out how far each table goes.
-    fn read_actions(&mut self, actions: &[u8], data: &[u8], addr: u64, type_base: Option<usize>) -> Option<()> {
+    fn read_actions(
+        &mut self,
+        actions: &[u8],
+        data: &[u8],
+        addr: u64,
+        type_base: Option<usize>,
+    ) -> Option<()> {
         let (mut used, mut types, mut specs) = (0usize, 0u64, 0usize);
         let mut seen = std::collections::HashSet::new();
         for site in self.sites.iter().filter(|s| s.action != 0) {
@@ -97,7 +119,8 @@ impl Lsda {
                     types = types.max(filter as u64);
                 } else if filter < 0 {
                     let start = usize::try_from(filter.unsigned_abs() - 1).ok()?;
-                    let mut list = Reader::new(data.get(type_base?.checked_add(start)?..)?, start as u64);
+                    let mut list =
+                        Reader::new(data.get(type_base?.checked_add(start)?..)?, start as u64);
                     while let kind @ 1.. = list.uleb()? {
                         types = types.max(kind);
                     }
@@ -110,7 +133,9 @@ impl Lsda {
             }
         }
         self.actions = actions.get(..used)?.to_vec();
-        let Some(base) = type_base else { return (types == 0).then_some(()) };
+        let Some(base) = type_base else {
+            return (types == 0).then_some(());
+        };
         self.specs = data.get(base..base.checked_add(specs)?)?.to_vec();
         let size = type_size(self.type_encoding)?;
         for number in 1..=types {
@@ -125,7 +150,11 @@ impl Lsda {
 
     /// `(call range, landing pad)` of the sites that have one.
     pub fn landing_pads(&self) -> Vec<(Range<u64>, u64)> {
-        self.sites.iter().filter(|s| s.pad != 0).map(|s| (s.start..s.end, s.pad)).collect()
+        self.sites
+            .iter()
+            .filter(|s| s.pad != 0)
+            .map(|s| (s.start..s.end, s.pad))
+            .collect()
     }
 
     /// The table for a clone, to be placed at `addr`. `sites` are the call sites with clone addresses,
@@ -150,14 +179,25 @@ impl Lsda {
         for s in sites {
             leb(&mut table, s.start.checked_sub(function)?);
             leb(&mut table, s.end.checked_sub(s.start)?);
-            leb(&mut table, if s.pad == 0 { 0 } else { s.pad.checked_sub(pad_base)? });
+            leb(
+                &mut table,
+                if s.pad == 0 {
+                    0
+                } else {
+                    s.pad.checked_sub(pad_base)?
+                },
+            );
             leb(&mut table, s.action);
         }
         let mut body = vec![0x01];
         leb(&mut body, table.len() as u64);
         body.extend_from_slice(&table);
         body.extend_from_slice(&self.actions);
-        out.push(if self.type_encoding == ENC_OMIT { ENC_OMIT } else { self.written_encoding() });
+        out.push(if self.type_encoding == ENC_OMIT {
+            ENC_OMIT
+        } else {
+            self.written_encoding()
+        });
         if self.type_encoding == ENC_OMIT {
             out.extend_from_slice(&body);
             return Some(out);
@@ -190,13 +230,19 @@ impl Lsda {
 
     /// Relative type pointers become 4-byte distances, absolute ones stay.
     fn written_encoding(&self) -> u8 {
-        if self.type_encoding & 0x70 == 0x10 { ENC_PCREL4 | self.type_encoding & ENC_INDIRECT } else { self.type_encoding }
+        if self.type_encoding & 0x70 == 0x10 {
+            ENC_PCREL4 | self.type_encoding & ENC_INDIRECT
+        } else {
+            self.type_encoding
+        }
     }
 }
 
 /// The 4-byte distance from `place` to `target`.
 pub fn distance(target: u64, place: u64) -> Option<[u8; 4]> {
-    i32::try_from(target.wrapping_sub(place) as i64).ok().map(i32::to_le_bytes)
+    i32::try_from(target.wrapping_sub(place) as i64)
+        .ok()
+        .map(i32::to_le_bytes)
 }
 
 fn leb(out: &mut Vec<u8>, value: u64) {
@@ -242,8 +288,18 @@ mod tests {
         assert_eq!(
             lsda.sites,
             [
-                CallSite { start: 0x1010, end: 0x1015, pad: 0x1040, action: 1 },
-                CallSite { start: 0x1020, end: 0x1025, pad: 0, action: 0 },
+                CallSite {
+                    start: 0x1010,
+                    end: 0x1015,
+                    pad: 0x1040,
+                    action: 1
+                },
+                CallSite {
+                    start: 0x1020,
+                    end: 0x1025,
+                    pad: 0,
+                    action: 0
+                },
             ]
         );
         assert_eq!(lsda.types, [0x7010, 0x7020]);
@@ -257,13 +313,26 @@ mod tests {
         let lsda = Lsda::parse(&table(), 0x5000, 0x1000).unwrap();
         for pad in [0x9_0400u64, 0x1040] {
             let moved = [
-                CallSite { start: 0x9_0100, end: 0x9_0300, pad, action: 1 },
-                CallSite { start: 0x9_0310, end: 0x9_0320, pad: 0, action: 0 },
+                CallSite {
+                    start: 0x9_0100,
+                    end: 0x9_0300,
+                    pad,
+                    action: 1,
+                },
+                CallSite {
+                    start: 0x9_0310,
+                    end: 0x9_0320,
+                    pad: 0,
+                    action: 0,
+                },
             ];
             let bytes = lsda.write(0xa_0001, 0x9_0000, &moved).unwrap();
             let back = Lsda::parse(&bytes, 0xa_0001, 0x9_0000).unwrap();
             assert_eq!(back.sites, moved);
-            assert_eq!((back.types, back.specs, back.actions), (lsda.types.clone(), lsda.specs.clone(), lsda.actions.clone()));
+            assert_eq!(
+                (back.types, back.specs, back.actions),
+                (lsda.types.clone(), lsda.specs.clone(), lsda.actions.clone())
+            );
         }
     }
 
@@ -271,7 +340,11 @@ mod tests {
     fn every_truncation_is_survived() {
         let whole = table();
         for len in 0..whole.len() {
-            assert!(Lsda::parse(&whole[..len], 0x5000, 0x1000).is_none(), "{len} of {} bytes were accepted", whole.len());
+            assert!(
+                Lsda::parse(&whole[..len], 0x5000, 0x1000).is_none(),
+                "{len} of {} bytes were accepted",
+                whole.len()
+            );
         }
     }
 

@@ -54,12 +54,21 @@ impl<'a> Open<'a> {
         let effect = entry.effect.filter(|e| e.balanced && entry.lsda.is_none());
         let placed = entry.code.start + effect.map_or(0, |e| e.reach);
         let dirty = (!entry.instructions.is_empty()).then_some(0);
-        Open { entry, placed, dirty, closed: effect.is_none() }
+        Open {
+            entry,
+            placed,
+            dirty,
+            closed: effect.is_none(),
+        }
     }
 
     /// Adds the next part, or gives it back.
     fn add(&mut self, part: Part<'a>, most_bytes: usize) -> Result<(), Part<'a>> {
-        if self.closed || !part.adjoins || part.cie != self.entry.cie || self.entry.instructions.len() + part.instructions.len() > most_bytes {
+        if self.closed
+            || !part.adjoins
+            || part.cie != self.entry.cie
+            || self.entry.instructions.len() + part.instructions.len() > most_bytes
+        {
             return Err(part);
         }
         let own = Open::new(part);
@@ -92,7 +101,10 @@ impl<'a> Open<'a> {
 }
 
 /// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
-pub fn merge<'a>(parts: impl IntoIterator<Item = Part<'a>>, most_bytes: usize) -> impl Iterator<Item = Part<'a>> {
+pub fn merge<'a>(
+    parts: impl IntoIterator<Item = Part<'a>>,
+    most_bytes: usize,
+) -> impl Iterator<Item = Part<'a>> {
     let mut parts = parts.into_iter();
     let mut open: Option<Open> = None;
     std::iter::from_fn(move || {
@@ -114,17 +126,26 @@ pub fn merge<'a>(parts: impl IntoIterator<Item = Part<'a>>, most_bytes: usize) -
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::unwind::write::EhFrame;
     use crate::unwind::Cie;
+    use crate::unwind::write::EhFrame;
     use gimli::{BaseAddresses, LittleEndian, UnwindContext, UnwindSection};
 
     /// push rbp at 1; the frame is given up at 0x1e, with a branch behind that has it still.
-    const FRAME: &[u8] = &[0x41, 0x0e, 16, 0x86, 2, 0x5d, 0x0a, 0xc6, 0x0e, 8, 0x41, 0x0b];
+    const FRAME: &[u8] = &[
+        0x41, 0x0e, 16, 0x86, 2, 0x5d, 0x0a, 0xc6, 0x0e, 8, 0x41, 0x0b,
+    ];
     /// push rbx at 2.
     const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
 
     fn part(code: Range<u64>, instructions: &[u8]) -> Part<'_> {
-        Part { cie: 0, code, lsda: None, instructions: instructions.into(), effect: cfi::effect(instructions), adjoins: true }
+        Part {
+            cie: 0,
+            code,
+            lsda: None,
+            instructions: instructions.into(),
+            effect: cfi::effect(instructions),
+            adjoins: true,
+        }
     }
 
     fn cie() -> Cie<'static> {
@@ -135,14 +156,23 @@ mod tests {
     fn rules(parts: &[Part], code: impl Iterator<Item = u64>) -> Vec<String> {
         let mut frame = EhFrame::new(0x10_0000);
         for p in parts {
-            frame.fde(&cie(), p.code.clone(), p.lsda, &p.instructions).unwrap();
+            frame
+                .fde(&cie(), p.code.clone(), p.lsda, &p.instructions)
+                .unwrap();
         }
         let (bytes, _) = frame.finish();
         let section = gimli::EhFrame::new(&bytes, LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(0x10_0000);
         let at = |address| {
             let mut context = UnwindContext::new();
-            let row = section.unwind_info_for_address(&bases, &mut context, address, gimli::EhFrame::cie_from_offset).unwrap();
+            let row = section
+                .unwind_info_for_address(
+                    &bases,
+                    &mut context,
+                    address,
+                    gimli::EhFrame::cie_from_offset,
+                )
+                .unwrap();
             let mut registers: Vec<String> = row.registers().map(|r| format!("{r:?}")).collect();
             registers.sort();
             format!("{:?} {registers:?}", row.cfa())
@@ -152,31 +182,73 @@ mod tests {
 
     #[test]
     fn every_function_keeps_its_rules() {
-        let orders: [[&[u8]; 4]; 5] = [[FRAME, PUSH, &[], FRAME], [FRAME, &[], &[], PUSH], [&[], FRAME, FRAME, PUSH], [&[], &[], &[], PUSH], [PUSH, &[], &[], &[]]];
+        let orders: [[&[u8]; 4]; 5] = [
+            [FRAME, PUSH, &[], FRAME],
+            [FRAME, &[], &[], PUSH],
+            [&[], FRAME, FRAME, PUSH],
+            [&[], &[], &[], PUSH],
+            [PUSH, &[], &[], &[]],
+        ];
         for instructions in orders {
-            let parts: Vec<Part> = (0x1000u64..).step_by(0x40).zip(instructions).map(|(at, i)| part(at..at + 0x3e, i)).collect();
+            let parts: Vec<Part> = (0x1000u64..)
+                .step_by(0x40)
+                .zip(instructions)
+                .map(|(at, i)| part(at..at + 0x3e, i))
+                .collect();
             let merged: Vec<Part> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
-            assert_eq!(rules(&merged, code()), rules(&parts, code()), "{instructions:x?}");
+            assert_eq!(
+                rules(&merged, code()),
+                rules(&parts, code()),
+                "{instructions:x?}"
+            );
             // Nothing changes at the very place where a function begins.
             let padding = |p: &Part| p.code.end..p.code.end + 2;
             let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
-            assert!(rules(&merged, parts[..3].iter().flat_map(padding)).iter().all(|r| *r == initial[0]), "{instructions:x?}");
+            assert!(
+                rules(&merged, parts[..3].iter().flat_map(padding))
+                    .iter()
+                    .all(|r| *r == initial[0]),
+                "{instructions:x?}"
+            );
         }
     }
 
     #[test]
     fn functions_alone_stay_as_they_are() {
-        let apart = Part { adjoins: false, ..part(0x1080..0x10c0, FRAME) };
-        let caught = Part { lsda: Some(0x2000), ..part(0x10c0..0x1100, PUSH) };
-        let other = Part { cie: 1, ..part(0x1140..0x1180, PUSH) };
+        let apart = Part {
+            adjoins: false,
+            ..part(0x1080..0x10c0, FRAME)
+        };
+        let caught = Part {
+            lsda: Some(0x2000),
+            ..part(0x10c0..0x1100, PUSH)
+        };
+        let other = Part {
+            cie: 1,
+            ..part(0x1140..0x1180, PUSH)
+        };
         let unbalanced = part(0x1180..0x11c0, &[0x41, 0x0a]);
-        let parts = vec![part(0x1000..0x1040, FRAME), apart, caught, part(0x1100..0x1140, PUSH), other, unbalanced, part(0x11c0..0x1200, PUSH)];
-        assert_eq!(merge(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), parts);
+        let parts = vec![
+            part(0x1000..0x1040, FRAME),
+            apart,
+            caught,
+            part(0x1100..0x1140, PUSH),
+            other,
+            unbalanced,
+            part(0x11c0..0x1200, PUSH),
+        ];
+        assert_eq!(
+            merge(parts.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            parts
+        );
         let without_padding = vec![part(0x1000..0x1040, FRAME), part(0x1040..0x1080, &[])];
-        assert_eq!(merge(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(), without_padding);
+        assert_eq!(
+            merge(without_padding.clone(), MOST_BYTES_SOFT).collect::<Vec<_>>(),
+            without_padding
+        );
         let nothing_to_take_back = vec![part(0x1000..0x1040, &[]), part(0x1040..0x1080, FRAME)];
         assert_eq!(merge(nothing_to_take_back, MOST_BYTES_SOFT).count(), 1);
     }
@@ -184,9 +256,17 @@ mod tests {
     #[test]
     fn entries_do_not_grow_without_bound() {
         for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
-            let merged: Vec<Part> = merge((0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)), most).collect();
+            let merged: Vec<Part> = merge(
+                (0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)),
+                most,
+            )
+            .collect();
             assert!(merged.len() > 5 && merged.iter().all(|p| p.instructions.len() <= most + 16));
-            assert!(merged.windows(2).all(|w| w[0].code.end + 4 == w[1].code.start));
+            assert!(
+                merged
+                    .windows(2)
+                    .all(|w| w[0].code.end + 4 == w[1].code.start)
+            );
         }
     }
 }

@@ -66,7 +66,12 @@ impl<'a> Reader<'a> {
 
     /// A little-endian number of 1 to 8 bytes.
     pub fn uint(&mut self, len: usize) -> Option<u64> {
-        Some(self.take(len)?.iter().rev().fold(0, |v, &b| v << 8 | u64::from(b)))
+        Some(
+            self.take(len)?
+                .iter()
+                .rev()
+                .fold(0, |v, &b| v << 8 | u64::from(b)),
+        )
     }
 
     /// An unsigned LEB128 number.
@@ -116,7 +121,11 @@ impl<'a> Reader<'a> {
             _ => return None,
         };
         let value = self.number(encoding)?;
-        Some(if value == 0 { 0 } else { value.wrapping_add(base) })
+        Some(if value == 0 {
+            0
+        } else {
+            value.wrapping_add(base)
+        })
     }
 
     /// The number of a `DW_EH_PE_*` encoding, relative to nothing.
@@ -207,14 +216,19 @@ pub struct Tables<'a> {
 impl<'a> Tables<'a> {
     /// Reads the tables of a file; empty if it has none.
     pub fn read(elf: &Elf<'a>) -> Result<Tables<'a>, Refusal> {
-        let Some((addr, data)) = section(elf) else { return Ok(Tables::default()) };
+        let Some((addr, data)) = section(elf) else {
+            return Ok(Tables::default());
+        };
         let mut tables = Tables::parse(data, addr).ok_or_else(|| {
             Refusal::declined("its unwind tables (.eh_frame) have a form that mgz does not understand, so exceptions could not be kept working")
         })?;
         for fde in &tables.fdes {
             let Some(at) = fde.lsda else { continue };
             // Functions never share a table: its call sites are relative to the function.
-            if let Some(lsda) = elf.at(at).and_then(|bytes| Lsda::parse(bytes, at, fde.range.start)) {
+            if let Some(lsda) = elf
+                .at(at)
+                .and_then(|bytes| Lsda::parse(bytes, at, fde.range.start))
+            {
                 tables.lsdas.insert(at, lsda);
             }
         }
@@ -272,7 +286,12 @@ impl<'a> Tables<'a> {
     /// Where an entry's instructions come from.
     pub fn source(&self, fde: &Fde<'a>) -> cfi::Source<'a> {
         let cie = &self.cies[fde.cie];
-        cfi::Source { instructions: fde.instructions, start: fde.range.start, code_align: cie.code_align, encoding: cie.encoding }
+        cfi::Source {
+            instructions: fde.instructions,
+            start: fde.range.start,
+            code_align: cie.code_align,
+            encoding: cie.encoding,
+        }
     }
 
     /// Numbers of the entries that cover part of `range`.
@@ -291,7 +310,10 @@ fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));
     }
-    let header = elf.segments.iter().find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
+    let header = elf
+        .segments
+        .iter()
+        .find(|s| s.kind == elf::PT_GNU_EH_FRAME.0)?;
     let mut reader = Reader::new(elf.at(header.vaddr)?, header.vaddr);
     let (version, encoding) = (reader.u8()?, reader.u8()?);
     reader.take(2)?;
@@ -325,7 +347,11 @@ fn cie(mut r: Reader) -> Option<Cie> {
         personality: None,
         code_align: r.uleb()?,
         data_align: r.sleb()?,
-        return_column: if version == 1 { u64::from(r.u8()?) } else { r.uleb()? },
+        return_column: if version == 1 {
+            u64::from(r.u8()?)
+        } else {
+            r.uleb()?
+        },
         encoding: ENC_ABS,
         lsda_encoding: ENC_OMIT,
         instructions: &[],
@@ -345,7 +371,8 @@ fn cie(mut r: Reader) -> Option<Cie> {
             b'P' => {
                 let encoding = data.u8()?;
                 let address = data.pointer(encoding, 0)?;
-                cie.personality = (encoding != ENC_OMIT && address != 0).then_some((encoding & ENC_INDIRECT != 0, address));
+                cie.personality = (encoding != ENC_OMIT && address != 0)
+                    .then_some((encoding & ENC_INDIRECT != 0, address));
             }
             b'L' => {
                 cie.lsda_encoding = data.u8()?;
@@ -373,5 +400,10 @@ fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize) -> Option<Fde<'a>> {
             lsda = Some(data.pointer(cie.lsda_encoding, start)?).filter(|&p| p != 0);
         }
     }
-    Some(Fde { cie: index, range: start..start.checked_add(len)?, lsda, instructions: r.rest() })
+    Some(Fde {
+        cie: index,
+        range: start..start.checked_add(len)?,
+        lsda,
+        instructions: r.rest(),
+    })
 }

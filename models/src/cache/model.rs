@@ -68,7 +68,10 @@ fn ln_gamma(x: f64) -> f64 {
     }
     let i = 1.0 / x;
     let i2 = i * i;
-    (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + i * (1.0 / 12.0 - i2 * (1.0 / 360.0 - i2 * (1.0 / 1260.0 - i2 / 1680.0))) - shift
+    (x - 0.5) * x.ln() - x
+        + 0.5 * (2.0 * std::f64::consts::PI).ln()
+        + i * (1.0 / 12.0 - i2 * (1.0 / 360.0 - i2 * (1.0 / 1260.0 - i2 / 1680.0)))
+        - shift
 }
 
 /// Expected hits of accesses whose distances (in lines of the cache) are given, in one cache that sees them all.
@@ -80,7 +83,8 @@ pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
         }
         // Wide bins: Simpson's rule over the values.
         let at = |d: f64| hit_probability(d, shape.ways, shape.sets());
-        bin.count * (at(bin.from) + 4.0 * at(0.5 * (bin.from + bin.to - 1.0)) + at(bin.to - 1.0)) / 6.0
+        bin.count * (at(bin.from) + 4.0 * at(0.5 * (bin.from + bin.to - 1.0)) + at(bin.to - 1.0))
+            / 6.0
     })
     .fold(0.0, |sum, hits| sum + hits)
 }
@@ -95,7 +99,10 @@ mod tests {
     #[test]
     fn full_associativity_is_a_step_and_direct_mapping_a_power() {
         // A = B: hit if and only if D < A.
-        assert_eq!((hit_probability(15.0, 16, 1), hit_probability(16.0, 16, 1)), (1.0, 0.0));
+        assert_eq!(
+            (hit_probability(15.0, 16, 1), hit_probability(16.0, 16, 1)),
+            (1.0, 0.0)
+        );
         // A = 1: none of the D may fall into the set.
         for d in [1.0f64, 10.0, 1000.0] {
             assert!((hit_probability(d, 1, 64) - (63.0 / 64.0f64).powf(d)).abs() < 1e-12);
@@ -130,7 +137,9 @@ mod tests {
         let mut stack: Vec<u64> = Vec::new();
         let (mut x, mut hits) = (3u64, 0u32);
         for _ in 0..100_000 {
-            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            x = x
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
             let unit = (x >> 11) as f64 / (1u64 << 53) as f64;
             let block = (unit * unit * 1500.0) as u64;
             hits += u32::from(cache.access(block));
@@ -141,6 +150,9 @@ mod tests {
             stack.push(block);
         }
         let expected = expected_hits(fine.bins(), &shape);
-        assert!((expected - f64::from(hits)).abs() < 1000.0, "{expected} {hits}");
+        assert!(
+            (expected - f64::from(hits)).abs() < 1000.0,
+            "{expected} {hits}"
+        );
     }
 }

@@ -11,8 +11,8 @@
 //! (a difference estimate: unbiased, and the better the more the model is right), with a 95% interval from how much the runs differ.
 //! Where all sets are followed there is no error, and the rate is that of a simulation.
 
-use super::hit_probability;
 use super::Shape;
+use super::hit_probability;
 use crate::random::Random;
 
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two followed sets.
@@ -33,9 +33,14 @@ pub struct SetHits {
 
 /// How much wider a 95% interval from a variance with so many degrees of freedom is than one from a known variance (Student's t over 1.96).
 fn widening(freedom: f64) -> f64 {
-    const T: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+    const T: [f64; 9] = [
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262,
+    ];
     // Beyond the list the expansion in 1/ν is right to a thousandth.
-    let t = T.get((freedom - 1.0).max(0.0) as usize).copied().unwrap_or(1.96 + 2.372 / freedom + 2.82 / (freedom * freedom));
+    let t = T
+        .get((freedom - 1.0).max(0.0) as usize)
+        .copied()
+        .unwrap_or(1.96 + 2.372 / freedom + 2.82 / (freedom * freedom));
     t / 1.96
 }
 
@@ -127,7 +132,11 @@ impl SetDistances {
             counts: vec![0; runs as usize * (depth + 1)],
             runs: runs as usize,
             all_runs: if whole { 1.0 } else { sets as f64 / RUN as f64 },
-            distances: if whole { Vec::new() } else { vec![0; runs as usize * BINS] },
+            distances: if whole {
+                Vec::new()
+            } else {
+                vec![0; runs as usize * BINS]
+            },
             all_distances: vec![0; BINS],
             begun: false,
             home: ABSENT,
@@ -146,7 +155,11 @@ impl SetDistances {
         let place = self.place[(block % self.sets) as usize];
         if !self.begun {
             self.begun = true;
-            self.home = if place == ABSENT { ABSENT } else { self.run[place as usize] };
+            self.home = if place == ABSENT {
+                ABSENT
+            } else {
+                self.run[place as usize]
+            };
         }
         if place != ABSENT {
             self.greatest = self.greatest.max(self.renew(place as usize, block));
@@ -198,25 +211,57 @@ impl SetDistances {
 
     /// Hits of all accesses in a cache with as many sets but `ways` ways, at most [`SetDistances::depth`].
     pub fn hits_with(&self, ways: usize) -> SetHits {
-        let runs = self.counts.chunks_exact(self.depth + 1).map(|run| run[..ways.min(self.depth)].iter().sum::<u64>() as f64);
+        let runs = self
+            .counts
+            .chunks_exact(self.depth + 1)
+            .map(|run| run[..ways.min(self.depth)].iter().sum::<u64>() as f64);
         if self.followed() >= 1.0 {
-            return SetHits { hits: runs.sum(), variance: 0.0 };
+            return SetHits {
+                hits: runs.sum(),
+                variance: 0.0,
+            };
         }
         // What random sets would give, by bin.
-        let model: Vec<f64> = (0..BINS).map(|b| if b == BINS - 1 { 0.0 } else { hit_probability(middle(b), ways as u64, self.sets) }).collect();
-        let all: f64 = self.all_distances.iter().zip(&model).map(|(&n, p)| n as f64 * p).sum();
+        let model: Vec<f64> = (0..BINS)
+            .map(|b| {
+                if b == BINS - 1 {
+                    0.0
+                } else {
+                    hit_probability(middle(b), ways as u64, self.sets)
+                }
+            })
+            .collect();
+        let all: f64 = self
+            .all_distances
+            .iter()
+            .zip(&model)
+            .map(|(&n, p)| n as f64 * p)
+            .sum();
         let total = self.all_distances.iter().sum::<u64>() as f64;
         // How far it is off in each run.
         let off: Vec<f64> = runs
             .zip(self.distances.chunks_exact(BINS))
-            .map(|(hits, seen)| hits - seen.iter().zip(&model).map(|(&n, p)| f64::from(n) * p).sum::<f64>())
+            .map(|(hits, seen)| {
+                hits - seen
+                    .iter()
+                    .zip(&model)
+                    .map(|(&n, p)| f64::from(n) * p)
+                    .sum::<f64>()
+            })
             .collect();
         let n = off.len() as f64;
         let mean = off.iter().sum::<f64>() / n;
         let squares: f64 = off.iter().map(|x| (x - mean).powi(2)).sum();
         let rest = 1.0 - self.followed();
-        let variance = if n > 1.0 { rest * squares / (n - 1.0) / n * (self.all_runs * widening(n - 1.0)).powi(2) } else { total * total };
-        SetHits { hits: (all + mean * self.all_runs).clamp(0.0, total), variance }
+        let variance = if n > 1.0 {
+            rest * squares / (n - 1.0) / n * (self.all_runs * widening(n - 1.0)).powi(2)
+        } else {
+            total * total
+        };
+        SetHits {
+            hits: (all + mean * self.all_runs).clamp(0.0, total),
+            variance,
+        }
     }
 }
 
@@ -232,7 +277,9 @@ mod tests {
 
     fn simulated(accesses: &[(u64, u32)], shape: &Shape) -> u64 {
         let mut cache = Hierarchy::new(std::slice::from_ref(shape));
-        accesses.iter().for_each(|&(address, size)| cache.access(address, size));
+        accesses
+            .iter()
+            .for_each(|&(address, size)| cache.access(address, size));
         let counts = cache.counts()[0];
         counts.accesses - counts.misses
     }
@@ -250,7 +297,11 @@ mod tests {
             }
             fn done(&mut self, _: u64, _: u32) {
                 let distance = self.1.take();
-                self.0.done(if std::mem::take(&mut self.2) { None } else { distance });
+                self.0.done(if std::mem::take(&mut self.2) {
+                    None
+                } else {
+                    distance
+                });
             }
         }
         let mut sink = Sink(SetDistances::new(shape, most, seed), None, false);
@@ -284,9 +335,16 @@ mod tests {
                 for seed in 0..20 {
                     let got = SetDistances::new(&Shape::new(sets * 64, 1, 64).unwrap(), most, seed);
                     let counted = got.run.iter().filter(|&&r| r != ABSENT).count() as u64;
-                    let want = if sets <= most.max(RUN) { sets } else { most.max(RUN) / RUN * RUN };
+                    let want = if sets <= most.max(RUN) {
+                        sets
+                    } else {
+                        most.max(RUN) / RUN * RUN
+                    };
                     assert_eq!(counted, want, "{sets} {most}");
-                    assert_eq!(got.place.iter().filter(|&&p| p != ABSENT).count(), got.run.len());
+                    assert_eq!(
+                        got.place.iter().filter(|&&p| p != ABSENT).count(),
+                        got.run.len()
+                    );
                 }
             }
         }
@@ -302,8 +360,14 @@ mod tests {
         vec![
             (0..150_000).map(|_| (zipf(), 8)).collect(),
             // Columns of a matrix with lines of 1,600 bytes.
-            (0..4u64).flat_map(|_| (0..200u64).flat_map(|x| (0..200u64).map(move |y| (y * 1600 + x * 8, 8)))).collect(),
-            (0..150_000u64).map(|i| ((i * 24) % 3_000_000, 16)).collect(),
+            (0..4u64)
+                .flat_map(|_| {
+                    (0..200u64).flat_map(|x| (0..200u64).map(move |y| (y * 1600 + x * 8, 8)))
+                })
+                .collect(),
+            (0..150_000u64)
+                .map(|i| ((i * 24) % 3_000_000, 16))
+                .collect(),
         ]
     }
 
@@ -316,10 +380,16 @@ mod tests {
                 let exact = simulated(&stream, &shape) as f64 / stream.len() as f64;
                 for seed in 0..20 {
                     let got = followed(&stream, &shape, 256, seed).hits();
-                    let (rate, error) = (got.hits / stream.len() as f64, 1.96 * got.variance.sqrt() / stream.len() as f64);
+                    let (rate, error) = (
+                        got.hits / stream.len() as f64,
+                        1.96 * got.variance.sqrt() / stream.len() as f64,
+                    );
                     inside += usize::from((rate - exact).abs() <= error + 1e-3);
                     count += 1;
-                    assert!((rate - exact).abs() < 0.05 && error < 0.08, "{rate} ± {error}, {exact}");
+                    assert!(
+                        (rate - exact).abs() < 0.05 && error < 0.08,
+                        "{rate} ± {error}, {exact}"
+                    );
                 }
             }
         }
@@ -330,7 +400,15 @@ mod tests {
     fn what_random_sets_cannot_tell_is_told() {
         // Filled exactly, a quarter more, and half of the touches in one set.
         let mut random = Random::new(3);
-        let crowded: Vec<u64> = (0..100_000).map(|_| if random.below(2) == 0 { random.below(16) * 64 } else { random.below(256) }).collect();
+        let crowded: Vec<u64> = (0..100_000)
+            .map(|_| {
+                if random.below(2) == 0 {
+                    random.below(16) * 64
+                } else {
+                    random.below(256)
+                }
+            })
+            .collect();
         let cyclic = |n: u64| (0..n * 20).map(|i| i % n).collect::<Vec<_>>();
         let shape = Shape::new(8 * 64 * 64, 8, 64).unwrap();
         for (lines, least) in [(cyclic(512), 0.05), (cyclic(640), 0.05), (crowded, 0.1)] {
@@ -347,15 +425,30 @@ mod tests {
                 stack.push(*line);
             }
             let random_sets = expected_hits(counted.bins(), &shape);
-            assert!((random_sets - exact).abs() > least * lines.len() as f64, "the model with random sets is far off: {random_sets} {exact}");
+            assert!(
+                (random_sets - exact).abs() > least * lines.len() as f64,
+                "the model with random sets is far off: {random_sets} {exact}"
+            );
         }
     }
 
     #[test]
     fn intervals_of_few_runs_are_wider() {
         // Student's t, 97.5%.
-        for (freedom, t) in [(1.0, 12.706), (9.0, 2.262), (10.0, 2.228), (15.0, 2.131), (30.0, 2.042), (120.0, 1.980), (1e6, 1.960)] {
-            assert!((1.96 * widening(freedom) - t).abs() < 2e-3 * t, "{freedom}: {}", 1.96 * widening(freedom));
+        for (freedom, t) in [
+            (1.0, 12.706),
+            (9.0, 2.262),
+            (10.0, 2.228),
+            (15.0, 2.131),
+            (30.0, 2.042),
+            (120.0, 1.980),
+            (1e6, 1.960),
+        ] {
+            assert!(
+                (1.96 * widening(freedom) - t).abs() < 2e-3 * t,
+                "{freedom}: {}",
+                1.96 * widening(freedom)
+            );
         }
     }
 
@@ -365,7 +458,11 @@ mod tests {
         for distance in (0..5000).chain((13..64).map(|b| 1 << b)).chain([u64::MAX]) {
             let bin = bin(distance);
             assert!(bin >= last && bin < BINS - 1, "{distance} {bin}");
-            assert!((middle(bin) - distance as f64).abs() <= 0.08 * distance as f64, "{distance} {}", middle(bin));
+            assert!(
+                (middle(bin) - distance as f64).abs() <= 0.08 * distance as f64,
+                "{distance} {}",
+                middle(bin)
+            );
             last = bin;
         }
     }

@@ -6,7 +6,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShapeError {
     /// A number is zero.
-    #[error("a cache of {size} bytes with {ways} ways of {line}-byte lines cannot be: none of the three may be 0")]
+    #[error(
+        "a cache of {size} bytes with {ways} ways of {line}-byte lines cannot be: none of the three may be 0"
+    )]
     Zero {
         /// Bytes.
         size: u64,
@@ -74,7 +76,12 @@ mod tests {
 
     #[test]
     fn impossible_shapes_say_why() {
-        for (size, ways, line, word) in [(0, 8, 64, "0"), (32768, 0, 64, "0"), (32768, 8, 48, "power of two"), (1000, 8, 64, "multiple of 512")] {
+        for (size, ways, line, word) in [
+            (0, 8, 64, "0"),
+            (32768, 0, 64, "0"),
+            (32768, 8, 48, "power of two"),
+            (1000, 8, 64, "multiple of 512"),
+        ] {
             let error = Shape::new(size, ways, line).unwrap_err().to_string();
             assert!(error.contains(word), "{error}");
         }

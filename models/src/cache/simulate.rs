@@ -69,7 +69,12 @@ pub struct Hierarchy {
 impl Hierarchy {
     /// Empty caches, first level first.
     pub fn new(shapes: &[Shape]) -> Hierarchy {
-        Hierarchy { levels: shapes.iter().map(|s| (*s, Cache::new(s), LevelCounts::default())).collect() }
+        Hierarchy {
+            levels: shapes
+                .iter()
+                .map(|s| (*s, Cache::new(s), LevelCounts::default()))
+                .collect(),
+        }
     }
 
     /// An access to `size` bytes at `address`. Across lines, each line is accessed, and the access counts once: as a miss of a level if any of
@@ -78,7 +83,11 @@ impl Hierarchy {
     pub fn access(&mut self, address: u64, size: u32) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1);
         let mut reached = 0;
-        let line = self.levels.first().map_or(64, |l| l.0.line).trailing_zeros();
+        let line = self
+            .levels
+            .first()
+            .map_or(64, |l| l.0.line)
+            .trailing_zeros();
         for block in (address >> line)..=(last >> line) {
             let mut level = 0;
             while level < self.levels.len() {

@@ -20,12 +20,20 @@ pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
     }
     let mut errors = vec![0.0; methods.len()];
     for out in 0..runs.len() {
-        let rest: Vec<Profile> = runs.iter().enumerate().filter(|(i, _)| *i != out).map(|(_, run)| run.clone()).collect();
+        let rest: Vec<Profile> = runs
+            .iter()
+            .enumerate()
+            .filter(|(i, _)| *i != out)
+            .map(|(_, run)| run.clone())
+            .collect();
         for (error, method) in errors.iter_mut().zip(methods) {
             *error += 1.0 - accuracy(&method(&rest, runs[out].size), &runs[out].bins);
         }
     }
-    let raw: Vec<f64> = errors.iter().map(|e| (e / runs.len() as f64 + FLOOR).powi(-2)).collect();
+    let raw: Vec<f64> = errors
+        .iter()
+        .map(|e| (e / runs.len() as f64 + FLOOR).powi(-2))
+        .collect();
     let sum: f64 = raw.iter().sum();
     Some(raw.into_iter().map(|w| w / sum).collect())
 }
@@ -34,7 +42,11 @@ pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
 pub fn combine(parts: &[(f64, Vec<Bin>)]) -> Vec<Bin> {
     let pieces = parts.iter().flat_map(|(weight, bins)| {
         let total: f64 = bins.iter().map(|b| b.count).sum();
-        bins.iter().map(move |b| Piece { from: b.from, to: b.to, share: weight * b.count / total.max(1e-300) })
+        bins.iter().map(move |b| Piece {
+            from: b.from,
+            to: b.to,
+            share: weight * b.count / total.max(1e-300),
+        })
     });
     collect(pieces)
 }
@@ -48,14 +60,26 @@ mod tests {
 
     #[test]
     fn a_method_that_predicts_its_training_runs_has_nearly_all_weight() {
-        let run = |size: f64| Profile { size, bins: bins(&[(size, size * 1.5, 1.0)]), cold: 0.0 };
+        let run = |size: f64| Profile {
+            size,
+            bins: bins(&[(size, size * 1.5, 1.0)]),
+            cold: 0.0,
+        };
         let runs = [run(100.0), run(1000.0), run(10_000.0)];
         let right = |_: &[Profile], size: f64| run(size).bins;
         let wrong = |_: &[Profile], _: f64| run(3.0).bins;
         let got = weights(&runs, &[&wrong, &right]).unwrap();
-        assert!(got[1] > 0.999 && (got[0] + got[1] - 1.0).abs() < 1e-12, "{got:?}");
+        assert!(
+            got[1] > 0.999 && (got[0] + got[1] - 1.0).abs() < 1e-12,
+            "{got:?}"
+        );
         // Methods see the other runs only.
-        let cheat = |rest: &[Profile], size: f64| rest.iter().find(|r| r.size == size).map_or(run(3.0), Clone::clone).bins;
+        let cheat = |rest: &[Profile], size: f64| {
+            rest.iter()
+                .find(|r| r.size == size)
+                .map_or(run(3.0), Clone::clone)
+                .bins
+        };
         let got = weights(&runs, &[&cheat, &wrong]).unwrap();
         assert!((got[0] - 0.5).abs() < 1e-12);
         assert!(weights(&runs[..2], &[&right]).is_none());

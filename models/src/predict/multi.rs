@@ -51,7 +51,10 @@ pub fn train(runs: &[Profile], basis: Basis, partitions: usize) -> Option<MultiM
     let mut best: Option<MultiModel> = None;
     for patterns in DIMENSIONS {
         let model = solve(runs, standard.size, &sources, patterns, basis);
-        if best.as_ref().is_none_or(|b| model.residual < 0.95 * b.residual - 1e-6) {
+        if best
+            .as_ref()
+            .is_none_or(|b| model.residual < 0.95 * b.residual - 1e-6)
+        {
             best = Some(model);
         }
     }
@@ -72,7 +75,14 @@ fn standard_pieces(standard: &Profile, basis: Basis, partitions: usize) -> Vec<P
         Basis::Reference => {
             let parts = reference(standard.bins.iter().copied(), partitions);
             let share = 1.0 / parts.len().max(1) as f64;
-            parts.iter().map(|p| Piece { from: p.from, to: p.to.max(p.from + 1.0), share }).collect()
+            parts
+                .iter()
+                .map(|p| Piece {
+                    from: p.from,
+                    to: p.to.max(p.from + 1.0),
+                    share,
+                })
+                .collect()
         }
     }
 }
@@ -85,16 +95,36 @@ struct Landing {
     share: f64,
 }
 
-fn solve(runs: &[Profile], size: f64, sources: &[Piece], patterns: &[Pattern], basis: Basis) -> MultiModel {
+fn solve(
+    runs: &[Profile],
+    size: f64,
+    sources: &[Piece],
+    patterns: &[Pattern],
+    basis: Basis,
+) -> MultiModel {
     // Coarser targets for the coarse basis: bins of an octave are spread evenly only on average.
-    let merge = |c: usize| if basis == Basis::Log { if c < 16 { (usize::BITS - c.leading_zeros()) as usize } else { (c - 16) / 8 + 5 } } else { c };
+    let merge = |c: usize| {
+        if basis == Basis::Log {
+            if c < 16 {
+                (usize::BITS - c.leading_zeros()) as usize
+            } else {
+                (c - 16) / 8 + 5
+            }
+        } else {
+            c
+        }
+    };
     let measured: Vec<Vec<f64>> = runs
         .iter()
         .map(|run| {
             let total: f64 = run.bins.iter().map(|b| b.count).sum();
             let mut cells = Vec::new();
             for bin in &run.bins {
-                let piece = Piece { from: bin.from, to: bin.to, share: bin.count / total.max(1e-300) };
+                let piece = Piece {
+                    from: bin.from,
+                    to: bin.to,
+                    share: bin.count / total.max(1e-300),
+                };
                 spread(&piece, |c, share| add(&mut cells, merge(c), share));
             }
             cells
@@ -104,19 +134,44 @@ fn solve(runs: &[Profile], size: f64, sources: &[Piece], patterns: &[Pattern], b
     for (i, source) in sources.iter().enumerate() {
         for (m, pattern) in patterns.iter().enumerate() {
             for (run, profile) in runs.iter().enumerate() {
-                let moved = scaled(&Piece { share: 1.0, ..*source }, pattern.of(profile.size) / pattern.of(size));
+                let moved = scaled(
+                    &Piece {
+                        share: 1.0,
+                        ..*source
+                    },
+                    pattern.of(profile.size) / pattern.of(size),
+                );
                 let mut cells: Vec<(usize, f64)> = Vec::new();
                 spread(&moved, |c, share| match cells.last_mut() {
                     Some(last) if last.0 == merge(c) => last.1 += share,
                     _ => cells.push((merge(c), share)),
                 });
-                landings.extend(cells.into_iter().filter(|c| c.1 > 0.0).map(|(cell, share)| Landing { unknown: i * patterns.len() + m, run, cell, share }));
+                landings.extend(
+                    cells
+                        .into_iter()
+                        .filter(|c| c.1 > 0.0)
+                        .map(|(cell, share)| Landing {
+                            unknown: i * patterns.len() + m,
+                            run,
+                            cell,
+                            share,
+                        }),
+                );
             }
         }
     }
     // What the runs cannot tell apart keeps its first weight: constant, unless something speaks against it.
-    let weight = |m: usize| if m == 0 { 1.0 - CAUTION } else { CAUTION / (patterns.len() - 1) as f64 };
-    let mut mix: Vec<f64> = sources.iter().flat_map(|s| (0..patterns.len()).map(move |m| s.share * weight(m))).collect();
+    let weight = |m: usize| {
+        if m == 0 {
+            1.0 - CAUTION
+        } else {
+            CAUTION / (patterns.len() - 1) as f64
+        }
+    };
+    let mut mix: Vec<f64> = sources
+        .iter()
+        .flat_map(|s| (0..patterns.len()).map(move |m| s.share * weight(m)))
+        .collect();
     let mut predicted: Vec<Vec<f64>> = measured.iter().map(|m| vec![0.0; m.len()]).collect();
     let mut gain = vec![0.0; mix.len()];
     for _ in 0..ROUNDS {
@@ -132,7 +187,9 @@ fn solve(runs: &[Profile], size: f64, sources: &[Piece], patterns: &[Pattern], b
                 gain[l.unknown] += l.share * want / have;
             }
         }
-        mix.iter_mut().zip(&gain).for_each(|(x, g)| *x *= g / runs.len() as f64);
+        mix.iter_mut()
+            .zip(&gain)
+            .for_each(|(x, g)| *x *= g / runs.len() as f64);
     }
     // The standard bins keep their size: shares are of the bin.
     let mix = sources
@@ -141,12 +198,28 @@ fn solve(runs: &[Profile], size: f64, sources: &[Piece], patterns: &[Pattern], b
         .map(|(i, source)| {
             let part = &mix[i * patterns.len()..(i + 1) * patterns.len()];
             let total: f64 = part.iter().sum();
-            let shares = if total > 0.0 { part.iter().map(|x| x / total).collect() } else { (0..patterns.len()).map(|m| f64::from(u8::from(m == 0))).collect() };
+            let shares = if total > 0.0 {
+                part.iter().map(|x| x / total).collect()
+            } else {
+                (0..patterns.len())
+                    .map(|m| f64::from(u8::from(m == 0)))
+                    .collect()
+            };
             (*source, shares)
         })
         .collect();
-    let mut model = MultiModel { basis, size, patterns: patterns.to_vec(), mix, residual: 0.0 };
-    model.residual = runs.iter().map(|run| 1.0 - accuracy(&model.predict(run.size), &run.bins)).sum::<f64>() / runs.len().max(1) as f64;
+    let mut model = MultiModel {
+        basis,
+        size,
+        patterns: patterns.to_vec(),
+        mix,
+        residual: 0.0,
+    };
+    model.residual = runs
+        .iter()
+        .map(|run| 1.0 - accuracy(&model.predict(run.size), &run.bins))
+        .sum::<f64>()
+        / runs.len().max(1) as f64;
     model
 }
 
@@ -161,15 +234,35 @@ impl MultiModel {
     /// The histogram of a run of another size; counts are shares of the reuses.
     pub fn predict(&self, size: f64) -> Vec<Bin> {
         let moved = self.mix.iter().flat_map(|(piece, shares)| {
-            self.patterns.iter().zip(shares).map(move |(pattern, share)| scaled(&Piece { share: piece.share * share, ..*piece }, pattern.of(size) / pattern.of(self.size)))
+            self.patterns
+                .iter()
+                .zip(shares)
+                .map(move |(pattern, share)| {
+                    scaled(
+                        &Piece {
+                            share: piece.share * share,
+                            ..*piece
+                        },
+                        pattern.of(size) / pattern.of(self.size),
+                    )
+                })
         });
         collect(moved)
     }
 
     /// Share of the reuses by pattern.
     pub fn patterns(&self) -> Vec<(Pattern, f64)> {
-        let share = |m: usize| self.mix.iter().map(|(piece, shares)| piece.share * shares[m]).sum();
-        self.patterns.iter().enumerate().map(|(m, &p)| (p, share(m))).collect()
+        let share = |m: usize| {
+            self.mix
+                .iter()
+                .map(|(piece, shares)| piece.share * shares[m])
+                .sum()
+        };
+        self.patterns
+            .iter()
+            .enumerate()
+            .map(|(m, &p)| (p, share(m)))
+            .collect()
     }
 }
 
@@ -181,7 +274,11 @@ mod tests {
 
     /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap in the bins of the smaller run.
     fn run(size: f64) -> Profile {
-        Profile { size, bins: bins(&[(4.0, 8.0, 40.0), (size / 16.0, size / 8.0, 60.0)]), cold: size }
+        Profile {
+            size,
+            bins: bins(&[(4.0, 8.0, 40.0), (size / 16.0, size / 8.0, 60.0)]),
+            cold: size,
+        }
     }
 
     #[test]
@@ -192,9 +289,30 @@ mod tests {
             size: 1.0,
             patterns: vec![Pattern::Constant, Pattern::Linear],
             mix: vec![
-                (Piece { from: 1.0, to: 2.0, share: 0.25 }, vec![1.0, 0.0]),
-                (Piece { from: 4.0, to: 8.0, share: 0.5 }, vec![0.5, 0.5]),
-                (Piece { from: 64.0, to: 128.0, share: 0.25 }, vec![0.0, 1.0]),
+                (
+                    Piece {
+                        from: 1.0,
+                        to: 2.0,
+                        share: 0.25,
+                    },
+                    vec![1.0, 0.0],
+                ),
+                (
+                    Piece {
+                        from: 4.0,
+                        to: 8.0,
+                        share: 0.5,
+                    },
+                    vec![0.5, 0.5],
+                ),
+                (
+                    Piece {
+                        from: 64.0,
+                        to: 128.0,
+                        share: 0.25,
+                    },
+                    vec![0.0, 1.0],
+                ),
             ],
             residual: 0.0,
         };
@@ -210,8 +328,19 @@ mod tests {
         // s1 = 3 s0: the linear part of [4,8) comes from [4/3, 8/3): two thirds of [1,2) and one third of [2,4).
         let mut parts = [0.0; 2];
         for (i, source) in [(1.0, 2.0), (2.0, 4.0)].iter().enumerate() {
-            let moved = scaled(&Piece { from: source.0, to: source.1, share: 1.0 }, 3.0);
-            let (from, to) = if moved.to - moved.from > 1.0 { (moved.from, moved.to) } else { (3.0 * source.0, 3.0 * source.1) };
+            let moved = scaled(
+                &Piece {
+                    from: source.0,
+                    to: source.1,
+                    share: 1.0,
+                },
+                3.0,
+            );
+            let (from, to) = if moved.to - moved.from > 1.0 {
+                (moved.from, moved.to)
+            } else {
+                (3.0 * source.0, 3.0 * source.1)
+            };
             parts[i] = (to.min(8.0) - from.max(4.0)) / (to - from);
         }
         assert!((parts[0] - 2.0 / 3.0).abs() < 1e-9 && (parts[1] - 1.0 / 3.0).abs() < 1e-9);
@@ -220,7 +349,10 @@ mod tests {
     #[test]
     fn mixed_bins_are_separated() {
         for basis in [Basis::Log, Basis::LogLinear, Basis::Reference] {
-            for runs in [vec![run(1024.0), run(8192.0)], vec![run(512.0), run(1024.0), run(8192.0)]] {
+            for runs in [
+                vec![run(1024.0), run(8192.0)],
+                vec![run(512.0), run(1024.0), run(8192.0)],
+            ] {
                 let model = train(&runs, basis, 1000).unwrap();
                 for size in [65536.0, 1048576.0] {
                     let got = accuracy(&model.predict(size), &run(size).bins);
@@ -228,7 +360,12 @@ mod tests {
                     let least = if basis == Basis::Reference { 0.9 } else { 0.95 };
                     assert!(got > least, "{basis:?} {size}: {got}");
                 }
-                let linear: f64 = model.patterns().iter().filter(|p| p.0 == Pattern::Linear).map(|p| p.1).sum();
+                let linear: f64 = model
+                    .patterns()
+                    .iter()
+                    .filter(|p| p.0 == Pattern::Linear)
+                    .map(|p| p.1)
+                    .sum();
                 assert!((linear - 0.6).abs() < 0.05, "{basis:?}: {linear}");
             }
         }
@@ -239,13 +376,22 @@ mod tests {
     /// Points for a share of distances that are spread evenly over a range, each moved by itself.
     fn points(from: f64, to: f64, share: f64, factor: f64) -> Vec<(f64, f64)> {
         const POINTS: usize = 2000;
-        (0..POINTS).map(|k| ((from + (to - from) * (k as f64 + 0.5) / POINTS as f64) * factor, share / POINTS as f64)).collect()
+        (0..POINTS)
+            .map(|k| {
+                (
+                    (from + (to - from) * (k as f64 + 0.5) / POINTS as f64) * factor,
+                    share / POINTS as f64,
+                )
+            })
+            .collect()
     }
 
     /// Shares of the logarithmic bins [0,1) [1,2) [2,4) …, point by point.
     fn octaves(points: &[(f64, f64)]) -> Vec<f64> {
         let mut out = vec![0.0; 64];
-        points.iter().for_each(|&(d, share)| out[if d < 1.0 { 0 } else { d.log2() as usize + 1 }] += share);
+        points
+            .iter()
+            .for_each(|&(d, share)| out[if d < 1.0 { 0 } else { d.log2() as usize + 1 }] += share);
         out
     }
 

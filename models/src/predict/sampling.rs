@@ -49,7 +49,15 @@ pub struct Samplers {
 impl Samplers {
     /// With a spatial threshold in blocks.
     pub fn new(spatial: u64) -> Samplers {
-        Samplers { spatial, samplers: (8..40).map(|threshold| Sampler { threshold, samples: Vec::new() }).collect() }
+        Samplers {
+            spatial,
+            samplers: (8..40)
+                .map(|threshold| Sampler {
+                    threshold,
+                    samples: Vec::new(),
+                })
+                .collect(),
+        }
     }
 
     /// A reuse of `block` at `time` with its distance.
@@ -71,8 +79,16 @@ impl Samplers {
                 if sample.seen.len() < ACCESSES {
                     sample.seen.push((time, distance));
                 }
-            } else if sampler.samples.len() < SAMPLES && sampler.samples.iter().all(|s| s.block.abs_diff(block) >= spatial) {
-                sampler.samples.push(DataSample { block, seen: vec![(time, distance)] });
+            } else if sampler.samples.len() < SAMPLES
+                && sampler
+                    .samples
+                    .iter()
+                    .all(|s| s.block.abs_diff(block) >= spatial)
+            {
+                sampler.samples.push(DataSample {
+                    block,
+                    seen: vec![(time, distance)],
+                });
             }
         }
     }
@@ -82,8 +98,17 @@ impl Samplers {
         let mut out = Vec::new();
         for sampler in &self.samplers {
             for (number, sample) in sampler.samples.iter().enumerate() {
-                let choice = |peak| Choice { threshold: sampler.threshold, sample: number, peak };
-                out.extend(peaks(&sample.seen).into_iter().enumerate().map(|(i, (value, known))| (choice(i), value, known)));
+                let choice = |peak| Choice {
+                    threshold: sampler.threshold,
+                    sample: number,
+                    peak,
+                };
+                out.extend(
+                    peaks(&sample.seen)
+                        .into_iter()
+                        .enumerate()
+                        .map(|(i, (value, known))| (choice(i), value, known)),
+                );
             }
         }
         out
@@ -91,8 +116,13 @@ impl Samplers {
 
     /// The value of one candidate, and when it is known.
     pub fn value(&self, choice: &Choice) -> Option<(u64, u64)> {
-        let sampler = self.samplers.iter().find(|s| s.threshold == choice.threshold)?;
-        peaks(&sampler.samples.get(choice.sample)?.seen).get(choice.peak).copied()
+        let sampler = self
+            .samplers
+            .iter()
+            .find(|s| s.threshold == choice.threshold)?;
+        peaks(&sampler.samples.get(choice.sample)?.seen)
+            .get(choice.peak)
+            .copied()
     }
 }
 
@@ -102,7 +132,8 @@ fn peaks(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     for i in 0..seen.len().saturating_sub(1) {
         let before = if i == 0 { 0 } else { seen[i - 1].1 };
-        if seen[i].1 > before && seen[i].1 >= seen[i + 1].1 && (i == 0 || seen[i].1 > seen[i + 1].1) {
+        if seen[i].1 > before && seen[i].1 >= seen[i + 1].1 && (i == 0 || seen[i].1 > seen[i + 1].1)
+        {
             out.push((seen[i].1, seen[i + 1].0));
             if out.len() == PEAKS {
                 break;
@@ -123,16 +154,30 @@ mod tests {
         for time in n..4 * n {
             samplers.reuse(time, time % n, n - 1);
         }
-        let first = Choice { threshold: 9, sample: 0, peak: 0 };
+        let first = Choice {
+            threshold: 9,
+            sample: 0,
+            peak: 0,
+        };
         // Distances are all alike: the first is taken for a peak when the next is not greater.
         assert_eq!(samplers.value(&first), Some((n - 1, 2 * n)));
-        assert_eq!(samplers.value(&Choice { threshold: 10, ..first }), None);
+        assert_eq!(
+            samplers.value(&Choice {
+                threshold: 10,
+                ..first
+            }),
+            None
+        );
         assert!(samplers.candidates().iter().all(|c| c.1 == n - 1));
     }
 
     #[test]
     fn peaks_are_greater_than_their_neighbours() {
-        let series: Vec<(u64, u64)> = [5, 9, 7, 8, 8, 3, 6, 2].iter().enumerate().map(|(i, &v)| (i as u64 * 10, v)).collect();
+        let series: Vec<(u64, u64)> = [5, 9, 7, 8, 8, 3, 6, 2]
+            .iter()
+            .enumerate()
+            .map(|(i, &v)| (i as u64 * 10, v))
+            .collect();
         assert_eq!(peaks(&series), [(9, 20), (6, 70)]);
         assert_eq!(peaks(&series[..1]), []);
     }
@@ -144,21 +189,40 @@ mod tests {
             samplers.reuse(1, block, 300);
             samplers.reuse(2, block, 290);
         }
-        assert_eq!(samplers.candidates().iter().filter(|c| c.0.threshold == 8).count(), 3);
+        assert_eq!(
+            samplers
+                .candidates()
+                .iter()
+                .filter(|c| c.0.threshold == 8)
+                .count(),
+            3
+        );
     }
 
     /// The paper's procedure, read as definitions: each data sample is searched anew in the whole stream.
     fn by_definition(stream: &[(u64, u64, u64)], spatial: u64) -> Vec<(Choice, u64, u64)> {
         let mut out = Vec::new();
         for threshold in 8..40 {
-            let long: Vec<&(u64, u64, u64)> = stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
+            let long: Vec<&(u64, u64, u64)> =
+                stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
             let mut blocks: Vec<u64> = Vec::new();
             for number in 0..SAMPLES {
                 // The first long reuse of a block that is far from all data samples before it, and later than them.
-                let Some(at) = long.iter().position(|r| blocks.iter().all(|&b| r.1.abs_diff(b) >= spatial && r.1 != b)) else { break };
+                let Some(at) = long.iter().position(|r| {
+                    blocks
+                        .iter()
+                        .all(|&b| r.1.abs_diff(b) >= spatial && r.1 != b)
+                }) else {
+                    break;
+                };
                 let block = long[at].1;
                 blocks.push(block);
-                let seen: Vec<(u64, u64)> = long[at..].iter().filter(|r| r.1 == block).map(|r| (r.0, r.2)).take(ACCESSES).collect();
+                let seen: Vec<(u64, u64)> = long[at..]
+                    .iter()
+                    .filter(|r| r.1 == block)
+                    .map(|r| (r.0, r.2))
+                    .take(ACCESSES)
+                    .collect();
                 let mut peak = 0;
                 for i in 0..seen.len() {
                     let after = seen.get(i + 1).map(|s| s.1);
@@ -169,7 +233,15 @@ mod tests {
                         (i, Some(after)) => seen[i].1 > seen[i - 1].1 && seen[i].1 > after,
                     };
                     if is && peak < PEAKS {
-                        out.push((Choice { threshold, sample: number, peak }, seen[i].1, seen[i + 1].0));
+                        out.push((
+                            Choice {
+                                threshold,
+                                sample: number,
+                                peak,
+                            },
+                            seen[i].1,
+                            seen[i + 1].0,
+                        ));
                         peak += 1;
                     }
                 }

@@ -32,9 +32,14 @@ pub struct SingleModel {
 
 /// Trains on two or more runs.
 pub fn train(runs: &[Profile], partitions: usize) -> SingleModel {
-    let references: Vec<Vec<Partition>> = runs.iter().map(|r| reference(r.bins.iter().copied(), partitions)).collect();
+    let references: Vec<Vec<Partition>> = runs
+        .iter()
+        .map(|r| reference(r.bins.iter().copied(), partitions))
+        .collect();
     let sizes: Vec<f64> = runs.iter().map(|r| r.size).collect();
-    let largest = (0..runs.len()).max_by(|&a, &b| sizes[a].total_cmp(&sizes[b])).unwrap_or(0);
+    let largest = (0..runs.len())
+        .max_by(|&a, &b| sizes[a].total_cmp(&sizes[b]))
+        .unwrap_or(0);
     let count = references.iter().map(Vec::len).min().unwrap_or(0);
     let mut best: Option<SingleModel> = None;
     for (dimension, patterns) in DIMENSIONS.iter().enumerate() {
@@ -46,16 +51,37 @@ pub fn train(runs: &[Profile], partitions: usize) -> SingleModel {
             residual += error;
             let part = &references[largest][i];
             let mean = part.mean.max(1e-9);
-            let (low, high) = if part.to - part.from <= 1.0 { (1.0, 1.0) } else { (part.from / mean, part.to / mean) };
-            fits.push(Fit { pattern, constant, factor, low, high });
+            let (low, high) = if part.to - part.from <= 1.0 {
+                (1.0, 1.0)
+            } else {
+                (part.from / mean, part.to / mean)
+            };
+            fits.push(Fit {
+                pattern,
+                constant,
+                factor,
+                low,
+                high,
+            });
         }
         let residual = residual / count.max(1) as f64;
         // More patterns always fit a little better; more dimensions must earn it.
-        if best.as_ref().is_none_or(|b| residual < 0.95 * b.residual - 1e-6) {
-            best = Some(SingleModel { fits, dimensions: dimension as u32 + 1, residual });
+        if best
+            .as_ref()
+            .is_none_or(|b| residual < 0.95 * b.residual - 1e-6)
+        {
+            best = Some(SingleModel {
+                fits,
+                dimensions: dimension as u32 + 1,
+                residual,
+            });
         }
     }
-    best.unwrap_or(SingleModel { fits: Vec::new(), dimensions: 1, residual: 0.0 })
+    best.unwrap_or(SingleModel {
+        fits: Vec::new(),
+        dimensions: 1,
+        residual: 0.0,
+    })
 }
 
 /// Best pattern of one partition: (pattern, c, e, relative error).
@@ -70,9 +96,14 @@ fn fit(sizes: &[f64], distances: &[f64], patterns: &[Pattern]) -> (Pattern, f64,
         let (constant, factor) = regress(pattern, &values, distances);
         let error = if sizes.len() == 2 {
             // Growth of the distance against growth of the pattern, in logarithms; +1 lets distances of 0 take part.
-            (((distances[1] + 1.0) / (distances[0] + 1.0)).ln() - (values[1] / values[0]).ln()).abs()
+            (((distances[1] + 1.0) / (distances[0] + 1.0)).ln() - (values[1] / values[0]).ln())
+                .abs()
         } else {
-            let squares = values.iter().zip(distances).map(|(f, d)| ((constant + factor * f - d) / (d + 1.0)).powi(2)).sum::<f64>();
+            let squares = values
+                .iter()
+                .zip(distances)
+                .map(|(f, d)| ((constant + factor * f - d) / (d + 1.0)).powi(2))
+                .sum::<f64>();
             (squares / sizes.len() as f64).sqrt()
         };
         // A simpler pattern (they stand in order) keeps its place unless it is clearly worse.
@@ -106,7 +137,12 @@ fn regress(pattern: Pattern, values: &[f64], distances: &[f64]) -> (f64, f64) {
     if constant < 0.0 {
         // Through the origin.
         let squares: f64 = values.iter().zip(&weights).map(|(x, w)| w * x * x).sum();
-        let products: f64 = values.iter().zip(distances).zip(&weights).map(|((x, y), w)| w * x * y).sum();
+        let products: f64 = values
+            .iter()
+            .zip(distances)
+            .zip(&weights)
+            .map(|((x, y), w)| w * x * y)
+            .sum();
         return (0.0, products / squares);
     }
     (constant, factor)
@@ -119,7 +155,15 @@ impl SingleModel {
         collect(self.fits.iter().map(|fit| {
             let mean = (fit.constant + fit.factor * fit.pattern.of(size)).max(0.0);
             let (from, to) = (mean * fit.low, mean * fit.high);
-            if to - from <= 1.0 { Piece { from: mean.round(), to: mean.round() + 1.0, share } } else { Piece { from, to, share } }
+            if to - from <= 1.0 {
+                Piece {
+                    from: mean.round(),
+                    to: mean.round() + 1.0,
+                    share,
+                }
+            } else {
+                Piece { from, to, share }
+            }
         }))
     }
 
@@ -143,7 +187,11 @@ mod tests {
     /// A run whose reuses are 40% at 2, 30% at s^½, 30% at s.
     fn run(size: f64) -> Profile {
         let at = |d: f64, n: f64| (d, d + 1.0, n);
-        Profile { size, bins: bins(&[at(2.0, 40.0), at(size.sqrt().round(), 30.0), at(size, 30.0)]), cold: size }
+        Profile {
+            size,
+            bins: bins(&[at(2.0, 40.0), at(size.sqrt().round(), 30.0), at(size, 30.0)]),
+            cold: size,
+        }
     }
 
     #[test]
@@ -152,10 +200,16 @@ mod tests {
             let model = train(&runs, 1000);
             assert_eq!(model.dimensions, 2);
             let shares = model.patterns();
-            assert_eq!(shares.iter().map(|p| p.0).collect::<Vec<_>>(), [Pattern::Constant, Pattern::SquareRoot, Pattern::Linear]);
+            assert_eq!(
+                shares.iter().map(|p| p.0).collect::<Vec<_>>(),
+                [Pattern::Constant, Pattern::SquareRoot, Pattern::Linear]
+            );
             assert!((shares[1].1 - 0.3).abs() < 0.01);
             for size in [1e6, 64e6, 1.1e3] {
-                assert!(accuracy(&model.predict(size), &run(size).bins) > 0.99, "{size}");
+                assert!(
+                    accuracy(&model.predict(size), &run(size).bins) > 0.99,
+                    "{size}"
+                );
             }
         }
     }

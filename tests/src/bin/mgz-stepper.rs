@@ -16,12 +16,17 @@ fn stay_on_one_cpu() {
         if libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) != 0 {
             return;
         }
-        let allowed: Vec<usize> = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect();
+        let allowed: Vec<usize> = (0..libc::CPU_SETSIZE as usize)
+            .filter(|&cpu| libc::CPU_ISSET(cpu, &set))
+            .collect();
         if allowed.is_empty() {
             return;
         }
         libc::CPU_ZERO(&mut set);
-        libc::CPU_SET(allowed[std::process::id() as usize % allowed.len()], &mut set);
+        libc::CPU_SET(
+            allowed[std::process::id() as usize % allowed.len()],
+            &mut set,
+        );
         // Without it everything works, only slower.
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
     }
@@ -30,9 +35,14 @@ fn stay_on_one_cpu() {
 fn main() -> Result<()> {
     stay_on_one_cpu();
     let all: Vec<String> = std::env::args().skip(1).collect();
-    let split = all.iter().position(|a| a == "--").context("no -- before the command")?;
+    let split = all
+        .iter()
+        .position(|a| a == "--")
+        .context("no -- before the command")?;
     let (ours, command) = (&all[..split], all[split + 1..].to_vec());
-    let [watch, events, program, flags @ ..] = ours else { bail!("usage: mgz-stepper WATCH EVENTS PROGRAM [--from-start] [--fixed] -- COMMAND…") };
+    let [watch, events, program, flags @ ..] = ours else {
+        bail!("usage: mgz-stepper WATCH EVENTS PROGRAM [--from-start] [--fixed] -- COMMAND…")
+    };
     let text = std::fs::read_to_string(watch).with_context(|| watch.clone())?;
     let options = Options {
         command,
@@ -44,7 +54,14 @@ fn main() -> Result<()> {
     };
     let out = BufWriter::new(std::fs::File::create(events).with_context(|| events.clone())?);
     let outcome = Stepper::new(options, out)?.run()?;
-    eprintln!("mgz-stepper: status {} steps {} loads {}", outcome.status, outcome.steps, outcome.loads);
-    let code = if libc::WIFEXITED(outcome.status) { libc::WEXITSTATUS(outcome.status) } else { 128 + libc::WTERMSIG(outcome.status) };
+    eprintln!(
+        "mgz-stepper: status {} steps {} loads {}",
+        outcome.status, outcome.steps, outcome.loads
+    );
+    let code = if libc::WIFEXITED(outcome.status) {
+        libc::WEXITSTATUS(outcome.status)
+    } else {
+        128 + libc::WTERMSIG(outcome.status)
+    };
     std::process::exit(code);
 }

@@ -19,14 +19,27 @@ pub(super) fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
     let e = header.endian()?;
     let all = header.program_headers(e, bytes)?;
-    Ok(all.iter().filter(|p| p.p_type(e) == object::elf::PT_LOAD && p.p_flags(e) & object::elf::PF_X == object::elf::PF_X).map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e))).collect())
+    Ok(all
+        .iter()
+        .filter(|p| {
+            p.p_type(e) == object::elf::PT_LOAD
+                && p.p_flags(e) & object::elf::PF_X == object::elf::PF_X
+        })
+        .map(|p| (p.p_offset(e), p.p_filesz(e), p.p_vaddr(e)))
+        .collect())
 }
 
 /// The original instruction as it stands in the file before instrumentation.
 pub(super) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
-    let (offset, size, vaddr) = image.original_segments.iter().copied().find(|s| at >= s.2 && at < s.2 + s.1)?;
+    let (offset, size, vaddr) = image
+        .original_segments
+        .iter()
+        .copied()
+        .find(|s| at >= s.2 && at < s.2 + s.1)?;
     let start = offset + (at - vaddr);
-    let bytes = image.original.get(start as usize..(offset + size).min(start + 15) as usize)?;
+    let bytes = image
+        .original
+        .get(start as usize..(offset + size).min(start + 15) as usize)?;
     Some(Decoder::with_ip(64, bytes, at + bias, DecoderOptions::NONE).decode())
 }
 

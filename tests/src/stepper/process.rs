@@ -74,25 +74,48 @@ impl Process {
 /// The process of a thread.
 pub(super) fn group_of(tid: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
-    text.lines().find_map(|l| l.strip_prefix("Tgid:"))?.trim().parse().ok()
+    text.lines()
+        .find_map(|l| l.strip_prefix("Tgid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// The process that made a process.
 pub(super) fn parent_of(pid: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    text.lines().find_map(|l| l.strip_prefix("PPid:"))?.trim().parse().ok()
+    text.lines()
+        .find_map(|l| l.strip_prefix("PPid:"))?
+        .trim()
+        .parse()
+        .ok()
 }
 
 /// Where the program begins.
 pub(super) fn entry_point(pid: i32) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
-    bytes.chunks_exact(16).find(|pair| word(&pair[..8]) == 9).map(|pair| word(&pair[8..]))
+    bytes
+        .chunks_exact(16)
+        .find(|pair| word(&pair[..8]) == 9)
+        .map(|pair| word(&pair[8..]))
 }
 
 /// Where an address of a process lies, if that is under watch.
-pub(super) fn find(process: &mut Process, program: &Path, watches: &[Watch], images: &[Image], pid: i32, ip: u64) -> Result<Option<Place>> {
-    let at = |process: &Process| process.mappings.iter().position(|m| (m.start..m.end).contains(&ip));
+pub(super) fn find(
+    process: &mut Process,
+    program: &Path,
+    watches: &[Watch],
+    images: &[Image],
+    pid: i32,
+    ip: u64,
+) -> Result<Option<Place>> {
+    let at = |process: &Process| {
+        process
+            .mappings
+            .iter()
+            .position(|m| (m.start..m.end).contains(&ip))
+    };
     let index = match at(process) {
         Some(i) => i,
         None => {
@@ -103,12 +126,21 @@ pub(super) fn find(process: &mut Process, program: &Path, watches: &[Watch], ima
             }
         }
     };
-    let Some((watch, bias)) = process.mappings[index].module else { return Ok(None) };
+    let Some((watch, bias)) = process.mappings[index].module else {
+        return Ok(None);
+    };
     let link = ip.wrapping_sub(bias);
     let ranges = &watches[watch].ranges;
     let after = ranges.partition_point(|r| r.0 <= link);
-    let inside = after.checked_sub(1).map(|i| ranges[i]).filter(|r| link < r.1);
-    Ok(inside.map(|r| Place { watch, bias, clone: r.2 }))
+    let inside = after
+        .checked_sub(1)
+        .map(|i| ranges[i])
+        .filter(|r| link < r.1);
+    Ok(inside.map(|r| Place {
+        watch,
+        bias,
+        clone: r.2,
+    }))
 }
 
 fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Result<Vec<Mapping>> {
@@ -116,18 +148,35 @@ fn mappings(pid: i32, program: &Path, watches: &[Watch], images: &[Image]) -> Re
     let mut all = Vec::new();
     for line in text.lines() {
         let mut words = line.split_ascii_whitespace();
-        let (Some(range), Some(rights), Some(offset)) = (words.next(), words.next(), words.next()) else { continue };
+        let (Some(range), Some(rights), Some(offset)) = (words.next(), words.next(), words.next())
+        else {
+            continue;
+        };
         let path = words.nth(2).unwrap_or("");
-        let Some((start, end)) = range.split_once('-') else { continue };
-        let (start, end) = (u64::from_str_radix(start, 16)?, u64::from_str_radix(end, 16)?);
+        let Some((start, end)) = range.split_once('-') else {
+            continue;
+        };
+        let (start, end) = (
+            u64::from_str_radix(start, 16)?,
+            u64::from_str_radix(end, 16)?,
+        );
         let offset = u64::from_str_radix(offset, 16)?;
         // Only code: pages of two other segments may share one page of the file.
         let code = rights.contains('x');
-        let watch = watches.iter().position(|w| code && (path == w.path.to_string_lossy() || (path == program.to_string_lossy() && same_file(&w.path, program))));
+        let watch = watches.iter().position(|w| {
+            code && (path == w.path.to_string_lossy()
+                || (path == program.to_string_lossy() && same_file(&w.path, program)))
+        });
         let module = watch.and_then(|w| {
             let page = |s: &&(u64, u64, u64)| (s.0 & !0xfff..s.0 + s.1).contains(&offset);
             let segment = images[w].segments.iter().find(page)?;
-            Some((w, start.wrapping_sub(offset).wrapping_add(segment.0).wrapping_sub(segment.2)))
+            Some((
+                w,
+                start
+                    .wrapping_sub(offset)
+                    .wrapping_add(segment.0)
+                    .wrapping_sub(segment.2),
+            ))
         });
         all.push(Mapping { start, end, module });
     }

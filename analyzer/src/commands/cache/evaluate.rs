@@ -90,14 +90,19 @@ pub fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outc
     for (number, shape) in setup.levels.iter().enumerate() {
         if number < setup.shared {
             for (t, thread) in threads.iter().enumerate() {
-                let whole = |next: &mut dyn FnMut(usize, usize)| (0..thread.accesses.address.len()).for_each(|i| next(t, i));
+                let whole = |next: &mut dyn FnMut(usize, usize)| {
+                    (0..thread.accesses.address.len()).for_each(|i| next(t, i))
+                };
                 out[number].add(profile(&whole, &address, shape, setup.follow));
             }
         } else {
             out[number] = profile(order, &address, shape, setup.follow);
         }
     }
-    let mut private: Vec<Hierarchy> = threads.iter().map(|_| Hierarchy::new(&setup.levels[..setup.shared])).collect();
+    let mut private: Vec<Hierarchy> = threads
+        .iter()
+        .map(|_| Hierarchy::new(&setup.levels[..setup.shared]))
+        .collect();
     let mut shared = Hierarchy::new(&setup.levels[setup.shared..]);
     order(&mut |thread, access| {
         let (address, size) = address(thread, access);
@@ -120,9 +125,19 @@ pub fn evaluate(threads: &[Thread], order: Order<'_>, setup: &Setup) -> Vec<Outc
 }
 
 /// Hits of one cache that sees the stream: by the model, by set distances, and by simulation.
-fn profile(order: Order<'_>, address: &dyn Fn(usize, usize) -> (u64, u32), shape: &Shape, follow: u64) -> Outcome {
+fn profile(
+    order: Order<'_>,
+    address: &dyn Fn(usize, usize) -> (u64, u32),
+    shape: &Shape,
+    follow: u64,
+) -> Outcome {
     let mut engine = ReuseEngine::new(shape.line.trailing_zeros());
-    let mut sink = Profile { fine: Fine::new(WHOLE), sets: SetDistances::new(shape, follow, 1), new: false, greatest: None };
+    let mut sink = Profile {
+        fine: Fine::new(WHOLE),
+        sets: SetDistances::new(shape, follow, 1),
+        new: false,
+        greatest: None,
+    };
     let mut alone = Hierarchy::new(std::slice::from_ref(shape));
     let mut buffer = Accesses::default();
     order(&mut |thread, access| {
@@ -139,7 +154,18 @@ fn profile(order: Order<'_>, address: &dyn Fn(usize, usize) -> (u64, u32), shape
     engine.run(&buffer.address, &buffer.size, &buffer.group, &mut sink);
     let counts = alone.counts()[0];
     let own = shape.ways as usize;
-    let others = (0..).map(|k| 1usize << k).take_while(|&w| w <= sink.sets.depth()).filter(|&w| w != own);
-    let by_ways = std::iter::once(own).chain(others).map(|ways| (ways, sink.sets.hits_with(ways))).collect();
-    Outcome { model: expected_hits(sink.fine.bins(), shape), by_ways, alone: counts.accesses - counts.misses, counts: LevelCounts::default() }
+    let others = (0..)
+        .map(|k| 1usize << k)
+        .take_while(|&w| w <= sink.sets.depth())
+        .filter(|&w| w != own);
+    let by_ways = std::iter::once(own)
+        .chain(others)
+        .map(|ways| (ways, sink.sets.hits_with(ways)))
+        .collect();
+    Outcome {
+        model: expected_hits(sink.fine.bins(), shape),
+        by_ways,
+        alone: counts.accesses - counts.misses,
+        counts: LevelCounts::default(),
+    }
 }

@@ -38,7 +38,13 @@ impl Groups {
             self.parts.resize_with(tag as usize + 1, || None);
         }
         let levels = self.caches.len();
-        self.parts[tag as usize].get_or_insert_with(|| Box::new(Part { distances: Fine::new(SMALL), first: 0, hits: vec![0; levels] }))
+        self.parts[tag as usize].get_or_insert_with(|| {
+            Box::new(Part {
+                distances: Fine::new(SMALL),
+                first: 0,
+                hits: vec![0; levels],
+            })
+        })
     }
 
     fn touch(&mut self, block: u64, tag: u32) {
@@ -66,11 +72,23 @@ impl ReuseSink for Groups {
 }
 
 /// Profiles of pieces of code, P(D|BB) and P(BB), and their recombination with other weights (equation 1).
-pub fn pieces(thread: &Thread, trace: &Trace, levels: &[Shape], arguments: &CacheArguments, document: &mut Document) -> anyhow::Result<()> {
+pub fn pieces(
+    thread: &Thread,
+    trace: &Trace,
+    levels: &[Shape],
+    arguments: &CacheArguments,
+    document: &mut Document,
+) -> anyhow::Result<()> {
     let line = levels[0].line.trailing_zeros();
     let mut engine = ReuseEngine::new(line);
-    let caches = levels.iter().map(|l| (Cache::new(l), l.line.trailing_zeros().saturating_sub(line))).collect();
-    let mut groups = Groups { parts: Vec::new(), caches };
+    let caches = levels
+        .iter()
+        .map(|l| (Cache::new(l), l.line.trailing_zeros().saturating_sub(line)))
+        .collect();
+    let mut groups = Groups {
+        parts: Vec::new(),
+        caches,
+    };
     let view = thread.accesses.view();
     engine.run(view.address, view.size, view.group, &mut groups);
     let touches = |p: &Part| p.distances.count() + p.first;
@@ -82,18 +100,33 @@ pub fn pieces(thread: &Thread, trace: &Trace, levels: &[Shape], arguments: &Cach
         .map(|part| {
             part.as_ref().map(|p| {
                 let all = touches(p) as f64;
-                levels.iter().zip(&p.hits).map(|(shape, &hits)| (expected_hits(p.distances.bins(), shape) / all, hits as f64 / all)).collect()
+                levels
+                    .iter()
+                    .zip(&p.hits)
+                    .map(|(shape, &hits)| {
+                        (
+                            expected_hits(p.distances.bins(), shape) / all,
+                            hits as f64 / all,
+                        )
+                    })
+                    .collect()
             })
         })
         .collect();
     let mut rows: Vec<(u64, Vec<Value>)> = Vec::new();
     for (group, (part, rate)) in groups.parts.iter().zip(&rates).enumerate() {
-        let (Some(part), Some(rate)) = (part, rate) else { continue };
+        let (Some(part), Some(rate)) = (part, rate) else {
+            continue;
+        };
         let piece = &trace.code.pieces[group / 4];
         let place = &trace.code.lines[piece.line as usize];
         let touches = touches(part);
         let mut row = vec![
-            Value::from(trace.code.functions[piece.function as usize].function.as_str()),
+            Value::from(
+                trace.code.functions[piece.function as usize]
+                    .function
+                    .as_str(),
+            ),
             Value::from(place.file.rsplit('/').next().unwrap_or("")),
             Value::from(place.line),
             Value::from(["constant", "strided", "irregular", "store"][group % 4]),
@@ -106,12 +139,32 @@ pub fn pieces(thread: &Thread, trace: &Trace, levels: &[Shape], arguments: &Cach
         rows.push((touches, row));
     }
     rows.sort_by_key(|r| std::cmp::Reverse(r.0));
-    let mut columns = vec![Column("function", Unit::Text), Column("file", Unit::Text), Column("line", Unit::Number), Column("class", Unit::Text), Column("P_BB", Unit::Share), Column("D_mean", Unit::Number), Column("first_share", Unit::Share)];
-    columns.extend(["hit_rate_1", "hit_rate_2", "hit_rate_3", "hit_rate_4"].map(|n| Column(n, Unit::Share)));
-    columns.extend(["hit_rate_sets_1", "hit_rate_sets_2", "hit_rate_sets_3", "hit_rate_sets_4"].map(|n| Column(n, Unit::Share)));
+    let mut columns = vec![
+        Column("function", Unit::Text),
+        Column("file", Unit::Text),
+        Column("line", Unit::Number),
+        Column("class", Unit::Text),
+        Column("P_BB", Unit::Share),
+        Column("D_mean", Unit::Number),
+        Column("first_share", Unit::Share),
+    ];
+    columns.extend(
+        ["hit_rate_1", "hit_rate_2", "hit_rate_3", "hit_rate_4"].map(|n| Column(n, Unit::Share)),
+    );
+    columns.extend(
+        [
+            "hit_rate_sets_1",
+            "hit_rate_sets_2",
+            "hit_rate_sets_3",
+            "hit_rate_sets_4",
+        ]
+        .map(|n| Column(n, Unit::Share)),
+    );
     document.tables.push(Table {
         name: "pieces",
-        title: "Pieces of code: P(BB), and hit rates by the model from P(D|BB) and by set distances".into(),
+        title:
+            "Pieces of code: P(BB), and hit rates by the model from P(D|BB) and by set distances"
+                .into(),
         columns,
         rows: rows.into_iter().map(|r| r.1).collect(),
         text_rows: usize::MAX,
@@ -122,9 +175,22 @@ pub fn pieces(thread: &Thread, trace: &Trace, levels: &[Shape], arguments: &Cach
     Ok(())
 }
 
-fn recombine(folder: &Path, rates: &[Option<Rates>], trace: &Trace, levels: &[Shape], arguments: &CacheArguments, document: &mut Document) -> anyhow::Result<()> {
+fn recombine(
+    folder: &Path,
+    rates: &[Option<Rates>],
+    trace: &Trace,
+    levels: &[Shape],
+    arguments: &CacheArguments,
+    document: &mut Document,
+) -> anyhow::Result<()> {
     let other = Trace::open(folder, !arguments.common.no_annotations)?;
-    let ids = |t: &Trace| t.manifest.modules.iter().map(|m| m.sidecar_id.clone()).collect::<Vec<_>>();
+    let ids = |t: &Trace| {
+        t.manifest
+            .modules
+            .iter()
+            .map(|m| m.sidecar_id.clone())
+            .collect::<Vec<_>>()
+    };
     anyhow::ensure!(
         ids(&other) == ids(trace),
         "{}: a trace of another program, or of another build of it; --weights-from needs the same instrumented files as {}",
@@ -133,17 +199,44 @@ fn recombine(folder: &Path, rates: &[Option<Rates>], trace: &Trace, levels: &[Sh
     );
     let mut counts = vec![0u64; trace.code.groups()];
     let mut buffer = Accesses::default();
-    visit(&other, ColumnSet::default(), document, &mut |segment: &Segment<'_>| {
-        for &group in segment.accesses(arguments.stores, &mut buffer).group {
-            counts[group as usize] += 1;
-        }
-    });
+    visit(
+        &other,
+        ColumnSet::default(),
+        document,
+        &mut |segment: &Segment<'_>| {
+            for &group in segment.accesses(arguments.stores, &mut buffer).group {
+                counts[group as usize] += 1;
+            }
+        },
+    );
     let all: u64 = counts.iter().sum();
-    let known: u64 = counts.iter().enumerate().filter(|(g, _)| rates.get(*g).is_some_and(Option::is_some)).map(|c| c.1).sum();
-    anyhow::ensure!(known > 0, "{}: none of its code runs in {}", folder.display(), trace.folder.display());
+    let known: u64 = counts
+        .iter()
+        .enumerate()
+        .filter(|(g, _)| rates.get(*g).is_some_and(Option::is_some))
+        .map(|c| c.1)
+        .sum();
+    anyhow::ensure!(
+        known > 0,
+        "{}: none of its code runs in {}",
+        folder.display(),
+        trace.folder.display()
+    );
     let rows = levels.iter().enumerate().map(|(i, shape)| {
-        let hits = |of: fn((f64, f64)) -> f64| counts.iter().enumerate().filter_map(|(g, &n)| rates.get(g)?.as_ref().map(|r| of(r[i]) * n as f64)).sum::<f64>();
-        vec![Value::from(i + 1), Value::from(shape.size), value(hits(|r| r.0) / known as f64), value(hits(|r| r.1) / known as f64), value(known as f64 / all as f64)]
+        let hits = |of: fn((f64, f64)) -> f64| {
+            counts
+                .iter()
+                .enumerate()
+                .filter_map(|(g, &n)| rates.get(g)?.as_ref().map(|r| of(r[i]) * n as f64))
+                .sum::<f64>()
+        };
+        vec![
+            Value::from(i + 1),
+            Value::from(shape.size),
+            value(hits(|r| r.0) / known as f64),
+            value(hits(|r| r.1) / known as f64),
+            value(known as f64 / all as f64),
+        ]
     });
     document.tables.push(Table {
         name: "recombined",

@@ -16,7 +16,11 @@ pub(super) struct Part {
 
 impl Part {
     pub fn new(bits: u32) -> Part {
-        Part { distances: Fine::new(bits), intervals: 0.0, firsts: 0 }
+        Part {
+            distances: Fine::new(bits),
+            intervals: 0.0,
+            firsts: 0,
+        }
     }
 
     pub fn merge(&mut self, other: &Part) {
@@ -41,7 +45,14 @@ pub(super) struct Counts {
 impl Counts {
     /// Nothing counted yet.
     pub fn new() -> Counts {
-        Counts { distances: Fine::new(WHOLE), intervals: Fine::new(WHOLE), firsts: 0, groups: Vec::new(), tags: Tags::default(), threads: Vec::new() }
+        Counts {
+            distances: Fine::new(WHOLE),
+            intervals: Fine::new(WHOLE),
+            firsts: 0,
+            groups: Vec::new(),
+            tags: Tags::default(),
+            threads: Vec::new(),
+        }
     }
 
     #[inline(always)]
@@ -68,7 +79,11 @@ pub(super) struct Tags {
 impl Tags {
     #[inline(always)]
     fn tag(&mut self, group: u32, object: u32) -> u32 {
-        match self.by_group.get(group as usize).and_then(|list| list.first()) {
+        match self
+            .by_group
+            .get(group as usize)
+            .and_then(|list| list.first())
+        {
             Some(&(known, tag)) if known == object => tag,
             _ => self.find(group, object),
         }
@@ -90,13 +105,25 @@ impl Tags {
     }
 
     /// Makes the tags of consecutive accesses, in `out`.
-    pub fn make(&mut self, owners: &mut Owners, process: u32, accesses: View<'_>, times: (u64, u64)) {
+    pub fn make(
+        &mut self,
+        owners: &mut Owners,
+        process: u32,
+        accesses: View<'_>,
+        times: (u64, u64),
+    ) {
         let mut objects = std::mem::take(&mut self.objects);
         let mut out = std::mem::take(&mut self.out);
         objects.clear();
         out.clear();
         owners.fill(process, accesses.address, times, &mut objects);
-        out.extend(accesses.group.iter().zip(&objects).map(|(&group, &object)| self.tag(group, object)));
+        out.extend(
+            accesses
+                .group
+                .iter()
+                .zip(&objects)
+                .map(|(&group, &object)| self.tag(group, object)),
+        );
         (self.objects, self.out) = (objects, out);
     }
 }

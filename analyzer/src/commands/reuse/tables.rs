@@ -11,9 +11,17 @@ use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;
 
 /// A histogram as a table.
-pub(crate) fn histogram(name: &'static str, title: &str, fine: &Fine, scale: &Scale) -> anyhow::Result<Table> {
+pub(crate) fn histogram(
+    name: &'static str,
+    title: &str,
+    fine: &Fine,
+    scale: &Scale,
+) -> anyhow::Result<Table> {
     if let (Scale::Linear { width }, Some(max)) = (scale, fine.max()) {
-        anyhow::ensure!(max / width < 10_000_000, "--width {width} makes more than 10 million bins up to {max}; choose a larger one or --bins log-linear");
+        anyhow::ensure!(
+            max / width < 10_000_000,
+            "--width {width} makes more than 10 million bins up to {max}; choose a larger one or --bins log-linear"
+        );
     }
     let bins = fine.cut(scale);
     Ok(histogram_rows(name, title, &bins))
@@ -22,31 +30,95 @@ pub(crate) fn histogram(name: &'static str, title: &str, fine: &Fine, scale: &Sc
 /// Bins as a table.
 pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> Table {
     let total: f64 = bins.iter().map(|b| b.count).sum();
-    let rows = bins.iter().map(|b| vec![value(b.from), value(b.to), value(b.count), value(if total > 0.0 { b.count / total } else { 0.0 }), maybe((b.count > 0.0).then(|| b.mean()))]).collect();
-    let columns = vec![Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number), Column("share", Unit::Share), Column("mean", Unit::Number)];
-    Table { name, title: title.into(), columns, rows, text_rows: 64 }
+    let rows = bins
+        .iter()
+        .map(|b| {
+            vec![
+                value(b.from),
+                value(b.to),
+                value(b.count),
+                value(if total > 0.0 { b.count / total } else { 0.0 }),
+                maybe((b.count > 0.0).then(|| b.mean())),
+            ]
+        })
+        .collect();
+    let columns = vec![
+        Column("from", Unit::Number),
+        Column("to", Unit::Number),
+        Column("count", Unit::Number),
+        Column("share", Unit::Share),
+        Column("mean", Unit::Number),
+    ];
+    Table {
+        name,
+        title: title.into(),
+        columns,
+        rows,
+        text_rows: 64,
+    }
 }
 
 /// Partitions of equal counts.
 pub(super) fn reference(distances: &Fine, partitions: usize) -> Table {
-    let rows = distances.reference(partitions).iter().enumerate().map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)]).collect();
-    let columns = vec![Column("partition", Unit::Number), Column("from", Unit::Number), Column("to", Unit::Number), Column("mean", Unit::Number)];
-    Table { name: "reference", title: "Reference histogram".into(), columns, rows, text_rows: 0 }
+    let rows = distances
+        .reference(partitions)
+        .iter()
+        .enumerate()
+        .map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)])
+        .collect();
+    let columns = vec![
+        Column("partition", Unit::Number),
+        Column("from", Unit::Number),
+        Column("to", Unit::Number),
+        Column("mean", Unit::Number),
+    ];
+    Table {
+        name: "reference",
+        title: "Reference histogram".into(),
+        columns,
+        rows,
+        text_rows: 0,
+    }
 }
 
 /// The curve, and the sizes that were asked for.
 pub(super) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArguments) -> Table {
-    let ratio = MissRatio::new(counts.distances.bins(), counts.firsts as f64, implied as f64);
-    let mut rows: Vec<(u64, f64)> = ratio.curve(4).into_iter().map(|(blocks, miss)| (blocks * arguments.block, miss)).collect();
-    let asked = arguments.cache.iter().map(|&bytes| (bytes, ratio.ratio((bytes / arguments.block) as f64)));
+    let ratio = MissRatio::new(
+        counts.distances.bins(),
+        counts.firsts as f64,
+        implied as f64,
+    );
+    let mut rows: Vec<(u64, f64)> = ratio
+        .curve(4)
+        .into_iter()
+        .map(|(blocks, miss)| (blocks * arguments.block, miss))
+        .collect();
+    let asked = arguments
+        .cache
+        .iter()
+        .map(|&bytes| (bytes, ratio.ratio((bytes / arguments.block) as f64)));
     rows.extend(asked);
     rows.sort_by_key(|r| r.0);
     rows.dedup_by_key(|r| r.0);
-    let rows = rows.into_iter().map(|(bytes, miss)| vec![Value::from(bytes), Value::from(bytes / arguments.block), value(miss)]).collect();
+    let rows = rows
+        .into_iter()
+        .map(|(bytes, miss)| {
+            vec![
+                Value::from(bytes),
+                Value::from(bytes / arguments.block),
+                value(miss),
+            ]
+        })
+        .collect();
     Table {
         name: "miss_ratios",
-        title: "Miss ratio of fully associative LRU caches (implied Constant loads count as hits)".into(),
-        columns: vec![Column("bytes", Unit::Bytes), Column("blocks", Unit::Number), Column("miss_ratio", Unit::Share)],
+        title: "Miss ratio of fully associative LRU caches (implied Constant loads count as hits)"
+            .into(),
+        columns: vec![
+            Column("bytes", Unit::Bytes),
+            Column("blocks", Unit::Number),
+            Column("miss_ratio", Unit::Share),
+        ],
         rows,
         text_rows: 256,
     }
@@ -93,15 +165,25 @@ fn columns(first: &[Column]) -> Vec<Column> {
 }
 
 /// Sums groups by `key`, hottest first.
-fn by<K: Fn(&CodeMap, usize, u32) -> u32>(counts: &Counts, code: &CodeMap, key: K) -> Vec<(u32, Part)> {
+fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
+    counts: &Counts,
+    code: &CodeMap,
+    key: K,
+) -> Vec<(u32, Part)> {
     let mut sums: std::collections::BTreeMap<u32, Part> = std::collections::BTreeMap::new();
     for (part, &(group, object)) in counts.groups.iter().zip(&counts.tags.pairs) {
         if let Some(part) = part {
-            sums.entry(key(code, group as usize / 4, object)).or_insert_with(|| Part::new(SMALL)).merge(part);
+            sums.entry(key(code, group as usize / 4, object))
+                .or_insert_with(|| Part::new(SMALL))
+                .merge(part);
         }
     }
     let mut sums: Vec<(u32, Part)> = sums.into_iter().collect();
-    sums.sort_by(|a, b| (b.1.distances.count() + b.1.firsts).cmp(&(a.1.distances.count() + a.1.firsts)).then(a.0.cmp(&b.0)));
+    sums.sort_by(|a, b| {
+        (b.1.distances.count() + b.1.firsts)
+            .cmp(&(a.1.distances.count() + a.1.firsts))
+            .then(a.0.cmp(&b.0))
+    });
     sums
 }
 
@@ -109,38 +191,75 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(counts: &Counts, code: &CodeMap, key: 
 pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
     let code = &trace.code;
     let functions = by(counts, code, |code, piece, _| code.pieces[piece].function);
-    let name = |f: u32| vec![Value::from(code.functions[f as usize].function.as_str()), Value::from(code.functions[f as usize].module.as_str())];
+    let name = |f: u32| {
+        vec![
+            Value::from(code.functions[f as usize].function.as_str()),
+            Value::from(code.functions[f as usize].module.as_str()),
+        ]
+    };
     document.tables.push(Table {
         name: "functions",
         title: "Functions (of the reusing access)".into(),
         columns: columns(&[Column("function", Unit::Text), Column("module", Unit::Text)]),
-        rows: functions.iter().map(|(f, part)| [name(*f), part_cells(part)].concat()).collect(),
+        rows: functions
+            .iter()
+            .map(|(f, part)| [name(*f), part_cells(part)].concat())
+            .collect(),
         text_rows: usize::MAX,
     });
     let lines = by(counts, code, |code, piece, _| code.pieces[piece].line);
     document.tables.push(Table {
         name: "lines",
         title: "Lines (of the reusing access)".into(),
-        columns: columns(&[Column("function", Unit::Text), Column("file", Unit::Text), Column("line", Unit::Number)]),
+        columns: columns(&[
+            Column("function", Unit::Text),
+            Column("file", Unit::Text),
+            Column("line", Unit::Number),
+        ]),
         rows: lines
             .iter()
             .map(|(l, part)| {
                 let line = &code.lines[*l as usize];
-                [vec![Value::from(line.function.as_str()), Value::from(line.file.as_str()), Value::from(line.line)], part_cells(part)].concat()
+                [
+                    vec![
+                        Value::from(line.function.as_str()),
+                        Value::from(line.file.as_str()),
+                        Value::from(line.line),
+                    ],
+                    part_cells(part),
+                ]
+                .concat()
             })
             .collect(),
         text_rows: usize::MAX,
     });
     let mut rows = Vec::new();
     for (f, part) in &functions {
-        for bin in part.distances.cut(&Scale::Log).iter().filter(|b| b.count > 0.0) {
-            rows.push([name(*f), vec![value(bin.from), value(bin.to), value(bin.count)]].concat());
+        for bin in part
+            .distances
+            .cut(&Scale::Log)
+            .iter()
+            .filter(|b| b.count > 0.0)
+        {
+            rows.push(
+                [
+                    name(*f),
+                    vec![value(bin.from), value(bin.to), value(bin.count)],
+                ]
+                .concat(),
+            );
         }
     }
     document.tables.push(Table {
         name: "function_distances",
         title: String::new(),
-        columns: vec![Column("function", Unit::Text), Column("module", Unit::Text), Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)],
+        columns: vec![
+            Column("function", Unit::Text),
+            Column("module", Unit::Text),
+            Column("from", Unit::Number),
+            Column("to", Unit::Number),
+            Column("count", Unit::Number),
+        ],
         rows,
         text_rows: 0,
     });
@@ -153,19 +272,40 @@ pub(super) fn objects(counts: &Counts, owners: &Owners, document: &mut Document)
         name: "objects",
         title: "Objects (distances over all blocks in between)".into(),
         columns: columns(&OBJECT_COLUMNS),
-        rows: parts.iter().map(|(o, part)| [owners.cells(*o), part_cells(part)].concat()).collect(),
+        rows: parts
+            .iter()
+            .map(|(o, part)| [owners.cells(*o), part_cells(part)].concat())
+            .collect(),
         text_rows: usize::MAX,
     });
     let mut rows = Vec::new();
     for (o, part) in &parts {
-        for bin in part.distances.cut(&Scale::Log).iter().filter(|b| b.count > 0.0) {
-            rows.push([owners.cells(*o), vec![value(bin.from), value(bin.to), value(bin.count)]].concat());
+        for bin in part
+            .distances
+            .cut(&Scale::Log)
+            .iter()
+            .filter(|b| b.count > 0.0)
+        {
+            rows.push(
+                [
+                    owners.cells(*o),
+                    vec![value(bin.from), value(bin.to), value(bin.count)],
+                ]
+                .concat(),
+            );
         }
     }
     document.tables.push(Table {
         name: "object_distances",
         title: String::new(),
-        columns: OBJECT_COLUMNS.into_iter().chain([Column("from", Unit::Number), Column("to", Unit::Number), Column("count", Unit::Number)]).collect(),
+        columns: OBJECT_COLUMNS
+            .into_iter()
+            .chain([
+                Column("from", Unit::Number),
+                Column("to", Unit::Number),
+                Column("count", Unit::Number),
+            ])
+            .collect(),
         rows,
         text_rows: 0,
     });
@@ -176,8 +316,30 @@ pub(super) fn threads(counts: &Counts, document: &mut Document) {
     document.tables.push(Table {
         name: "threads",
         title: "Threads".into(),
-        columns: columns(&[Column("process", Unit::Text), Column("thread", Unit::Text), Column("A", Unit::Number)]),
-        rows: counts.threads.iter().map(|(process, thread, accesses, part)| [vec![Value::from(*process), Value::from(*thread), Value::from(*accesses)], part_cells(part)].concat()).collect(),
-        text_rows: if counts.threads.len() > 1 { usize::MAX } else { 0 },
+        columns: columns(&[
+            Column("process", Unit::Text),
+            Column("thread", Unit::Text),
+            Column("A", Unit::Number),
+        ]),
+        rows: counts
+            .threads
+            .iter()
+            .map(|(process, thread, accesses, part)| {
+                [
+                    vec![
+                        Value::from(*process),
+                        Value::from(*thread),
+                        Value::from(*accesses),
+                    ],
+                    part_cells(part),
+                ]
+                .concat()
+            })
+            .collect(),
+        text_rows: if counts.threads.len() > 1 {
+            usize::MAX
+        } else {
+            0
+        },
     });
 }

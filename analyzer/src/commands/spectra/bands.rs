@@ -42,7 +42,11 @@ pub(super) struct BandCounts {
 impl BandCounts {
     #[inline(always)]
     fn at(&mut self, block: u64) -> &mut Signature {
-        let chunk = if self.shift <= CHUNK { block >> (CHUNK - self.shift) } else { block << (self.shift - CHUNK) };
+        let chunk = if self.shift <= CHUNK {
+            block >> (CHUNK - self.shift)
+        } else {
+            block << (self.shift - CHUNK)
+        };
         if self.memo.0 != chunk {
             self.memo = (chunk, self.find(chunk));
         }
@@ -111,7 +115,12 @@ struct Recent {
 
 impl Recent {
     fn new() -> Recent {
-        Recent { blocks: [NONE; 4], told: [0; 4], used: 0, next: 0 }
+        Recent {
+            blocks: [NONE; 4],
+            told: [0; 4],
+            used: 0,
+            next: 0,
+        }
     }
 
     /// Place of a block, which moves to the front.
@@ -149,15 +158,33 @@ impl Recent {
 
     /// Forgets all, oldest first.
     fn clear(&mut self, mut touch: impl FnMut(u64)) {
-        self.blocks[..self.used].iter().rev().for_each(|&b| touch(b));
+        self.blocks[..self.used]
+            .iter()
+            .rev()
+            .for_each(|&b| touch(b));
         *self = Recent::new();
     }
 }
 
 impl Band {
     pub(super) fn new(shift: u32) -> Band {
-        let counts = BandCounts { shift, chunks: HashMap::new(), signatures: Vec::new(), objects: Vec::new(), touched: Vec::new(), owned: None, memo: (NONE, 0), process: 0 };
-        Band { shift, engine: ReuseEngine::new(shift), counts, recent: Recent::new(), kept: Accesses::default() }
+        let counts = BandCounts {
+            shift,
+            chunks: HashMap::new(),
+            signatures: Vec::new(),
+            objects: Vec::new(),
+            touched: Vec::new(),
+            owned: None,
+            memo: (NONE, 0),
+            process: 0,
+        };
+        Band {
+            shift,
+            engine: ReuseEngine::new(shift),
+            counts,
+            recent: Recent::new(),
+            kept: Accesses::default(),
+        }
     }
 
     pub(super) fn begin(&mut self, process: u32) {
@@ -179,17 +206,25 @@ impl Band {
     pub(super) fn run(&mut self, accesses: View<'_>, objects: &[u32]) {
         let shift = self.shift;
         if shift < FILTERED {
-            self.engine.run(accesses.address, accesses.size, objects, &mut self.counts);
+            self.engine
+                .run(accesses.address, accesses.size, objects, &mut self.counts);
             return;
         }
-        let Band { recent, counts, kept, engine, .. } = self;
+        let Band {
+            recent,
+            counts,
+            kept,
+            engine,
+            ..
+        } = self;
         kept.clear();
         let mut tell = |address: u64, size: u32, tag: u32| {
             kept.address.push(address);
             kept.size.push(size);
             kept.group.push(tag);
         };
-        for ((&address, &size), &object) in accesses.address.iter().zip(accesses.size).zip(objects) {
+        for ((&address, &size), &object) in accesses.address.iter().zip(accesses.size).zip(objects)
+        {
             let block = address >> shift;
             if address.saturating_add(u64::from(size.max(1)) - 1) >> shift != block {
                 recent.clear(|b| tell(b << shift, 1, SILENT));
@@ -211,7 +246,10 @@ mod tests {
 
     #[test]
     fn bins_are_those_of_the_paper() {
-        assert_eq!([0, 3, 4, 7, 8, 16, 32, 63].map(bin), [0, 0, 1, 1, 2, 3, 4, 4]);
+        assert_eq!(
+            [0, 3, 4, 7, 8, 16, 32, 63].map(bin),
+            [0, 0, 1, 1, 2, 3, 4, 4]
+        );
         assert_eq!(bin(u64::MAX), BINS - 1);
     }
 
@@ -230,8 +268,15 @@ mod tests {
         for round in 0..300u64 {
             let (mut address, mut size) = (Vec::new(), Vec::new());
             for i in 0..400u64 {
-                x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-                let page = (x >> 33) % (2 + round % 9) + if (x >> 50).is_multiple_of(16) { i / 40 } else { 0 };
+                x = x
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                let page = (x >> 33) % (2 + round % 9)
+                    + if (x >> 50).is_multiple_of(16) {
+                        i / 40
+                    } else {
+                        0
+                    };
                 address.push(page * 4096 + (x >> 20) % 4096);
                 size.push(if (x >> 55).is_multiple_of(8) { 64 } else { 1 });
             }
@@ -239,14 +284,24 @@ mod tests {
             band.begin(0);
             let cut = (round % 400) as usize;
             for range in [0..cut, cut..400] {
-                band.run(View { address: &address[range.clone()], size: &size[range], group: &[] }, &[0; 400]);
+                band.run(
+                    View {
+                        address: &address[range.clone()],
+                        size: &size[range],
+                        group: &[],
+                    },
+                    &[0; 400],
+                );
             }
             let mut log = Log(Vec::new());
             ReuseEngine::new(12).run(&address, &size, &[0; 400], &mut log);
             let mut want = vec![0u64; BINS];
             log.0.iter().for_each(|&d| want[bin(d)] += 1);
             let mut got = vec![0u64; BINS];
-            band.counts.signatures.iter().for_each(|s| got.iter_mut().zip(s).for_each(|(g, n)| *g += n));
+            band.counts
+                .signatures
+                .iter()
+                .for_each(|s| got.iter_mut().zip(s).for_each(|(g, n)| *g += n));
             assert_eq!(got, want, "round {round}");
         }
     }

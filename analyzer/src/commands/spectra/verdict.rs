@@ -23,8 +23,14 @@ pub(super) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
     let total = emd::distance(&signatures[0], &signatures[signatures.len() - 1]).unwrap_or(0.0);
     let used = |i: usize| bytes[0] as f64 / bytes[i].max(1) as f64;
-    let base = sizes.iter().position(|&s| s >= 4096).unwrap_or(sizes.len() - 1);
-    let largest = (base..sizes.len()).rev().find(|&i| used(i) >= USED).unwrap_or(base);
+    let base = sizes
+        .iter()
+        .position(|&s| s >= 4096)
+        .unwrap_or(sizes.len() - 1);
+    let largest = (base..sizes.len())
+        .rev()
+        .find(|&i| used(i) >= USED)
+        .unwrap_or(base);
     if share_first(&signatures[0]) >= LOCAL {
         return Verdict {
             prototype: "shape stays: local at every size",
@@ -39,7 +45,12 @@ pub(super) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
         } else {
             "larger pages neither shorten reuses nor are used: keep small pages"
         };
-        return Verdict { prototype: "shape stays", page: sizes[base], utilisation: used(base), text };
+        return Verdict {
+            prototype: "shape stays",
+            page: sizes[base],
+            utilisation: used(base),
+            text,
+        };
     }
     let text = if largest > base {
         "reuses move to short distances and the larger pages are used: large pages pay"
@@ -48,7 +59,12 @@ pub(super) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
     } else {
         "reuses move to short distances, but even small pages are mostly unused: pack the data"
     };
-    Verdict { prototype: "mass shifts", page: sizes[largest], utilisation: used(largest), text }
+    Verdict {
+        prototype: "mass shifts",
+        page: sizes[largest],
+        utilisation: used(largest),
+        text,
+    }
 }
 
 #[cfg(test)]
@@ -59,17 +75,28 @@ mod tests {
     #[test]
     fn prototypes_are_told_apart() {
         let sizes = [64, 4096, 2 << 20];
-        let at = |bin: usize| { let mut s = vec![0.0; BINS]; s[bin] = 100.0; s };
+        let at = |bin: usize| {
+            let mut s = vec![0.0; BINS];
+            s[bin] = 100.0;
+            s
+        };
         // A blocked array: all mass moves to the first bin, pages are full.
         let dense = judge(&sizes, &[at(6), at(1), at(0)], &[4 << 20, 4 << 20, 4 << 20]);
         assert_eq!((dense.prototype, dense.page), ("mass shifts", 2 << 20));
         // The same on a heap of which each large page is used by a tenth.
-        let sparse = judge(&sizes, &[at(6), at(1), at(0)], &[4 << 20, 5 << 20, 40 << 20]);
+        let sparse = judge(
+            &sizes,
+            &[at(6), at(1), at(0)],
+            &[4 << 20, 5 << 20, 40 << 20],
+        );
         assert_eq!((sparse.prototype, sparse.page), ("mass shifts", 4096));
         // Streams side by side: mega-stream.
         let streams = judge(&sizes, &[at(1), at(1), at(1)], &[4 << 20, 4 << 20, 4 << 20]);
         assert_eq!((streams.prototype, streams.page), ("shape stays", 4096));
         assert!(streams.text.contains("layout"));
-        assert_eq!(judge(&sizes, &[at(0), at(0), at(0)], &[4096, 4096, 2 << 20]).prototype, "shape stays: local at every size");
+        assert_eq!(
+            judge(&sizes, &[at(0), at(0), at(0)], &[4096, 4096, 2 << 20]).prototype,
+            "shape stays: local at every size"
+        );
     }
 }

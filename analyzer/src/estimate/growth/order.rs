@@ -68,13 +68,23 @@ impl Order {
 
     /// What a window of `1 << level` samples counts for in means: the loads that they stand for, or one if all samples stand for equally many.
     pub(super) fn weight(&self, thread: u32, window: u32, level: usize) -> f64 {
-        if self.is_weighed() { self.loads(thread, window << level, (window + 1) << level) } else { 1.0 }
+        if self.is_weighed() {
+            self.loads(thread, window << level, (window + 1) << level)
+        } else {
+            1.0
+        }
     }
 
     /// What all whole windows of `1 << level` samples count for.
     pub(super) fn windows(&self, level: usize) -> f64 {
         let whole = |length: u32| length.checked_shr(level as u32).unwrap_or(0);
-        let of = |(thread, &length): (u32, &u32)| if self.is_weighed() { self.loads(thread, 0, whole(length) << level) } else { whole(length).into() };
+        let of = |(thread, &length): (u32, &u32)| {
+            if self.is_weighed() {
+                self.loads(thread, 0, whole(length) << level)
+            } else {
+                whole(length).into()
+            }
+        };
         (0..).zip(&self.lengths).map(of).sum()
     }
 

@@ -53,7 +53,11 @@ impl Spread {
     }
 
     pub(super) fn estimate(self) -> Estimate {
-        Estimate { value: self.value, lo: (self.value - self.below.sqrt()).max(0.0), hi: self.value + self.above.sqrt() }
+        Estimate {
+            value: self.value,
+            lo: (self.value - self.below.sqrt()).max(0.0),
+            hi: self.value + self.above.sqrt(),
+        }
     }
 }
 
@@ -81,44 +85,87 @@ impl Curve {
     pub fn at(&self, size: f64) -> Option<CurvePoint> {
         let half = Z * self.met;
         if let Some(&(_, value)) = self.inside.iter().find(|i| (i.0 / size - 1.0).abs() < 1e-9) {
-            let footprint = Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) };
-            return Some(CurvePoint { footprint, measured: true });
+            let footprint = Estimate {
+                value,
+                lo: value * (1.0 - half).max(0.0),
+                hi: value * (1.0 + half),
+            };
+            return Some(CurvePoint {
+                footprint,
+                measured: true,
+            });
         }
         if size > self.longest * (1.0 + 1e-9) {
             return None;
         }
         if size < self.sample {
             // Too few samples are as long as this.
-            let at = self.inside.iter().position(|i| i.0 > size).unwrap_or(self.inside.len());
+            let at = self
+                .inside
+                .iter()
+                .position(|i| i.0 > size)
+                .unwrap_or(self.inside.len());
             let from = *self.inside.get(at.checked_sub(1)?)?;
-            let value = self.inside.get(at).map_or_else(|| grown_from(from, size, self.growth), |&to| straight(from, to, size));
-            return Some(CurvePoint { footprint: Estimate { value, lo: value * (1.0 - half).max(0.0), hi: value * (1.0 + half) }, measured: false });
+            let value = self.inside.get(at).map_or_else(
+                || grown_from(from, size, self.growth),
+                |&to| straight(from, to, size),
+            );
+            return Some(CurvePoint {
+                footprint: Estimate {
+                    value,
+                    lo: value * (1.0 - half).max(0.0),
+                    hi: value * (1.0 + half),
+                },
+                measured: false,
+            });
         }
         let footprint = match self.far.iter().position(|f| f.0 * (1.0 + 1e-9) >= size) {
             Some(0) => self.between(size, half),
             Some(at) => {
                 let (from, to) = (self.far[at - 1], self.far[at]);
-                let of = |of: fn(&Estimate) -> f64| straight((from.0, of(&from.1)), (to.0, of(&to.1)), size);
-                Estimate { value: of(|e| e.value), lo: of(|e| e.lo), hi: of(|e| e.hi) }
+                let of = |of: fn(&Estimate) -> f64| {
+                    straight((from.0, of(&from.1)), (to.0, of(&to.1)), size)
+                };
+                Estimate {
+                    value: of(|e| e.value),
+                    lo: of(|e| e.lo),
+                    hi: of(|e| e.hi),
+                }
             }
             // The last windows that can be counted: no longer ones are known.
             None => self.far.last()?.1,
         };
-        Some(CurvePoint { footprint, measured: false })
+        Some(CurvePoint {
+            footprint,
+            measured: false,
+        })
     }
 
     /// From the sample to the first of the far sizes.
     pub(super) fn between(&self, size: f64, half: f64) -> Estimate {
         // The model is exact at the sample's size but for what the strata's means hide: it starts there.
         let at_sample = self.at_sample;
-        let exact = self.inside.last().map_or(at_sample, |i| grown_from(*i, self.sample, self.growth));
+        let exact = self
+            .inside
+            .last()
+            .map_or(at_sample, |i| grown_from(*i, self.sample, self.growth));
         let fade = (self.sample / size).sqrt();
         let fit = 1.0 + (exact / at_sample.max(1e-300) - 1.0) * fade;
         let value = self.model(size) * fit;
         let (end, found) = self.far[0];
-        let part = if end > self.sample { (size / self.sample).ln() / (end / self.sample).ln() } else { 1.0 };
-        let factor = |bound: f64, near: f64| near + (bound / found.value.max(1e-300) - near) * part.clamp(0.0, 1.0);
-        Estimate { value, lo: value * factor(found.lo, (1.0 - half).max(0.0)), hi: value * factor(found.hi, 1.0 + half) }
+        let part = if end > self.sample {
+            (size / self.sample).ln() / (end / self.sample).ln()
+        } else {
+            1.0
+        };
+        let factor = |bound: f64, near: f64| {
+            near + (bound / found.value.max(1e-300) - near) * part.clamp(0.0, 1.0)
+        };
+        Estimate {
+            value,
+            lo: value * factor(found.lo, (1.0 - half).max(0.0)),
+            hi: value * factor(found.hi, 1.0 + half),
+        }
     }
 
     /// What the model gives for windows of `size` rows, between the sample and two periods.
@@ -128,11 +175,20 @@ impl Curve {
 
     /// The same of one stratum.
     pub(super) fn grown(&self, s: &Stratum, size: f64) -> f64 {
-        let end = if self.weighed { s.levels.get(1).map(|l| l.0) } else { self.far.first().map(|f| f.0) }.unwrap_or(self.sample);
+        let end = if self.weighed {
+            s.levels.get(1).map(|l| l.0)
+        } else {
+            self.far.first().map(|f| f.0)
+        }
+        .unwrap_or(self.sample);
         let whole = s.nearby.max(s.per_sample);
         // A window that touches it need not do so all the time.
-        let (active, first) = (self.activity(s, size), s.active.first().copied().unwrap_or(0.0));
-        let steps = |size: f64, active: f64| (size / self.sample * first / active.max(1e-300)).max(1.0);
+        let (active, first) = (
+            self.activity(s, size),
+            s.active.first().copied().unwrap_or(0.0),
+        );
+        let steps =
+            |size: f64, active: f64| (size / self.sample * first / active.max(1e-300)).max(1.0);
         let (now, last) = (steps(size, active), steps(end, self.activity(s, end)));
         let grown = |steps: f64| {
             let walked = (s.per_sample * (1.0 + self.growth * (steps - 1.0))).min(whole);
@@ -140,7 +196,11 @@ impl Curve {
             walked + (chance - walked) * s.irregular
         };
         // What was found two periods away must be reached.
-        let power = if last > 1.0 && s.per_sample > 0.0 { (whole / s.per_sample).ln() / last.ln() } else { 0.0 };
+        let power = if last > 1.0 && s.per_sample > 0.0 {
+            (whole / s.per_sample).ln() / last.ln()
+        } else {
+            0.0
+        };
         active * grown(now).max(s.per_sample * now.powf(power)).min(whole)
     }
 
@@ -150,14 +210,29 @@ impl Curve {
             Some(at) if s.levels[at].0 == size => s.levels[at].1,
             Some(at) if at > 1 => {
                 let (from, to) = (s.levels[at - 1], s.levels[at]);
-                let of = |of: fn(&Spread) -> f64| straight((from.0, of(&from.1)), (to.0, of(&to.1)), size);
-                Spread { value: of(|s| s.value), below: of(|s| s.below), above: of(|s| s.above) }
+                let of = |of: fn(&Spread) -> f64| {
+                    straight((from.0, of(&from.1)), (to.0, of(&to.1)), size)
+                };
+                Spread {
+                    value: of(|s| s.value),
+                    below: of(|s| s.below),
+                    above: of(|s| s.above),
+                }
             }
             Some(_) => {
-                let known = s.levels.get(1).or(s.levels.first()).map(|l| l.1).unwrap_or_default();
+                let known = s
+                    .levels
+                    .get(1)
+                    .or(s.levels.first())
+                    .map(|l| l.1)
+                    .unwrap_or_default();
                 let value = self.grown(s, size);
                 let part = (value / known.value.max(1e-300)).powi(2);
-                Spread { value, below: known.below * part, above: known.above * part }
+                Spread {
+                    value,
+                    below: known.below * part,
+                    above: known.above * part,
+                }
             }
             // Windows that touch it are no longer than this: the run has no more of it.
             None => s.levels.last().map(|l| l.1).unwrap_or_default(),
@@ -166,9 +241,20 @@ impl Curve {
 
     /// Share of the windows of `size` rows that touch a stratum.
     pub(super) fn activity(&self, stratum: &Stratum, size: f64) -> f64 {
-        let level = if self.weighed { stratum.level(size) } else { (size / self.period).max(1.0).log2() };
+        let level = if self.weighed {
+            stratum.level(size)
+        } else {
+            (size / self.period).max(1.0).log2()
+        };
         let (low, part) = (level.floor() as usize, level.fract());
-        let at = |l: usize| stratum.active.get(l).or(stratum.active.last()).copied().unwrap_or(0.0);
+        let at = |l: usize| {
+            stratum
+                .active
+                .get(l)
+                .or(stratum.active.last())
+                .copied()
+                .unwrap_or(0.0)
+        };
         at(low) + (at(low + 1) - at(low)) * part
     }
 
@@ -186,5 +272,9 @@ pub(super) fn grown_from((known, footprint): (f64, f64), size: f64, growth: f64)
 /// Between two sizes, straight in logarithms.
 pub(super) fn straight((from, a): (f64, f64), (to, b): (f64, f64), size: f64) -> f64 {
     let part = ((size / from).ln() / (to / from).ln()).clamp(0.0, 1.0);
-    if a > 0.0 && b > 0.0 { (a.ln() + (b / a).ln() * part).exp() } else { a + (b - a) * part }
+    if a > 0.0 && b > 0.0 {
+        (a.ln() + (b / a).ln() * part).exp()
+    } else {
+        a + (b - a) * part
+    }
 }

@@ -16,7 +16,12 @@ pub(super) struct Together {
 
 impl Together {
     pub(super) fn new() -> Together {
-        Together { seen: [0; LEVELS + 1], singles: [0; LEVELS + 1], pairs: [0; LEVELS + 1], triples: [0; LEVELS + 1] }
+        Together {
+            seen: [0; LEVELS + 1],
+            singles: [0; LEVELS + 1],
+            pairs: [0; LEVELS + 1],
+            triples: [0; LEVELS + 1],
+        }
     }
 
     /// Adds the samples that have seen a block: thread and number there, sorted. Windows that are not complete do not count.
@@ -45,7 +50,10 @@ impl Together {
     pub(super) fn levels(&self) -> impl Iterator<Item = [f64; 4]> + '_ {
         let mut sums = [0i64; 4];
         (0..LEVELS).map(move |level| {
-            for (sum, steps) in sums.iter_mut().zip([&self.seen, &self.singles, &self.pairs, &self.triples]) {
+            for (sum, steps) in
+                sums.iter_mut()
+                    .zip([&self.seen, &self.singles, &self.pairs, &self.triples])
+            {
                 *sum += steps[level];
             }
             sums.map(|s| s as f64)
@@ -99,7 +107,11 @@ impl Once {
             starts.push(all);
             all += length as usize;
         }
-        Once { starts, met: vec![0; all], turn: 0 }
+        Once {
+            starts,
+            met: vec![0; all],
+            turn: 0,
+        }
     }
 
     pub(super) fn begin(&mut self) {
@@ -121,13 +133,26 @@ pub(super) fn varies(touched: &[u64], order: &Order) -> f64 {
         return changes(touched, &order.lengths) / 2.0 / (touched.len().max(1) as f64).powi(2);
     }
     let weight = |t: u64| order.weight((t >> 32) as u32, t as u32, 0);
-    let squares: f64 = touched.iter().enumerate().map(|(at, &t)| ends(touched, at, &order.lengths) * weight(t).powi(2)).sum();
-    squares / 2.0 / touched.iter().map(|&t| weight(t)).sum::<f64>().powi(2).max(1e-300)
+    let squares: f64 = touched
+        .iter()
+        .enumerate()
+        .map(|(at, &t)| ends(touched, at, &order.lengths) * weight(t).powi(2))
+        .sum();
+    squares
+        / 2.0
+        / touched
+            .iter()
+            .map(|&t| weight(t))
+            .sum::<f64>()
+            .powi(2)
+            .max(1e-300)
 }
 
 /// How often a thread's next sample differs from the one before in whether it is among those that are `touched` (sorted; thread above, number below).
 fn changes(touched: &[u64], lengths: &[u32]) -> f64 {
-    (0..touched.len()).map(|at| ends(touched, at, lengths)).sum()
+    (0..touched.len())
+        .map(|at| ends(touched, at, lengths))
+        .sum()
 }
 
 /// Of the samples before and behind one of those that are `touched`: how many are not among them.

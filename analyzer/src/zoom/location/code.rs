@@ -79,8 +79,12 @@ impl Sums {
 pub(crate) type ByGroup = HashMap<u32, Sums, Mixed>;
 
 /// Sums by function and by line.
-pub(crate) fn by_function_and_line(code: &CodeMap, by_group: &ByGroup) -> (HashMap<u32, Sums>, HashMap<u32, Sums>) {
-    let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) = Default::default();
+pub(crate) fn by_function_and_line(
+    code: &CodeMap,
+    by_group: &ByGroup,
+) -> (HashMap<u32, Sums>, HashMap<u32, Sums>) {
+    let (mut by_function, mut by_line): (HashMap<u32, Sums>, HashMap<u32, Sums>) =
+        Default::default();
     for (group, sums) in by_group {
         if let Some(piece) = code.pieces.get(*group as usize / 4) {
             by_function.entry(piece.function).or_default().merge(sums);
@@ -91,7 +95,12 @@ pub(crate) fn by_function_and_line(code: &CodeMap, by_group: &ByGroup) -> (HashM
 }
 
 /// The functions (or lines) with the most accesses. `all` is the accesses of the whole that they are parts of.
-pub(crate) fn code_parts(code: &CodeMap, sums: &HashMap<u32, Sums>, by_line: bool, all: u64) -> Vec<CodePart> {
+pub(crate) fn code_parts(
+    code: &CodeMap,
+    sums: &HashMap<u32, Sums>,
+    by_line: bool,
+    all: u64,
+) -> Vec<CodePart> {
     let mut order: Vec<(&u32, &Sums)> = sums.iter().collect();
     order.sort_by_key(|(i, s)| (std::cmp::Reverse(s.starts), **i));
     let name = |i: usize| {
@@ -121,4 +130,3 @@ pub(crate) fn code_parts(code: &CodeMap, sums: &HashMap<u32, Sums>, by_line: boo
         })
         .collect()
 }
-

@@ -27,16 +27,25 @@ impl Units {
         let mut place: HashMap<(u32, u64), u32, Mixed> = HashMap::default();
         let mut list: Vec<Unit> = Vec::new();
         for entry in entries {
-            let at = *place.entry((entry.space, entry.unit)).or_insert(list.len() as u32);
+            let at = *place
+                .entry((entry.space, entry.unit))
+                .or_insert(list.len() as u32);
             if at as usize == list.len() {
-                list.push(Unit { space: entry.space, unit: entry.unit, blocks: 0, sums: Sums::default() });
+                list.push(Unit {
+                    space: entry.space,
+                    unit: entry.unit,
+                    blocks: 0,
+                    sums: Sums::default(),
+                });
             }
             let unit = &mut list[at as usize];
             unit.blocks |= entry.blocks;
             unit.sums.add(&entry);
         }
         list.sort_unstable_by_key(|u| (u.space, u.unit));
-        list.iter().zip(0..).for_each(|(u, at)| *place.entry((u.space, u.unit)).or_default() = at);
+        list.iter()
+            .zip(0..)
+            .for_each(|(u, at)| *place.entry((u.space, u.unit)).or_default() = at);
         Units { list, place }
     }
 }
@@ -57,7 +66,13 @@ pub(super) struct Found {
 
 /// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region stands behind the one that it is in.
 pub(super) fn divide(units: &[Unit], sizes: Sizes, tau: f64, pages: &[u32]) -> Vec<Found> {
-    let mut zoomer = Zoomer { units, sizes, tau, pages, found: Vec::new() };
+    let mut zoomer = Zoomer {
+        units,
+        sizes,
+        tau,
+        pages,
+        found: Vec::new(),
+    };
     zoomer.add(String::new(), None, 0..units.len(), None);
     zoomer.divide(0, 0);
     zoomer.found
@@ -73,29 +88,66 @@ struct Zoomer<'a> {
 
 impl Zoomer<'_> {
     /// Adds the region of some units. `page` is none for the root.
-    fn add(&mut self, id: String, parent: Option<usize>, units: Range<usize>, page: Option<u32>) -> usize {
+    fn add(
+        &mut self,
+        id: String,
+        parent: Option<usize>,
+        units: Range<usize>,
+        page: Option<u32>,
+    ) -> usize {
         let mut sums = Sums::default();
-        self.units[units.clone()].iter().for_each(|u| sums.merge(&u.sums));
-        self.found.push(Found { id, parent, units, page, sums, by_group: HashMap::default(), by_object: HashMap::default() });
+        self.units[units.clone()]
+            .iter()
+            .for_each(|u| sums.merge(&u.sums));
+        self.found.push(Found {
+            id,
+            parent,
+            units,
+            page,
+            sums,
+            by_group: HashMap::default(),
+            by_object: HashMap::default(),
+        });
         self.found.len() - 1
     }
 
     /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
     fn divide(&mut self, region: usize, level: usize) {
         let all = self.found[region].units.clone();
-        let (id, accesses) = (self.found[region].id.clone(), self.found[region].sums.starts);
+        let (id, accesses) = (
+            self.found[region].id.clone(),
+            self.found[region].sums.starts,
+        );
         for level in level..self.pages.len() {
-            let starts = |run: &Range<usize>| self.units[run.clone()].iter().map(|u| u.sums.starts).sum::<u64>();
-            let is_hot = |run: &Range<usize>| starts(run) > 0 && starts(run) as f64 * 100.0 >= self.tau * accesses as f64;
-            let hot: Vec<Range<usize>> = self.runs(all.clone(), self.pages[level]).into_iter().filter(is_hot).collect();
+            let starts = |run: &Range<usize>| {
+                self.units[run.clone()]
+                    .iter()
+                    .map(|u| u.sums.starts)
+                    .sum::<u64>()
+            };
+            let is_hot = |run: &Range<usize>| {
+                starts(run) > 0 && starts(run) as f64 * 100.0 >= self.tau * accesses as f64
+            };
+            let hot: Vec<Range<usize>> = self
+                .runs(all.clone(), self.pages[level])
+                .into_iter()
+                .filter(is_hot)
+                .collect();
             if !id.is_empty() && hot.first() == Some(&all) {
                 continue;
             }
             for (k, run) in hot.into_iter().enumerate() {
-                let id = if id.is_empty() { k.to_string() } else { format!("{id}.{k}") };
+                let id = if id.is_empty() {
+                    k.to_string()
+                } else {
+                    format!("{id}.{k}")
+                };
                 // The smallest pages in which it is still one run show best where it begins and ends.
                 let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
-                let tight = (level..self.pages.len()).take_while(whole).last().unwrap_or(level);
+                let tight = (level..self.pages.len())
+                    .take_while(whole)
+                    .last()
+                    .unwrap_or(level);
                 let child = self.add(id, Some(region), run, Some(self.pages[tight]));
                 self.divide(child, tight + 1);
             }
@@ -108,7 +160,9 @@ impl Zoomer<'_> {
         let up = page - self.sizes.unit;
         let mut from = units.start;
         let mut runs = Vec::new();
-        for run in self.units[units].chunk_by(|a, b| a.space == b.space && (b.unit >> up) - (a.unit >> up) <= 1) {
+        for run in self.units[units]
+            .chunk_by(|a, b| a.space == b.space && (b.unit >> up) - (a.unit >> up) <= 1)
+        {
             runs.push(from..from + run.len());
             from += run.len();
         }
@@ -135,12 +189,20 @@ impl<'a> RegionPlaces<'a> {
             let around = f.parent.map_or(Vec::new(), |p| chains[p].clone());
             chains.push([number as u32].into_iter().chain(around).collect());
         }
-        RegionPlaces { units, sizes, deepest, chains }
+        RegionPlaces {
+            units,
+            sizes,
+            deepest,
+            chains,
+        }
     }
 
     /// The deepest region of a unit; the root for what no load has touched.
     pub(super) fn deepest_of(&self, space: u32, unit: u64) -> usize {
-        self.units.place.get(&(space, unit)).map_or(0, |&at| self.deepest[at as usize] as usize)
+        self.units
+            .place
+            .get(&(space, unit))
+            .map_or(0, |&at| self.deepest[at as usize] as usize)
     }
 
     /// The regions that an address is in, all but the root.

@@ -53,37 +53,83 @@ fn program(random: &mut Random) -> Program {
                 records.len() as u8 - 1
             };
             let disp = random.below(256) as i64 - 128;
-            let site = match if plain_only { random.below(4) } else { random.below(7) } {
+            let site = match if plain_only {
+                random.below(4)
+            } else {
+                random.below(7)
+            } {
                 _ if i == 0 => site(add(1, &mut records), disp),
-                0 => Site { flags: SiteFlags::IMPLIED, ..site(NO_RECORD, 0) },
-                1 => Site { flags: SiteFlags::STATIC, ..site(NO_RECORD, disp) },
+                0 => Site {
+                    flags: SiteFlags::IMPLIED,
+                    ..site(NO_RECORD, 0)
+                },
+                1 => Site {
+                    flags: SiteFlags::STATIC,
+                    ..site(NO_RECORD, disp)
+                },
                 2 => {
-                    let single = records.iter().position(|r| r.1 == 1).expect("the first has one slot");
+                    let single = records
+                        .iter()
+                        .position(|r| r.1 == 1)
+                        .expect("the first has one slot");
                     site(single as u8, disp)
                 }
-                3 => Site { b: 0, scale: 1 << random.below(4), ..site(add(1, &mut records), disp) },
+                3 => Site {
+                    b: 0,
+                    scale: 1 << random.below(4),
+                    ..site(add(1, &mut records), disp)
+                },
                 4 if i == count - 1 => {
                     let a = add(1, &mut records);
-                    Site { kind: SiteKind::String as u8, b: add(1, &mut records), ..site(a, 0) }
+                    Site {
+                        kind: SiteKind::String as u8,
+                        b: add(1, &mut records),
+                        ..site(a, 0)
+                    }
                 }
-                5 => Site { kind: SiteKind::Gather as u8, scale: 8, ..site(add(3, &mut records), 0) },
-                _ => Site { kind: SiteKind::Xlat as u8, b: 0, ..site(add(1, &mut records), disp) },
+                5 => Site {
+                    kind: SiteKind::Gather as u8,
+                    scale: 8,
+                    ..site(add(3, &mut records), 0)
+                },
+                _ => Site {
+                    kind: SiteKind::Xlat as u8,
+                    b: 0,
+                    ..site(add(1, &mut records), disp)
+                },
             };
             insns.push(Insn { probes, site });
         }
         let first = maker.0.sites.len() as u32;
         for (i, insn) in insns.iter().enumerate() {
             if insn.site.kind == SiteKind::Gather as u8 {
-                maker.0.gathers.push(Gather { site: first + i as u32, lanes: 4, mask_bytes: 4, index_bytes: 16 });
+                maker.0.gathers.push(Gather {
+                    site: first + i as u32,
+                    lanes: 4,
+                    mask_bytes: 4,
+                    index_bytes: 16,
+                });
             }
         }
-        let sites: Vec<(u64, Site)> = insns.iter().enumerate().map(|(i, insn)| (i as u64, insn.site)).collect();
+        let sites: Vec<(u64, Site)> = insns
+            .iter()
+            .enumerate()
+            .map(|(i, insn)| (i as u64, insn.site))
+            .collect();
         maker.region(0x1000 * (r + 1), &records, &sites);
         // Loads before it that are counted with it.
-        maker.0.regions.last_mut().expect("it was just made").implied_const += random.below(3) as u32;
+        maker
+            .0
+            .regions
+            .last_mut()
+            .expect("it was just made")
+            .implied_const += random.below(3) as u32;
         regions.push(insns);
     }
-    Program { sidecar: maker.0, regions }
+    Program {
+        sidecar: maker.0,
+        regions,
+    }
 }
 
 #[derive(Default)]
@@ -109,39 +155,68 @@ impl Machine {
     }
 
     /// Whether the interrupted code goes on.
-    fn maybe_signal(&mut self, program: &Program, random: &mut Random, depth: u32, ip: u64, clone: u64) -> bool {
+    fn maybe_signal(
+        &mut self,
+        program: &Program,
+        random: &mut Random,
+        depth: u32,
+        ip: u64,
+        clone: u64,
+    ) -> bool {
         if !self.signals || depth == 3 || !random.one_in(12) {
             return true;
         }
-        self.slots.push(mark(MARK_SIGNAL_ENTER, BIAS + ip, mark_aux(10, clone)));
+        self.slots
+            .push(mark(MARK_SIGNAL_ENTER, BIAS + ip, mark_aux(10, clone)));
         self.run(program, random, depth + 1);
         let goes_on = !random.one_in(3);
-        self.slots.push(mark(if goes_on { MARK_SIGNAL_RETURN } else { MARK_CUT }, BIAS + ip, 0));
+        self.slots.push(mark(
+            if goes_on {
+                MARK_SIGNAL_RETURN
+            } else {
+                MARK_CUT
+            },
+            BIAS + ip,
+            0,
+        ));
         goes_on
     }
 
     fn pass(&mut self, program: &Program, random: &mut Random, number: usize, depth: u32) {
         let region = program.sidecar.regions[number];
         let mut payloads: Vec<u64> = Vec::new();
-        let own = program.regions[number].iter().filter(|insn| insn.site.flags & SiteFlags::IMPLIED != 0).count();
+        let own = program.regions[number]
+            .iter()
+            .filter(|insn| insn.site.flags & SiteFlags::IMPLIED != 0)
+            .count();
         let before = u64::from(region.implied_const) - own as u64;
         for (i, insn) in program.regions[number].iter().enumerate() {
             let site = &program.sidecar.sites[region.first_site as usize + i];
             let mut lanes = [(0i32, false); 4];
             for &(record, slots) in &insn.probes {
-                let clone = program.sidecar.records[(region.first_record + u32::from(record)) as usize].clone_ip;
+                let clone = program.sidecar.records
+                    [(region.first_record + u32::from(record)) as usize]
+                    .clone_ip;
                 if !self.maybe_signal(program, random, depth, site.ip, clone) {
                     return self.give_up(program, number, i);
                 }
-                let payload = if random.one_in(2) { random.below(1000) } else { random.next() };
+                let payload = if random.one_in(2) {
+                    random.below(1000)
+                } else {
+                    random.next()
+                };
                 if payloads.is_empty() {
                     self.implied += before;
                 }
                 payloads.push(payload);
-                self.slots.push(slot(region.first_record + u32::from(record), payload));
+                self.slots
+                    .push(slot(region.first_record + u32::from(record), payload));
                 if slots == 3 {
                     lanes = lanes.map(|_| (random.next() as i32, random.one_in(2)));
-                    for words in [lanes.map(|l| l.0), lanes.map(|l| if l.1 { i32::MIN } else { 0 })] {
+                    for words in [
+                        lanes.map(|l| l.0),
+                        lanes.map(|l| if l.1 { i32::MIN } else { 0 }),
+                    ] {
                         if !self.maybe_signal(program, random, depth, site.ip, clone + 1) {
                             return self.give_up(program, number, i);
                         }
@@ -157,38 +232,67 @@ impl Machine {
                 self.implied += 1;
             } else if site.kind == SiteKind::Gather as u8 {
                 for lane in lanes.iter().filter(|l| l.1) {
-                    self.loads.push((site.ip, p(site.a).wrapping_add((i64::from(lane.0) * 8) as u64), 8));
+                    self.loads.push((
+                        site.ip,
+                        p(site.a).wrapping_add((i64::from(lane.0) * 8) as u64),
+                        8,
+                    ));
                 }
             } else if site.kind == SiteKind::String as u8 {
                 if p(site.b) > 0 {
                     let bytes = u128::from(p(site.b)) * 8;
-                    self.loads.push((site.ip, p(site.a), bytes.min(u128::from(u32::MAX)) as u32));
+                    self.loads
+                        .push((site.ip, p(site.a), bytes.min(u128::from(u32::MAX)) as u32));
                 }
             } else if site.kind == SiteKind::Xlat as u8 {
-                self.loads.push((site.ip, p(site.a).wrapping_add(p(site.b) % 256).wrapping_add_signed(site.disp), 8));
+                self.loads.push((
+                    site.ip,
+                    p(site.a)
+                        .wrapping_add(p(site.b) % 256)
+                        .wrapping_add_signed(site.disp),
+                    8,
+                ));
             } else {
-                let fixed = if site.flags & SiteFlags::STATIC != 0 { BIAS } else { 0 };
+                let fixed = if site.flags & SiteFlags::STATIC != 0 {
+                    BIAS
+                } else {
+                    0
+                };
                 let scaled = (0..site.scale).fold(0u64, |sum, _| sum.wrapping_add(p(site.b)));
-                self.loads.push((site.ip, p(site.a).wrapping_add(scaled).wrapping_add_signed(site.disp).wrapping_add(fixed), 8));
+                self.loads.push((
+                    site.ip,
+                    p(site.a)
+                        .wrapping_add(scaled)
+                        .wrapping_add_signed(site.disp)
+                        .wrapping_add(fixed),
+                    8,
+                ));
             }
         }
     }
 
     fn give_up(&mut self, program: &Program, number: usize, from: usize) {
-        let left = program.regions[number][from..].iter().filter(|i| i.site.flags & SiteFlags::IMPLIED == 0);
+        let left = program.regions[number][from..]
+            .iter()
+            .filter(|i| i.site.flags & SiteFlags::IMPLIED == 0);
         self.given_up += left.count() as u64;
     }
 }
 
 fn loads(rows: &RowBatch) -> Vec<Load> {
-    (0..rows.len()).map(|i| (rows.ip[i], rows.address[i], rows.size[i])).collect()
+    (0..rows.len())
+        .map(|i| (rows.ip[i], rows.address[i], rows.size[i]))
+        .collect()
 }
 
 /// Runs a program long enough and returns it with what the machine did.
 fn ran(seed: u64, signals: bool) -> (Program, Machine) {
     let mut random = Random(seed);
     let program = program(&mut random);
-    let mut machine = Machine { signals, ..Machine::default() };
+    let mut machine = Machine {
+        signals,
+        ..Machine::default()
+    };
     for _ in 0..4 {
         machine.run(&program, &mut random, 0);
     }

@@ -29,7 +29,12 @@ pub struct Scratch {
 
 impl Default for Scratch {
     fn default() -> Self {
-        Scratch { found: [[0; 2]; PIECE], differences: [0; PIECE], missed: [0; PIECE], codes: [0; PIECE / GROUP] }
+        Scratch {
+            found: [[0; 2]; PIECE],
+            differences: [0; PIECE],
+            missed: [0; PIECE],
+            codes: [0; PIECE / GROUP],
+        }
     }
 }
 
@@ -88,7 +93,12 @@ static CHOSEN: [Bytes; 256] = {
 ///
 /// [`is_there`] says so. `ends` has room for the slots, and its entry is one of the predictor's.
 #[target_feature(enable = "avx2,popcnt")]
-pub unsafe fn piece(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &mut Scratch, ends: &mut Ends) -> u8 {
+pub unsafe fn piece(
+    slots: &[Slot; PIECE],
+    predictor: &mut Predictor,
+    scratch: &mut Scratch,
+    ends: &mut Ends,
+) -> u8 {
     // The slot before the first, in the last place.
     let mut before = _mm256_set1_epi32(ends.id as i32);
     // SAFETY: the entry is one of the predictor's.
@@ -105,7 +115,10 @@ pub unsafe fn piece(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &
     }
     // SAFETY: as above.
     unsafe { pack(scratch, ends) };
-    let aux = _mm_or_si128(_mm256_castsi256_si128(aux), _mm256_extracti128_si256::<1>(aux));
+    let aux = _mm_or_si128(
+        _mm256_castsi256_si128(aux),
+        _mm256_extracti128_si256::<1>(aux),
+    );
     // Of each eight bytes, the upper four are aux.
     ends.any_aux |= (_mm_extract_epi32::<1>(aux) | _mm_extract_epi32::<3>(aux)) as u32;
     needed
@@ -117,7 +130,12 @@ pub unsafe fn piece(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &
 ///
 /// The entry in `ends` is one of the predictor's.
 #[inline(always)]
-unsafe fn predict(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &mut Scratch, ends: &mut Ends) {
+unsafe fn predict(
+    slots: &[Slot; PIECE],
+    predictor: &mut Predictor,
+    scratch: &mut Scratch,
+    ends: &mut Ends,
+) {
     let mask = predictor.mask();
     let mut previous = ends.previous;
     for (i, slot) in slots.iter().enumerate() {
@@ -132,7 +150,10 @@ unsafe fn predict(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &mu
         *next = slot.id;
         let difference = slot.payload.wrapping_sub(entry.last);
         scratch.found[place] = [difference, entry.stride];
-        *entry = Entry { last: slot.payload, stride: difference };
+        *entry = Entry {
+            last: slot.payload,
+            stride: difference,
+        };
     }
     ends.previous = previous;
     ends.id = slots[PIECE - 1].id;
@@ -145,7 +166,14 @@ unsafe fn predict(slots: &[Slot; PIECE], predictor: &mut Predictor, scratch: &mu
 /// `number` is that of a group in a piece; `ends` has room for the group's ids.
 #[inline]
 #[target_feature(enable = "avx2,popcnt")]
-unsafe fn ids(group: &[Slot; GROUP], number: usize, scratch: &Scratch, before: &mut __m256i, aux: &mut __m256i, ends: &mut Ends) -> __m128i {
+unsafe fn ids(
+    group: &[Slot; GROUP],
+    number: usize,
+    scratch: &Scratch,
+    before: &mut __m256i,
+    aux: &mut __m256i,
+    ends: &mut Ends,
+) -> __m128i {
     let zero = _mm256_setzero_si256();
     let first = *before;
     let (mut steps, mut hit) = ([zero; 2], [zero; 2]);
@@ -153,30 +181,53 @@ unsafe fn ids(group: &[Slot; GROUP], number: usize, scratch: &Scratch, before: &
         // SAFETY: four times two slots of the group's sixteen; eight of the words that belong to them.
         let (pairs, missed) = unsafe {
             let two = group.as_ptr().add(8 * half).cast::<__m256i>();
-            let missed = scratch.missed.as_ptr().add(GROUP * number + 8 * half).cast::<__m256i>();
-            ([0, 1, 2, 3].map(|i| _mm256_loadu_si256(two.add(i))), _mm256_load_si256(missed))
+            let missed = scratch
+                .missed
+                .as_ptr()
+                .add(GROUP * number + 8 * half)
+                .cast::<__m256i>();
+            (
+                [0, 1, 2, 3].map(|i| _mm256_loadu_si256(two.add(i))),
+                _mm256_load_si256(missed),
+            )
         };
         hit[half] = _mm256_cmpeq_epi32(missed, zero);
         // Of each slot the upper half: id and aux.
         let even = _mm256_unpackhi_epi64(pairs[0], pairs[1]);
         let odd = _mm256_unpackhi_epi64(pairs[2], pairs[3]);
         *aux = _mm256_or_si256(*aux, _mm256_or_si256(even, odd));
-        let ids = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(_mm256_castsi256_ps(even), _mm256_castsi256_ps(odd)));
+        let ids = _mm256_castps_si256(_mm256_shuffle_ps::<0x88>(
+            _mm256_castsi256_ps(even),
+            _mm256_castsi256_ps(odd),
+        ));
         let ids = _mm256_permutevar8x32_epi32(ids, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
         // Each slot's predecessor: the last of those before, then all but the last of these.
-        let predecessors = _mm256_alignr_epi8::<12>(ids, _mm256_permute2x128_si256::<0x21>(*before, ids));
+        let predecessors =
+            _mm256_alignr_epi8::<12>(ids, _mm256_permute2x128_si256::<0x21>(*before, ids));
         *before = ids;
         steps[half] = _mm256_sub_epi32(ids, predecessors);
     }
     // `vpacks` saturates, and works in halves.
     let steps = _mm256_permute4x64_epi64::<0xd8>(_mm256_packs_epi32(steps[0], steps[1]));
     let hit = _mm256_permute4x64_epi64::<0xd8>(_mm256_packs_epi32(hit[0], hit[1]));
-    let wide = _mm256_or_si256(_mm256_cmpeq_epi16(steps, _mm256_set1_epi16(i16::MAX)), _mm256_cmpeq_epi16(steps, _mm256_set1_epi16(i16::MIN)));
+    let wide = _mm256_or_si256(
+        _mm256_cmpeq_epi16(steps, _mm256_set1_epi16(i16::MAX)),
+        _mm256_cmpeq_epi16(steps, _mm256_set1_epi16(i16::MIN)),
+    );
     let all_near = _mm256_testc_si256(hit, wide) != 0;
-    let hit = _mm_packs_epi16(_mm256_castsi256_si128(hit), _mm256_extracti128_si256::<1>(hit));
+    let hit = _mm_packs_epi16(
+        _mm256_castsi256_si128(hit),
+        _mm256_extracti128_si256::<1>(hit),
+    );
     let bitmap = !_mm_movemask_epi8(hit) as u16;
     if all_near {
-        for (half, steps) in [_mm256_castsi256_si128(steps), _mm256_extracti128_si256::<1>(steps)].into_iter().enumerate() {
+        for (half, steps) in [
+            _mm256_castsi256_si128(steps),
+            _mm256_extracti128_si256::<1>(steps),
+        ]
+        .into_iter()
+        .enumerate()
+        {
             let chosen = (bitmap >> (8 * half)) as u8;
             // SAFETY: up to sixteen bytes are written, behind which there is slack; as many of them count as there are ids.
             unsafe {
@@ -212,9 +263,20 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
     for four in 0..4 {
         // SAFETY: four slots of the group's sixteen.
         let (found, ordered) = unsafe {
-            let found = scratch.found.as_ptr().add(GROUP * number + 4 * four).cast::<__m256i>();
-            let ordered = scratch.differences.as_mut_ptr().add(GROUP * number + 4 * four).cast::<__m256i>();
-            ([_mm256_load_si256(found), _mm256_load_si256(found.add(1))], ordered)
+            let found = scratch
+                .found
+                .as_ptr()
+                .add(GROUP * number + 4 * four)
+                .cast::<__m256i>();
+            let ordered = scratch
+                .differences
+                .as_mut_ptr()
+                .add(GROUP * number + 4 * four)
+                .cast::<__m256i>();
+            (
+                [_mm256_load_si256(found), _mm256_load_si256(found.add(1))],
+                ordered,
+            )
         };
         let difference = _mm256_unpacklo_epi64(found[0], found[1]);
         let stride = _mm256_unpackhi_epi64(found[0], found[1]);
@@ -222,25 +284,53 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
         unsafe { _mm256_store_si256(ordered, difference) };
         hit[four] = _mm256_cmpeq_epi64(difference, stride);
         // The magnitude with a place for the sign, and a bitmap of its bytes that are not zero.
-        let magnitude = _mm256_xor_si256(_mm256_add_epi64(difference, difference), _mm256_cmpgt_epi64(zero, difference));
-        bytes[four] = _mm256_sad_epu8(_mm256_andnot_si256(_mm256_cmpeq_epi8(magnitude, zero), weights), zero);
+        let magnitude = _mm256_xor_si256(
+            _mm256_add_epi64(difference, difference),
+            _mm256_cmpgt_epi64(zero, difference),
+        );
+        bytes[four] = _mm256_sad_epu8(
+            _mm256_andnot_si256(_mm256_cmpeq_epi8(magnitude, zero), weights),
+            zero,
+        );
     }
-    let narrow = |four: [__m256i; 4]| [_mm256_packs_epi32(four[0], four[1]), _mm256_packs_epi32(four[2], four[3])];
+    let narrow = |four: [__m256i; 4]| {
+        [
+            _mm256_packs_epi32(four[0], four[1]),
+            _mm256_packs_epi32(four[2], four[3]),
+        ]
+    };
     let (bytes, hit) = (narrow(bytes), narrow(hit));
     let bitmaps = _mm256_packus_epi16(bytes[0], bytes[1]);
     // The highest byte that is not zero decides.
-    let twice = |table: [i8; 16]| _mm256_broadcastsi128_si256(_mm_setr_epi8(table[0], table[1], table[2], table[3], table[4], table[5], table[6], table[7], table[8], table[9], table[10], table[11], table[12], table[13], table[14], table[15]));
+    let twice = |table: [i8; 16]| {
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(
+            table[0], table[1], table[2], table[3], table[4], table[5], table[6], table[7],
+            table[8], table[9], table[10], table[11], table[12], table[13], table[14], table[15],
+        ))
+    };
     let low = twice([1, 1, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 4, 4, 4, 4]);
     let high = twice([0, 5, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7]);
     let nibble = _mm256_set1_epi8(15);
     let low = _mm256_shuffle_epi8(low, _mm256_and_si256(bitmaps, nibble));
-    let high = _mm256_shuffle_epi8(high, _mm256_and_si256(_mm256_srli_epi16::<4>(bitmaps), nibble));
-    let codes = _mm256_andnot_si256(_mm256_packs_epi16(hit[0], hit[1]), _mm256_max_epu8(low, high));
+    let high = _mm256_shuffle_epi8(
+        high,
+        _mm256_and_si256(_mm256_srli_epi16::<4>(bitmaps), nibble),
+    );
+    let codes = _mm256_andnot_si256(
+        _mm256_packs_epi16(hit[0], hit[1]),
+        _mm256_max_epu8(low, high),
+    );
     // Two of four bytes are zero by now, and each half of the register has two slots of each four.
     const N: i8 = NOTHING as i8;
-    let order = _mm256_setr_epi8(0, 2, N, N, 4, 6, N, N, 8, 10, N, N, 12, 14, N, N, N, N, 0, 2, N, N, 4, 6, N, N, 8, 10, N, N, 12, 14);
+    let order = _mm256_setr_epi8(
+        0, 2, N, N, 4, 6, N, N, 8, 10, N, N, 12, 14, N, N, N, N, 0, 2, N, N, 4, 6, N, N, 8, 10, N,
+        N, 12, 14,
+    );
     let codes = _mm256_shuffle_epi8(codes, order);
-    let codes = _mm_or_si128(_mm256_castsi256_si128(codes), _mm256_extracti128_si256::<1>(codes));
+    let codes = _mm_or_si128(
+        _mm256_castsi256_si128(codes),
+        _mm256_extracti128_si256::<1>(codes),
+    );
     let fours = _mm_or_si128(codes, _mm_and_si128(missed, _mm_set1_epi8(8)));
     // First + 16 × second.
     let words = _mm_maddubs_epi16(fours, _mm_set1_epi16(0x1001));
@@ -264,7 +354,10 @@ unsafe fn pack(scratch: &Scratch, ends: &mut Ends) {
             let codes = *scratch.codes.as_ptr().cast::<u8>().add(i);
             let two = _mm_load_si128(scratch.differences.as_ptr().add(2 * i).cast());
             let (from, length) = TWO.get_unchecked(usize::from(codes));
-            _mm_storeu_si128(data.cast(), _mm_shuffle_epi8(two, _mm_load_si128((&raw const *from).cast())));
+            _mm_storeu_si128(
+                data.cast(),
+                _mm_shuffle_epi8(two, _mm_load_si128((&raw const *from).cast())),
+            );
             data = data.add(*length);
         }
     }

@@ -5,14 +5,20 @@
 //! definition of its name.
 
 use super::{allocated, freed, real};
-use core::ffi::CStr;
+use crate::heaplog::{HOOK_NAME, HOOKS};
 use core::arch::naked_asm;
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
-use crate::heaplog::{HOOKS, HOOK_NAME};
 
-#[allow(clippy::declare_interior_mutable_const, reason = "the start of an array")]
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "the start of an array"
+)]
 const LETTER: AtomicU8 = AtomicU8::new(b'?');
-#[allow(clippy::declare_interior_mutable_const, reason = "the start of an array")]
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "the start of an array"
+)]
 const NAME: [AtomicU8; HOOK_NAME] = [LETTER; HOOK_NAME];
 /// Names of the functions that the stand-ins stand for, zero-terminated. Atomics, since the recorder writes them into the file: the compiler must not think
 /// that it knows them.
@@ -31,13 +37,30 @@ const FREE2: usize = 5;
 
 type Six = unsafe extern "C" fn(usize, usize, usize, usize, usize, usize) -> usize;
 
-#[allow(clippy::too_many_arguments, reason = "as many as registers hold, and where the caller is")]
-unsafe extern "C" fn stand_in<const HOOK: usize>(a: usize, b: usize, c: usize, d: usize, e: usize, f: usize, sp: usize, bp: usize) -> usize {
+#[allow(
+    clippy::too_many_arguments,
+    reason = "as many as registers hold, and where the caller is"
+)]
+unsafe extern "C" fn stand_in<const HOOK: usize>(
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+    sp: usize,
+    bp: usize,
+) -> usize {
     let mut name = [0u8; HOOK_NAME];
     for (to, from) in name.iter_mut().zip(&mgz_heap_hook_names[HOOK]) {
         *to = from.load(Ordering::Relaxed);
     }
-    let Some(next) = CStr::from_bytes_until_nul(&name).ok().and_then(|name| real(&REAL[HOOK], name)) else { return 0 };
+    let Some(next) = CStr::from_bytes_until_nul(&name)
+        .ok()
+        .and_then(|name| real(&REAL[HOOK], name))
+    else {
+        return 0;
+    };
     let kind = HOOK / (HOOKS / 6);
     // Told before the block is free: another thread may get it at once.
     match kind {
@@ -70,27 +93,99 @@ macro_rules! stand_in {
     };
 }
 
-stand_in!(mgz_heap_hook_alloc_0__________________________________________, 0);
-stand_in!(mgz_heap_hook_alloc_1__________________________________________, 1);
-stand_in!(mgz_heap_hook_alloc_2__________________________________________, 2);
-stand_in!(mgz_heap_hook_alloc_3__________________________________________, 3);
-stand_in!(mgz_heap_hook_alloc2_0_________________________________________, 4);
-stand_in!(mgz_heap_hook_alloc2_1_________________________________________, 5);
-stand_in!(mgz_heap_hook_alloc2_2_________________________________________, 6);
-stand_in!(mgz_heap_hook_alloc2_3_________________________________________, 7);
-stand_in!(mgz_heap_hook_calloc_0_________________________________________, 8);
-stand_in!(mgz_heap_hook_calloc_1_________________________________________, 9);
-stand_in!(mgz_heap_hook_calloc_2_________________________________________, 10);
-stand_in!(mgz_heap_hook_calloc_3_________________________________________, 11);
-stand_in!(mgz_heap_hook_realloc_0________________________________________, 12);
-stand_in!(mgz_heap_hook_realloc_1________________________________________, 13);
-stand_in!(mgz_heap_hook_realloc_2________________________________________, 14);
-stand_in!(mgz_heap_hook_realloc_3________________________________________, 15);
-stand_in!(mgz_heap_hook_free_0___________________________________________, 16);
-stand_in!(mgz_heap_hook_free_1___________________________________________, 17);
-stand_in!(mgz_heap_hook_free_2___________________________________________, 18);
-stand_in!(mgz_heap_hook_free_3___________________________________________, 19);
-stand_in!(mgz_heap_hook_free2_0__________________________________________, 20);
-stand_in!(mgz_heap_hook_free2_1__________________________________________, 21);
-stand_in!(mgz_heap_hook_free2_2__________________________________________, 22);
-stand_in!(mgz_heap_hook_free2_3__________________________________________, 23);
+stand_in!(
+    mgz_heap_hook_alloc_0__________________________________________,
+    0
+);
+stand_in!(
+    mgz_heap_hook_alloc_1__________________________________________,
+    1
+);
+stand_in!(
+    mgz_heap_hook_alloc_2__________________________________________,
+    2
+);
+stand_in!(
+    mgz_heap_hook_alloc_3__________________________________________,
+    3
+);
+stand_in!(
+    mgz_heap_hook_alloc2_0_________________________________________,
+    4
+);
+stand_in!(
+    mgz_heap_hook_alloc2_1_________________________________________,
+    5
+);
+stand_in!(
+    mgz_heap_hook_alloc2_2_________________________________________,
+    6
+);
+stand_in!(
+    mgz_heap_hook_alloc2_3_________________________________________,
+    7
+);
+stand_in!(
+    mgz_heap_hook_calloc_0_________________________________________,
+    8
+);
+stand_in!(
+    mgz_heap_hook_calloc_1_________________________________________,
+    9
+);
+stand_in!(
+    mgz_heap_hook_calloc_2_________________________________________,
+    10
+);
+stand_in!(
+    mgz_heap_hook_calloc_3_________________________________________,
+    11
+);
+stand_in!(
+    mgz_heap_hook_realloc_0________________________________________,
+    12
+);
+stand_in!(
+    mgz_heap_hook_realloc_1________________________________________,
+    13
+);
+stand_in!(
+    mgz_heap_hook_realloc_2________________________________________,
+    14
+);
+stand_in!(
+    mgz_heap_hook_realloc_3________________________________________,
+    15
+);
+stand_in!(
+    mgz_heap_hook_free_0___________________________________________,
+    16
+);
+stand_in!(
+    mgz_heap_hook_free_1___________________________________________,
+    17
+);
+stand_in!(
+    mgz_heap_hook_free_2___________________________________________,
+    18
+);
+stand_in!(
+    mgz_heap_hook_free_3___________________________________________,
+    19
+);
+stand_in!(
+    mgz_heap_hook_free2_0__________________________________________,
+    20
+);
+stand_in!(
+    mgz_heap_hook_free2_1__________________________________________,
+    21
+);
+stand_in!(
+    mgz_heap_hook_free2_2__________________________________________,
+    22
+);
+stand_in!(
+    mgz_heap_hook_free2_3__________________________________________,
+    23
+);

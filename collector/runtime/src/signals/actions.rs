@@ -9,7 +9,12 @@ use crate::{process, trigger};
 use core::sync::atomic::{AtomicU32, Ordering};
 
 /// The program's view of each signal's action; valid where `KNOWN` has the bit.
-static mut ACTIONS: [KernelAction; 65] = [KernelAction { handler: 0, flags: 0, restorer: 0, mask: 0 }; 65];
+static mut ACTIONS: [KernelAction; 65] = [KernelAction {
+    handler: 0,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+}; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
@@ -66,8 +71,16 @@ pub fn adopt() {
         let mut now = KernelAction::default();
         // SAFETY: asks only.
         let known = unsafe { sys::sigaction(signal, None, Some(&mut now)) } == 0;
-        let ours = [on_segv as *const () as usize, on_trigger as *const () as usize].contains(&now.handler);
-        if ours || !known || INTERNAL & 1 << (signal - 1) != 0 || matches!(now.handler, SIG_DFL | SIG_IGN) {
+        let ours = [
+            on_segv as *const () as usize,
+            on_trigger as *const () as usize,
+        ]
+        .contains(&now.handler);
+        if ours
+            || !known
+            || INTERNAL & 1 << (signal - 1) != 0
+            || matches!(now.handler, SIG_DFL | SIG_IGN)
+        {
             continue;
         }
         now.flags &= !SA_RESTORER;
@@ -81,7 +94,10 @@ pub fn wrap_internal() {
         let mut now = KernelAction::default();
         // SAFETY: asks only.
         let known = unsafe { sys::sigaction(signal, None, Some(&mut now)) } == 0;
-        if known && !matches!(now.handler, SIG_DFL | SIG_IGN) && now.handler != on_signal as *const () as usize {
+        if known
+            && !matches!(now.handler, SIG_DFL | SIG_IGN)
+            && now.handler != on_signal as *const () as usize
+        {
             now.flags &= !SA_RESTORER;
             change(signal as i32, Some(&now), None);
         }
@@ -106,12 +122,22 @@ pub fn take_segv_back() {
 
 fn segv_action() -> KernelAction {
     let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER;
-    KernelAction { handler: on_segv as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
+    KernelAction {
+        handler: on_segv as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
 }
 
 fn trigger_action() -> KernelAction {
     let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
-    KernelAction { handler: on_trigger as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
+    KernelAction {
+        handler: on_trigger as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
 }
 
 /// The kernel's action for a signal that the program handles by `wanted`.
@@ -120,7 +146,12 @@ fn wrapped(wanted: &KernelAction) -> KernelAction {
     // that the program asked for.
     let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
     let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
-    KernelAction { handler: on_signal as *const () as usize, flags, restorer: restorer_address(), mask: !0 }
+    KernelAction {
+        handler: on_signal as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
 }
 
 /// The kernel's action for a signal that the program does not handle.
@@ -128,7 +159,11 @@ fn unhandled(signal: usize, wanted: &KernelAction) -> KernelAction {
     if signal == trigger::SIGIO && wanted.handler == SIG_DFL && trigger::signal() != 0 {
         return trigger_action();
     }
-    KernelAction { flags: wanted.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*wanted }
+    KernelAction {
+        flags: wanted.flags & !SA_RESTORER | SA_RESTORER,
+        restorer: restorer_address(),
+        ..*wanted
+    }
 }
 
 /// The program's view of a signal's action, read under no lock: of one that the runtime handles itself all signals are blocked in this thread, and a torn read would need the
@@ -150,7 +185,11 @@ pub(super) fn reset(signal: usize) {
         unsafe {
             (&raw mut ACTIONS[signal.min(64)]).write(KernelAction::default());
             if signal == trigger::SIGIO {
-                sys::sigaction(signal, Some(&unhandled(signal, &KernelAction::default())), None);
+                sys::sigaction(
+                    signal,
+                    Some(&unhandled(signal, &KernelAction::default())),
+                    None,
+                );
             }
         }
     });
@@ -167,7 +206,11 @@ pub(super) fn burst() -> bool {
 }
 
 /// Sets and gets the program's view of a signal's action. Returns 0 or −errno.
-pub(super) fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
+pub(super) fn change(
+    signal: i32,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
     if !(1..=64).contains(&signal) || (new.is_some() && (signal == 9 || signal == 19)) {
         return -EINVAL;
     }
@@ -188,7 +231,11 @@ pub(super) fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut K
             }
             if let Some(new) = new {
                 let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
-                let real = if handled { wrapped(new) } else { unhandled(s, new) };
+                let real = if handled {
+                    wrapped(new)
+                } else {
+                    unhandled(s, new)
+                };
                 (&raw mut ACTIONS[s]).write(*new);
                 KNOWN |= bit;
                 if s != SIGSEGV && s != trigger::signal() {
@@ -208,13 +255,21 @@ pub(super) fn change(signal: i32, new: Option<&KernelAction>, old: Option<&mut K
 }
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.
-fn change_of_borrower(s: usize, new: Option<&KernelAction>, old: Option<&mut KernelAction>) -> isize {
+fn change_of_borrower(
+    s: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
     let ours = s == SIGSEGV || s == trigger::signal();
     let mut before = KernelAction::default();
     // SAFETY: no handler of the program is installed; the table is read under the lock.
     unsafe {
         if let Some(new) = new.filter(|_| !ours) {
-            let real = KernelAction { flags: new.flags & !SA_RESTORER | SA_RESTORER, restorer: restorer_address(), ..*new };
+            let real = KernelAction {
+                flags: new.flags & !SA_RESTORER | SA_RESTORER,
+                restorer: restorer_address(),
+                ..*new
+            };
             let r = sys::sigaction(s, Some(&real), Some(&mut before));
             if r < 0 {
                 return r;
@@ -224,7 +279,11 @@ fn change_of_borrower(s: usize, new: Option<&KernelAction>, old: Option<&mut Ker
         }
         if let Some(old) = old {
             let wrapped = ours || before.handler == on_signal as *const () as usize;
-            *old = if wrapped { thread::exclusively(&LOCK, || (&raw const ACTIONS[s]).read()) } else { before };
+            *old = if wrapped {
+                thread::exclusively(&LOCK, || (&raw const ACTIONS[s]).read())
+            } else {
+                before
+            };
         }
     }
     0
@@ -234,11 +293,19 @@ fn change_of_borrower(s: usize, new: Option<&KernelAction>, old: Option<&mut Ker
 ///
 /// # Safety
 /// As the system call: null or valid pointers.
-pub unsafe fn system_sigaction(signal: i32, new: *const KernelAction, old: *mut KernelAction) -> isize {
+pub unsafe fn system_sigaction(
+    signal: i32,
+    new: *const KernelAction,
+    old: *mut KernelAction,
+) -> isize {
     // SAFETY: the caller's contract.
     let wanted = unsafe { new.as_ref() }.copied();
     let mut before = KernelAction::default();
-    let r = change(signal, wanted.as_ref(), (!old.is_null()).then_some(&mut before));
+    let r = change(
+        signal,
+        wanted.as_ref(),
+        (!old.is_null()).then_some(&mut before),
+    );
     // SAFETY: the caller's contract.
     if let Some(old) = unsafe { old.as_mut() }.filter(|_| r == 0) {
         *old = before;

@@ -19,14 +19,27 @@ pub struct LibcAction {
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: i32, new: *const LibcAction, old: *mut LibcAction) -> i32 {
+pub unsafe extern "C" fn sigaction(
+    signal: i32,
+    new: *const LibcAction,
+    old: *mut LibcAction,
+) -> i32 {
     // SAFETY: the caller passes null or valid pointers.
-    let wanted = unsafe { new.as_ref() }.map(|a| KernelAction { handler: a.handler, flags: a.flags as u32 as u64, restorer: a.restorer, mask: a.mask[0] & !INTERNAL });
+    let wanted = unsafe { new.as_ref() }.map(|a| KernelAction {
+        handler: a.handler,
+        flags: a.flags as u32 as u64,
+        restorer: a.restorer,
+        mask: a.mask[0] & !INTERNAL,
+    });
     let mut before = KernelAction::default();
     if signal == 32 || signal == 33 {
         return fail(EINVAL);
     }
-    let r = change(signal, wanted.as_ref(), (!old.is_null()).then_some(&mut before));
+    let r = change(
+        signal,
+        wanted.as_ref(),
+        (!old.is_null()).then_some(&mut before),
+    );
     if r < 0 {
         return fail(-r);
     }
@@ -44,15 +57,32 @@ pub unsafe extern "C" fn sigaction(signal: i32, new: *const LibcAction, old: *mu
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sigaction(signal: i32, new: *const LibcAction, old: *mut LibcAction) -> i32 {
+pub unsafe extern "C" fn __sigaction(
+    signal: i32,
+    new: *const LibcAction,
+    old: *mut LibcAction,
+) -> i32 {
     // SAFETY: the same function.
     unsafe { sigaction(signal, new, old) }
 }
 
 fn simple(number: i32, handler: usize, flags: u64, mask: u64) -> usize {
     let mut before = KernelAction::default();
-    let r = change(number, Some(&KernelAction { handler, flags, restorer: 0, mask }), Some(&mut before));
-    if r < 0 { fail(-r) as isize as usize } else { before.handler }
+    let r = change(
+        number,
+        Some(&KernelAction {
+            handler,
+            flags,
+            restorer: 0,
+            mask,
+        }),
+        Some(&mut before),
+    );
+    if r < 0 {
+        fail(-r) as isize as usize
+    } else {
+        before.handler
+    }
 }
 
 /// The C function (BSD semantics).
@@ -61,7 +91,12 @@ pub extern "C" fn signal(number: i32, handler: usize) -> usize {
     if handler == usize::MAX || !(1..=64).contains(&number) {
         return fail(EINVAL) as isize as usize;
     }
-    simple(number, handler, super::old::restart(number), 1 << (number - 1))
+    simple(
+        number,
+        handler,
+        super::old::restart(number),
+        1 << (number - 1),
+    )
 }
 
 /// The C function.
@@ -100,14 +135,32 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     }
     let bit = 1u64 << (number - 1);
     let mut was = 0u64;
-    change_mask(if handler == SIG_HOLD { 0 } else { 1 }, Some(bit), INTERNAL, &mut was);
+    change_mask(
+        if handler == SIG_HOLD { 0 } else { 1 },
+        Some(bit),
+        INTERNAL,
+        &mut was,
+    );
     let mut before = KernelAction::default();
-    let new = KernelAction { handler, flags: 0, restorer: 0, mask: 0 };
-    let r = change(number, (handler != SIG_HOLD).then_some(&new), Some(&mut before));
+    let new = KernelAction {
+        handler,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+    let r = change(
+        number,
+        (handler != SIG_HOLD).then_some(&new),
+        Some(&mut before),
+    );
     if r < 0 {
         return fail(-r) as isize as usize;
     }
-    if was & bit != 0 { SIG_HOLD } else { before.handler }
+    if was & bit != 0 {
+        SIG_HOLD
+    } else {
+        before.handler
+    }
 }
 
 /// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
@@ -144,7 +197,8 @@ pub(super) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                     if blocks != segv_blocked {
                         shield::set(private, blocks);
                     }
-                    private.trigger_blocked = change(private.trigger_blocked, set & trigger::bit() != 0);
+                    private.trigger_blocked =
+                        change(private.trigger_blocked, set & trigger::bit() != 0);
                 }
             }
             0
@@ -208,19 +262,29 @@ impl Waiting {
     unsafe fn new(set: *const u64) -> Waiting {
         // SAFETY: the caller's contract.
         let mask = unsafe { set.as_ref() }.copied();
-        let ring = mask.and_then(|_| thread::current()).filter(|_| !thread::borrows_memory());
+        let ring = mask
+            .and_then(|_| thread::current())
+            .filter(|_| !thread::borrows_memory());
         if let Some(ring) = ring {
             shield::expect_jumps();
             ring.private().waiting = mask;
         }
         let mut space = [0; 16];
         space[0] = mask.unwrap_or(0) & !SEGV_BIT;
-        Waiting { set: space, null: set.is_null(), ring }
+        Waiting {
+            set: space,
+            null: set.is_null(),
+            ring,
+        }
     }
 
     /// The mask for the kernel, without SIGSEGV.
     fn mask(&self) -> *const u64 {
-        if self.null { core::ptr::null() } else { self.set.as_ptr() }
+        if self.null {
+            core::ptr::null()
+        } else {
+            self.set.as_ptr()
+        }
     }
 }
 
@@ -271,7 +335,8 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
     };
     let private = ring.private();
     let here = (&raw const private) as usize;
-    let on_it = private.stack[1] & thread::SS_DISABLE == 0 && here.wrapping_sub(private.stack[0]) < private.stack[2];
+    let on_it = private.stack[1] & thread::SS_DISABLE == 0
+        && here.wrapping_sub(private.stack[0]) < private.stack[2];
     let before = private.stack;
     // SAFETY: null or valid.
     let wanted = unsafe { new.as_ref() }.copied();
@@ -287,7 +352,11 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
         if flags & thread::SS_DISABLE == 0 && size < MINIMUM {
             return -ENOMEM;
         }
-        private.stack = if flags & thread::SS_DISABLE != 0 { [0, thread::SS_DISABLE, 0] } else { [address, 0, size] };
+        private.stack = if flags & thread::SS_DISABLE != 0 {
+            [0, thread::SS_DISABLE, 0]
+        } else {
+            [address, 0, size]
+        };
     }
     // SAFETY: null or valid.
     if let Some(old) = unsafe { old.as_mut() } {

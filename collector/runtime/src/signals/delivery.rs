@@ -41,7 +41,12 @@ pub(super) const THROUGH_FILE: usize = 3;
 
 /// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
 /// done behind it, [`THROUGH_FILE`] if it is to be called from there, or the address of a moved frame on which to start again.
-pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *mut Context, delivery: *mut Delivery) -> usize {
+pub(super) unsafe extern "C" fn deliver(
+    signal: i32,
+    info: *mut Info,
+    context: *mut Context,
+    delivery: *mut Delivery,
+) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
     let s = signal as usize & 127;
@@ -90,13 +95,24 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     let mut shown = before;
     let mut begun = RingSlot::default();
     if let Some((ring, place)) = &interrupted {
-        let control = if recording { ring.control() } else { ring.spare() };
+        let control = if recording {
+            ring.control()
+        } else {
+            ring.spare()
+        };
         spill = control.spill;
         commit(control, c, &place.state);
         if recording {
             begun = self::begun(control);
             commit_half(control, place);
-            append(*ring, RingSlot { payload: place.orig, id: abi::MARK_SIGNAL_ENTER, aux: abi::mark_aux(signal as u32, place.clone) });
+            append(
+                *ring,
+                RingSlot {
+                    payload: place.orig,
+                    id: abi::MARK_SIGNAL_ENTER,
+                    aux: abi::mark_aux(signal as u32, place.clone),
+                },
+            );
         }
         for [register, slot] in place.state.saved {
             if register != abi::NO_REG {
@@ -114,7 +130,11 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
         // The address is the instruction's own.
         info.address = c.registers[RIP];
     }
-    let own = if action.flags & SA_NODEFER != 0 { 0 } else { 1u64 << (s - 1) };
+    let own = if action.flags & SA_NODEFER != 0 {
+        0
+    } else {
+        1u64 << (s - 1)
+    };
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
     // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
@@ -135,7 +155,21 @@ pub(super) unsafe extern "C" fn deliver(signal: i32, info: *mut Info, context: *
     }
     let call = modules::handler_call();
     // SAFETY: room that the caller has made on its stack.
-    unsafe { delivery.write(Delivery { handler: action.handler, back: 0, call: call.unwrap_or(0) as usize, signal, recording, interrupted, before, shown, spill, outer, begun }) };
+    unsafe {
+        delivery.write(Delivery {
+            handler: action.handler,
+            back: 0,
+            call: call.unwrap_or(0) as usize,
+            signal,
+            recording,
+            interrupted,
+            before,
+            shown,
+            spill,
+            outer,
+            begun,
+        })
+    };
     let _ = sys::sigprocmask(2, Some(mask));
     match call {
         _ if direct => DIRECT,
@@ -151,7 +185,8 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     let mask = ring.private().waiting?;
     // Before the call, or behind it, the frame's own mask is right.
     // SAFETY: code that has just been executed, two bytes of it at least.
-    let interrupted = context.registers[RAX] == EINTR.wrapping_neg() && unsafe { ((context.registers[RIP] - 2) as *const [u8; 2]).read() } == SYSCALL;
+    let interrupted = context.registers[RAX] == EINTR.wrapping_neg()
+        && unsafe { ((context.registers[RIP] - 2) as *const [u8; 2]).read() } == SYSCALL;
     if !interrupted {
         return None;
     }
@@ -166,7 +201,12 @@ pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
     let (delivery, c) = unsafe { (&*delivery, &mut *context) };
     let before = &delivery.before;
     if let Some(ring) = thread::current() {
-        shield::lower(ring.private(), delivery.outer, c.registers[RSP] as usize, c.mask & SEGV_BIT != 0);
+        shield::lower(
+            ring.private(),
+            delivery.outer,
+            c.registers[RSP] as usize,
+            c.mask & SEGV_BIT != 0,
+        );
         ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
         c.mask &= !(SEGV_BIT | trigger::bit());
     }
@@ -178,9 +218,22 @@ pub(super) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
 
 /// Puts the interrupted clone back, if that is where the thread goes on.
 fn settle(delivery: &Delivery, c: &mut Context) {
-    let Delivery { signal, shown, before, spill, begun, .. } = delivery;
-    let Some((ring, place)) = delivery.interrupted else { return };
-    let mark = |id| RingSlot { payload: place.orig, id, aux: abi::mark_aux(*signal as u32, place.clone) };
+    let Delivery {
+        signal,
+        shown,
+        before,
+        spill,
+        begun,
+        ..
+    } = delivery;
+    let Some((ring, place)) = delivery.interrupted else {
+        return;
+    };
+    let mark = |id| RingSlot {
+        payload: place.orig,
+        id,
+        aux: abi::mark_aux(*signal as u32, place.clone),
+    };
     let recording = || delivery.recording && sys::gs() == ring.address;
     if c.registers[..REGISTERS] != *shown {
         if recording() {
@@ -200,27 +253,45 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         go_on_with(ring, *begun);
     }
     // If recording has ended, perhaps just now, the region goes on in the spare ring.
-    let control = if recording() { ring.control() } else { ring.spare() };
+    let control = if recording() {
+        ring.control()
+    } else {
+        ring.spare()
+    };
     resume(control, c, before, &place.state);
     control.spill = *spill;
 }
 
 /// What stands before a slot of whose two records the first is none.
-pub const REPEAT: RingSlot = RingSlot { payload: 0, aux: 0, id: abi::MARK_REPEAT };
+pub const REPEAT: RingSlot = RingSlot {
+    payload: 0,
+    aux: 0,
+    id: abi::MARK_REPEAT,
+};
 
 /// Id of a record that is written while the slot that it shares is not.
 fn half(place: &modules::Place) -> Option<u32> {
-    if place.state.flags & abi::STATE_HALF == 0 { None } else { modules::half_id(place) }
+    if place.state.flags & abi::STATE_HALF == 0 {
+        None
+    } else {
+        modules::half_id(place)
+    }
 }
 
 /// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
 pub(super) fn commit_half(control: &mut crate::shared::Control, place: &modules::Place) {
-    let Some(id) = half(place).filter(|_| control.cursor < control.guard) else { return };
+    let Some(id) = half(place).filter(|_| control.cursor < control.guard) else {
+        return;
+    };
     let slot = control.cursor as *mut RingSlot;
     // SAFETY: below the guard, in this thread's ring.
     unsafe {
         let payload = slot.read_volatile().short();
-        slot.write(RingSlot { payload, aux: 0, id });
+        slot.write(RingSlot {
+            payload,
+            aux: 0,
+            id,
+        });
     }
     control.cursor += 16;
 }
@@ -245,35 +316,54 @@ fn go_on_with(ring: Ring, begun: RingSlot) {
 /// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one before): it goes on in the clone, as if it had come
 /// there with nothing recorded yet.
 fn avoid_patch(context: &mut Context) {
-    let Some(ring) = thread::current() else { return };
-    let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else { return };
+    let Some(ring) = thread::current() else {
+        return;
+    };
+    let Some((clone, state)) = modules::behind_patch(context.registers[RIP]) else {
+        return;
+    };
     if state.flags & abi::STATE_HALF != 0 && sys::gs() == ring.address {
         append(ring, REPEAT);
     }
     // Recording may have ended just now.
-    let control = if sys::gs() == ring.address { ring.control() } else { ring.spare() };
+    let control = if sys::gs() == ring.address {
+        ring.control()
+    } else {
+        ring.spare()
+    };
     for [register, slot] in state.saved {
         if register != abi::NO_REG {
             control.spill[slot as usize % abi::SPILL_SLOTS] = *context.register(register);
         }
     }
-    let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+    let base = control
+        .cursor
+        .wrapping_sub(16 * u64::from(state.slots_done));
     control.cursor = base;
     if state.base_reg != abi::NO_REG {
-        *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+        *context.register(state.base_reg) =
+            base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
     }
     context.registers[RIP] = clone;
 }
 
 /// Puts the clone's registers back, with the region's base where the ring now is.
-fn resume(control: &mut crate::shared::Control, context: &mut Context, before: &[u64; REGISTERS], state: &abi::ProbeState) {
+fn resume(
+    control: &mut crate::shared::Control,
+    context: &mut Context,
+    before: &[u64; REGISTERS],
+    state: &abi::ProbeState,
+) {
     context.registers[..REGISTERS].copy_from_slice(before);
     let in_flight = state.slots_done > 0 || state.base_reg != abi::NO_REG;
     if in_flight {
-        let base = control.cursor.wrapping_sub(16 * u64::from(state.slots_done));
+        let base = control
+            .cursor
+            .wrapping_sub(16 * u64::from(state.slots_done));
         control.cursor = base;
         if state.base_reg != abi::NO_REG {
-            *context.register(state.base_reg) = base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+            *context.register(state.base_reg) =
+                base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
         }
     }
 }
@@ -324,9 +414,16 @@ pub fn take_back(context: &mut Context, state: &abi::ProbeState) {
 }
 
 /// Commits the slots of the region in flight to the page that %gs points at.
-pub fn commit(control: &mut crate::shared::Control, context: &mut Context, state: &abi::ProbeState) {
+pub fn commit(
+    control: &mut crate::shared::Control,
+    context: &mut Context,
+    state: &abi::ProbeState,
+) {
     if state.base_reg != abi::NO_REG {
-        control.cursor = context.register(state.base_reg).wrapping_sub(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
+        control.cursor = context
+            .register(state.base_reg)
+            .wrapping_sub(16 * u64::from(state.base_ahead))
+            & 0xffff_ffff;
     }
     control.cursor += 16 * u64::from(state.slots_done);
 }
@@ -337,7 +434,9 @@ fn make_room(ring: Ring) -> bool {
     if control.cursor < control.guard {
         return true;
     }
-    let Some(header) = process::header() else { return false };
+    let Some(header) = process::header() else {
+        return false;
+    };
     let turned = guard::turn(header, ring);
     if !turned {
         guard::give_up(ring);

@@ -11,7 +11,12 @@ use core::arch::naked_asm;
 /// see [`restorer_address`].
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
-    naked_asm!("nop", ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0", "syscall", "ud2")
+    naked_asm!(
+        "nop",
+        ".byte 0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0",
+        "syscall",
+        "ud2"
+    )
 }
 
 /// Where handlers return to.

@@ -12,7 +12,11 @@ static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
 
 /// `SA_RESTART` for a handler that is installed by `signal`, unless that was changed.
 pub(super) fn restart(signal: i32) -> u64 {
-    if INTERRUPTING.load(Ordering::Relaxed) & 1 << (signal - 1) == 0 { SA_RESTART } else { 0 }
+    if INTERRUPTING.load(Ordering::Relaxed) & 1 << (signal - 1) == 0 {
+        SA_RESTART
+    } else {
+        0
+    }
 }
 
 /// The signal's bit. `None`, and errno set, if there is no such signal.
@@ -73,7 +77,14 @@ pub extern "C" fn sigignore(signal: i32) -> i32 {
     if bit(signal).is_none() {
         return -1;
     }
-    let r = change(signal, Some(&KernelAction { handler: SIG_IGN, ..KernelAction::default() }), None);
+    let r = change(
+        signal,
+        Some(&KernelAction {
+            handler: SIG_IGN,
+            ..KernelAction::default()
+        }),
+        None,
+    );
     if r < 0 { fail(-r) } else { 0 }
 }
 
@@ -101,7 +112,24 @@ pub extern "C" fn sigpause(signals: u32) -> i32 {
     if next!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {
         return __xpg_sigpause(signals as i32);
     }
-    let set = [u64::from(signals), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let set = [
+        u64::from(signals),
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
     // SAFETY: a whole sigset_t.
     unsafe { sigsuspend(set.as_ptr()) }
 }

@@ -13,7 +13,11 @@ use crate::{guard, modules, process, trigger, window};
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
 /// the program's handler.
-pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mut Context) -> usize {
+pub(super) unsafe extern "C" fn segv(
+    _signal: i32,
+    info: *mut Info,
+    context: *mut Context,
+) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
     if i.code > 0 {
@@ -48,7 +52,11 @@ pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mu
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
         // Die as the program would have: with the default action, by the same fault or the same signal.
-        let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
+        let default = KernelAction {
+            restorer: restorer_address(),
+            flags: SA_RESTORER,
+            ..KernelAction::default()
+        };
         note_death(c);
         // SAFETY: the default action.
         unsafe { sys::sigaction(SIGSEGV, Some(&default), None) };
@@ -62,7 +70,9 @@ pub(super) unsafe extern "C" fn segv(_signal: i32, info: *mut Info, context: *mu
 
 /// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
 fn note_death(context: &mut Context) {
-    let Some(ring) = thread::current() else { return };
+    let Some(ring) = thread::current() else {
+        return;
+    };
     if burst() {
         return window::leave(ring, context, window::Why::Signal);
     }
@@ -71,14 +81,23 @@ fn note_death(context: &mut Context) {
     {
         commit(ring.control(), context, &place.state);
         commit_half(ring.control(), &place);
-        append(ring, RingSlot { payload: place.orig, id: abi::MARK_CUT, aux: abi::mark_aux(SIGSEGV as u32, place.clone) });
+        append(
+            ring,
+            RingSlot {
+                payload: place.orig,
+                id: abi::MARK_CUT,
+                aux: abi::mark_aux(SIGSEGV as u32, place.clone),
+            },
+        );
     }
 }
 
 /// Whether the fault was a probe's: the ring is full, or this is a new child.
 fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
     let page = ring.address as u64;
-    let Some(header) = process::header() else { return false };
+    let Some(header) = process::header() else {
+        return false;
+    };
     if gs != ring.address {
         let spare = ring.spare();
         if address < spare.guard || address >= spare.guard + crate::shared::PAGE as u64 {
@@ -88,7 +107,10 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         let start = ring.spare().base;
         return go_on(ring.spare(), start, context);
     }
-    let at_guard = |address| thread::in_guard(header, ring, address) || address.wrapping_sub(thread::spare_end(ring)) < crate::shared::PAGE as u64;
+    let at_guard = |address| {
+        thread::in_guard(header, ring, address)
+            || address.wrapping_sub(thread::spare_end(ring)) < crate::shared::PAGE as u64
+    };
     if header.mode == MODE_BURST && at_guard(address) && modules::in_clone(context.registers[RIP]) {
         window::full(header, ring, context);
         return true;
@@ -100,7 +122,10 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return thread::adopt_after_fork(ring);
     }
     let guard = ring.control().guard;
-    if address < guard || address >= guard + crate::shared::PAGE as u64 || !modules::in_clone(context.registers[RIP]) {
+    if address < guard
+        || address >= guard + crate::shared::PAGE as u64
+        || !modules::in_clone(context.registers[RIP])
+    {
         return false;
     }
     if guard::turn(header, ring) {
@@ -117,8 +142,12 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
 pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Context) -> bool {
     let mut code = [0u8; 16];
     // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
-    unsafe { core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16) };
-    let Some(store) = crate::code::decode_store(&code) else { return false };
+    unsafe {
+        core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16)
+    };
+    let Some(store) = crate::code::decode_store(&code) else {
+        return false;
+    };
     let base = start.wrapping_sub(16 * u64::from(store.slot));
     control.cursor = base;
     *context.register(store.base) = base;
@@ -127,7 +156,11 @@ pub fn go_on(control: &mut crate::shared::Control, start: u64, context: &mut Con
 
 /// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame for the program's handler:
 /// the program may use the signal for itself as well.
-pub(super) unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context: *mut Context) -> usize {
+pub(super) unsafe extern "C" fn triggered(
+    signal: i32,
+    info: *mut Info,
+    context: *mut Context,
+) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
     // (Not `thread::current`: a child has no trigger before it has a ring.)
@@ -146,7 +179,11 @@ pub(super) unsafe extern "C" fn triggered(signal: i32, info: *mut Info, context:
     match action.handler {
         SIG_IGN => 0,
         SIG_DFL => {
-            let default = KernelAction { restorer: restorer_address(), flags: SA_RESTORER, ..KernelAction::default() };
+            let default = KernelAction {
+                restorer: restorer_address(),
+                flags: SA_RESTORER,
+                ..KernelAction::default()
+            };
             // SAFETY: the default action, which ends the process.
             unsafe { sys::sigaction(s, Some(&default), None) };
             sys::tgkill(sys::getpid(), sys::gettid(), s);

@@ -34,9 +34,15 @@ impl Shield {
     /// Whether a thread with this stack pointer is in the handler.
     fn covers(self, private: &Private, sp: usize) -> bool {
         let [address, flags, size] = private.stack;
-        let on_alternate = |at: usize| flags & thread::SS_DISABLE == 0 && at.wrapping_sub(address) < size;
+        let on_alternate =
+            |at: usize| flags & thread::SS_DISABLE == 0 && at.wrapping_sub(address) < size;
         // A handler on the alternate stack is left by whoever is on another one; from one on the thread's own stack a second one may have come there.
-        self.frame != 0 && if on_alternate(self.frame) { on_alternate(sp) && sp < self.frame } else { on_alternate(sp) || sp < self.frame }
+        self.frame != 0
+            && if on_alternate(self.frame) {
+                on_alternate(sp) && sp < self.frame
+            } else {
+                on_alternate(sp) || sp < self.frame
+            }
     }
 }
 
@@ -50,14 +56,21 @@ pub(super) fn raise(private: &mut Private, frame: usize, mask: u64) -> Shield {
     let outer = private.shield;
     if mask & SEGV_BIT != 0 {
         expect_jumps();
-        private.shield = Shield { frame, before: private.segv_blocked, ..outer };
+        private.shield = Shield {
+            frame,
+            before: private.segv_blocked,
+            ..outer
+        };
     }
     outer
 }
 
 /// That handler has returned. `blocked`: what the mask says that it returns to.
 pub(super) fn lower(private: &mut Private, outer: Shield, sp: usize, blocked: bool) {
-    private.shield = Shield { pending: private.shield.pending, ..outer };
+    private.shield = Shield {
+        pending: private.shield.pending,
+        ..outer
+    };
     // Of an outer handler it is noted there.
     if !blocked || !outer.covers(private, sp) {
         private.segv_blocked = blocked;
@@ -67,7 +80,10 @@ pub(super) fn lower(private: &mut Private, outer: Shield, sp: usize, blocked: bo
 
 /// The program's mask is set, with or without SIGSEGV: that holds until the handler returns.
 pub(super) fn set(private: &mut Private, blocked: bool) {
-    private.shield = Shield { pending: private.shield.pending, ..Shield::default() };
+    private.shield = Shield {
+        pending: private.shield.pending,
+        ..Shield::default()
+    };
     private.segv_blocked = blocked;
     send(private, 0);
 }
@@ -90,7 +106,12 @@ fn leave(restores: bool) {
     if !MAY_LEAVE.load(Ordering::Relaxed) {
         return;
     }
-    let Some(private) = thread::current().filter(|_| !thread::borrows_memory()).map(|r| r.private()) else { return };
+    let Some(private) = thread::current()
+        .filter(|_| !thread::borrows_memory())
+        .map(|r| r.private())
+    else {
+        return;
+    };
     // A handler that came right before or behind a call that waits leaves that as well.
     private.waiting = None;
     let here = core::ptr::from_ref(&restores) as usize;

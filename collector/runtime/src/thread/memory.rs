@@ -1,9 +1,9 @@
 //! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that lie in them.
 
 use super::{HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING};
-use crate::{process, seal};
 use crate::shared::*;
 use crate::sys::{self, map};
+use crate::{process, seal};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Bytes of the mirrored ring.
@@ -43,9 +43,14 @@ pub(super) fn reserve_private() -> Option<Ring> {
     let anywhere = || {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
         // SAFETY: a new mapping.
-        unsafe { sys::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }.ok().filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
+        unsafe { sys::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }
+            .ok()
+            .filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
     };
-    let ring = ring_in(HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?, BEFORE + PAGE)?;
+    let ring = ring_in(
+        HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?,
+        BEFORE + PAGE,
+    )?;
     // SAFETY: inside the new reservation: the control page.
     if unsafe { sys::mprotect(ring.address, PAGE, map::READ | map::WRITE) } != 0 {
         // SAFETY: nobody knows of the reservation yet.
@@ -66,7 +71,9 @@ fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
             return None;
         }
     }
-    Some(Ring { address: start + BEFORE })
+    Some(Ring {
+        address: start + BEFORE,
+    })
 }
 
 /// Reservations without a ring for threads that find no memory when they begin, where their creator could still have been told that there is none. More than one, since
@@ -78,7 +85,10 @@ static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 pub fn provide() -> bool {
     for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
         let Some(ring) = reserve_private() else { break };
-        if place.compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed).is_err() {
+        if place
+            .compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed)
+            .is_err()
+        {
             // SAFETY: nobody else knows of it.
             unsafe { sys::munmap(ring.address - BEFORE, BEFORE + PAGE) };
         }
@@ -88,7 +98,11 @@ pub fn provide() -> bool {
 
 /// One of them.
 pub(super) fn provision() -> Option<Ring> {
-    PROVISIONS.iter().map(|p| p.swap(0, Ordering::Acquire)).find(|&address| address != 0).map(|address| Ring { address })
+    PROVISIONS
+        .iter()
+        .map(|p| p.swap(0, Ordering::Acquire))
+        .find(|&address| address != 0)
+        .map(|address| Ring { address })
 }
 
 /// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere. They overwrite each other's records there, which
@@ -101,7 +115,9 @@ pub fn set_up_scrap() {
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
     // SAFETY: a new mapping.
     let low = unsafe { sys::mmap(0, bytes, map::NONE, flags | map::LOW, -1, 0) };
-    let Some(start) = low.ok().or_else(|| HIGHEST.take(bytes)) else { return };
+    let Some(start) = low.ok().or_else(|| HIGHEST.take(bytes)) else {
+        return;
+    };
     // SAFETY: inside the new mapping.
     if unsafe { sys::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
         SCRAP.store(start, Ordering::Relaxed);
@@ -115,9 +131,15 @@ struct Range {
 }
 
 /// For rings.
-static HIGHER: Range = Range { next: AtomicUsize::new(0x8000_0000), end: 0xc000_0000 };
+static HIGHER: Range = Range {
+    next: AtomicUsize::new(0x8000_0000),
+    end: 0xc000_0000,
+};
 /// For threads that get none: even many must find a place to write to.
-static HIGHEST: Range = Range { next: AtomicUsize::new(0xc000_0000), end: 0xffff_0000 };
+static HIGHEST: Range = Range {
+    next: AtomicUsize::new(0xc000_0000),
+    end: 0xffff_0000,
+};
 
 impl Range {
     /// Reserves memory in the range, where nobody else has any.
@@ -180,7 +202,10 @@ pub(super) fn claim(header: &Header, ring: Ring) -> bool {
             Claim::Full { left } => left,
         };
         // What dead processes have left is the recorder's to take.
-        if !left || header.stop.load(Ordering::Relaxed) != 0 || !sys::process_exists(header.recorder) {
+        if !left
+            || header.stop.load(Ordering::Relaxed) != 0
+            || !sys::process_exists(header.recorder)
+        {
             break;
         }
         static NEVER: AtomicU32 = AtomicU32::new(0);
@@ -195,7 +220,9 @@ enum Claim {
     /// Memory cannot be mapped.
     Failed,
     /// All slots are in use, or `left`: by threads that are no more.
-    Full { left: bool },
+    Full {
+        left: bool,
+    },
 }
 
 fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
@@ -207,7 +234,11 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             return Claim::Failed;
         }
         let control = ring.control();
-        if control.state.compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+        if control
+            .state
+            .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
             control.index = index as u32;
             control.published = AtomicU64::new(0);
             control.drained = AtomicU32::new(0);
@@ -237,7 +268,12 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     if header.mode == MODE_RING {
         let ring_bytes = header.ring_bytes as usize;
         for lap in (0..lap_bytes(header)).step_by(ring_bytes) {
-            done &= place(ring.address + PAGE + lap, ring_bytes, fd, offset + RING_OFFSET);
+            done &= place(
+                ring.address + PAGE + lap,
+                ring_bytes,
+                fd,
+                offset + RING_OFFSET,
+            );
         }
     }
     for k in 0..CHUNKS {
@@ -245,7 +281,10 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     }
     ring.private().mapped = (1 << CHUNKS) - 1;
     // A child has none of its parent's other places; nothing else may come to lie there.
-    let (rest, end) = (ring.chunk(CHUNKS, header), ring.address + PAGE + area_bytes(header));
+    let (rest, end) = (
+        ring.chunk(CHUNKS, header),
+        ring.address + PAGE + area_bytes(header),
+    );
     if header.mode != MODE_RING && rest < end {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED;
         // SAFETY: the end of the reservation, which holds nothing yet.
@@ -270,7 +309,9 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
         return None;
     }
     let entries = (published - u64::from(waiting))..published;
-    let taken = entries.fold(0u32, |taken, k| taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31));
+    let taken = entries.fold(0u32, |taken, k| {
+        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31)
+    });
     // The lowest, so that a recorder that keeps up needs little memory.
     let place = (!taken).trailing_zeros();
     if place >= places {
@@ -282,7 +323,13 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
         if fd < 0 {
             return None;
         }
-        let done = place_chunk(header, ring, fd, slot_offset(control.index as usize, header.stride), place as usize);
+        let done = place_chunk(
+            header,
+            ring,
+            fd,
+            slot_offset(control.index as usize, header.stride),
+            place as usize,
+        );
         sys::close(fd);
         if !done {
             return None;

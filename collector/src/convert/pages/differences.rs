@@ -55,7 +55,13 @@ impl Number for u16 {
 /// Appends a page of `count` numbers from `first` on, each `step` more than that before.
 pub(super) fn pack_even<T: Number>(first: T, step: i64, count: usize, to: &mut Vec<u8>) {
     let steps = count.saturating_sub(1);
-    header(steps.next_multiple_of(128).max(128), 1, count, first.stored(), to);
+    header(
+        steps.next_multiple_of(128).max(128),
+        1,
+        count,
+        first.stored(),
+        to,
+    );
     if steps > 0 {
         varint(zigzag(step), to);
         to.push(0);
@@ -64,14 +70,19 @@ pub(super) fn pack_even<T: Number>(first: T, step: i64, count: usize, to: &mut V
 
 /// Appends a page of these numbers.
 pub(super) fn pack<T: Number>(values: &[T], to: &mut Vec<u8>) {
-    let Some(&first) = values.first() else { return header(128, 1, 0, 0, to) };
+    let Some(&first) = values.first() else {
+        return header(128, 1, 0, 0, to);
+    };
     if let Some(step) = even(values) {
         return pack_even(first, step, values.len(), to);
     }
     let (first, steps) = (first.stored(), values.len() - 1);
     header(BLOCK, BLOCK / PART, values.len(), first, to);
     // Each block sees the number before it.
-    for block in (0..steps).step_by(BLOCK).map(|at| &values[at..(at + BLOCK + 1).min(values.len())]) {
+    for block in (0..steps)
+        .step_by(BLOCK)
+        .map(|at| &values[at..(at + BLOCK + 1).min(values.len())])
+    {
         pack_block(block, to);
     }
 }
@@ -86,13 +97,21 @@ fn header(block: usize, parts: usize, count: usize, first: i64, to: &mut Vec<u8>
 
 /// The step that numbers advance by, if it is the same all the way; of fewer than two numbers it is 0.
 fn even<T: Number>(values: &[T]) -> Option<i64> {
-    let [first, second, ..] = *values else { return Some(0) };
+    let [first, second, ..] = *values else {
+        return Some(0);
+    };
     let step = second.difference(first);
     // In stretches, so that the comparisons of a stretch need no branches.
-    let same = values.chunks(BLOCK).zip(values[1..].chunks(BLOCK)).all(|(before, after)| {
-        let differ = before.iter().zip(after).fold(0, |differ, (&a, &b)| differ | (b.difference(a) ^ step));
-        differ == 0
-    });
+    let same = values
+        .chunks(BLOCK)
+        .zip(values[1..].chunks(BLOCK))
+        .all(|(before, after)| {
+            let differ = before
+                .iter()
+                .zip(after)
+                .fold(0, |differ, (&a, &b)| differ | (b.difference(a) ^ step));
+            differ == 0
+        });
     same.then_some(step)
 }
 
@@ -110,7 +129,9 @@ fn pack_block<T: Number>(values: &[T], to: &mut Vec<u8>) {
         *over = difference.wrapping_sub(least).cast_unsigned();
     }
     let parts = over.as_chunks::<PART>().0;
-    let widths = parts.iter().map(|part| u64::BITS - part.iter().fold(0, |all, &v| all | v).leading_zeros());
+    let widths = parts
+        .iter()
+        .map(|part| u64::BITS - part.iter().fold(0, |all, &v| all | v).leading_zeros());
     varint(zigzag(least), to);
     to.extend(widths.clone().map(|width| width as u8));
     for (part, width) in parts.iter().zip(widths) {
@@ -136,7 +157,11 @@ fn pack_part(part: &[u64; PART], width: u32, to: &mut Vec<u8>) {
             held = value >> 1 >> (width - bits - 1);
         }
     }
-    to.extend(words[..width as usize].iter().flat_map(|word| word.to_le_bytes()));
+    to.extend(
+        words[..width as usize]
+            .iter()
+            .flat_map(|word| word.to_le_bytes()),
+    );
 }
 
 fn zigzag(value: i64) -> u64 {

@@ -11,7 +11,13 @@ fn interleaved<const N: usize>(from: [__m128i; N]) -> [__m128i; N] {
     std::array::from_fn(|i| {
         let (a, b) = (from[i / 2], from[i / 2 + N / 2]);
         // SAFETY: SSE2 is part of x86-64.
-        unsafe { if i % 2 == 0 { _mm_unpacklo_epi8(a, b) } else { _mm_unpackhi_epi8(a, b) } }
+        unsafe {
+            if i % 2 == 0 {
+                _mm_unpacklo_epi8(a, b)
+            } else {
+                _mm_unpackhi_epi8(a, b)
+            }
+        }
     })
 }
 
@@ -27,7 +33,8 @@ macro_rules! split {
                     bytes = interleaved(bytes);
                 }
                 for (rank, sixteen) in bytes.iter().enumerate() {
-                    out[rank * rows + number * 16..][..16].copy_from_slice(bytemuck::bytes_of(sixteen));
+                    out[rank * rows + number * 16..][..16]
+                        .copy_from_slice(bytemuck::bytes_of(sixteen));
                 }
             }
             for (row, value) in (rows - rest.len()..).zip(rest) {

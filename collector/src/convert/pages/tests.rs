@@ -75,8 +75,17 @@ fn schema(numbers: &Numbers) -> TypePtr {
         Numbers::Bool(_) => (Physical::BOOLEAN, 0),
     };
     let logical = (bits > 0).then_some(LogicalType::integer(bits, false));
-    let column = Type::primitive_type_builder("n", physical).with_repetition(Repetition::REQUIRED).with_logical_type(logical).build().unwrap();
-    Arc::new(Type::group_type_builder("rows").with_fields(vec![Arc::new(column)]).build().unwrap())
+    let column = Type::primitive_type_builder("n", physical)
+        .with_repetition(Repetition::REQUIRED)
+        .with_logical_type(logical)
+        .build()
+        .unwrap();
+    Arc::new(
+        Type::group_type_builder("rows")
+            .with_fields(vec![Arc::new(column)])
+            .build()
+            .unwrap(),
+    )
 }
 
 /// A file of row groups with these numbers.
@@ -86,7 +95,9 @@ fn file(groups: &[Numbers], stored: Stored, codec: Codec) -> Bytes {
     let mut encoder = PageEncoder::new(codec).unwrap();
     let mut writer = SerializedFileWriter::new(Vec::new(), root, Arc::default()).unwrap();
     for numbers in groups {
-        let chunk = encoder.chunk(descriptor.column(0), numbers.kind(), numbers, stored, true).unwrap();
+        let chunk = encoder
+            .chunk(descriptor.column(0), numbers.kind(), numbers, stored, true)
+            .unwrap();
         let mut group = writer.next_row_group().unwrap();
         group.append_column(&chunk.bytes, chunk.close).unwrap();
         group.close().unwrap();
@@ -101,11 +112,22 @@ fn read(file: &Bytes, group: usize) -> Vec<i64> {
     macro_rules! all {
         ($reader:expr) => {{
             let mut values = Vec::new();
-            while values.len() < rows && $reader.read_records(rows, None, None, &mut values).unwrap().0 > 0 {}
+            while values.len() < rows
+                && $reader
+                    .read_records(rows, None, None, &mut values)
+                    .unwrap()
+                    .0
+                    > 0
+            {}
             values.into_iter().map(i64::from).collect()
         }};
     }
-    match reader.get_row_group(group).unwrap().get_column_reader(0).unwrap() {
+    match reader
+        .get_row_group(group)
+        .unwrap()
+        .get_column_reader(0)
+        .unwrap()
+    {
         ColumnReader::Int32ColumnReader(mut reader) => all!(reader),
         ColumnReader::Int64ColumnReader(mut reader) => all!(reader),
         ColumnReader::BoolColumnReader(mut reader) => all!(reader),
@@ -114,7 +136,11 @@ fn read(file: &Bytes, group: usize) -> Vec<i64> {
 }
 
 fn codecs() -> [Codec; 3] {
-    [Codec::LZ4_RAW, Codec::ZSTD(ZstdLevel::try_new(3).unwrap()), Codec::UNCOMPRESSED]
+    [
+        Codec::LZ4_RAW,
+        Codec::ZSTD(ZstdLevel::try_new(3).unwrap()),
+        Codec::UNCOMPRESSED,
+    ]
 }
 
 fn check(numbers: &Numbers) {
@@ -137,31 +163,46 @@ fn lengths() -> impl Strategy<Value = usize> {
 
 /// Steps between neighbours, by which numbers wrap: all the same, now and then another, of any width, extreme ones.
 fn values() -> impl Strategy<Value = Vec<u64>> {
-    let first = prop_oneof![Just(0u64), Just(u64::MAX), Just(1u64 << 63), Just(1u64 << 31), any::<u64>()];
-    let step = prop_oneof![Just(0u64), Just(1u64), Just(u64::MAX), Just(1u64 << 63), Just((1u64 << 63) - 1), any::<u64>()];
-    (lengths(), first, step, 0u32..65, 0u32..3, any::<u64>()).prop_map(|(length, first, step, bits, kind, seed)| {
-        let (mut value, mut state) = (first, seed | 1);
-        let mut random = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
-        (0..length)
-            .map(|_| {
-                let this = value;
-                let by = match kind {
-                    0 => step,
-                    1 if random() % 97 == 0 => random() & mask,
-                    1 => step,
-                    _ => random() & mask,
-                };
-                value = value.wrapping_add(by);
-                this
-            })
-            .collect()
-    })
+    let first = prop_oneof![
+        Just(0u64),
+        Just(u64::MAX),
+        Just(1u64 << 63),
+        Just(1u64 << 31),
+        any::<u64>()
+    ];
+    let step = prop_oneof![
+        Just(0u64),
+        Just(1u64),
+        Just(u64::MAX),
+        Just(1u64 << 63),
+        Just((1u64 << 63) - 1),
+        any::<u64>()
+    ];
+    (lengths(), first, step, 0u32..65, 0u32..3, any::<u64>()).prop_map(
+        |(length, first, step, bits, kind, seed)| {
+            let (mut value, mut state) = (first, seed | 1);
+            let mut random = move || {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                state
+            };
+            let mask = u64::MAX.checked_shr(64 - bits).unwrap_or(0);
+            (0..length)
+                .map(|_| {
+                    let this = value;
+                    let by = match kind {
+                        0 => step,
+                        1 if random() % 97 == 0 => random() & mask,
+                        1 => step,
+                        _ => random() & mask,
+                    };
+                    value = value.wrapping_add(by);
+                    this
+                })
+                .collect()
+        },
+    )
 }
 
 proptest! {
@@ -179,15 +220,45 @@ proptest! {
 
 #[test]
 fn extreme_differences_and_widths_are_read_as_written() {
-    let extremes = [0, u64::MAX, 1 << 63, (1 << 63) - 1, 0, 1 << 63, u64::MAX, 1, u64::MAX - 1];
+    let extremes = [
+        0,
+        u64::MAX,
+        1 << 63,
+        (1 << 63) - 1,
+        0,
+        1 << 63,
+        u64::MAX,
+        1,
+        u64::MAX - 1,
+    ];
     for length in [1, 2, 3, 64, 65, 66, 256, 257, 258, 600] {
-        check(&Numbers::U64(extremes.iter().copied().cycle().take(length).collect()));
-        check(&Numbers::U32(extremes.iter().map(|&v| (v ^ v >> 32) as u32).cycle().take(length).collect()));
-        check(&Numbers::U16(extremes.iter().map(|&v| v as u16).cycle().take(length).collect()));
+        check(&Numbers::U64(
+            extremes.iter().copied().cycle().take(length).collect(),
+        ));
+        check(&Numbers::U32(
+            extremes
+                .iter()
+                .map(|&v| (v ^ v >> 32) as u32)
+                .cycle()
+                .take(length)
+                .collect(),
+        ));
+        check(&Numbers::U16(
+            extremes
+                .iter()
+                .map(|&v| v as u16)
+                .cycle()
+                .take(length)
+                .collect(),
+        ));
     }
     // One difference of each width among zeros.
     for bits in 0..64 {
-        check(&Numbers::U64((0..200).map(|row| if row == 77 { 1 << bits } else { 0 }).collect()));
+        check(&Numbers::U64(
+            (0..200)
+                .map(|row| if row == 77 { 1 << bits } else { 0 })
+                .collect(),
+        ));
     }
 }
 
@@ -200,12 +271,26 @@ fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
     };
     for rows in [1, 2, 3, 128, 129, 130, 32_768] {
         for value in [0, 7, 1 << 31, u32::MAX] {
-            assert_eq!(packed(Column::Same(value, rows)), packed(Column::U32(&vec![value; rows])));
-            assert_eq!(Column::Same(value, rows).bounds(Some((9, 10))), Column::U32(&vec![value; rows]).bounds(Some((9, 10))));
+            assert_eq!(
+                packed(Column::Same(value, rows)),
+                packed(Column::U32(&vec![value; rows]))
+            );
+            assert_eq!(
+                Column::Same(value, rows).bounds(Some((9, 10))),
+                Column::U32(&vec![value; rows]).bounds(Some((9, 10)))
+            );
         }
-        assert_eq!(packed(Column::Same(3, rows)), packed(Column::U16(&vec![3; rows])));
+        assert_eq!(
+            packed(Column::Same(3, rows)),
+            packed(Column::U16(&vec![3; rows]))
+        );
         for first in [0, 1 << 40, 1 << 63, u64::MAX - 40_000] {
-            assert_eq!(packed(Column::Counting(first, rows)), packed(Column::U64(&(first..first + rows as u64).collect::<Vec<_>>())));
+            assert_eq!(
+                packed(Column::Counting(first, rows)),
+                packed(Column::U64(
+                    &(first..first + rows as u64).collect::<Vec<_>>()
+                ))
+            );
         }
     }
 }
@@ -214,11 +299,29 @@ fn numbers_that_are_only_told_are_packed_like_those_that_are_there() {
 fn even_pages_take_a_few_bytes() {
     for (numbers, most) in [
         (Numbers::U32(vec![7; PAGE / 4]), 60),
-        (Numbers::U64((0..PAGE as u64 / 8).map(|row| (1 << 40) + row).collect()), 60),
-        (Numbers::U64((0..PAGE as u64 / 8).map(|row| 0u64.wrapping_sub(row * 3)).collect()), 60),
+        (
+            Numbers::U64((0..PAGE as u64 / 8).map(|row| (1 << 40) + row).collect()),
+            60,
+        ),
+        (
+            Numbers::U64(
+                (0..PAGE as u64 / 8)
+                    .map(|row| 0u64.wrapping_sub(row * 3))
+                    .collect(),
+            ),
+            60,
+        ),
     ] {
         let mut encoder = PageEncoder::new(Codec::UNCOMPRESSED).unwrap();
-        let chunk = encoder.chunk(SchemaDescriptor::new(schema(&numbers)).column(0), numbers.kind(), &numbers, Stored::Differences, false).unwrap();
+        let chunk = encoder
+            .chunk(
+                SchemaDescriptor::new(schema(&numbers)).column(0),
+                numbers.kind(),
+                &numbers,
+                Stored::Differences,
+                false,
+            )
+            .unwrap();
         assert!(chunk.bytes.len() < most, "{} bytes", chunk.bytes.len());
         check(&numbers);
     }
@@ -228,33 +331,60 @@ fn even_pages_take_a_few_bytes() {
 #[test]
 fn chunks_say_what_those_of_the_library_say() {
     use parquet::basic::Encoding;
-    let values: Vec<u32> = (0..200_000u32).map(|row| (row / 1000).wrapping_mul(0x9000_0001)).collect();
+    let values: Vec<u32> = (0..200_000u32)
+        .map(|row| (row / 1000).wrapping_mul(0x9000_0001))
+        .collect();
     let numbers = Numbers::U32(values.clone());
-    let ours = file(&[numbers.clone(), numbers.clone()], Stored::Differences, Codec::LZ4_RAW);
+    let ours = file(
+        &[numbers.clone(), numbers.clone()],
+        Stored::Differences,
+        Codec::LZ4_RAW,
+    );
     let properties = WriterProperties::builder()
         .set_compression(Codec::LZ4_RAW)
         .set_dictionary_enabled(false)
         .set_statistics_enabled(EnabledStatistics::Chunk)
         .set_encoding(Encoding::DELTA_BINARY_PACKED)
         .build();
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema(&numbers), Arc::new(properties)).unwrap();
+    let mut writer =
+        SerializedFileWriter::new(Vec::new(), schema(&numbers), Arc::new(properties)).unwrap();
     for _ in 0..2 {
         let mut group = writer.next_row_group().unwrap();
         let mut column = group.next_column().unwrap().unwrap();
-        column.typed::<parquet::data_type::Int32Type>().write_batch(bytemuck::cast_slice(&values), None, None).unwrap();
+        column
+            .typed::<parquet::data_type::Int32Type>()
+            .write_batch(bytemuck::cast_slice(&values), None, None)
+            .unwrap();
         column.close().unwrap();
         group.close().unwrap();
     }
     let theirs: Bytes = writer.into_inner().unwrap().into();
-    let (ours, theirs) = (SerializedFileReader::new(ours).unwrap(), SerializedFileReader::new(theirs).unwrap());
+    let (ours, theirs) = (
+        SerializedFileReader::new(ours).unwrap(),
+        SerializedFileReader::new(theirs).unwrap(),
+    );
     for group in 0..2 {
-        let (our, their) = (ours.metadata().row_group(group), theirs.metadata().row_group(group));
+        let (our, their) = (
+            ours.metadata().row_group(group),
+            theirs.metadata().row_group(group),
+        );
         assert_eq!(our.num_rows(), their.num_rows());
         let (our, their) = (our.column(0), their.column(0));
         assert_eq!(our.statistics(), their.statistics());
         assert!(our.statistics().is_some());
-        assert_eq!(our.encodings().collect::<Vec<_>>(), their.encodings().collect::<Vec<_>>());
-        assert_eq!((our.num_values(), our.compression_codec()), (their.num_values(), their.compression_codec()));
-        assert!(our.compressed_size() <= their.compressed_size(), "{} bytes, {}", our.compressed_size(), their.compressed_size());
+        assert_eq!(
+            our.encodings().collect::<Vec<_>>(),
+            their.encodings().collect::<Vec<_>>()
+        );
+        assert_eq!(
+            (our.num_values(), our.compression_codec()),
+            (their.num_values(), their.compression_codec())
+        );
+        assert!(
+            our.compressed_size() <= their.compressed_size(),
+            "{} bytes, {}",
+            our.compressed_size(),
+            their.compressed_size()
+        );
     }
 }

@@ -38,7 +38,11 @@ impl Assembly {
 
     /// Takes so many zeros from the end; false if there are other bytes.
     fn drop_padding(&mut self, count: usize) -> bool {
-        let keep = self.bytes.len().checked_sub(count).filter(|&keep| self.bytes[keep..].iter().all(|&b| b == 0));
+        let keep = self
+            .bytes
+            .len()
+            .checked_sub(count)
+            .filter(|&keep| self.bytes[keep..].iter().all(|&b| b == 0));
         keep.is_some_and(|keep| {
             self.bytes.truncate(keep);
             true
@@ -63,7 +67,12 @@ pub fn all<T: Send>(
     totals: &mut Totals,
     sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
-    let context = Context { session, stream, full, work };
+    let context = Context {
+        session,
+        stream,
+        full,
+        work,
+    };
     let mut assembly = Assembly::default();
     let mut expected = None;
     for piece in &full.pieces {
@@ -73,10 +82,15 @@ pub fn all<T: Send>(
         let mut offset = piece.offset;
         match expected {
             // perf fills pieces up to whole words with zeros, which the next piece overwrites.
-            Some(end) if offset < end && end - offset < 8 && assembly.drop_padding((end - offset) as usize) => {}
+            Some(end)
+                if offset < end
+                    && end - offset < 8
+                    && assembly.drop_padding((end - offset) as usize) => {}
             Some(end) if offset < end => {
                 // Read twice: by the offset it is known exactly what.
-                let twice = usize::try_from(end - offset).unwrap_or(usize::MAX).min(bytes.len());
+                let twice = usize::try_from(end - offset)
+                    .unwrap_or(usize::MAX)
+                    .min(bytes.len());
                 totals.overlaps += 1;
                 totals.overlap_bytes += twice as u64;
                 bytes = &bytes[twice..];
@@ -85,7 +99,10 @@ pub fn all<T: Send>(
             Some(end) if offset > end => {
                 totals.holes += 1;
                 context.flush(&mut assembly, true, totals, sink)?;
-                assembly = Assembly { behind_hole: true, ..Assembly::default() };
+                assembly = Assembly {
+                    behind_hole: true,
+                    ..Assembly::default()
+                };
             }
             _ => {}
         }
@@ -97,7 +114,10 @@ pub fn all<T: Send>(
             let (before, behind) = bytes.split_at((cut - offset) as usize);
             assembly.add(offset, piece.number, before);
             context.flush(&mut assembly, true, totals, sink)?;
-            assembly = Assembly { behind_hole: true, ..Assembly::default() };
+            assembly = Assembly {
+                behind_hole: true,
+                ..Assembly::default()
+            };
             (bytes, offset) = (behind, cut);
         }
         assembly.add(offset, piece.number, bytes);
@@ -113,7 +133,9 @@ fn cuts(bytes: &[u8], end: usize) -> Vec<Range<usize>> {
     let mut cuts = Vec::new();
     let mut from = 0;
     while from < end {
-        let to = find_psb(bytes, from.saturating_add(PART)).filter(|&at| at < end).unwrap_or(end);
+        let to = find_psb(bytes, from.saturating_add(PART))
+            .filter(|&at| at < end)
+            .unwrap_or(end);
         cuts.push(from..to);
         from = to;
     }
@@ -140,10 +162,20 @@ fn last_psb(bytes: &[u8]) -> Option<usize> {
 
 impl<T: Send> Context<'_, '_, T> {
     /// Decodes what was put together; keeps the bytes from the last PSB on, unless it is the end.
-    fn flush(&self, assembly: &mut Assembly, end: bool, totals: &mut Totals, sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>) -> std::io::Result<()> {
+    fn flush(
+        &self,
+        assembly: &mut Assembly,
+        end: bool,
+        totals: &mut Totals,
+        sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
         let len = assembly.bytes.len();
         // A PSB may be cut itself, so it must not be looked for in the last bytes.
-        let until = if end { len } else { last_psb(&assembly.bytes).filter(|&at| at > 0).unwrap_or(0) };
+        let until = if end {
+            len
+        } else {
+            last_psb(&assembly.bytes).filter(|&at| at > 0).unwrap_or(0)
+        };
         if until == 0 {
             return Ok(());
         }
@@ -152,9 +184,18 @@ impl<T: Send> Context<'_, '_, T> {
         let results: Vec<_> = parts
             .par_iter()
             .map(|part| {
-                let (events, lost_after, counts) = self.part(this, part.clone(), end && part.end == len);
+                let (events, lost_after, counts) =
+                    self.part(this, part.clone(), end && part.end == len);
                 let continues = !this.behind_hole || this.synchronised || part.start > 0;
-                (Unit { stream: self.stream, continues, lost_after, data: (self.work)(events) }, counts)
+                (
+                    Unit {
+                        stream: self.stream,
+                        continues,
+                        lost_after,
+                        data: (self.work)(events),
+                    },
+                    counts,
+                )
             })
             .collect();
         for (unit, counts) in results {
@@ -164,16 +205,29 @@ impl<T: Send> Context<'_, '_, T> {
         assembly.bytes.drain(..until);
         assembly.start = assembly.start.saturating_add(until as u64);
         assembly.synchronised = true;
-        let number = assembly.numbers.iter().rev().find(|(from, _)| *from <= until).map(|(_, number)| *number);
+        let number = assembly
+            .numbers
+            .iter()
+            .rev()
+            .find(|(from, _)| *from <= until)
+            .map(|(_, number)| *number);
         assembly.numbers.retain(|(from, _)| *from > until);
-        assembly.numbers.iter_mut().for_each(|(from, _)| *from -= until);
+        assembly
+            .numbers
+            .iter_mut()
+            .for_each(|(from, _)| *from -= until);
         if let Some(number) = number {
             assembly.numbers.insert(0, (0, number));
         }
         Ok(())
     }
 
-    fn part(&self, assembly: &Assembly, part: Range<usize>, last: bool) -> (Vec<Event>, bool, Totals) {
+    fn part(
+        &self,
+        assembly: &Assembly,
+        part: Range<usize>,
+        last: bool,
+    ) -> (Vec<Event>, bool, Totals) {
         let (session, full) = (self.session, self.full);
         let bytes = &assembly.bytes[part.clone()];
         let mut totals = Totals::default();
@@ -181,7 +235,10 @@ impl<T: Send> Context<'_, '_, T> {
         let mut ptwrites = Ptwrites::new(bytes, session.clock);
         // Both wrap in files that are nonsense only.
         let position = |at: usize| assembly.start.wrapping_add((part.start + at) as u64);
-        let mut cuts = full.cuts[full.cuts.partition_point(|&cut| cut <= position(0))..].iter().copied().peekable();
+        let mut cuts = full.cuts[full.cuts.partition_point(|&cut| cut <= position(0))..]
+            .iter()
+            .copied()
+            .peekable();
         let (mut told, mut lost, mut turn) = (0, false, None);
         window::for_each(&mut ptwrites, |ptwrite, last_loss| {
             lost |= last_loss > told;
@@ -190,8 +247,16 @@ impl<T: Send> Context<'_, '_, T> {
                 lost = true;
             }
             let time = time(session, ptwrite.tsc);
-            let by_time = || full.cpu.zip(time).and_then(|(cpu, time)| session.thread_at(cpu, time));
-            let turn_by_time = || full.cpu.zip(time).and_then(|(cpu, time)| session.turn_at(cpu, time));
+            let by_time = || {
+                full.cpu
+                    .zip(time)
+                    .and_then(|(cpu, time)| session.thread_at(cpu, time))
+            };
+            let turn_by_time = || {
+                full.cpu
+                    .zip(time)
+                    .and_then(|(cpu, time)| session.turn_at(cpu, time))
+            };
             let mut now = None;
             let task = if let Some(tid) = full.thread {
                 Some((0, tid))
@@ -199,7 +264,10 @@ impl<T: Send> Context<'_, '_, T> {
                 now = turn_by_time().map(|turn| turn as usize);
                 by_time()
             } else {
-                let (first, last) = (full.writer(position(ptwrite.start)), full.writer(position(ptwrite.end - 1)));
+                let (first, last) = (
+                    full.writer(position(ptwrite.start)),
+                    full.writer(position(ptwrite.end - 1)),
+                );
                 now = last.map(|last| last.0);
                 let (first, last) = (first.map(|w| w.1), last.map(|w| w.1));
                 if first != last {
@@ -210,18 +278,32 @@ impl<T: Send> Context<'_, '_, T> {
                 first.or_else(by_time)
             };
             let (pid, tid) = with_process(session, task.unwrap_or((0, 0)));
-            let at = assembly.numbers.partition_point(|(from, _)| *from < part.start + ptwrite.end).saturating_sub(1);
+            let at = assembly
+                .numbers
+                .partition_point(|(from, _)| *from < part.start + ptwrite.end)
+                .saturating_sub(1);
             let sample = assembly.numbers.get(at).map_or(0, |(_, number)| *number);
             // Where a part of a CPU's stream begins, the part before is not known.
-            let switched = turn.replace(now).map_or(full.thread.is_none(), |t| t != now);
+            let switched = turn
+                .replace(now)
+                .map_or(full.thread.is_none(), |t| t != now);
             let before = match (std::mem::take(&mut lost), switched) {
                 (true, _) => Before::Loss,
                 (false, true) => Before::Switch,
                 (false, false) => Before::Nothing,
             };
-            events.push(Event { sample, pid, tid, before, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
+            events.push(Event {
+                sample,
+                pid,
+                tid,
+                before,
+                time_ns: time.unwrap_or(0),
+                ip: ptwrite.ip,
+                payload: ptwrite.payload,
+            });
         });
-        lost |= ptwrites.last_loss() > told || cuts.next_if(|&cut| cut <= position(bytes.len())).is_some();
+        lost |= ptwrites.last_loss() > told
+            || cuts.next_if(|&cut| cut <= position(bytes.len())).is_some();
         totals.loss = ptwrites.loss();
         lost |= totals.loss.torn_at_end > 0;
         if !last {
@@ -229,7 +311,8 @@ impl<T: Send> Context<'_, '_, T> {
             totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
         }
         if !assembly.synchronised && part.start == 0 {
-            totals.before_psb_ptwrites = estimate_unsynchronised(&bytes[..totals.loss.before_psb_bytes as usize]).0;
+            totals.before_psb_ptwrites =
+                estimate_unsynchronised(&bytes[..totals.loss.before_psb_bytes as usize]).0;
         }
         totals.events = events.len() as u64;
         (events, lost, totals)

@@ -11,8 +11,17 @@ use std::collections::HashMap;
 
 /// A snapshot as a window.
 pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &Piece<'a>) -> Window<'a> {
-    let identity = Identity { cpu: full.cpu, task: full.thread.map(|tid| (0, tid)), ..Identity::default() };
-    Window { stream, number: piece.number, bytes: Bytes::File(piece.bytes), identity }
+    let identity = Identity {
+        cpu: full.cpu,
+        task: full.thread.map(|tid| (0, tid)),
+        ..Identity::default()
+    };
+    Window {
+        stream,
+        number: piece.number,
+        bytes: Bytes::File(piece.bytes),
+        identity,
+    }
 }
 
 /// Reads windows, batch by batch.
@@ -24,11 +33,23 @@ pub fn all<T: Send>(
     sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
 ) -> std::io::Result<()> {
     let mut last: HashMap<Stream, usize> = HashMap::new();
-    let before: Vec<_> = windows.iter().enumerate().map(|(n, w)| last.insert(w.stream, n)).collect();
-    let overlaps: Vec<_> = windows.par_iter().zip(&before).map(|(w, before)| before.and_then(|n| overlap(&windows[n].bytes, &w.bytes))).collect();
+    let before: Vec<_> = windows
+        .iter()
+        .enumerate()
+        .map(|(n, w)| last.insert(w.stream, n))
+        .collect();
+    let overlaps: Vec<_> = windows
+        .par_iter()
+        .zip(&before)
+        .map(|(w, before)| before.and_then(|n| overlap(&windows[n].bytes, &w.bytes)))
+        .collect();
     // A pair torn at a window's end is whole in the next window, if that begins before.
     let mut continued = vec![false; windows.len()];
-    for (n, _) in overlaps.iter().enumerate().filter(|(_, overlap)| overlap.is_some()) {
+    for (n, _) in overlaps
+        .iter()
+        .enumerate()
+        .filter(|(_, overlap)| overlap.is_some())
+    {
         if let Some(old) = before[n] {
             continued[old] = true;
         }
@@ -45,8 +66,17 @@ pub fn all<T: Send>(
         let batch: Vec<_> = (from..to)
             .into_par_iter()
             .map(|n| {
-                let (events, lost_after, counts) = one(session, windows[n], overlaps[n], continued[n]);
-                (Unit { stream: windows[n].stream, continues: overlaps[n].is_some(), lost_after, data: work(events) }, counts)
+                let (events, lost_after, counts) =
+                    one(session, windows[n], overlaps[n], continued[n]);
+                (
+                    Unit {
+                        stream: windows[n].stream,
+                        continues: overlaps[n].is_some(),
+                        lost_after,
+                        data: work(events),
+                    },
+                    counts,
+                )
             })
             .collect();
         for (unit, counts) in batch {
@@ -58,9 +88,18 @@ pub fn all<T: Send>(
     Ok(())
 }
 
-fn one(session: &Session<'_>, window: &Window<'_>, overlap: Option<Overlap>, continued: bool) -> (Vec<Event>, bool, Totals) {
+fn one(
+    session: &Session<'_>,
+    window: &Window<'_>,
+    overlap: Option<Overlap>,
+    continued: bool,
+) -> (Vec<Event>, bool, Totals) {
     let bytes = &window.bytes[..];
-    let mut totals = Totals { samples: 1, bytes: bytes.len() as u64, ..Totals::default() };
+    let mut totals = Totals {
+        samples: 1,
+        bytes: bytes.len() as u64,
+        ..Totals::default()
+    };
     let shared = window.identity.cpu.filter(|&cpu| session.is_shared(cpu));
     let mut turn = None;
     let task = window.identity.task.unwrap_or((0, 0));
@@ -74,16 +113,35 @@ fn one(session: &Session<'_>, window: &Window<'_>, overlap: Option<Overlap>, con
             totals.overlap_events += 1;
             return;
         }
-        let mut before = if last_loss > told { Before::Loss } else { Before::Nothing };
+        let mut before = if last_loss > told {
+            Before::Loss
+        } else {
+            Before::Nothing
+        };
         told = told.max(last_loss);
         let time = time(session, ptwrite.tsc).or(window.identity.time);
-        let task = shared.zip(time).and_then(|(cpu, time)| session.thread_at(cpu, time)).unwrap_or(task);
-        let now = window.identity.cpu.zip(time).and_then(|(cpu, time)| session.turn_at(cpu, time));
+        let task = shared
+            .zip(time)
+            .and_then(|(cpu, time)| session.thread_at(cpu, time))
+            .unwrap_or(task);
+        let now = window
+            .identity
+            .cpu
+            .zip(time)
+            .and_then(|(cpu, time)| session.turn_at(cpu, time));
         if turn.replace(now).is_some_and(|t| t != now) {
             before = before.max(Before::Switch);
         }
         let (pid, tid) = with_process(session, task);
-        events.push(Event { sample: window.number, pid, tid, before, time_ns: time.unwrap_or(0), ip: ptwrite.ip, payload: ptwrite.payload });
+        events.push(Event {
+            sample: window.number,
+            pid,
+            tid,
+            before,
+            time_ns: time.unwrap_or(0),
+            ip: ptwrite.ip,
+            payload: ptwrite.payload,
+        });
     });
     totals.loss = ptwrites.loss();
     let lost_after = ptwrites.last_loss() > told || (totals.loss.torn_at_end > 0 && !continued);
