@@ -78,6 +78,25 @@ impl Attr {
         self.flags >> 10 & 1 == 1
     }
 
+    /// All that tells how the event's records look; events that are alike in it need not be told apart to be read.
+    pub fn form(&self) -> [u64; 6] {
+        let with = |bit: u64, value: u64| {
+            if self.sample_type & bit != 0 {
+                value
+            } else {
+                0
+            }
+        };
+        [
+            self.sample_type,
+            u64::from(self.sample_id_all()),
+            with(bits::READ, self.read_format),
+            with(bits::BRANCH_STACK, self.branch_sample_type),
+            with(bits::REGS_USER, self.regs_user),
+            with(bits::REGS_INTR, self.regs_intr),
+        ]
+    }
+
     /// Whether records other than samples end with an identity.
     pub fn sample_id_all(&self) -> bool {
         self.flags >> 18 & 1 == 1

@@ -308,7 +308,7 @@ fn files_of_the_real_perf_are_read_whole() {
         let Some(bytes) = perf(&args, &path) else {
             continue;
         };
-        let session = Session::read_any(&bytes).expect("a perf.data file");
+        let session = Session::read_any(&[&bytes]).expect("a perf.data file");
         let what = format!("{extra:?}: {:?}", session.loss);
         let loss = &session.loss;
         assert!(!loss.incomplete && loss.stopped_at.is_none(), "{what}");

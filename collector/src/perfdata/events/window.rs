@@ -21,6 +21,8 @@ pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &Piece<'a>) ->
         number: piece.number,
         bytes: Bytes::File(piece.bytes),
         identity,
+        sampling: None,
+        period: 0,
     }
 }
 
