@@ -4,7 +4,7 @@ use super::{Outcome, threads_of};
 use crate::manifest;
 use crate::perfdata::Session;
 use crate::perfdata::session::Sampling;
-use crate::summary::count;
+use crate::summary::{bytes, count};
 use mgz_annotations_schema::trace::Manifest;
 
 /// A manifest with what the file says of itself.
@@ -93,10 +93,50 @@ pub fn executed(session: &Session<'_>) -> Option<f64> {
     (windows > 0).then(|| loads * (1.0 + lost / windows as f64))
 }
 
+/// What share of the recording is missing: the first that the user is to know.
+fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
+    let (totals, file) = (&outcome.totals, &session.loss);
+    let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+    let mut list = Vec::new();
+    let overflows = totals.loss.overflows;
+    if overflows > 0 {
+        let where_to = if session.is_full() {
+            format!(
+                "the processor lost packets {} times, once in {} of PT data,",
+                count(overflows as f64),
+                bytes(totals.bytes / overflows)
+            )
+        } else {
+            format!(
+                "{:.1}% of the windows ({} of {}) lack records: the processor lost packets there ({} overflows)",
+                percent(totals.overflowed_samples, totals.samples),
+                count(totals.overflowed_samples as f64),
+                count(totals.samples as f64),
+                count(overflows as f64)
+            )
+        };
+        list.push(format!(
+            "{where_to} because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)"
+        ));
+    }
+    let lost = file.lost_samples + file.lost_records;
+    if lost > 0 {
+        let all = session.samples + lost;
+        list.push(format!(
+            "{:.1}% of samples and other records ({} of {}) were lost, since what reads them did not keep up; mappings or context switches may be among them; choose a longer period or larger buffers",
+            percent(lost, all),
+            count(lost as f64),
+            count(all as f64)
+        ));
+    }
+    list
+}
+
 /// Counts and sentences of what is missing.
 fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     let loss = &totals.loss;
+    manifest.problems.extend(shares(session, outcome));
     // What every window loses at its ends has no sentence.
     let counts = [
         ("bytes_before_psb", loss.before_psb_bytes, ""),
@@ -104,11 +144,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
         ("torn_pairs", loss.torn + loss.torn_at_end, ""),
         ("torn_by_switch", totals.torn_by_switch, ""),
         ("torn_records", outcome.torn_records, ""),
-        (
-            "overflows",
-            loss.overflows,
-            "times the processor lost packets because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)",
-        ),
+        ("overflows", loss.overflows, ""),
         (
             "bad_packets",
             loss.bad_packets,
@@ -137,16 +173,17 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
             "times PT data was lost because perf did not keep up; record with a larger buffer (-m ,64M) or fewer functions",
         ),
         (
+            "aux_truncated_unsized",
+            file.aux_empty,
+            "of these times no size was told: there was no room at all, or (Linux before 6.13) a buffer filled up at once and all of it is missing",
+        ),
+        (
             "aux_partial",
             file.aux_partial,
             "places in which the kernel says that PT data has gaps",
         ),
-        (
-            "lost_records",
-            file.lost_records,
-            "records of perf were lost; mappings or context switches may be among them",
-        ),
-        ("lost_samples", file.lost_samples, "samples were lost"),
+        ("lost_records", file.lost_records, ""),
+        ("lost_samples", file.lost_samples, ""),
         (
             "throttled",
             file.throttled,
@@ -206,6 +243,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     for (key, n) in [
         ("without_ptwrites", totals.empty_samples),
         ("overlapping", totals.overlaps),
+        ("overflowed", totals.overflowed_samples),
     ] {
         if n > 0 {
             manifest.totals.truncated_windows.insert(key.into(), n);

@@ -121,8 +121,8 @@ pub struct Layout {
     pub events: Vec<Event>,
     /// The build id section.
     pub build_ids: Range<usize>,
-    /// Other sections, by [`feature`].
-    pub features: Vec<(u32, Range<usize>)>,
+    /// Other sections, by [`feature`], and whether they lie in the file as they say.
+    pub features: Vec<(u32, Range<usize>, bool)>,
     /// perf was stopped before it completed the header, or the file was cut.
     pub incomplete: bool,
     /// Sections and lists of ids that do not lie in the file, or cannot be as large as they say.
@@ -244,7 +244,7 @@ pub fn layout(bytes: &[u8]) -> Result<Layout, PerfDataError> {
             bad_sections += u64::from(cut);
             match id {
                 feature::BUILD_ID => build_ids = range,
-                _ => features.push((id, range)),
+                _ => features.push((id, range, !cut)),
             }
         }
     }

@@ -185,6 +185,13 @@ impl fmt::Display for RawReport {
             ),
         )?;
         line(
+            file.aux_empty,
+            format!(
+                "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
+                file.aux_empty
+            ),
+        )?;
+        line(
             file.aux_partial,
             format!("PT data has gaps in {} places", file.aux_partial),
         )?;

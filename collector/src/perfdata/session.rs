@@ -129,6 +129,8 @@ pub struct FileLoss {
     pub throttled: u64,
     /// AUX records that say PT data was lost, since perf did not keep up.
     pub aux_truncated: u64,
+    /// Those of them that tell no size: there was no room at all, or a buffer that filled up at once (Linux before 6.13).
+    pub aux_empty: u64,
     /// AUX records with gaps (the tracer was stopped meanwhile).
     pub aux_partial: u64,
     /// AUX records that report data overwritten on purpose (snapshot, sampling).
@@ -334,8 +336,10 @@ impl<'a> Session<'a> {
             }
         }
         let cut = ids.problems().cut_bytes > 0;
-        for (id, range) in layout.features {
-            reader.feature(id, &file[range]);
+        for (id, range, whole) in layout.features {
+            let complete = reader.feature(id, &file[range]);
+            // What lies outside was counted with the layout.
+            reader.session.loss.bad_sections += u64::from(whole && !complete);
         }
         let loss = &mut reader.session.loss;
         loss.incomplete = layout.incomplete;
@@ -576,7 +580,8 @@ impl<'a> Reader<'a> {
             kind::BUILD_ID => self.build_id(record.misc, body)?,
             kind::HEADER_FEATURE => {
                 let (id, section) = (u64_at(body, 0)? as u32, &body[8..]);
-                self.feature(id, section);
+                let complete = self.feature(id, section);
+                self.session.loss.bad_sections += u64::from(!complete);
             }
             _ => {}
         }
@@ -593,18 +598,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn feature(&mut self, id: u32, section: &[u8]) {
+    /// Takes a section in, as far as it goes; false if it lacks something.
+    fn feature(&mut self, id: u32, section: &[u8]) -> bool {
         if ![feature::HOSTNAME, feature::CPUDESC, feature::CMDLINE].contains(&id) {
-            return;
+            return true;
         }
         let (mut strings, whole) = header::strings(id, section);
-        self.session.loss.bad_sections += u64::from(!whole);
         match id {
             feature::HOSTNAME => self.session.host = strings.pop().unwrap_or_default(),
             feature::CPUDESC => self.session.processor = strings.pop().unwrap_or_default(),
             feature::CMDLINE => self.session.command = strings,
             _ => {}
         }
+        whole
     }
 
     fn next_number(&mut self) -> u32 {
@@ -713,6 +719,7 @@ impl<'a> Reader<'a> {
         );
         let loss = &mut self.session.loss;
         loss.aux_truncated += flags & 1;
+        loss.aux_empty += u64::from(flags & 1 == 1 && size == 0);
         loss.aux_overwritten += flags >> 1 & 1;
         loss.aux_partial += flags >> 2 & 1;
         let who = self.identity(record);

@@ -10,6 +10,7 @@ mod encode;
 mod file;
 mod forms;
 mod libipt;
+mod mixed;
 mod words;
 
 use encode::{Encoder, Place, Random, Style, Write, writes};
