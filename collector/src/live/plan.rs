@@ -663,7 +663,16 @@ mod tests {
             // Records on kernel symbols and BPF programs, which user code does not have; callchains without the kernel.
             let flags = word(&theirs, 40) & !(1 << 29 | 1 << 30 | 1 << 21 | 1 << 22);
             theirs[40..48].copy_from_slice(&flags.to_le_bytes());
-            assert_eq!(event.attr.bytes().to_vec(), theirs, "{}", event.name);
+            // perf has left guests out since 5.19; periods are in the samples of ours, since they may change.
+            let mut ours = event.attr;
+            ours.flags &= !flag::EXCLUDE_GUEST;
+            ours.sample_type &= !bits::PERIOD;
+            assert!(
+                ours.bytes()[..] == theirs[..],
+                "{}: {:x?} and {theirs:x?}",
+                event.name,
+                ours.bytes()
+            );
             assert_eq!(layout.events[number].ids.len(), event.cpus.len());
         }
     }

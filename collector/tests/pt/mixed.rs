@@ -880,3 +880,34 @@ fn damaged_sections_are_bounded_and_said() {
     let manifest = trace(&bytes, dir.path(), &[&files[0]]).unwrap();
     assert_eq!(manifest.totals.dropped["bad_sections"], 1);
 }
+
+/// Seeds of the fuzz target: two sampling events, build ids, virtual machines, sections of the header.
+pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
+    let mut file = PerfFile::new(Kind::Samples, 2, (true, true, true));
+    let second = sampling(10, 7_000, IDENTITY | file::PERIOD | file::AUX);
+    file.more.push((second, vec![SECOND, SECOND + 1]));
+    let mut index = vec![1, SECOND + 1, 1, 1, 1001];
+    index.extend([77, 0]);
+    file.record(69, 0, &words(&index));
+    file.comm(1000, 1000, 1);
+    file.map(1000, BASE, 0x1000, 0, "/nowhere/program", Some(&ID[..8]), 2);
+    for place in ends(&encoder.places, 500) {
+        let bytes = &encoder.bytes[place.end.saturating_sub(600)..place.end];
+        let tsc = place.write.tsc;
+        file.sample(bytes, 0, 1000, 1000, tsc, 0);
+        second_sample(&mut file, 0, 1000, tsc, &[9_000], bytes);
+        second_sample(&mut file, 1, 1001, tsc, &[9_000], bytes);
+    }
+    let mut body = u32::MAX.to_le_bytes().to_vec();
+    body.extend_from_slice(&ID);
+    body.extend_from_slice(&[8, 0, 0, 0]);
+    body.extend_from_slice(b"/nowhere/program\0\0\0\0\0\0\0\0");
+    file.record(67, 2 | 1 << 15, &body);
+    let pipe = file.finish_pipe();
+    let mut bytes = file.finish();
+    let at = bytes.len() as u64 + 32;
+    bytes[72..80].copy_from_slice(&(1u64 << 3 | 1 << 11).to_le_bytes());
+    bytes.extend(words(&[at, 8, at + 8, 12]));
+    bytes.extend_from_slice(b"\x04\0\0\0me\0\0\x01\0\0\0\x04\0\0\0cmd\0");
+    vec![("mixed", bytes), ("mixed-pipe", pipe)]
+}
