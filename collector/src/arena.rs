@@ -304,9 +304,12 @@ impl Arena {
 
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: an array of atomics in the mapping; the index is checked.
-        unsafe { &(*self.header()).counters }
-            .get(number)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
+        let (first, rest) = unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
+        first
+            .iter()
+            .chain(rest)
+            .nth(number)
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
