@@ -11,7 +11,7 @@
 //! Safe since no other thread runs the code: the runtime's constructor precedes all others, and modules that are loaded later are searched before their own constructors run. The jump takes the
 //! place of one instruction, so that a branch into what follows still finds that as it was.
 //!
-//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries larger than [`LARGEST`]. The recorder
+//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries without instrumentation larger than [`LARGEST`]. The recorder
 //! sees such threads by their ids, and tells how many there are.
 
 use crate::code::{NumberedCall, numbered_call};
@@ -33,7 +33,7 @@ const NUMBERS: [u32; 6] = [
     nr::CLONE3 as u32,
 ];
 
-/// Code of a library that is searched, bytes; the C library and the executable are searched whatever their size.
+/// Code of a library that is searched, bytes; the C library, the executable and what is instrumented are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
@@ -153,7 +153,7 @@ fn enter(key: u64) -> bool {
 }
 
 /// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by this thread.
-pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8]) {
+pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: bool) {
     if process::recorder().is_none_or(|h| h.mode == crate::shared::MODE_OFF)
         || !enter(key(bias, headers, name))
     {
@@ -174,7 +174,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8]) {
         .map(|h| h.filesz)
         .sum();
     // The executable has no name.
-    let always = name.is_empty() || holds(next::behind(next::place(c"execve")));
+    let always = instrumented || name.is_empty() || holds(next::behind(next::place(c"execve")));
     if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
         return;
     }

@@ -222,7 +222,8 @@ pub fn meet_calls() {
 extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, with a zero-terminated name.
     let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
-    crate::call_sites::meet(info.addr, headers(info), name);
+    let instrumented = notes(info).next().is_some();
+    crate::call_sites::meet(info.addr, headers(info), name, instrumented);
     0
 }
 
@@ -415,11 +416,10 @@ pub fn path_of_descriptor(fd: isize, out: &mut [u8; PATH_BYTES]) {
 }
 
 fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
-    const READLINK: usize = 89;
     // SAFETY: the buffer is ours; one byte is left for the terminating zero.
     unsafe {
         sys::call(
-            READLINK,
+            sys::nr::READLINK,
             link as usize,
             out.as_mut_ptr() as usize,
             PATH_BYTES - 1,

@@ -1,6 +1,6 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
-use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, VERSION};
+use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, VERSION, count};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -208,6 +208,27 @@ pub fn can_reach_recorder() -> bool {
         })
 }
 
+/// Number of this process's namespace of process ids.
+fn namespace() -> Option<u64> {
+    const START: &[u8] = b"pid:[";
+    let mut text = [0u8; 64];
+    // SAFETY: a zero-terminated path; one byte of the buffer stays zero.
+    let length = unsafe {
+        sys::call(
+            sys::nr::READLINK,
+            c"/proc/self/ns/pid".as_ptr() as usize,
+            text.as_mut_ptr() as usize,
+            text.len() - 1,
+            0,
+            0,
+            0,
+        )
+    };
+    let digits = text.get(..usize::try_from(length).ok()?)?.strip_prefix(START)?;
+    let digits = digits.iter().take_while(|c| c.is_ascii_digit());
+    Some(digits.fold(0u64, |n, c| n.wrapping_mul(10).wrapping_add(u64::from(c - b'0'))))
+}
+
 fn map_header() -> bool {
     let fd = open_shared();
     if fd < 0 {
@@ -230,6 +251,13 @@ fn map_header() -> bool {
     // SAFETY: mapped above.
     let valid = unsafe { (*header).magic == MAGIC && (*header).version == VERSION };
     if !valid || !note_owner() {
+        return false;
+    }
+    // SAFETY: mapped above.
+    let theirs = unsafe { (*header).process_namespace };
+    if theirs != 0 && namespace().is_some_and(|own| own != theirs) {
+        // SAFETY: an atomic of the header.
+        unsafe { (*header).counter(count::FORBIDDEN) }.fetch_add(1, Ordering::Relaxed);
         return false;
     }
     HEADER.store(header, Ordering::Release);

@@ -218,6 +218,8 @@ pub struct Header {
     /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of copies of files that the program has made itself, whose own
     /// sidecar lies elsewhere. Empty if there is none.
     pub sidecars: [u8; PATH_BYTES],
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In another one nobody knows whose ids are whose.
+    pub process_namespace: u64,
 }
 
 /// Length of [`Header::counters`], whose successors must lie where they lie.

@@ -25,6 +25,7 @@ pub mod nr {
     pub const EXECVE: usize = 59;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
+    pub const READLINK: usize = 89;
     pub const SIGALTSTACK: usize = 131;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
