@@ -20,6 +20,7 @@ pub mod threads;
 
 use crate::cli::Cli;
 use crate::manifest::{self, Folder};
+use crate::coverage::Watch;
 use crate::objects::Objects;
 use crate::perfdata::events::{self, Totals};
 use crate::perfdata::import::{Input, WITHOUT_PTW};
@@ -89,6 +90,7 @@ pub fn run_with(
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
+        watch: Watch::default(),
     };
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
