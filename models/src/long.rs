@@ -298,14 +298,26 @@ impl Long {
     /// Makes room for `n` more touches.
     #[inline(always)]
     fn reserve(&mut self, n: usize) {
+        self.reserve_slots(n);
+        self.reserve_entries(n);
+    }
+
+    /// Makes room for the slots of `n` more touches.
+    #[inline(always)]
+    fn reserve_slots(&mut self, n: usize) {
         if self.next_slot as usize + n > self.rank.capacity() {
             self.compact(n);
         }
-        if (self.used + n) * 2 > self.table.len() {
-            self.grow(n);
-        }
         if self.tick - self.swept >= self.horizon / 2 {
             self.sweep();
+        }
+    }
+
+    /// Makes room for `n` more entries.
+    #[inline(always)]
+    fn reserve_entries(&mut self, n: usize) {
+        if (self.used + n) * 2 > self.table.len() {
+            self.grow(n);
         }
     }
 
@@ -414,9 +426,45 @@ impl Long {
         tag: u32,
         sink: &mut S,
     ) {
-        self.reserve((last - first + 1) as usize);
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("bmi2")
+        {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.touch_portion_modern(row, first, last, tag, sink) };
+        }
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt")]
+    fn touch_portion_modern<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[inline(always)]
+    fn touch_portion_any<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        let count = (last - first + 1) as usize;
+        self.reserve_slots(count);
         // Slots of one access share their distance: it is counted once for those that follow one another.
         let (mut known, mut distance) = (1..=0, 0);
+        let mut new = 0;
         for block in first..=last {
             self.prefetch_block(block.saturating_add(FAR));
             let (at, found) = self.find(block, self.tick);
@@ -425,6 +473,7 @@ impl Long {
                 let age = (self.tick as u32).wrapping_sub(entry.tick);
                 Some((entry.slot, self.tick - u64::from(age)))
             } else {
+                new += 1;
                 self.ancient.get(&block).copied()
             };
             let Some((slot, tick)) = before else {
@@ -438,7 +487,11 @@ impl Long {
             }
             sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
         }
+        // Only now it is known how many entries come: copies of the same data add none.
+        self.reserve_entries(new);
         let begin = self.next_slot;
+        // Slots that are to be cleared, as long as they follow one another.
+        let mut gone: Option<(u32, u32)> = None;
         for block in first..=last {
             self.prefetch_block(block.saturating_add(FAR));
             let (at, found) = self.find(block, self.tick);
@@ -448,9 +501,14 @@ impl Long {
                 self.used += 1;
                 self.take_ancient(block).map(|(slot, _)| slot)
             };
-            match before {
-                Some(slot) => self.rank.clear(slot),
-                None => self.live += 1,
+            match (before, gone) {
+                (None, _) => self.live += 1,
+                (Some(slot), Some((from, to))) if slot == to + 1 => gone = Some((from, slot)),
+                (Some(slot), _) => {
+                    if let Some((from, to)) = gone.replace((slot, slot)) {
+                        self.rank.clear_range(from, to);
+                    }
+                }
             }
             self.table[at] = Entry {
                 block,
@@ -458,6 +516,9 @@ impl Long {
                 tick: self.tick as u32,
             };
             self.next_slot += 1;
+        }
+        if let Some((from, to)) = gone {
+            self.rank.clear_range(from, to);
         }
         self.joined
             .join(begin, self.next_slot - 1, self.rank.capacity());
