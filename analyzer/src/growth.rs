@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const PAGE: u32 = 12;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the fields are the symbols of docs/mgz-analyze.md"

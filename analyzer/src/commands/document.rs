@@ -1,7 +1,7 @@
 //! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
 
 use crate::export::{ExportError, FileFormat, write_frame};
-use crate::frame::{Cells, Frame};
+use crate::frame::{Cells, Frame, Kind};
 use crate::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use serde_json::{Map, Value};
@@ -15,7 +15,13 @@ pub const SCHEMA: &str = "mgz-models-1";
 pub enum Unit {
     /// Names.
     Text,
-    /// Counts and plain numbers.
+    /// Whole numbers that name something.
+    Id,
+    /// Yes or no.
+    Flag,
+    /// Whole numbers that count something.
+    Count,
+    /// Plain numbers.
     Number,
     /// Bytes.
     Bytes,
@@ -23,6 +29,23 @@ pub enum Unit {
     Share,
     /// Addresses.
     Address,
+}
+
+impl Unit {
+    /// The type of the column in files, whatever the values are.
+    fn kind(self) -> Kind {
+        match self {
+            Unit::Text => Kind::Text,
+            Unit::Flag => Kind::Flag,
+            Unit::Id | Unit::Count | Unit::Bytes | Unit::Address => Kind::Whole,
+            Unit::Number | Unit::Share => Kind::Number,
+        }
+    }
+
+    /// Whether texts of it begin at the left.
+    fn is_left(self) -> bool {
+        matches!(self, Unit::Text | Unit::Id | Unit::Flag)
+    }
 }
 
 /// A column.
@@ -138,7 +161,7 @@ impl Document {
                 text.set_width(width);
             }
             let align = |unit: Unit| {
-                if unit == Unit::Text {
+                if unit.is_left() {
                     CellAlignment::Left
                 } else {
                     CellAlignment::Right
@@ -181,9 +204,14 @@ impl Document {
         let summary = self
             .summary
             .iter()
-            .map(|(name, _, v)| frame_column(name, &[v]))
-            .collect();
-        let mut files = vec![write_frame(folder, "summary", Frame::new(summary), format)?];
+            .map(|(name, unit, v)| frame_column(name, *unit, &[v]))
+            .collect::<Result<_, _>>();
+        let mut files = vec![write_frame(
+            folder,
+            "summary",
+            summary.and_then(Frame::new),
+            format,
+        )?];
         for table in &self.tables {
             let columns = table.columns.iter().enumerate().map(|(i, c)| {
                 let cells: Vec<&Value> = table
@@ -191,12 +219,12 @@ impl Document {
                     .iter()
                     .map(|r| r.get(i).unwrap_or(&Value::Null))
                     .collect();
-                frame_column(c.0, &cells)
+                frame_column(c.0, c.1, &cells)
             });
             files.push(write_frame(
                 folder,
                 table.name,
-                Frame::new(columns.collect()),
+                columns.collect::<Result<_, _>>().and_then(Frame::new),
                 format,
             )?);
         }
@@ -204,24 +232,10 @@ impl Document {
     }
 }
 
-fn frame_column(name: &str, cells: &[&Value]) -> (String, Cells) {
-    let cells =
-        if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
-            Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
-        } else if cells.iter().all(|c| c.is_null() || c.is_number()) {
-            Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
-        } else {
-            Cells::Text(cells.iter().map(|c| plain(c)).collect())
-        };
-    (name.into(), cells)
-}
-
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::Null => None,
-        Value::String(s) => Some(s.clone()),
-        other => Some(other.to_string()),
-    }
+fn frame_column(name: &str, unit: Unit, cells: &[&Value]) -> Result<(String, Cells), String> {
+    Cells::of(unit.kind(), cells)
+        .map(|cells| (name.into(), cells))
+        .map_err(|e| format!("column {name:?}: {e}"))
 }
 
 fn cell(value: &Value, unit: Unit) -> String {
@@ -236,7 +250,7 @@ fn cell(value: &Value, unit: Unit) -> String {
             other => other.to_string(),
         },
         // Identities, not amounts.
-        (Unit::Text, Some(_)) => value.to_string(),
+        (Unit::Text | Unit::Id, Some(_)) => value.to_string(),
         (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (Unit::Bytes, Some(x)) => bytes(x as u64),
         (Unit::Address, Some(_)) => value

@@ -125,11 +125,11 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         ),
     );
     document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Number, accesses);
-    document.put("samples", Unit::Number, observations.len());
+    document.put("A", Unit::Count, accesses);
+    document.put("samples", Unit::Count, observations.len());
     document.put(
         "samples_reused",
-        Unit::Number,
+        Unit::Count,
         observations.iter().filter(|o| o.reuse.is_some()).count(),
     );
     document.put(
