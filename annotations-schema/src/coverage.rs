@@ -52,6 +52,8 @@ pub struct Program {
 
 /// Shares below are not worth a sentence.
 const SMALL: f64 = 0.05;
+/// Fewer looks tell nothing of shares.
+const FEW: u64 = 20;
 /// Files, functions and programs that are named.
 const MOST: usize = 4;
 /// Generated code that is worth a sentence where nobody knows how much time it takes.
@@ -131,6 +133,9 @@ pub fn sentences(manifest: &Manifest) -> Vec<String> {
 
 /// Files without instrumentation that took much of the time.
 fn time_elsewhere(coverage: &Coverage) -> Option<String> {
+    if coverage.time_samples < FEW {
+        return None;
+    }
     let share = |f: &LoadedFile| f.time_share.unwrap_or(0.0);
     let mut files: Vec<&LoadedFile> = coverage
         .files
@@ -159,7 +164,10 @@ fn generated(coverage: &Coverage) -> Option<String> {
     let size = mebibytes(coverage.generated_bytes);
     const REMEDY: &str =
         "`mgz-record --mode watch` samples the reuses of any code, without instrumentation";
-    match coverage.generated_share {
+    match coverage
+        .generated_share
+        .filter(|_| coverage.time_samples >= FEW)
+    {
         Some(share) if share >= SMALL => Some(format!(
             "{} of the time was in code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}",
             percent(share)
@@ -294,7 +302,10 @@ mod tests {
 
     fn said(coverage: Coverage) -> Vec<String> {
         sentences(&Manifest {
-            coverage,
+            coverage: Coverage {
+                time_samples: 1000,
+                ..coverage
+            },
             ..Manifest::default()
         })
     }
@@ -353,6 +364,23 @@ mod tests {
         assert!(with(12 << 20, None).starts_with("a process has code of no file (12.0 MiB)"));
         assert_eq!(with(12 << 20, Some(0.01)), "");
         assert_eq!(with(64 << 10, None), "");
+    }
+
+    #[test]
+    fn a_few_looks_tell_no_shares() {
+        let coverage = Coverage {
+            time_samples: 3,
+            files: vec![file("/lib/libm.so.6", Some(1.0))],
+            generated_bytes: 1 << 20,
+            generated_share: Some(0.0),
+            ..Coverage::default()
+        };
+        let said = sentences(&Manifest {
+            coverage,
+            ..Manifest::default()
+        });
+        assert_eq!(said.len(), 1);
+        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
     }
 
     #[test]

@@ -467,6 +467,17 @@ impl Session {
             )
         } else if subject.starts_others {
             let mut names = self.watch.plain_programs();
+            let own = std::fs::canonicalize(&subject.program).unwrap_or_default();
+            if names.len() == 1 && names[0] == own.display().to_string() {
+                return Some(Failure {
+                    status: nothing_recorded(outcome),
+                    message: format!(
+                        "{shown}: nothing was recorded: it is not instrumented and has started no other program; {} (the program's own end: {})",
+                        modules::instrument_it(&subject.program),
+                        outcome.status
+                    ),
+                });
+            }
             names.truncate(5);
             format!(
                 "{shown}: nothing was recorded, since no instrumented program has run; without instrumentation ran {}; run `mgz-instrument -o PROGRAM.inst PROGRAM` on the one that is meant and let {shown} start that{}",
@@ -477,10 +488,7 @@ impl Session {
             return None;
         };
         Some(Failure {
-            status: match outcome.status {
-                driver::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
-                _ => 125,
-            },
+            status: nothing_recorded(outcome),
             message: format!("{why} (the program's own end: {})", outcome.status),
         })
     }
@@ -596,10 +604,8 @@ impl Session {
         for process in processes {
             placed.at(process, u64::MAX, &mut list);
             let at = |p: &Placement| {
-                self.manifest
-                    .modules
-                    .get(usize::from(p.module))
-                    .map(|m| (process, PathBuf::from(&m.path), p.bias))
+                let module = self.manifest.modules.get(usize::from(p.module))?;
+                Some((process, self.file_of(module), p.bias))
             };
             modules.extend(list.iter().filter_map(at));
         }
@@ -613,6 +619,18 @@ impl Session {
                 self.folder.path().display()
             ));
         }
+    }
+
+    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may be gone; then it is the file that it is a copy of.
+    fn file_of(&self, module: &Module) -> PathBuf {
+        let gone = |m: &&Module| !Path::new(&m.path).exists();
+        let original = Some(module).filter(gone).and_then(|gone| {
+            self.manifest
+                .modules
+                .iter()
+                .find(|m| m.sidecar_id == gone.sidecar_id && Path::new(&m.path).exists())
+        });
+        PathBuf::from(&original.unwrap_or(module).path)
     }
 
     /// Enters what ran beside what was recorded.
@@ -776,6 +794,14 @@ impl Session {
 
 fn hex(id: &[u8; 16]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// The status where nothing was recorded: that of a failure, unless the program was killed.
+fn nothing_recorded(outcome: &RunOutcome) -> i32 {
+    match outcome.status {
+        driver::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
+        _ => 125,
+    }
 }
 
 /// Whether a row of the module table is about a program, not a module.

@@ -129,9 +129,8 @@ fn wake() {
     take_in_heap();
     thread::set_up_scrap();
     threads::join_here();
-    trigger::get_ready();
     if let Some(ring) = thread::current() {
-        trigger::arm(ring);
+        trigger::start(ring);
     }
     if burst {
         threads::others(|tid, _| trigger::arm_for(tid));
