@@ -318,7 +318,8 @@ impl Arena {
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
         // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
-        let (first, rest) = unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
+        let (first, rest) =
+            unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
         first
             .iter()
             .chain(rest)

@@ -214,7 +214,11 @@ pub fn join(context: &mut Context) -> bool {
 fn settle(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread::ring_at(sys::gs()) {
         let private = ring.private();
-        private.stack = [alternate[0], alternate[1] & thread::SS_DISABLE, alternate[2]];
+        private.stack = [
+            alternate[0],
+            alternate[1] & thread::SS_DISABLE,
+            alternate[2],
+        ];
         private.segv_blocked = mask & signals::SEGV_BIT != 0;
         private.trigger_blocked = mask & crate::trigger::bit() != 0;
     }
@@ -294,8 +298,12 @@ fn blocked_by(id: &[u8]) -> u64 {
     let Some(place) = text.windows(SAID.len()).position(|w| w == SAID) else {
         return !0;
     };
-    let digits = text[place + SAID.len()..].iter().map(|&c| (c as char).to_digit(16));
-    digits.map_while(|d| d).fold(0, |mask, d| mask << 4 | u64::from(d))
+    let digits = text[place + SAID.len()..]
+        .iter()
+        .map(|&c| (c as char).to_digit(16));
+    digits
+        .map_while(|d| d)
+        .fold(0, |mask, d| mask << 4 | u64::from(d))
 }
 
 /// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).

@@ -139,7 +139,7 @@ impl<'a> Ptwrites<'a> {
     }
 
     /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
-    /// taken it, at anything else, and at what the rest of a PSB may follow.
+    /// taken it, at anything else, and at a pair that the rest of a PSB may follow.
     #[inline(always)]
     fn plain(&mut self) -> Option<Ptwrite> {
         if self.pending.is_some() {
@@ -147,8 +147,8 @@ impl<'a> Ptwrites<'a> {
         }
         loop {
             let (rest, start) = self.packets.in_step()?;
-            // The longest pair with its next byte fits into this, so nothing below looks at lengths.
-            let head = rest.first_chunk::<24>()?;
+            // The longest pair with its next bytes fits into this, so nothing below looks at lengths.
+            let head = rest.first_chunk::<33>()?;
             let word = |at: usize| {
                 u64::from_le_bytes([
                     head[at],
@@ -189,13 +189,13 @@ impl<'a> Ptwrites<'a> {
                     if kind & 0x1f != 0x1d {
                         return None;
                     }
-                    let before = self.last_ip;
-                    let (ip, more) = self.last_ip.update_raw(kind >> 5, raw)?;
-                    let next = *rest.get(len + more..)?.first_chunk()?;
-                    if may_run_on(next) {
-                        self.last_ip = before;
+                    let mut last_ip = self.last_ip;
+                    let (ip, more) = last_ip.update_raw(kind >> 5, raw)?;
+                    let next = (len + more) & 31;
+                    if may_run_on([head[next], head[next + 1]]) {
                         return None;
                     }
+                    self.last_ip = last_ip;
                     let end = start + len + more;
                     self.packets.leave(len + more);
                     return Some(Ptwrite {
@@ -206,15 +206,12 @@ impl<'a> Ptwrites<'a> {
                         end,
                     });
                 }
-                0x59 if !may_run_on([head[2], head[3]]) => {
+                0x59 => {
                     self.clock.update(&Packet::Mtc(head[1]));
                     self.packets.leave(2);
                 }
                 short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
                     let second = short >> 2 & 1;
-                    if second == 1 && may_run_on([head[2], head[3]]) {
-                        return None;
-                    }
                     self.clock.update(&Packet::Cyc(
                         u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5,
                     ));
@@ -263,6 +260,8 @@ impl Ptwrites<'_> {
                         }
                         GapReason::Cut => self.loss.cut_bytes += bytes,
                         GapReason::BadPacket => {
+                            // What is no packet may have been taken for time before.
+                            self.clock.forget();
                             self.loss.bad_packets += 1;
                             self.loss.bad_bytes += bytes;
                             self.tear(gap.to);

@@ -24,7 +24,7 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Bytes that are in no packet.
+/// Bytes that are in no packet. None, if a packet that the caller decoded itself holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Offset of the first.
@@ -208,11 +208,28 @@ impl Iterator for Packets<'_> {
                 self.at = gap.to;
                 Some(Step::Gap(gap))
             }
-            // No PSB begins inside the packets before, which have been looked at for that. The bad one may be a PSB that was
-            // cut off, with a whole one right behind it.
-            Err(Fault::Bad) => self
-                .synchronise(GapReason::BadPacket, self.at + 1)
-                .map(Step::Gap),
+            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside the packets before none begins,
+            // but for those that the caller decoded.
+            Err(Fault::Bad) => {
+                let from = self.at.saturating_sub(PSB.len() - 1);
+                match find_psb(
+                    &self.bytes[..self.bytes.len().min(self.at + 2 * PSB.len())],
+                    from,
+                ) {
+                    Some(psb) if psb < self.at => {
+                        self.at = psb;
+                        self.block = None;
+                        Some(Step::Gap(Gap {
+                            from: psb,
+                            to: psb,
+                            reason: GapReason::BadPacket,
+                        }))
+                    }
+                    _ => self
+                        .synchronise(GapReason::BadPacket, self.at + 1)
+                        .map(Step::Gap),
+                }
+            }
         }
     }
 }

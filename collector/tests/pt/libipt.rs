@@ -190,7 +190,7 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
     assert_eq!(total, rounds() * 12 * 17_000);
 }
 
-/// A cut packet before each PSB: libipt looks for the next one from the bad packet on, and so may lose what lies between.
+/// A cut packet before each PSB. libipt looks backwards for the PSB's first byte, and finds all but a few.
 #[test]
 fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
     let Some((_dir, driver)) = driver() else {
