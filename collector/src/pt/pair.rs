@@ -5,7 +5,7 @@
 //! some other event.
 
 use super::packet::{Ip, Packet};
-use super::stream::{GapReason, Packets, Step, find_psb};
+use super::stream::{GapReason, Packets, Step, find_psb, may_run_on};
 use super::time::{Clock, ClockSettings};
 
 /// The last IP, against which the next is compressed.
@@ -139,7 +139,7 @@ impl<'a> Ptwrites<'a> {
     }
 
     /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
-    /// taken it, at anything else.
+    /// taken it, at anything else, and at what the rest of a PSB may follow.
     #[inline(always)]
     fn plain(&mut self) -> Option<Ptwrite> {
         if self.pending.is_some() {
@@ -169,6 +169,9 @@ impl<'a> Ptwrites<'a> {
                     let len = 6 + 4 * wide;
                     let tsc = self.clock.tsc();
                     if head[1] & 0x80 == 0 {
+                        if may_run_on([head[len], head[len + 1]]) {
+                            return None;
+                        }
                         self.packets.leave(len);
                         return Some(Ptwrite {
                             ip: None,
@@ -186,7 +189,13 @@ impl<'a> Ptwrites<'a> {
                     if kind & 0x1f != 0x1d {
                         return None;
                     }
+                    let before = self.last_ip;
                     let (ip, more) = self.last_ip.update_raw(kind >> 5, raw)?;
+                    let next = *rest.get(len + more..)?.first_chunk()?;
+                    if may_run_on(next) {
+                        self.last_ip = before;
+                        return None;
+                    }
                     let end = start + len + more;
                     self.packets.leave(len + more);
                     return Some(Ptwrite {
@@ -197,12 +206,15 @@ impl<'a> Ptwrites<'a> {
                         end,
                     });
                 }
-                0x59 => {
+                0x59 if !may_run_on([head[2], head[3]]) => {
                     self.clock.update(&Packet::Mtc(head[1]));
                     self.packets.leave(2);
                 }
                 short if short & 3 == 3 && short & (head[1] & 1) << 2 == 0 => {
                     let second = short >> 2 & 1;
+                    if second == 1 && may_run_on([head[2], head[3]]) {
+                        return None;
+                    }
                     self.clock.update(&Packet::Cyc(
                         u64::from(short >> 3) | u64::from((head[1] >> 1) * second) << 5,
                     ));
