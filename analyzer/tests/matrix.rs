@@ -464,10 +464,13 @@ fn wrong(output: &Output, format: &str, folder: &Path) -> Option<String> {
     }
 }
 
-/// A text in which a number is none.
+/// A text in which a number is none, or a zero has a sign.
 fn odd(text: &str) -> bool {
-    text.split(|c: char| !c.is_alphanumeric() && c != '-')
-        .any(|w| matches!(w, "NaN" | "inf" | "-inf" | "-0" | "18446744073709551615"))
+    let words = text.split(|c: char| c.is_whitespace() || ",;()[]{}\"".contains(c));
+    words.map(|w| w.trim_end_matches(['%', '.', ':'])).any(|w| {
+        matches!(w, "NaN" | "inf" | "-inf")
+            || w.starts_with("-0") && w.parse::<f64>().is_ok_and(|n| n == 0.0)
+    })
 }
 
 fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
@@ -477,6 +480,9 @@ fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
                 Ok(value) => value,
                 Err(error) => return Some(format!("not JSON: {error}")),
             };
+            if odd(out) {
+                return Some("a number that is none".into());
+            }
             value
                 .as_object()
                 .is_none_or(|o| o.len() < 3)
@@ -499,8 +505,7 @@ fn wrong_result(out: &str, format: &str, folder: &Path) -> Option<String> {
                         .split(',')
                         .filter(|c| !c.is_empty())
                         .count();
-                    (columns == 0 || odd(&text.replace("18446744073709551615", "")))
-                        .then(|| format!("{name}: {text:.300}"))
+                    (columns == 0 || odd(&text)).then(|| format!("{name}: {text:.300}"))
                 } else {
                     (!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1")))
                         .then(|| format!("{name} is no Parquet file"))

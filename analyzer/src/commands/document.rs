@@ -21,6 +21,8 @@ pub enum Unit {
     Flag,
     /// Whole numbers that count something.
     Count,
+    /// Lines of source files; 0 where they are not known.
+    Line,
     /// Plain numbers.
     Number,
     /// Bytes.
@@ -37,7 +39,7 @@ impl Unit {
         match self {
             Unit::Text => Kind::Text,
             Unit::Flag => Kind::Flag,
-            Unit::Id | Unit::Count | Unit::Bytes | Unit::Address => Kind::Whole,
+            Unit::Id | Unit::Count | Unit::Line | Unit::Bytes | Unit::Address => Kind::Whole,
             Unit::Number | Unit::Share => Kind::Number,
         }
     }
@@ -80,7 +82,8 @@ pub struct Document {
 
 /// A number as JSON; what is not finite becomes null.
 pub fn value(x: f64) -> Value {
-    serde_json::Number::from_f64(x).map_or(Value::Null, Value::Number)
+    // A sum of nothing is -0, which is no number for people.
+    serde_json::Number::from_f64(x + 0.0).map_or(Value::Null, Value::Number)
 }
 
 /// A number that may be missing.
@@ -150,6 +153,11 @@ impl Document {
             .filter(|t| t.text_rows > 0 && !t.rows.is_empty())
         {
             out.push_str(&format!("\n{}\n", table.title));
+            let most = if table.text_rows == usize::MAX {
+                rows
+            } else {
+                table.text_rows
+            };
             let mut text = comfy_table::Table::new();
             text.load_style(presets::NOTHING);
             text.set_content_arrangement(if width.is_some() {
@@ -173,11 +181,6 @@ impl Document {
                     .iter()
                     .map(|c| Cell::new(c.0).set_alignment(align(c.1))),
             );
-            let most = if table.text_rows == usize::MAX {
-                rows
-            } else {
-                table.text_rows
-            };
             for row in table.rows.iter().take(most) {
                 text.add_row(
                     table
@@ -187,7 +190,10 @@ impl Document {
                         .map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
                 );
             }
-            out.push_str(&format!("{text}\n"));
+            // Headings alone say nothing.
+            if most > 0 {
+                out.push_str(&format!("{text}\n"));
+            }
             if table.rows.len() > most {
                 out.push_str(&format!("… {} more\n", table.rows.len() - most));
             }
@@ -250,7 +256,8 @@ fn cell(value: &Value, unit: Unit) -> String {
             other => other.to_string(),
         },
         // Identities, not amounts.
-        (Unit::Text | Unit::Id, Some(_)) => value.to_string(),
+        (Unit::Line, Some(0.0)) => "–".into(),
+        (Unit::Text | Unit::Id | Unit::Line, Some(_)) => value.to_string(),
         (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (Unit::Bytes, Some(x)) => bytes(x as u64),
         (Unit::Address, Some(_)) => value

@@ -169,7 +169,7 @@ fn measure(
     });
     anyhow::ensure!(
         sink.fine.count() >= 1000,
-        "{}: the trace is too short to learn from ({} reuses)",
+        "{}: the trace is too short to learn from: it has {} reuses of blocks of {block} bytes, and it takes 1,000",
         folder.display(),
         sink.fine.count()
     );

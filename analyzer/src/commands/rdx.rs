@@ -98,8 +98,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
                 }
             }
             let view = segment.accesses(arguments.stores, &mut buffer);
-            for (&address, &group) in view.address.iter().zip(view.group) {
-                watcher.access(address >> shift, group / 4);
+            for ((&address, &size), &group) in view.address.iter().zip(view.size).zip(view.group) {
+                let last = address.saturating_add(u64::from(size.max(1)) - 1);
+                watcher.access(address >> shift, last >> shift, group / 4);
             }
             if let Some((engine, truth)) = &mut exact {
                 engine.run(view, truth);
@@ -108,8 +109,13 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     );
     let (observations, accesses) = watcher.finish();
     anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure",
+        arguments.trace.display()
+    );
+    anyhow::ensure!(
         observations.iter().any(|o| o.reuse.is_some()),
-        "{}: no sampled access was reused ({} samples of {accesses} accesses); the trace is too short for --period {}, choose a smaller one",
+        "{}: no sampled access was reused ({} samples of {accesses} accesses); choose a smaller --period than {}, or measure without --rdx",
         arguments.trace.display(),
         observations.len(),
         arguments.period

@@ -320,7 +320,8 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
                 maybe(normalised.map(|n| 1.0 / n)),
             ]);
         }
-        for i in 1..found.len() {
+        // Without reuses there is nothing to move.
+        for i in (1..found.len()).filter(|_| reuses > 0.0) {
             moves.push(vec![
                 name.clone(),
                 process.clone(),

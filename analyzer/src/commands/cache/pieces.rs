@@ -142,7 +142,7 @@ pub fn pieces(
     let mut columns = vec![
         Column("function", Unit::Text),
         Column("file", Unit::Text),
-        Column("line", Unit::Count),
+        Column("line", Unit::Line),
         Column("class", Unit::Text),
         Column("P_BB", Unit::Share),
         Column("D_mean", Unit::Number),

@@ -214,7 +214,7 @@ pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
         columns: columns(&[
             Column("function", Unit::Text),
             Column("file", Unit::Text),
-            Column("line", Unit::Count),
+            Column("line", Unit::Line),
         ]),
         rows: lines
             .iter()
@@ -231,7 +231,12 @@ pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
                 .concat()
             })
             .collect(),
-        text_rows: usize::MAX,
+        // Without line information this would be the functions once more.
+        text_rows: if lines.iter().any(|(l, _)| code.lines[*l as usize].line > 0) {
+            usize::MAX
+        } else {
+            0
+        },
     });
     let mut rows = Vec::new();
     for (f, part) in &functions {
