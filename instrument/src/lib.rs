@@ -47,6 +47,7 @@ pub mod needs;
 pub mod offsets;
 pub mod operands;
 pub mod plan;
+pub mod preserved;
 pub mod regs;
 pub mod report;
 pub mod rewrite;

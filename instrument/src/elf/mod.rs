@@ -6,6 +6,7 @@
 
 pub mod read;
 pub mod symbols;
+pub mod versions;
 pub mod write;
 
 pub use read::Elf;
