@@ -19,6 +19,8 @@ use mgz_annotations_schema::abi::{RingSlot, SLOT_ID, STATIC_MAGIC, Slot};
 use mgz_annotations_schema::ring::unpack;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -221,6 +223,7 @@ impl Arena {
             (*header).version = VERSION;
             (*header).mode = settings.mode;
             (*header).recorder = std::process::id();
+            (*header).process_namespace = process_namespace();
             (*header).period = settings.period;
             (*header).window = settings.window;
             (*header).chunk_bytes = settings.chunk_bytes;
@@ -263,6 +266,17 @@ impl Arena {
         unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
     }
 
+    /// Where traced processes find sidecars of files that they have made copies of. To be told before the first one starts.
+    pub fn set_sidecars(&self, folder: &Path) {
+        let mut bytes = [0u8; PATH_BYTES];
+        let path = folder.as_os_str().as_bytes();
+        if path.len() < bytes.len() {
+            bytes[..path.len()].copy_from_slice(path);
+            // SAFETY: the field lies in the mapping, and no process has it yet.
+            unsafe { (&raw mut (*self.header()).sidecars).write_volatile(bytes) };
+        }
+    }
+
     /// The path by which traced processes open this memory.
     pub fn path(&self) -> String {
         fd_path(&self.fd)
@@ -290,7 +304,6 @@ impl Arena {
     }
 
     /// Whether recording was ended.
-    #[cfg(test)]
     pub fn stopped(&self) -> bool {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
@@ -304,9 +317,13 @@ impl Arena {
 
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: an array of atomics in the mapping; the index is checked.
-        unsafe { &(*self.header()).counters }
-            .get(number)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
+        let (first, rest) =
+            unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
+        first
+            .iter()
+            .chain(rest)
+            .nth(number)
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
@@ -445,6 +462,16 @@ pub struct Snapshot {
     pub filling: u64,
     /// See [`Control::stack`].
     pub stack: u64,
+}
+
+/// Number of this process's namespace of process ids; 0 if the kernel does not tell.
+fn process_namespace() -> u64 {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let text = link.to_string_lossy();
+    text.trim_start_matches("pid:[")
+        .trim_end_matches(']')
+        .parse()
+        .unwrap_or(0)
 }
 
 /// One thread's part of the file.

@@ -16,6 +16,7 @@ use crate::shared::count;
 use crate::signals::{FileSizesLifted, Signals};
 use crate::trigger::Trigger;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
+use mgz_annotations_schema::trace::ANNOTATIONS_DIR;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -28,7 +29,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 mod subject;
+mod unseen;
 use subject::Subject;
+use unseen::Unseen;
 
 pub use crate::drain::ThreadSeen;
 pub use crate::note::instrumented_note;
@@ -228,6 +231,8 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
+    /// Programs in which the runtime began.
+    pub programs: u64,
 }
 
 /// Why a program could not be run.
@@ -384,6 +389,10 @@ fn record(
         arena.set_heap(&collector.path());
     }
     drop(lifted);
+    let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
+    if let Ok(folder) = std::fs::canonicalize(sidecars) {
+        arena.set_sidecars(&folder);
+    }
     let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
     let mut subject = begin(&image, &arena, &signals)?;
@@ -400,6 +409,7 @@ fn record(
         problems: Vec::new(),
         segment: EncodedSegment::default(),
         until: options.duration.map(|d| began + d),
+        unseen: Unseen::new(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
@@ -442,6 +452,7 @@ fn record(
     let Session {
         modules,
         mut problems,
+        unseen,
         ..
     } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
@@ -450,6 +461,13 @@ fn record(
         if value != 0 {
             dropped.insert((*name).to_owned(), value);
         }
+    }
+    // Those without room are no secret.
+    let unseen = unseen
+        .count()
+        .saturating_sub(arena.counter(count::THREADS_WITHOUT_RING));
+    if unseen > 0 {
+        dropped.insert("threads_unseen".to_owned(), unseen);
     }
     let triggers = count::TRIGGER_NAMES
         .iter()
@@ -491,6 +509,7 @@ fn record(
         spill_bytes: tally.bytes,
         interrupted,
         heap,
+        programs: arena.counter(count::PROGRAMS),
     })
 }
 
@@ -524,6 +543,7 @@ struct Session<'a> {
     segment: EncodedSegment,
     /// When recording is to end, if not with the program.
     until: Option<Instant>,
+    unseen: Unseen,
 }
 
 impl Session<'_> {
@@ -565,6 +585,9 @@ impl Session<'_> {
                 self.arena.stop();
             }
             self.report(false, on_event);
+            if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
+                self.unseen.look(self.threads.iter().copied());
+            }
         }
     }
 

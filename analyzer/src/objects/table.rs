@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// An object.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ObjectRow {
     /// Variable, allocation site or file.
     pub object: String,

@@ -67,8 +67,6 @@ pub struct Private {
     pub mapped: u32,
     /// The program's alternate stack: address, flags, size.
     pub stack: [usize; 3],
-    /// An environment made for a system call, to be unmapped: address, length.
-    pub environment: [usize; 2],
     /// Whose turn it is to make room in what hooks know.
     pub noted: u32,
 }
@@ -339,7 +337,6 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
         pace: Default::default(),
         mapped: ring.private().mapped,
         stack: [0, SS_DISABLE, 0],
-        environment: [0, 0],
         noted: 0,
     };
     install_signal_stack(ring);
@@ -352,9 +349,16 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
 pub const SS_DISABLE: usize = 2;
 
 fn install_signal_stack(ring: Ring) {
+    const EPERM: isize = 1;
     let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
-    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation.
-    unsafe { sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0) };
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
+    // signals blocked.)
+    unsafe {
+        let set = sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0);
+        if set == -EPERM {
+            sys::set_signal_stack(&stack);
+        }
+    }
 }
 
 /// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.

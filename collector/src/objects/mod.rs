@@ -190,26 +190,6 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
     ))
 }
 
-/// How many of the addresses lie in which file; `""`: in none that was seen.
-pub fn files_of(instances: &[Instance], addresses: &[u64]) -> BTreeMap<String, u64> {
-    let mut files = BTreeMap::new();
-    for address in addresses {
-        let here = |i: &&Instance| {
-            i.object.kind == Kind::File
-                && (i.start..i.start.saturating_add(i.bytes)).contains(address)
-        };
-        *files
-            .entry(
-                instances
-                    .iter()
-                    .find(here)
-                    .map_or_else(String::new, |i| i.object.name.clone()),
-            )
-            .or_default() += 1;
-    }
-    files
-}
-
 /// Mappings without a name that hold the stacks of threads are named after these: after the first one, if several used it one after the other.
 fn name_stacks(list: &mut [Instance], threads: &[(u32, u32, u64)]) {
     for instance in list.iter_mut().filter(|i| i.object.kind == Kind::Anonymous) {
@@ -249,35 +229,6 @@ fn look(pid: u32, process: &mut Process) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_counted_by_file() {
-        let at = |start, kind, name: &str| Instance {
-            process: 1,
-            start,
-            bytes: 0x1000,
-            begin_ns: 0,
-            end_ns: u64::MAX,
-            object: Object {
-                kind,
-                name: name.into(),
-                of_type: String::new(),
-                module: String::new(),
-            },
-        };
-        let list = [
-            at(0x1000, Kind::Global, "v"),
-            at(0x1000, Kind::File, "/a"),
-            at(0x3000, Kind::File, "/b"),
-            at(0x5000, Kind::Anonymous, ""),
-        ];
-        let files = files_of(&list, &[0x1000, 0x1fff, 0x2000, 0x3800, 0x5000]);
-        assert_eq!(
-            files.into_iter().collect::<Vec<_>>(),
-            [(String::new(), 2), ("/a".into(), 2), ("/b".into(), 1)]
-        );
-        assert!(files_of(&[], &[]).is_empty());
-    }
 
     #[test]
     fn memory_beyond_what_half_a_slot_holds_is_told_of() {
