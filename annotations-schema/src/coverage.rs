@@ -128,7 +128,47 @@ pub fn sentences(manifest: &Manifest) -> Vec<String> {
     all.extend(generated(coverage));
     all.extend(reading_functions(coverage));
     all.extend(programs(coverage));
+    all.extend(not_instrumented(manifest));
     all
+}
+
+/// Code of instrumented files that is left as it is. (Linkage tables are in all files: the documentation speaks of them.)
+fn not_instrumented(manifest: &Manifest) -> Option<String> {
+    let count = |n: u64, one: &str, many: &str| match n {
+        0 => None,
+        1 => Some(format!("1 {one}")),
+        n => Some(format!("{n} {many}")),
+    };
+    let mut said: Vec<String> = Vec::new();
+    for module in &manifest.modules {
+        let n = &module.not_instrumented;
+        let parts: Vec<String> = [
+            count(n.functions, "function", "functions"),
+            count(
+                n.stray_bytes,
+                "byte in no known function",
+                "bytes in no known function",
+            ),
+            count(
+                n.before_start,
+                "function that the loader calls before recording begins",
+                "functions that the loader calls before recording begins",
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let text = format!("{} of {}", parts.join(", "), short(&module.path));
+        if !parts.is_empty() && !said.contains(&text) {
+            said.push(text);
+        }
+    }
+    (!said.is_empty()).then(|| {
+        format!(
+            "code of instrumented files whose loads are neither recorded nor counted: {}",
+            list(said)
+        )
+    })
 }
 
 /// Files without instrumentation that took much of the time.
@@ -383,7 +423,10 @@ mod tests {
             ..Manifest::default()
         });
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+        assert!(
+            said[0].starts_with("a process has code of no file (1.0 MiB)"),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -153,6 +153,34 @@ pub struct Module {
     pub sidecar_id: String,
     /// Which processes loaded it there, and when. Forked children that are not named have their parent's.
     pub loads: Vec<ModuleLoad>,
+    /// Its code whose loads are neither recorded nor counted.
+    pub not_instrumented: NotInstrumented,
+}
+
+/// Code of an instrumented file whose loads are neither recorded nor counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotInstrumented {
+    /// Functions that could not be instrumented.
+    pub functions: u64,
+    /// Their bytes.
+    pub function_bytes: u64,
+    /// Functions that the user did not select.
+    pub not_selected: u64,
+    /// Bytes of what may be code and is in no function that is known; filler is left out.
+    pub stray_bytes: u64,
+    /// Bytes of linkage tables: each call of an imported function through one reads a word of the global offset table.
+    pub linkage_bytes: u64,
+    /// Functions that the loader calls before recording begins (resolvers of indirect functions; soft backend).
+    pub before_start: u64,
+}
+
+impl NotInstrumented {
+    /// That of a file, by the report in its sidecar.
+    pub fn of_report(report: &serde_json::Value) -> NotInstrumented {
+        let part = report.get("not_instrumented").cloned().unwrap_or_default();
+        serde_json::from_value(part).unwrap_or_default()
+    }
 }
 
 /// One process's loading of a module.

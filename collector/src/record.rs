@@ -22,9 +22,11 @@ use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
 use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_annotations_schema::coverage::sentences;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
-use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::sidecar::{Header, Sidecar};
 use mgz_annotations_schema::spill::ThreadKey;
-use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
+use mgz_annotations_schema::trace::{
+    Manifest, Module, ModuleLoad, NotInstrumented, SPILL_DIR, Thread,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -519,15 +521,16 @@ impl Session {
                 String::new()
             }
         };
-        let build_id = Sidecar::read_header(&self.folder.path().join(&sidecar))
-            .map_or_else(|_| String::new(), |(_, header)| header.input.build_id);
+        let header = Sidecar::read_header(&self.folder.path().join(&sidecar))
+            .map_or_else(|_| Header::default(), |(_, header)| header);
         let module = Module {
             path: seen.path.display().to_string(),
-            build_id,
+            build_id: header.input.build_id,
             bias: seen.bias,
             sidecar,
             sidecar_id: id,
             loads: Vec::new(),
+            not_instrumented: NotInstrumented::of_report(&header.report),
         };
         manifest::add_module(
             &mut self.manifest,

@@ -74,6 +74,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(),
         aimed: Vec::new(),
         data,
+        stray_bytes: 0,
     };
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans
@@ -172,6 +173,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     program.aimed.append(&mut aimed);
     program.aimed.sort_unstable();
     program.aimed.dedup();
+    program.stray_bytes = stray_bytes(input, &program);
     let names = names(input);
     program
         .functions
@@ -284,6 +286,46 @@ pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<
     gaps
 }
 
+/// See [`Program::stray_bytes`].
+fn stray_bytes(input: &Input, program: &Program) -> u64 {
+    let gaps = uncovered(input, &program.functions);
+    let parts: Vec<Range<u64>> = gaps
+        .iter()
+        .flat_map(|gap| without(gap, &program.data))
+        .collect();
+    parts
+        .par_iter()
+        .map(|part| {
+            input
+                .slice(part)
+                .map_or(0, |bytes| not_filler(bytes) as u64)
+        })
+        .sum()
+}
+
+/// Bytes that are neither zeros nor instructions that do nothing.
+fn not_filler(mut bytes: &[u8]) -> usize {
+    let mut count = 0;
+    while !bytes.is_empty() {
+        let inst = Decoder::new(64, bytes, DecoderOptions::NONE).decode();
+        let filler = if inst.is_invalid() { 0 } else { inst.len() };
+        let step = match filler {
+            _ if bytes[0] == 0 => 1,
+            0 => {
+                count += 1;
+                1
+            }
+            n if is_padding(&inst) => n,
+            n => {
+                count += n;
+                n
+            }
+        };
+        bytes = &bytes[step..];
+    }
+    count
+}
+
 /// What of `range` is in none of `holes`, which are sorted.
 fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     let (mut parts, mut at) = (Vec::new(), range.start);
@@ -302,7 +344,7 @@ fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-/// Functions that only calls (and the entry point) lead to. And, where system calls are looked for, the rest of functions whose unwind data ends right before
+/// Functions that only calls lead to, and those that the loader calls. And, where system calls are looked for, the rest of functions whose unwind data ends right before
 /// the call that makes a thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere there may be data that look like them.
 fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
     let gaps = Starts::of(outside.iter());
@@ -315,9 +357,7 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
             .collect::<Vec<_>>()
     };
     let mut starts: Vec<u64> = scans.par_iter().flat_map_iter(in_gap).collect();
-    if input.entry != 0 {
-        starts.push(input.entry);
-    }
+    starts.extend(&input.called);
     if input.hook_calls {
         starts.extend(outside.iter().map(|gap| gap.start).filter(|&at| {
             input

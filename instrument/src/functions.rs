@@ -58,7 +58,7 @@ pub enum Import {
 pub struct Input<'a> {
     /// Loaded segments.
     pub segments: Vec<SegmentBytes<'a>>,
-    /// Executable sections (segments if there are none), without linkage tables, `.init` and `.fini`.
+    /// Executable sections (segments if there are none), without linkage tables.
     pub exec_ranges: Vec<Range<u64>>,
     /// Unwind entries, sorted by start.
     pub unwind: Vec<UnwindRange>,
@@ -80,8 +80,10 @@ pub struct Input<'a> {
     pub excluded: Vec<(Range<u64>, LeftReason)>,
     /// Position independent: addresses are relative to a load bias.
     pub pie: bool,
-    /// Entry point, 0 if there is none.
-    pub entry: u64,
+    /// What is called from outside for certain: the entry point, functions that run before and after the program, and resolvers.
+    pub called: Vec<u64>,
+    /// Resolvers of indirect functions.
+    pub resolvers: Vec<u64>,
     /// Linkage-table entries and words of the global offset table of imported functions that do not return.
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
@@ -315,6 +317,8 @@ pub struct Program {
     pub aimed: Vec<u64>,
     /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
     pub data: Vec<Range<u64>>,
+    /// Bytes in no function that are neither data nor filler.
+    pub stray_bytes: u64,
 }
 
 impl FunctionInfo {

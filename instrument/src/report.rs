@@ -2,6 +2,7 @@
 
 use crate::elf::Elf;
 use crate::emit::Rows;
+use crate::functions::LeftReason;
 use crate::ir::ImplicitLoads;
 use crate::layout::{Placed, Sizes};
 use crate::unwind::Tables;
@@ -9,6 +10,7 @@ use mgz_annotations_schema::abi::FLAVOUR_PT;
 use mgz_annotations_schema::sidecar::{
     CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason,
 };
+use mgz_annotations_schema::trace::NotInstrumented;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -42,6 +44,8 @@ pub struct Report {
     pub shows_faults: bool,
     /// Executable bytes of the input (linkage tables left out).
     pub text_bytes: u64,
+    /// Code whose loads are neither recorded nor counted.
+    pub not_instrumented: NotInstrumented,
     /// Executable bytes that belong to instrumented functions.
     pub covered_bytes: u64,
     /// Bytes of the input's `.eh_frame`, `.eh_frame_hdr` and exception tables.
@@ -178,9 +182,15 @@ impl Report {
     }
 
     /// Counts a function that was left alone.
-    pub fn left(&mut self, reason: &str) {
+    pub fn left(&mut self, reason: &str, range: &Range<u64>) {
         self.functions.found += 1;
         self.functions.left.total += 1;
+        if reason == LeftReason::NotSelected.to_string() {
+            self.not_instrumented.not_selected += 1;
+        } else {
+            self.not_instrumented.functions += 1;
+            self.not_instrumented.function_bytes += range.end - range.start;
+        }
         *self
             .functions
             .left
@@ -274,6 +284,25 @@ impl Report {
                 format!(
                     "  {} begin without room for a jump: of calls through pointers and from other files the first loads may be missing",
                     f.entered_late
+                ),
+            );
+        }
+        let beside = &self.not_instrumented;
+        if beside.stray_bytes > 0 {
+            line(
+                "",
+                format!(
+                    "  {} bytes of what may be code are in no known function, and are not recorded",
+                    beside.stray_bytes
+                ),
+            );
+        }
+        if beside.before_start > 0 {
+            line(
+                "",
+                format!(
+                    "  {} are called by the loader before recording begins (resolvers of indirect functions)",
+                    beside.before_start
                 ),
             );
         }

@@ -22,6 +22,7 @@ use crate::unwind::Tables;
 use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
+use mgz_annotations_schema::trace::NotInstrumented;
 use object::elf;
 use rayon::BroadcastContext;
 use std::any::Any;
@@ -129,11 +130,34 @@ fn of_parts<'a>(
         hook_calls: false,
         shows_faults: false,
         own: Own::default(),
-        entry: elf.entry,
+        called: Vec::new(),
+        resolvers: Vec::new(),
         exec_ranges,
         no_return: Default::default(),
         imported: Default::default(),
     };
+    // (What words hold is told by relocations, and in fixed files by the words themselves.)
+    let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
+        true => {
+            let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
+            known.ok().map(|n| input.relative_targets[n].1)
+        }
+        false => input
+            .bytes_at(at)?
+            .first_chunk()
+            .map(|b| u64::from_le_bytes(*b)),
+    };
+    let mut called = elf.called_at_both_ends(word);
+    if elf.entry != 0 {
+        called.push(elf.entry);
+    }
+    input.resolvers = symbols::resolvers(elf);
+    let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
+    input.resolvers.extend(chosen.map(|r| r.addend));
+    input.resolvers.sort_unstable();
+    input.resolvers.dedup();
+    called.extend(&input.resolvers);
+    input.called = called;
     let imports = Imports::read(elf, &input);
     input.no_return = imports.no_return();
     input.imported = imports.conventions;
@@ -338,6 +362,18 @@ pub fn rewrite<'a, W: Send>(
     }
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
+    // (A static executable has its runtime by then.)
+    let late = options.flavour == FLAVOUR_SOFT && !elf.is_static_executable();
+    report.not_instrumented = NotInstrumented {
+        stray_bytes: program.stray_bytes,
+        linkage_bytes: input.plt.iter().map(|r| r.end - r.start).sum(),
+        before_start: if late {
+            input.resolvers.len() as u64
+        } else {
+            0
+        },
+        ..NotInstrumented::default()
+    };
     let count = program.functions.len();
     let mut entries = Vec::with_capacity(count);
     let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -363,7 +399,7 @@ pub fn rewrite<'a, W: Send>(
                 record_counts.push(own.records);
             }
             Outcome::Left(reason) => {
-                report.left(&reason);
+                report.left(&reason, &info.range);
                 entry.left = Some(reason);
             }
         }

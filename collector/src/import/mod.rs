@@ -228,6 +228,7 @@ fn enter_modules(
             sidecar: relative,
             sidecar_id: sidecar.id_hex.clone(),
             loads: Vec::new(),
+            not_instrumented: sidecar.not_instrumented,
         };
         let load = ModuleLoad {
             process,

@@ -8,6 +8,7 @@ use crate::note;
 use crate::perfdata::Session;
 use crate::perfdata::space::Mapping;
 use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::trace::NotInstrumented;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};
@@ -47,6 +48,8 @@ pub struct Annotations {
     pub id_hex: String,
     /// Build id of the program; empty if it has none.
     pub build_id: String,
+    /// Code of the program that is not recorded.
+    pub not_instrumented: NotInstrumented,
     /// Path of the instrumented file when it was made.
     output: String,
     /// The user named it.
@@ -94,6 +97,7 @@ impl Annotations {
             path: path.to_owned(),
             id_hex: sidecar.id_hex(),
             build_id: header.input.build_id.clone(),
+            not_instrumented: NotInstrumented::of_report(&header.report),
             output: header.output.clone(),
             given: false,
             base: header.base,

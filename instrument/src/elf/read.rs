@@ -608,20 +608,56 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Executable sections without linkage tables and start-up glue; executable segments if there are no
+    /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`, `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
+    pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
+        const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
+            (
+                elf::DT_PREINIT_ARRAY,
+                elf::DT_PREINIT_ARRAYSZ,
+                elf::SHT_PREINIT_ARRAY,
+            ),
+            (
+                elf::DT_INIT_ARRAY,
+                elf::DT_INIT_ARRAYSZ,
+                elf::SHT_INIT_ARRAY,
+            ),
+            (
+                elf::DT_FINI_ARRAY,
+                elf::DT_FINI_ARRAYSZ,
+                elf::SHT_FINI_ARRAY,
+            ),
+        ];
+        let mut all: Vec<u64> = [elf::DT_INIT, elf::DT_FINI]
+            .into_iter()
+            .filter_map(|tag| self.dynamic_value(dt(tag)))
+            .collect();
+        for (at, size, kind) in ARRAYS {
+            let told = self.dynamic_value(dt(at)).zip(self.dynamic_value(dt(size)));
+            let told = told.map(|(at, size)| at..at.saturating_add(size));
+            let sections = self.sections.iter().filter(|s| s.kind == kind.0);
+            for array in told.into_iter().chain(sections.map(Section::range)) {
+                // A damaged file may claim any size.
+                let bytes = self.at(array.start).map_or(0, <[u8]>::len) as u64;
+                let end = array.end.min(array.start.saturating_add(bytes));
+                all.extend((array.start..end).step_by(8).filter_map(&word));
+            }
+        }
+        // (Old arrays end in 0 or −1.)
+        all.retain(|&at| at != 0 && at != u64::MAX);
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+
+    /// Executable sections without linkage tables; executable segments if there are no
     /// section headers. All lie in file-backed bytes of segments.
     pub fn code_ranges(&self) -> Vec<Range<u64>> {
-        let glue = |s: &Section| {
-            s.name.starts_with(".plt")
-                || s.name == ".init"
-                || s.name == ".fini"
-                || s.name == ".iplt"
-        };
+        let linkage = |s: &Section| s.name.starts_with(".plt") || s.name == ".iplt";
         let code = self.sections.iter().filter(|s| {
             s.is_alloc() && s.flags & elf::SHF_EXECINSTR.0 != 0 && s.kind == elf::SHT_PROGBITS.0
         });
         let mut ranges: Vec<Range<u64>> = code
-            .filter(|s| !glue(s) && s.size > 0)
+            .filter(|s| !linkage(s) && s.size > 0)
             .map(Section::range)
             .collect();
         if self.sections.is_empty() {

@@ -128,6 +128,15 @@ fn gnu_count(table: &[u8]) -> Option<usize> {
     Some(last + 1)
 }
 
+/// Addresses of functions that choose what an indirect function is.
+pub fn resolvers(elf: &Elf) -> Vec<u64> {
+    all(elf)
+        .into_iter()
+        .filter(|s| s.kind == elf::STT_GNU_IFUNC.0 && s.section != 0 && s.value != 0)
+        .map(|s| s.value)
+        .collect()
+}
+
 /// Defined function symbols of both tables, as `(name, address, size)`, by address and name.
 pub fn functions<'a>(elf: &Elf<'a>) -> Vec<(Cow<'a, str>, u64, u64)> {
     let is_function = |s: &Symbol| s.kind == elf::STT_FUNC.0 || s.kind == elf::STT_GNU_IFUNC.0;
