@@ -432,6 +432,9 @@ fn summary(analysis: &Analysis, out: &mut String) {
             }
         ),
     );
+    for sentence in &t.not_recorded {
+        line("not recorded", sentence.clone());
+    }
     line(
         "samples",
         format!(

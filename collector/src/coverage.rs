@@ -144,6 +144,8 @@ impl Watch {
     /// What there is to say, now that the run is over; the manifest has the modules and the counts of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
+        // Triggers tell of files without instrumentation alone.
+        let clocked = self.sampler.is_some();
         let shares = match self.sampler {
             Some(sampler) => sampler.shares(&|pid| recorded.contains(&pid)),
             None => shares_of_triggers(manifest),
@@ -168,7 +170,9 @@ impl Watch {
                 path: path.to_owned(),
                 instrumented: instrumented.contains(path),
                 needed: needed.contains(path),
-                time_share: shares.of(path),
+                samples: shares
+                    .of(path)
+                    .filter(|_| clocked || !instrumented.contains(path)),
                 reads_for: Vec::new(),
             })
             .collect();
@@ -177,7 +181,7 @@ impl Watch {
             time_samples: shares.samples,
             files,
             generated_bytes: self.generated,
-            generated_share: shares.of(""),
+            generated_samples: shares.of(""),
             programs: self
                 .programs
                 .into_iter()
@@ -204,7 +208,8 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     if known > 0 {
         let weight = outside as f64 / known as f64;
         for (path, n) in &t.outside {
-            shares.by_file.insert(path.clone(), *n as f64 * weight);
+            let samples = (*n as f64 * weight).round() as u64;
+            shares.by_file.insert(path.clone(), samples);
         }
     }
     shares
@@ -270,7 +275,7 @@ mod tests {
         let shares = shares_of_triggers(&m);
         assert_eq!(
             (shares.of(""), shares.of("/lib/libz.so"), shares.of("/bin/app")),
-            (Some(0.25), Some(0.25), Some(0.0))
+            (Some(250), Some(250), Some(0))
         );
         assert_eq!(shares_of_triggers(&Manifest::default()).of(""), None);
     }

@@ -11,7 +11,9 @@ use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
 use crate::objects::write::Blocks;
+use crate::no_samples;
 use crate::objects::{self, Objects};
+use crate::options::{self, Way};
 use crate::probe;
 use crate::shared;
 use crate::summary;
@@ -89,6 +91,9 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         .program
         .first()
         .ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
+    if let (Some(sentence), Format::Text) = (options::behind_program(cli), cli.format) {
+        eprintln!("mgz-record: {sentence}");
+    }
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     if cli.mode == Some(Mode::Watch) {
         return watch::command::record(cli, program);
@@ -108,6 +113,13 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     } else {
         Mode::Ring
     });
+    // (What windows of bursts begin with is known later.)
+    let way = match asked {
+        Mode::Full => Some(Way::FULL),
+        Mode::Ring => Some(Way::RING),
+        _ => None,
+    };
+    let check = |way| options::check_and_tell(cli, way).map_err(Failure::own);
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
@@ -125,6 +137,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         ));
     }
     if choice.backend == Chosen::Pt {
+        check(if asked == Mode::Full {
+            Way::PT_FULL
+        } else {
+            Way::PT_RING
+        })?;
         return live::command::record(
             cli,
             program,
@@ -133,10 +150,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
             &probed.unwrap_or_default(),
         );
     }
-    if cli.functions.is_some() || cli.pt.is_some() {
-        return Err(Failure::own(
-            "--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`",
-        ));
+    if let Some(way) = way {
+        check(way)?;
     }
     if asked == Mode::Burst && !backend::serves_burst(&instrumented) {
         let not = instrumented
@@ -168,6 +183,13 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         starts_others,
     };
     let triggers = trigger_of(cli, asked)?;
+    if let Some(chosen) = &triggers {
+        check(if chosen.trigger.by_loads() {
+            Way::BURST_BY_LOADS
+        } else {
+            Way::BURST_BY_TIME
+        })?;
+    }
     say_if_slower(cli, triggers.as_ref());
     let mut options = RunOptions {
         mode,
@@ -224,16 +246,7 @@ fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure>
             .map(Some)
             .map_err(Failure::own);
     }
-    let given = [
-        (cli.trigger.is_some(), "--trigger"),
-        (cli.loads_event.is_some(), "--loads-event"),
-    ];
-    match given.into_iter().find(|g| g.0) {
-        Some((_, option)) => Err(Failure::own(format!(
-            "{option} is for bursts (--mode burst), whose windows it begins"
-        ))),
-        None => Ok(None),
-    }
+    Ok(None)
 }
 
 /// (In JSON the manifest says it.)
@@ -274,7 +287,18 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
             "--attach records bursts (--mode burst): for the other modes a program must be recorded from its start",
         ));
     }
+    if cli.backend == crate::cli::Backend::Pt {
+        return Err(Failure::own(
+            "--attach records by software; leave --backend out",
+        ));
+    }
     let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
+    let way = if chosen.trigger.by_loads() {
+        Way::ATTACH_BY_LOADS
+    } else {
+        Way::ATTACH_BY_TIME
+    };
+    options::check_and_tell(cli, way).map_err(Failure::own)?;
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
@@ -342,6 +366,8 @@ fn into_trace(
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
     session.convert(cli);
+    let nothing = no_samples::why(&session.manifest, &cli.output, cli);
+    session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
     report(&session.manifest, &cli.output, cli.format);
     if let Err(error) = written {
@@ -366,6 +392,9 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             }
             if let Some(times) = manifest.totals.triggers.get("slowed") {
                 text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+            }
+            if !manifest.no_samples.is_empty() {
+                text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
             }
             for sentence in sentences(manifest) {
                 text.push_str(&format!("mgz-record: {sentence}\n"));
