@@ -131,6 +131,12 @@ fn gains_privileges(fd: isize) -> bool {
         || mode & SET_GID == SET_GID && group != gid
 }
 
+/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
+fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> bool {
+    let later = crate::call_sites::are_met() && length(list) <= MANY;
+    !later && follow(open)
+}
+
 /// Whether a program that is executed now gets the runtime. `path` opens it; the recorder is told of what cannot be followed.
 fn follow(open: impl FnOnce() -> isize) -> bool {
     if process::own_path().is_empty() || !process::is_recorded() {
@@ -399,7 +405,7 @@ pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| sys::open_quietly(path));
+    let follow = follow_here(envp, || sys::open_quietly(path));
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
@@ -423,7 +429,7 @@ pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) 
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| open_in_path(file));
+    let follow = follow_here(envp, || open_in_path(file));
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(file, argv, envp) })
@@ -447,7 +453,7 @@ pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
+    let follow = follow_here(envp, || sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })
@@ -469,7 +475,7 @@ pub unsafe extern "C" fn posix_spawn(
     let Some(real) = next!(c"posix_spawn", Spawn) else {
         return ENOSYS as i32;
     };
-    let follow = follow(|| sys::open_quietly(path));
+    let follow = follow_here(envp, || sys::open_quietly(path));
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe {
         real(pid, path, actions, attributes, argv, envp)
@@ -490,7 +496,7 @@ pub unsafe extern "C" fn posix_spawnp(
     let Some(real) = next!(c"posix_spawnp", Spawn) else {
         return ENOSYS as i32;
     };
-    let follow = follow(|| open_in_path(file));
+    let follow = follow_here(envp, || open_in_path(file));
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe {
         real(pid, file, actions, attributes, argv, envp)
