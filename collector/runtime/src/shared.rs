@@ -395,6 +395,8 @@ pub const MODULE_NOT_TRANSLATED: u32 = 7;
 pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
+/// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
+pub const MODULE_READS_CODE: u32 = 9;
 
 /// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
