@@ -206,18 +206,21 @@ fn programs(coverage: &Coverage) -> Option<String> {
     let of = |why: &str| {
         let mut some: Vec<&Program> = coverage.programs.iter().filter(|p| p.why == why).collect();
         some.sort_by_key(|p| (std::cmp::Reverse(p.times), &p.path));
-        (!some.is_empty())
-            .then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
+        (!some.is_empty()).then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
     };
     let parts = [
         of("not instrumented").map(|names| format!("without instrumentation: {names}")),
-        of("privileged").map(|names| {
-            format!("nor what they start, since they gain rights: {names}")
-        }),
+        of("privileged")
+            .map(|names| format!("nor what they start, since they gain rights: {names}")),
         of("32-bit").map(|names| format!("nor what they start, since they are 32-bit: {names}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("programs that ran and were not recorded, {}", parts.join("; ")))
+    (!parts.is_empty()).then(|| {
+        format!(
+            "programs that ran and were not recorded, {}",
+            parts.join("; ")
+        )
+    })
 }
 
 /// `burst`: where the program was instead, if most triggers came where no window can begin.

@@ -404,7 +404,10 @@ fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     put(folder);
     put(b"/");
     for byte in note.sidecar_id {
-        put(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        put(&[
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
     }
     put(b".mgza");
     true

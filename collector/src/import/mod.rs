@@ -19,8 +19,8 @@ pub mod resolve;
 pub mod threads;
 
 use crate::cli::Cli;
-use crate::manifest::{self, Folder};
 use crate::coverage::Watch;
+use crate::manifest::{self, Folder};
 use crate::objects::Objects;
 use crate::perfdata::events::{self, Totals};
 use crate::perfdata::import::{Input, WITHOUT_PTW};
