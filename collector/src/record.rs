@@ -428,7 +428,8 @@ impl Session {
                 self.watch.met(module.pid);
                 self.module(module);
             }
-            Event::Thread { pid, tid, stack } => self.objects.thread(*pid, *tid, *stack),
+            Event::Thread(seen) => self.objects.thread(seen),
+            Event::Living(threads) => self.objects.living(threads),
             Event::Progress {
                 slots,
                 bytes,
