@@ -266,18 +266,21 @@ fn programs(coverage: &Coverage) -> Option<String> {
     let of = |why: &str| {
         let mut some: Vec<&Program> = coverage.programs.iter().filter(|p| p.why == why).collect();
         some.sort_by_key(|p| (std::cmp::Reverse(p.times), &p.path));
-        (!some.is_empty())
-            .then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
+        (!some.is_empty()).then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
     };
     let parts = [
         of("not instrumented").map(|names| format!("without instrumentation: {names}")),
-        of("privileged").map(|names| {
-            format!("nor what they start, since they gain rights: {names}")
-        }),
+        of("privileged")
+            .map(|names| format!("nor what they start, since they gain rights: {names}")),
         of("32-bit").map(|names| format!("nor what they start, since they are 32-bit: {names}")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
-    (!parts.is_empty()).then(|| format!("programs that ran and were not recorded, {}", parts.join("; ")))
+    (!parts.is_empty()).then(|| {
+        format!(
+            "programs that ran and were not recorded, {}",
+            parts.join("; ")
+        )
+    })
 }
 
 /// `burst`: where the program was instead, if most triggers came where no window can begin.
@@ -445,7 +448,11 @@ mod tests {
         assert_eq!(whole, sum([2, 1, 0]));
         assert_eq!(whole, sum([1, 0, 2]));
         assert_eq!(
-            (whole.time_samples, whole.generated_samples, whole.generated_bytes),
+            (
+                whole.time_samples,
+                whole.generated_samples,
+                whole.generated_bytes
+            ),
             (30, Some(7), 5)
         );
         assert_eq!(whole.programs[0].times, 8);
@@ -467,7 +474,10 @@ mod tests {
             ..Manifest::default()
         });
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+        assert!(
+            said[0].starts_with("a process has code of no file (1.0 MiB)"),
+            "{said:?}"
+        );
     }
 
     #[test]

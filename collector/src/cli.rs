@@ -214,7 +214,11 @@ impl Cli {
         let given = |id: &&clap::Id| {
             matches.value_source(id.as_str()) == Some(clap::parser::ValueSource::CommandLine)
         };
-        cli.given = matches.ids().filter(given).map(|id| id.as_str().to_owned()).collect();
+        cli.given = matches
+            .ids()
+            .filter(given)
+            .map(|id| id.as_str().to_owned())
+            .collect();
         let before = line.len().saturating_sub(cli.program.len());
         cli.separated = before > 0 && line[before - 1] == "--";
         Ok(cli)

@@ -251,7 +251,10 @@ mod tests {
             code(libc),
             Some((0x7f00, 0x8f00, "/usr/lib/libc.so.6".into()))
         );
-        assert_eq!(code("1000-2000 rwxp 00000000 00:00 0 "), Some((0x1000, 0x2000, String::new())));
+        assert_eq!(
+            code("1000-2000 rwxp 00000000 00:00 0 "),
+            Some((0x1000, 0x2000, String::new()))
+        );
         assert_eq!(
             code("1000-2000 r-xp 00000000 00:00 0 [anon:v8]"),
             Some((0x1000, 0x2000, String::new()))
@@ -274,7 +277,11 @@ mod tests {
         m.totals.outside = [(String::new(), 128), ("/lib/libz.so".to_owned(), 128)].into();
         let shares = shares_of_triggers(&m);
         assert_eq!(
-            (shares.of(""), shares.of("/lib/libz.so"), shares.of("/bin/app")),
+            (
+                shares.of(""),
+                shares.of("/lib/libz.so"),
+                shares.of("/bin/app")
+            ),
             (Some(250), Some(250), Some(0))
         );
         assert_eq!(shares_of_triggers(&Manifest::default()).of(""), None);

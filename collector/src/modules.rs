@@ -346,10 +346,7 @@ fn privileged(program: &Path) -> Result<(), Refusal> {
             "it has file capabilities (`getcap` shows them)",
             "record a copy without them (`cp` makes one), or record as root",
         ),
-        "set-group-ID" => (
-            "it is set-group-ID",
-            "record a copy without that bit",
-        ),
+        "set-group-ID" => ("it is set-group-ID", "record a copy without that bit"),
         _ => (
             "it is set-user-ID",
             "record a copy without that bit, or as its owner",
@@ -410,7 +407,11 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("s");
         std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        for program in [script.as_path(), Path::new("/usr/bin/env"), Path::new("/bin/sh")] {
+        for program in [
+            script.as_path(),
+            Path::new("/usr/bin/env"),
+            Path::new("/bin/sh"),
+        ] {
             let checked = check(program, &[]).unwrap();
             assert!(checked.starts_others && checked.instrumented.is_empty());
         }

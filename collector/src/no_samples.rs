@@ -175,7 +175,10 @@ fn what_is_instrumented(manifest: &Manifest, trace: &Path) -> Instrumented {
         all.found += found;
         all.instrumented += instrumented;
         all.loads += loads;
-        if let Some(reasons) = report.pointer("/functions/left/reasons").and_then(|r| r.as_object()) {
+        if let Some(reasons) = report
+            .pointer("/functions/left/reasons")
+            .and_then(|r| r.as_object())
+        {
             for (reason, n) in reasons {
                 all.reasons.push(format!("{n} {reason}"));
             }
@@ -250,27 +253,55 @@ mod tests {
             modules: vec![Module::default()],
             ..Manifest::default()
         };
-        m.totals.triggers = triggers.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect();
+        m.totals.triggers = triggers
+            .iter()
+            .map(|(k, n)| ((*k).to_owned(), *n))
+            .collect();
         why(&m, Path::new("/no/such/trace"), &cli).unwrap()
     }
 
     #[test]
     fn short_programs_are_told_the_command_that_samples_them() {
         let text = said("burst", 0.5, &[], &["-o", "t"]);
-        assert!(text.contains("ended before the first window began (0.500 s of CPU time, 100 windows a second)"), "{text}");
-        assert!(text.contains("`mgz-record --rate 1000 --force -o t -- ./app 'two words'`"), "{text}");
+        assert!(
+            text.contains(
+                "ended before the first window began (0.500 s of CPU time, 100 windows a second)"
+            ),
+            "{text}"
+        );
+        assert!(
+            text.contains("`mgz-record --rate 1000 --force -o t -- ./app 'two words'`"),
+            "{text}"
+        );
         let text = said("burst", 0.001, &[], &["--mode", "burst"]);
-        assert!(text.contains("`mgz-record --mode full --force -- ./app 'two words'`"), "{text}");
+        assert!(
+            text.contains("`mgz-record --mode full --force -- ./app 'two words'`"),
+            "{text}"
+        );
     }
 
     #[test]
     fn what_became_of_triggers_is_the_reason() {
         let text = said("burst", 1.0, &[("came", 100), ("outside", 100)], &[]);
-        assert!(text.starts_with("no samples: none of 100 triggers met instrumented code"), "{text}");
-        let text = said("burst", 1.0, &[("came", 9), ("windows", 9), ("empty", 9)], &[]);
-        assert!(text.contains("9 of 9 windows ended before their first record"), "{text}");
+        assert!(
+            text.starts_with("no samples: none of 100 triggers met instrumented code"),
+            "{text}"
+        );
+        let text = said(
+            "burst",
+            1.0,
+            &[("came", 9), ("windows", 9), ("empty", 9)],
+            &[],
+        );
+        assert!(
+            text.contains("9 of 9 windows ended before their first record"),
+            "{text}"
+        );
         let text = said("full", 1.0, &[], &[]);
-        assert!(text.contains("executed no load") && text.contains("--hot -- ./app"), "{text}");
+        assert!(
+            text.contains("executed no load") && text.contains("--hot -- ./app"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -59,7 +59,10 @@ impl Way {
     ];
 
     fn name(self) -> &'static str {
-        Way::ALL.iter().find(|w| w.0 == self).map_or("this", |w| w.1)
+        Way::ALL
+            .iter()
+            .find(|w| w.0 == self)
+            .map_or("this", |w| w.1)
     }
 
     const fn and(self, other: Way) -> Way {
@@ -109,12 +112,31 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 
 /// All options. Those that choose the way itself have an effect everywhere.
 const RULES: [Rule; 32] = [
-    rule("output", MAKES, Idle::Told, "it names the folder of a new trace"),
-    rule("mode", RUNS.and(ATTACH), Idle::Refused, "it is for runs of a program"),
-    rule("backend", SOFT.and(PT).and(ATTACH), Idle::Refused, "it is for runs of instrumented programs"),
+    rule(
+        "output",
+        MAKES,
+        Idle::Told,
+        "it names the folder of a new trace",
+    ),
+    rule(
+        "mode",
+        RUNS.and(ATTACH),
+        Idle::Refused,
+        "it is for runs of a program",
+    ),
+    rule(
+        "backend",
+        SOFT.and(PT).and(ATTACH),
+        Idle::Refused,
+        "it is for runs of instrumented programs",
+    ),
     rule(
         "period",
-        Way::RING.and(Way::BURST_BY_LOADS).and(Way::ATTACH_BY_LOADS).and(Way::WATCH_BY_LOADS).and(Way::PT_RING),
+        Way::RING
+            .and(Way::BURST_BY_LOADS)
+            .and(Way::ATTACH_BY_LOADS)
+            .and(Way::WATCH_BY_LOADS)
+            .and(Way::PT_RING),
         Idle::Refused,
         "windows or samples are not so many records or loads apart there; --rate is for CPU time",
     ),
@@ -126,19 +148,36 @@ const RULES: [Rule; 32] = [
     ),
     rule(
         "rate",
-        Way::BURST_BY_TIME.and(Way::ATTACH_BY_TIME).and(Way::WATCH_BY_TIME),
+        Way::BURST_BY_TIME
+            .and(Way::ATTACH_BY_TIME)
+            .and(Way::WATCH_BY_TIME),
         Idle::Refused,
         "nothing happens so many times a second there; give --period where records or loads are counted, --pt clock=HZ with Intel PT, or --mode burst",
     ),
-    rule("trigger", BURST.and(ATTACH), Idle::Refused, "it is for bursts (--mode burst), whose windows it begins"),
+    rule(
+        "trigger",
+        BURST.and(ATTACH),
+        Idle::Refused,
+        "it is for bursts (--mode burst), whose windows it begins",
+    ),
     rule(
         "loads_event",
         Way::BURST_BY_LOADS.and(Way::ATTACH_BY_LOADS),
         Idle::Refused,
         "it is for bursts (--mode burst), whose windows it begins",
     ),
-    rule("signal", BURST.and(ATTACH).and(WATCH), Idle::Told, "no signal is sent there"),
-    rule("watchpoints", WATCH, Idle::Refused, "it is for --mode watch"),
+    rule(
+        "signal",
+        BURST.and(ATTACH).and(WATCH),
+        Idle::Told,
+        "no signal is sent there",
+    ),
+    rule(
+        "watchpoints",
+        WATCH,
+        Idle::Refused,
+        "it is for --mode watch",
+    ),
     rule("near", WATCH, Idle::Refused, "it is for --mode watch"),
     rule(
         "duration",
@@ -147,7 +186,12 @@ const RULES: [Rule; 32] = [
         "the recording ends with the program there; `timeout` ends that",
     ),
     rule("attach", EVERYWHERE, Idle::Told, ""),
-    rule("progress", SOFT.and(ATTACH), Idle::Told, "nothing is counted while the program runs there"),
+    rule(
+        "progress",
+        SOFT.and(ATTACH),
+        Idle::Told,
+        "nothing is counted while the program runs there",
+    ),
     rule(
         "functions",
         PT,
@@ -156,8 +200,18 @@ const RULES: [Rule; 32] = [
     ),
     rule("pt", PT, Idle::Refused, "it is for recording with Intel PT"),
     rule("force", MAKES, Idle::Told, "nothing is replaced there"),
-    rule("heap", SOFT, Idle::Refused, "heap blocks are logged where a program is recorded by software from its start"),
-    rule("heap_hook", SOFT, Idle::Refused, "heap blocks are logged where a program is recorded by software from its start"),
+    rule(
+        "heap",
+        SOFT,
+        Idle::Refused,
+        "heap blocks are logged where a program is recorded by software from its start",
+    ),
+    rule(
+        "heap_hook",
+        SOFT,
+        Idle::Refused,
+        "heap blocks are logged where a program is recorded by software from its start",
+    ),
     rule(
         "keep_spill",
         SOFT.and(ATTACH).and(PT).and(Way::IMPORT),
@@ -176,16 +230,36 @@ const RULES: [Rule; 32] = [
         Idle::Refused,
         "the size is not bounded there",
     ),
-    rule("no_aslr", RUNS, Idle::Refused, "it is for programs that are recorded from their start"),
+    rule(
+        "no_aslr",
+        RUNS,
+        Idle::Refused,
+        "it is for programs that are recorded from their start",
+    ),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),
     rule("recover", EVERYWHERE, Idle::Told, ""),
     rule("import", EVERYWHERE, Idle::Told, ""),
-    rule("annotations", Way::IMPORT, Idle::Told, "it names sidecars for --import"),
+    rule(
+        "annotations",
+        Way::IMPORT,
+        Idle::Told,
+        "it names sidecars for --import",
+    ),
     rule("raw", Way::IMPORT_TEXT, Idle::Told, "it is for --import"),
-    rule("packets", Way::IMPORT_TEXT, Idle::Told, "it is for --import"),
+    rule(
+        "packets",
+        Way::IMPORT_TEXT,
+        Idle::Told,
+        "it is for --import",
+    ),
     rule("probe", EVERYWHERE, Idle::Told, ""),
-    rule("program", RUNS.and(Way::HOT), Idle::Refused, "no program is run"),
+    rule(
+        "program",
+        RUNS.and(Way::HOT),
+        Idle::Refused,
+        "no program is run",
+    ),
 ];
 
 /// The option as it is given.
@@ -348,13 +422,17 @@ mod tests {
                     Err(sentence) => vec![sentence],
                     Ok(told) => told,
                 };
-                let own = about.iter().find(|s| s.starts_with(&format!("{} has", flag(rule.id))));
+                let own = about
+                    .iter()
+                    .find(|s| s.starts_with(&format!("{} has", flag(rule.id))));
                 if rule.effect.has(way) {
                     assert_eq!(own, None, "{} in {name}", rule.id);
                     continue;
                 }
                 idle += 1;
-                let first = about.first().unwrap_or_else(|| panic!("{} in {name}: silence", rule.id));
+                let first = about
+                    .first()
+                    .unwrap_or_else(|| panic!("{} in {name}: silence", rule.id));
                 assert!(first.contains(" has no effect in "), "{first}");
                 assert!(first.contains(name), "{first}");
                 assert!(!rule.instead.is_empty(), "{} has no remedy", rule.id);
@@ -369,9 +447,16 @@ mod tests {
             let cli = given(&[words, &["--", "./app"]].concat());
             check(&cli, way).unwrap_err()
         };
-        assert!(refused(&["--window", "10"], Way::FULL).starts_with("--window has no effect in --mode full"));
-        assert!(refused(&["--rate", "10"], Way::RING).contains("--rate has no effect in --mode ring"));
-        assert!(refused(&["--period", "10"], Way::BURST_BY_TIME).contains("--rate is for CPU time"));
+        assert!(
+            refused(&["--window", "10"], Way::FULL)
+                .starts_with("--window has no effect in --mode full")
+        );
+        assert!(
+            refused(&["--rate", "10"], Way::RING).contains("--rate has no effect in --mode ring")
+        );
+        assert!(
+            refused(&["--period", "10"], Way::BURST_BY_TIME).contains("--rate is for CPU time")
+        );
         assert!(refused(&["--rate", "10"], Way::PT_RING).contains("--pt clock=HZ"));
         assert!(refused(&["--duration", "1"], Way::PT_FULL).contains("timeout"));
         assert!(refused(&["--near", "1"], Way::BURST_BY_LOADS).contains("--mode watch"));
@@ -385,8 +470,15 @@ mod tests {
     fn options_behind_the_program_are_told_of_unless_they_are_meant() {
         let told = |words: &[&str]| behind_program(&given(words));
         let sentence = told(&["./app", "-o", "x"]).unwrap();
-        assert!(sentence.starts_with("-o behind ./app goes to ./app"), "{sentence}");
-        assert!(told(&["--force", "./app", "--mode=ring", "--window", "5"]).unwrap().starts_with("--mode=ring, --window behind"));
+        assert!(
+            sentence.starts_with("-o behind ./app goes to ./app"),
+            "{sentence}"
+        );
+        assert!(
+            told(&["--force", "./app", "--mode=ring", "--window", "5"])
+                .unwrap()
+                .starts_with("--mode=ring, --window behind")
+        );
         for silent in [
             &["--", "./app", "-o", "x"][..],
             &["./app", "input", "-x", "--help"],

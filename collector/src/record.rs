@@ -10,8 +10,8 @@ use crate::heap::{self, Heap, names::Names};
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
-use crate::objects::write::Blocks;
 use crate::no_samples;
+use crate::objects::write::Blocks;
 use crate::objects::{self, Objects};
 use crate::options::{self, Way};
 use crate::probe;
@@ -20,7 +20,7 @@ use crate::summary;
 use crate::ticker::Ticker;
 use crate::trigger;
 use crate::watch;
-use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
+use mgz_annotations_schema::abi::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::addrmap::AddrMap;
 use mgz_annotations_schema::coverage::sentences;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
@@ -160,6 +160,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         let path = not.map_or_else(String::new, |m| m.path.display().to_string());
         return Err(Failure::own(format!(
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
+        )));
+    }
+    if matches!(asked, Mode::Full | Mode::Ring)
+        && let Some(reader) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_READS_CODE != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
+            reader.path.display()
         )));
     }
     if cli.heap {
@@ -447,7 +457,8 @@ impl Session {
                 self.watch.met(module.pid);
                 self.module(module);
             }
-            Event::Thread { pid, tid, stack } => self.objects.thread(*pid, *tid, *stack),
+            Event::Thread(seen) => self.objects.thread(seen),
+            Event::Living(threads) => self.objects.living(threads),
             Event::Progress {
                 slots,
                 bytes,
@@ -868,6 +879,9 @@ fn refused_module(result: u32) -> Option<&'static str> {
         shared::MODULE_TOO_MANY => "too many instrumented files in one process",
         shared::MODULE_UNPATCHED => {
             "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged"
+        }
+        shared::MODULE_READS_CODE => {
+            "it reads its own code, which these modes change (record with --mode burst)"
         }
         _ => "the runtime refused it",
     })

@@ -84,11 +84,14 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         }
         // An import knows only how often a sample was taken.
         (None, Some(estimate)) if t.records_executed == 0 => {
+            let every = match manifest.period {
+                0 => manifest.trigger_why.clone(),
+                period => format!("a sample every {} of them", count(period as f64)),
+            };
             let _ = write!(
                 line,
-                "~{} loads executed in all code (a sample every {} of them), ",
-                count(estimate),
-                count(manifest.period as f64)
+                "~{} loads executed in all code ({every}), ",
+                count(estimate)
             );
         }
         (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
@@ -254,6 +257,10 @@ mod tests {
         assert!(text(&m, "trace").contains(
             "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
         ));
+        (m.period, m.trigger_why) = (0, "3 samples every 100 loads".into());
+        assert!(
+            text(&m, "trace").contains("loads executed in all code (3 samples every 100 loads), ")
+        );
         m.totals.loads_executed_estimate = None;
         assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
         m.program_status.clear();

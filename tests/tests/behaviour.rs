@@ -621,7 +621,10 @@ fn a_file_without_its_sidecar_runs_unrecorded() {
         tools::succeed(Command::new("cp").arg(&app.path).arg(&copy), LIMIT).unwrap();
         let trace = dir.path().join(format!("{mode}.trace"));
         // (The recorder would refuse what it sees that it is asked for, and lend the original's sidecar if it had that.)
-        let line = format!("cd {}; ./copy-*{mode}; ./copy-*{mode}", dir.path().display());
+        let line = format!(
+            "cd {}; ./copy-*{mode}; ./copy-*{mode}",
+            dir.path().display()
+        );
         let got = tools::run(
             &mut record_command(
                 &["--mode", mode],

@@ -369,7 +369,10 @@ fn page_near(address: u64) -> Option<usize> {
     let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED_NOREPLACE;
     let start = address as usize & !(STEP - 1);
     for step in 1..=512 {
-        for place in [start.checked_sub(step * STEP), start.checked_add(step * STEP)] {
+        for place in [
+            start.checked_sub(step * STEP),
+            start.checked_add(step * STEP),
+        ] {
             let Some(place) = place.filter(|&p| p >= STEP && near(p)) else {
                 continue;
             };
@@ -405,10 +408,7 @@ fn lead(found: &[(u64, NumberedCall)]) -> bool {
         if sys::mprotect(page, PAGE, map::READ | map::WRITE) != 0 {
             return false;
         }
-        (page as *mut [u64; 2]).write([
-            before as *const () as u64,
-            after as *const () as u64,
-        ]);
+        (page as *mut [u64; 2]).write([before as *const () as u64, after as *const () as u64]);
         for (number, (at, call)) in found.iter().enumerate() {
             write(page, page + POINTERS + number * DETOUR, *at, call);
         }
@@ -438,7 +438,8 @@ unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
     // SAFETY: code of the module.
     put(unsafe { core::slice::from_raw_parts(at as *const u8, call.before) });
     let behind = at + call.before as u64 + 2;
-    let distance = |from: usize, target: u64| (target.wrapping_sub(from as u64) as i32).to_le_bytes();
+    let distance =
+        |from: usize, target: u64| (target.wrapping_sub(from as u64) as i32).to_le_bytes();
     // lea rcx, [rip + what follows the jump]; jmp [before]
     let end = put(&[0x48, 0x8d, 0x0d, 6, 0, 0, 0]);
     put(&[0xff, 0x25]);

@@ -157,8 +157,22 @@ fn movable(code: &[u8]) -> Option<usize> {
     let (opcode, rest) = code.get(at..)?.split_first()?;
     let length = match opcode {
         // Arithmetic and moves between registers and memory; lea; movsxd
-        0x01 | 0x03 | 0x09 | 0x0b | 0x21 | 0x23 | 0x29 | 0x2b | 0x31 | 0x33 | 0x39 | 0x3b
-        | 0x63 | 0x85 | 0x88..=0x8b | 0x8d => operand(rest)?,
+        0x01
+        | 0x03
+        | 0x09
+        | 0x0b
+        | 0x21
+        | 0x23
+        | 0x29
+        | 0x2b
+        | 0x31
+        | 0x33
+        | 0x39
+        | 0x3b
+        | 0x63
+        | 0x85
+        | 0x88..=0x8b
+        | 0x8d => operand(rest)?,
         0x83 | 0xc6 => operand(rest)? + 1,
         0x81 | 0xc7 => operand(rest)? + immediate,
         0x50..=0x5f | 0x90 => 0,
@@ -325,14 +339,14 @@ mod tests {
             Some((5, 29))
         );
         for other in [
-            "b8 39 00 00 00 0f 05",                         // another number
-            "b8 38 00 00 00 c3 0f 05",                      // a return
-            "b8 38 00 00 00 74 02 0f 05",                   // a branch
-            "b8 38 00 00 00 e8 00 00 00 00 0f 05",          // a call
-            "b8 38 00 00 00 48 8b 35 10 00 00 00 0f 05",    // relative to rip
-            "b8 38 00 00 00 48 8d 35 10 00 00 00 0f 05",    // the same
+            "b8 39 00 00 00 0f 05",                      // another number
+            "b8 38 00 00 00 c3 0f 05",                   // a return
+            "b8 38 00 00 00 74 02 0f 05",                // a branch
+            "b8 38 00 00 00 e8 00 00 00 00 0f 05",       // a call
+            "b8 38 00 00 00 48 8b 35 10 00 00 00 0f 05", // relative to rip
+            "b8 38 00 00 00 48 8d 35 10 00 00 00 0f 05", // the same
             "b8 38 00 00 00",
-            "31 c0 b0 38 0f 05",                            // no room
+            "31 c0 b0 38 0f 05", // no room
         ] {
             assert_eq!(found(other), None, "{other}");
         }

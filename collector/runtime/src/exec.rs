@@ -8,9 +8,7 @@ use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
 use crate::seal;
-use crate::shared::{
-    MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, count,
-};
+use crate::shared::{MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, count};
 use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
 
@@ -126,9 +124,7 @@ fn gains_privileges(fd: isize) -> bool {
         return false;
     };
     const SET_GID: u32 = 0o2010;
-    capable
-        || mode & 0o4000 != 0 && owner != uid
-        || mode & SET_GID == SET_GID && group != gid
+    capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
 }
 
 /// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
@@ -184,7 +180,8 @@ fn with_environment<R>(follow: bool, list: Strings, exec: impl FnOnce(Strings) -
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
-    let known = |i: usize| process::value_of(entry(i), crate::shared::ENV_NAME.as_bytes()).is_some();
+    let known =
+        |i: usize| process::value_of(entry(i), crate::shared::ENV_NAME.as_bytes()).is_some();
     // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
     if (0..n).any(known) {
         return exec(list);
@@ -324,7 +321,17 @@ pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> is
     let _quiet = Quiet::new();
     with_environment(follow, envp, |envp| {
         // SAFETY: the caller's arguments.
-        unsafe { sys::call(nr::EXECVE, path as usize, argv as usize, envp as usize, 0, 0, 0) }
+        unsafe {
+            sys::call(
+                nr::EXECVE,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                0,
+                0,
+                0,
+            )
+        }
     })
 }
 
@@ -453,7 +460,9 @@ pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow_here(envp, || sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
+    let follow = follow_here(envp, || {
+        sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH)
+    });
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })

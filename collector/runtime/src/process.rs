@@ -224,9 +224,13 @@ fn namespace() -> Option<u64> {
             0,
         )
     };
-    let digits = text.get(..usize::try_from(length).ok()?)?.strip_prefix(START)?;
+    let digits = text
+        .get(..usize::try_from(length).ok()?)?
+        .strip_prefix(START)?;
     let digits = digits.iter().take_while(|c| c.is_ascii_digit());
-    Some(digits.fold(0u64, |n, c| n.wrapping_mul(10).wrapping_add(u64::from(c - b'0'))))
+    Some(digits.fold(0u64, |n, c| {
+        n.wrapping_mul(10).wrapping_add(u64::from(c - b'0'))
+    }))
 }
 
 fn map_header() -> bool {

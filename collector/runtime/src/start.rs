@@ -120,7 +120,11 @@ fn wake() {
     // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a ring.)
     let late = !burst && !threads::all_can_join();
     if late || shadow_stack() {
-        modules::tell_this_program(if late { MODULE_LATE } else { MODULE_SHADOW_STACK });
+        modules::tell_this_program(if late {
+            MODULE_LATE
+        } else {
+            MODULE_SHADOW_STACK
+        });
         return process::fall_asleep_for_good();
     }
     if !process::wake() {

@@ -159,9 +159,24 @@ pub fn open_at(dir: i32, path: *const u8, flags: usize) -> isize {
     if empty && flags & EMPTY_PATH != 0 {
         return open_quietly(link_of_descriptor(dir).as_ptr());
     }
-    let flags = FLAGS | if flags & SYMLINK_NOFOLLOW != 0 { NO_FOLLOW } else { 0 };
+    let flags = FLAGS
+        | if flags & SYMLINK_NOFOLLOW != 0 {
+            NO_FOLLOW
+        } else {
+            0
+        };
     // SAFETY: the kernel checks the pointer.
-    unsafe { call(nr::OPENAT, dir as isize as usize, path as usize, flags, 0, 0, 0) }
+    unsafe {
+        call(
+            nr::OPENAT,
+            dir as isize as usize,
+            path as usize,
+            flags,
+            0,
+            0,
+            0,
+        )
+    }
 }
 
 /// `/proc/self/fd/N`, zero-terminated.
@@ -419,6 +434,29 @@ pub fn gs() -> usize {
             call(
                 nr::ARCH_PRCTL,
                 0x1004,
+                &mut base as *mut usize as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+    base
+}
+
+/// The calling thread's `%fs` base.
+pub fn fs() -> usize {
+    let mut base: usize = 0;
+    if FSGSBASE.load(core::sync::atomic::Ordering::Relaxed) {
+        // SAFETY: allowed, see `init_gs`; changes nothing.
+        unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack)) };
+    } else {
+        // SAFETY: ARCH_GET_FS writes eight bytes.
+        unsafe {
+            call(
+                nr::ARCH_PRCTL,
+                0x1003,
                 &mut base as *mut usize as usize,
                 0,
                 0,

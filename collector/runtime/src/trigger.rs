@@ -320,7 +320,11 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
         sys::call(
             PERF_EVENT_OPEN,
             attributes.as_ptr() as usize,
-            if tid == sys::gettid() { 0 } else { tid as usize },
+            if tid == sys::gettid() {
+                0
+            } else {
+                tid as usize
+            },
             usize::MAX,
             usize::MAX,
             CLOEXEC,

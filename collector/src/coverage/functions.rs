@@ -9,10 +9,20 @@ use std::path::Path;
 /// Whether a function of the C library reads memory that its caller gives it, and does little else.
 fn reads(name: &str) -> bool {
     const OTHERS: [&str; 10] = [
-        "memset", "memfd_create", "memalign", "memfrob", "wmemset", "strerror", "strerror_r", "strerror_l",
-        "strsignal", "strfry",
+        "memset",
+        "memfd_create",
+        "memalign",
+        "memfrob",
+        "wmemset",
+        "strerror",
+        "strerror_r",
+        "strerror_l",
+        "strsignal",
+        "strfry",
     ];
-    const STARTS: [&str; 8] = ["mem", "wmem", "str", "stp", "wcs", "rawmem", "bcopy", "bcmp"];
+    const STARTS: [&str; 8] = [
+        "mem", "wmem", "str", "stp", "wcs", "rawmem", "bcopy", "bcmp",
+    ];
     let plain = name.trim_start_matches('_');
     let plain = plain.strip_suffix("_chk").unwrap_or(plain);
     let plain = plain.strip_prefix("isoc23_").unwrap_or(plain);
@@ -72,10 +82,27 @@ mod tests {
 
     #[test]
     fn functions_that_read_are_told_from_others() {
-        for name in ["memcpy", "__memcpy_chk", "strlen", "stpcpy", "__isoc23_strtol", "wcscmp", "qsort", "bcmp"] {
+        for name in [
+            "memcpy",
+            "__memcpy_chk",
+            "strlen",
+            "stpcpy",
+            "__isoc23_strtol",
+            "wcscmp",
+            "qsort",
+            "bcmp",
+        ] {
             assert!(reads(name), "{name}");
         }
-        for name in ["memset", "__memset_chk", "malloc", "strerror", "memfd_create", "strftime", "printf"] {
+        for name in [
+            "memset",
+            "__memset_chk",
+            "malloc",
+            "strerror",
+            "memfd_create",
+            "strftime",
+            "printf",
+        ] {
             assert!(!reads(name), "{name}");
         }
     }
@@ -96,7 +123,10 @@ mod tests {
         };
         let mut files = [file(&own, true), file(libc, false)];
         enter(&mut files);
-        assert!(files[1].reads_for.contains(&"memcpy".to_owned()), "{files:?}");
+        assert!(
+            files[1].reads_for.contains(&"memcpy".to_owned()),
+            "{files:?}"
+        );
         // The library itself is recorded.
         let mut both = [file(&own, true), file(libc, true)];
         enter(&mut both);

@@ -86,7 +86,9 @@ fn tasks(pid: u32) -> Vec<u32> {
 /// Whether a thread has not ended: a process's first one stays in the list.
 fn is_running(pid: u32, tid: u32) -> bool {
     std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).is_ok_and(|text| {
-        let state = text.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+        let state = text
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.trim_start().chars().next());
         state.is_some_and(|s| !matches!(s, 'Z' | 'X' | 'x'))
     })
 }

@@ -331,7 +331,9 @@ enum Kind {
     Sample(u64),
     Map(Mapping),
     Exec,
-    Fork { parent: u32 },
+    Fork {
+        parent: u32,
+    },
     /// A thread has ended.
     Exit,
     Lost(u64),

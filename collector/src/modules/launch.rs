@@ -97,15 +97,45 @@ fn is_text(path: &Path) -> bool {
 
 /// Functions by which programs start others or load code.
 const STARTS: [&str; 19] = [
-    "execv", "execve", "execvp", "execvpe", "execl", "execle", "execlp", "fexecve", "execveat", "posix_spawn",
-    "posix_spawnp", "system", "popen", "fork", "vfork", "dlopen", "dlmopen", "syscall", "clone",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "execl",
+    "execle",
+    "execlp",
+    "fexecve",
+    "execveat",
+    "posix_spawn",
+    "posix_spawnp",
+    "system",
+    "popen",
+    "fork",
+    "vfork",
+    "dlopen",
+    "dlmopen",
+    "syscall",
+    "clone",
 ];
 
 /// Libraries that nearly all programs have and that start something only if they are asked to.
 fn is_basic(path: &Path) -> bool {
     const BASIC: [&str; 15] = [
-        "libc.", "libm.", "ld-", "libpthread.", "libdl.", "librt.", "libutil.", "libstdc++.", "libgcc_s.", "libgomp.",
-        "libgfortran.", "libquadmath.", "libatomic.", "libresolv.", "libz.",
+        "libc.",
+        "libm.",
+        "ld-",
+        "libpthread.",
+        "libdl.",
+        "librt.",
+        "libutil.",
+        "libstdc++.",
+        "libgcc_s.",
+        "libgomp.",
+        "libgfortran.",
+        "libquadmath.",
+        "libatomic.",
+        "libresolv.",
+        "libz.",
     ];
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     BASIC.iter().any(|b| name.starts_with(b))
@@ -231,7 +261,11 @@ mod tests {
     fn programs_are_found_in_arguments_and_scripts() {
         let dir = tempfile::tempdir().unwrap();
         let app = script(dir.path(), "app", "\x7fELF\0");
-        let inner = script(dir.path(), "inner.sh", &format!("exec '{}' x\n", app.display()));
+        let inner = script(
+            dir.path(),
+            "inner.sh",
+            &format!("exec '{}' x\n", app.display()),
+        );
         let outer = script(
             dir.path(),
             "outer.sh",
@@ -239,7 +273,10 @@ mod tests {
         );
         assert!(named(&outer, &[]).contains(&app));
         let line: OsString = format!("ulimit -s unlimited; {} 5", app.display()).into();
-        assert_eq!(named(Path::new("/bin/sh"), &["-c".into(), line]), std::slice::from_ref(&app));
+        assert_eq!(
+            named(Path::new("/bin/sh"), &["-c".into(), line]),
+            std::slice::from_ref(&app)
+        );
         // A makefile is no script, and has no execute bit.
         let makefile = dir.path().join("Makefile");
         std::fs::write(&makefile, format!("all:\n\t{} 5\n", app.display())).unwrap();
