@@ -1,8 +1,8 @@
 //! The command line of `mgz-analyze`.
 
-use crate::examine::Questions;
-use crate::hats::Estimator;
-use crate::zoom::time::Look;
+use crate::estimate::row_estimates::Estimator;
+use crate::report::build::Questions;
+use crate::views::time_tree::Look;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -24,7 +24,7 @@ A folder named like a command is given as ./reuse.
 Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
 with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
 _hat is an estimate for the whole run; everything else is an exact count over the recorded loads.
-docs/mgz-analyze.md has the definitions, docs/analysis-json.md the keys of the JSON.
+docs/reference/metrics.md has the definitions, docs/reference/analysis-json.md the keys of the JSON.
 
 Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
 
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT", value_parser = share)]
     pub tau: f64,
     /// Page size at which the location zoom ends: a power of two.
-    #[arg(long, default_value_t = crate::zoom::location::STOP, value_name = "BYTES", value_parser = block)]
+    #[arg(long, default_value_t = crate::views::location::STOP, value_name = "BYTES", value_parser = block)]
     pub stop: u64,
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
@@ -125,7 +125,7 @@ impl Arguments {
     /// Bytes that footprints may take.
     pub fn footprint_bytes(&self) -> usize {
         self.memory.map_or_else(
-            || crate::available::memory() / 4,
+            || crate::util::memory_limit::memory() / 4,
             |bytes| usize::try_from(bytes).unwrap_or(usize::MAX),
         )
     }

@@ -3,7 +3,7 @@
 //! A trace that is right about what it holds can still mislead by what it does not hold: code of libraries, code that was generated at run time, programs without
 //! instrumentation. None of that is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
 
-use crate::trace::Manifest;
+use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
 /// What ran and what of it was recorded.
@@ -383,7 +383,10 @@ mod tests {
             ..Manifest::default()
         });
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+        assert!(
+            said[0].starts_with("a process has code of no file (1.0 MiB)"),
+            "{said:?}"
+        );
     }
 
     #[test]

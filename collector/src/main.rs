@@ -1,8 +1,9 @@
 //! `mgz-record`: see `mgz-record --help`.
 
 use clap::Parser;
-use mgz_collector::cli::{self, Cli};
-use mgz_collector::{hot, offline, record};
+use mgz_collector::commands::{hot, import_probe, record};
+use mgz_collector::util::args;
+use mgz_collector::util::args::Cli;
 
 fn main() {
     std::process::exit(run());
@@ -22,18 +23,18 @@ fn run() -> i32 {
             completions: Some(shell),
             ..
         } => {
-            cli::completions(*shell, &mut std::io::stdout());
+            args::completions(*shell, &mut std::io::stdout());
             Ok(0)
         }
         Cli { man: true, .. } => {
             // A reader that has gone is no failure.
-            let _ = cli::man(&mut std::io::stdout());
+            let _ = args::man(&mut std::io::stdout());
             Ok(0)
         }
-        Cli { probe: true, .. } => offline::probe(&cli),
+        Cli { probe: true, .. } => import_probe::probe(&cli),
         Cli {
             import: Some(file), ..
-        } => offline::import(&cli, file),
+        } => import_probe::import(&cli, file),
         Cli {
             recover: Some(trace),
             ..

@@ -12,12 +12,13 @@
 //! A register that the function has written and nobody has read before a `ret` may be a result, whatever the ABI says. A function that reads
 //! callee-saved registers (or r11) which nobody has passed by the ABI has rules of its own: it counts as returning everything.
 
-use crate::cfg::Graph;
-use crate::functions::{Import, Input};
-use crate::ir::{Gpr, Insn, RegSet};
-use crate::liveness::imported;
-use crate::regs::{
-    ALL, CALLEE_SAVED, CALLER_SAVED, R10, R11, RAX, RBP, RDI, RDX, RSI, RSP, RegUse, gpr, gpr64,
+use crate::analyze::liveness::imported;
+use crate::ir::cfg::Graph;
+use crate::program::{Import, Input};
+use crate::x86::insn::Insn;
+use crate::x86::regs::{
+    ALL, CALLEE_SAVED, CALLER_SAVED, Gpr, R10, R11, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse,
+    gpr, gpr64,
 };
 use iced_x86::{Code, FlowControl, Instruction, OpKind, Register};
 use smallvec::SmallVec;

@@ -1,8 +1,8 @@
 //! Which data object each access of a stream belongs to.
 
-use super::document::{Column, Document, Unit};
+use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
-use crate::objects::{self, Object, Resolver, UNKNOWN};
+use crate::output::document::{Column, Document, Unit};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -25,7 +25,7 @@ pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
 impl Owners {
     /// Of a trace; nothing is known where it has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
-        let resolver = objects::read(&trace.folder).unwrap_or_else(|sentence| {
+        let resolver = crate::input::objects::read(&trace.folder).unwrap_or_else(|sentence| {
             document.warnings.push(sentence);
             None
         });
@@ -40,20 +40,13 @@ impl Owners {
         self.resolver.is_some()
     }
 
-    /// Appends the objects of consecutive accesses of a thread, by process and thread; times in between are taken as even.
-    pub fn fill(
-        &mut self,
-        (process, thread): (u32, u32),
-        address: &[u64],
-        times: (u64, u64),
-        out: &mut Vec<u32>,
-    ) {
+    /// Appends the objects of consecutive accesses of a process; times in between are taken as even.
+    pub fn fill(&mut self, process: u32, address: &[u64], times: (u64, u64), out: &mut Vec<u32>) {
         let Some(resolver) = &self.resolver else {
             return out.resize(out.len() + address.len(), UNKNOWN);
         };
         let steps = address.len().max(2) as u64 - 1;
         let span = times.1.saturating_sub(times.0);
-        let stack = resolver.own_stack(process, thread, times.0);
         for (i, &address) in address.iter().enumerate() {
             let page = address >> 12;
             let owner = match self.last {
@@ -64,7 +57,7 @@ impl Owners {
                 }),
             };
             self.last = Some((process, page, owner));
-            out.push(owner.or_else(|| stack.at(address)).unwrap_or_else(|| {
+            out.push(owner.unwrap_or_else(|| {
                 resolver.find(
                     process,
                     address,
@@ -101,7 +94,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Instance;
+    use crate::data::object_map::Instance;
 
     #[test]
     fn an_access_belongs_to_who_lived_there_then() {
@@ -133,17 +126,17 @@ mod tests {
         };
         let mut out = Vec::new();
         owners.fill(
-            (1, 5),
+            1,
             &[0x1008, 0x2000, 0x2000, 0x2008, 0x9000],
             (0, 100),
             &mut out,
         );
         assert_eq!(out, [1, 2, 3, 3, UNKNOWN]);
-        owners.fill((2, 5), &[0x1008], (0, 0), &mut out);
+        owners.fill(2, &[0x1008], (0, 0), &mut out);
         assert_eq!(out[5], UNKNOWN);
         assert_eq!(owners.cells(1)[0], Value::from("page"));
         out.clear();
-        Owners::default().fill((1, 5), &[1, 2], (0, 0), &mut out);
+        Owners::default().fill(1, &[1, 2], (0, 0), &mut out);
         assert_eq!(out, [UNKNOWN, UNKNOWN]);
     }
 }

@@ -1,7 +1,7 @@
 //! Mappings over time: from single looks to lives.
 
-use super::maps::Mapping;
-use super::{Instance, Kind, Object};
+use crate::objects::maps::Mapping;
+use crate::objects::{Instance, Kind, Object};
 
 /// A mapping that is there, or was.
 #[derive(Clone, Debug)]
@@ -50,6 +50,13 @@ impl Lives {
         self.last_look = now;
     }
 
+    /// Whether a mapping that is there holds an address.
+    pub fn holds(&self, address: u64) -> bool {
+        self.there
+            .iter()
+            .any(|l| (l.mapping.start..l.mapping.end).contains(&address))
+    }
+
     /// Rows.
     pub fn instances(self, process: u32) -> impl Iterator<Item = Instance> {
         self.gone.into_iter().chain(self.there).map(move |l| {
@@ -58,7 +65,6 @@ impl Lives {
                 end,
                 kind,
                 name,
-                ..
             } = l.mapping;
             let name = match kind {
                 // Nothing else tells two of them apart.
@@ -105,7 +111,6 @@ mod tests {
             end,
             kind,
             name: name.into(),
-            guarded: false,
         }
     }
 

@@ -1,0 +1,159 @@
+//! Numbers for keys: what is new of a partition is told which of its entries it belongs to, with a table that is in the cache while that lasts.
+
+use mgz_models::util::hash::spread;
+use std::hint::select_unpredictable;
+
+/// Keys between the look at where they may be in the index and the one at what is there.
+const SOON: usize = 1 << 5;
+
+/// What a worker needs to number keys. One for all partitions: it stays in the cache.
+#[derive(Default)]
+pub(crate) struct KeyIndex {
+    /// Where keys are in the list of keys, plus one; 0 is free. Behind the places of this partition is one that is only written to, and what means nothing.
+    index: Vec<u32>,
+    /// Keys by number, old ones first. What is behind them means nothing.
+    keys: Vec<u64>,
+    /// The number of each item.
+    numbers: Vec<u32>,
+    places: usize,
+    old: usize,
+    count: usize,
+    done: usize,
+}
+
+/// The first place of a key in so many.
+#[inline(always)]
+fn home(key: u64, places: usize) -> usize {
+    (spread(key) >> (64 - places.trailing_zeros())) as usize & (places - 1)
+}
+
+impl KeyIndex {
+    /// Begins a partition: its keys, whose numbers are their places in this order, and how many items come at most.
+    pub(crate) fn begin(&mut self, known: impl Iterator<Item = u64>, old: usize, more: usize) {
+        let places = ((old + more) * 3 / 2).next_power_of_two().max(64);
+        if self.index.len() <= places {
+            self.index.resize(places + 1, 0);
+        }
+        if self.keys.len() <= old + more {
+            self.keys.resize(old + more + 1, 0);
+        }
+        if self.numbers.len() < more {
+            self.numbers.resize(more, 0);
+        }
+        (self.places, self.old, self.count, self.done) = (places, old, old, 0);
+        let index = &mut self.index[..places];
+        index.fill(0);
+        for (number, (key, here)) in known.zip(&mut self.keys[..old]).enumerate() {
+            *here = key;
+            let mut at = home(key, places);
+            while index[at] != 0 {
+                at = (at + 1) & (places - 1);
+            }
+            index[at] = number as u32 + 1;
+        }
+    }
+
+    /// Numbers the next items. Nobody can foresee which keys are new: there is no branch on it.
+    #[inline(always)]
+    pub(crate) fn number<T>(&mut self, items: &[T], key: impl Fn(&T) -> u64) {
+        let index = &mut self.index[..=self.places];
+        let (mask, places) = (self.places - 1, self.places);
+        // A place for the next new one is always there.
+        let keys = &mut self.keys[..];
+        let mut count = self.count;
+        let numbers = &mut self.numbers[self.done..self.done + items.len()];
+        for (some, numbers) in items.chunks(SOON).zip(numbers.chunks_mut(SOON)) {
+            for (item, number_of) in some.iter().zip(&mut *numbers) {
+                let at = home(key(item), places);
+                crate::prefetch(&index[at]);
+                *number_of = at as u32;
+            }
+            for (item, number_of) in some.iter().zip(numbers) {
+                let (key, mut at) = (key(item), *number_of as usize);
+                // What would be the next new one is written where it would be: nothing that is known has to be written back, which the next look at it would wait for.
+                keys[count] = key;
+                let (number, is_new) = loop {
+                    let known = index[at];
+                    let number = select_unpredictable(known == 0, count as u32 + 1, known);
+                    if keys[number as usize - 1] == key {
+                        break (number, known == 0);
+                    }
+                    at = (at + 1) & mask;
+                };
+                index[select_unpredictable(is_new, at, places)] = number;
+                count += usize::from(is_new);
+                *number_of = number - 1;
+            }
+        }
+        self.done += items.len();
+        self.count = count;
+    }
+
+    /// The numbers of all items so far.
+    pub(crate) fn numbers(&self) -> &[u32] {
+        &self.numbers[..self.done]
+    }
+
+    /// Keys that were not known, by number.
+    pub(crate) fn new_keys(&self) -> &[u64] {
+        &self.keys[self.old..self.count]
+    }
+}
+
+/// What waits for a partition, if anything does. A chunk that is free takes its place, or one that has room for `most` at once: one that grew would leave holes of all sizes behind.
+pub(crate) fn chunk_of<T>(waiting: &mut Vec<T>, free: &mut Vec<Vec<T>>, most: usize) -> Vec<T> {
+    if waiting.is_empty() {
+        return Vec::new();
+    }
+    std::mem::replace(
+        waiting,
+        free.pop().unwrap_or_else(|| Vec::with_capacity(most)),
+    )
+}
+
+/// Tells that a chunk will be read: each lies elsewhere, and is read before the processor has seen that it is.
+#[inline(always)]
+pub(crate) fn expect<T>(chunk: Option<&Vec<T>>) {
+    chunk
+        .into_iter()
+        .flat_map(|c| c.iter().step_by((64 / size_of::<T>()).max(1)))
+        .for_each(|item| crate::prefetch(item));
+}
+
+/// Tells that a chunk will be written to, so many items behind its last one.
+#[inline(always)]
+pub(crate) fn expect_write<T>(chunk: &[T], ahead: usize) {
+    crate::prefetch_at(chunk.as_ptr().wrapping_add(chunk.len() + ahead));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn each_key_has_one_number(known in 0u64..300, items in prop::collection::vec(0u64..600, 1..500), cut in 0usize..500) {
+            let mut index = KeyIndex::default();
+            // What was there before means nothing.
+            for _ in 0..2 {
+                let more = items.len();
+                index.begin((0..known).map(|k| k * 2), known as usize, more);
+                let cut = cut.min(more);
+                index.number(&items[..cut], |&i| i);
+                index.number(&items[cut..], |&i| i);
+                let new = index.new_keys();
+                for (&item, &number) in items.iter().zip(index.numbers()) {
+                    let key = if u64::from(number) < known { u64::from(number) * 2 } else { new[number as usize - known as usize] };
+                    prop_assert_eq!(key, item);
+                }
+                let mut fresh: Vec<u64> = items.iter().copied().filter(|i| i % 2 == 1 || *i >= known * 2).collect();
+                fresh.sort_unstable();
+                fresh.dedup();
+                let mut found = new.to_vec();
+                found.sort_unstable();
+                prop_assert_eq!(found, fresh);
+            }
+        }
+    }
+}

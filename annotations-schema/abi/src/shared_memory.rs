@@ -1,0 +1,551 @@
+//! The memory that the recorder and the traced processes share: one sparse file (a memfd), mapped by both.
+//!
+//! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
+//!
+//! ```text
+//! 0                     Header (settings, counters, module table)
+//! HEADER_BYTES          thread slot 0: Control page | [ring mode: the ring's physical pages] | CHUNKS chunks
+//! HEADER_BYTES + stride thread slot 1: …
+//! ```
+//!
+//! The recorder makes the file, writes the settings and never changes them. A process claims a thread slot by
+//! changing [`Control::state`] from FREE to LIVE, and maps its pages into low memory. From then on one
+//! thread writes it: a queue of chunks with the thread as the only producer ([`Control::published`]) and the recorder
+//! as the only consumer ([`Control::drained`]). What is in the ring and not yet published when a thread dies is
+//! read from `cursor` and `base` afterwards, by whoever changes the state from LIVE to CLOSING.
+//!
+//! The traced program can scribble over all of this: the recorder checks every number it reads.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicU32, AtomicU64};
+
+/// First word of the file.
+pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
+/// Version of this layout; runtime and recorder are always of one build.
+pub const VERSION: u32 = 6;
+/// Page size.
+pub const PAGE: usize = 4096;
+/// Thread slots in the file.
+pub const MAX_THREADS: usize = 2048;
+/// Rows of the module table that can wait for the recorder.
+pub const MAX_MODULES: usize = 1024;
+/// Length of a path in the module table, with its terminating zero.
+pub const PATH_BYTES: usize = 1024;
+/// Chunks of a thread's queue; in `burst` there may be more, see [`Header::places`].
+pub const CHUNKS: usize = 4;
+/// Entries of a thread's queue: the most chunks that can wait for the recorder.
+pub const QUEUE: usize = 24;
+/// Environment variable that tells the runtime where this memory is.
+pub const ENV_NAME: &str = "MGZ_RUNTIME";
+
+/// [`Header::mode`]: install nothing; for the single-step reference.
+pub const MODE_OFF: u32 = 0;
+/// [`Header::mode`]: keep every record.
+pub const MODE_FULL: u32 = 1;
+/// [`Header::mode`]: keep the last `window` records of each `period`.
+pub const MODE_RING: u32 = 2;
+/// [`Header::mode`]: the original runs; triggers move threads into the clone for `window` records.
+pub const MODE_BURST: u32 = 3;
+
+/// [`Header::trigger_kind`]: a `perf_event` clock of CPU time in user space.
+pub const TRIGGER_EVENT: u32 = 1;
+/// [`Header::trigger_kind`]: a POSIX timer of CPU time.
+pub const TRIGGER_TIMER: u32 = 2;
+/// [`Header::trigger_kind`]: a `perf_event` counter of loads in user space.
+pub const TRIGGER_LOADS: u32 = 3;
+/// [`Header::trigger_type`] and [`Header::trigger_config`] of CPU time: PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK.
+pub const CPU_TIME: (u32, u64) = (1, 1);
+
+/// Thread slot: nobody's.
+pub const FREE: u32 = 0;
+/// Thread slot: a thread records (or has died without saying so).
+pub const LIVE: u32 = 1;
+/// Thread slot: what a dead thread left is being published.
+pub const CLOSING: u32 = 2;
+
+/// Causes in [`ChunkInfo::cause`]; the same numbers as `spill::cause`.
+pub const CAUSE_WHOLE: u32 = 0;
+/// The thread ended.
+pub const CAUSE_END_OF_THREAD: u32 = 1;
+/// The process ended by `exit`.
+pub const CAUSE_END_OF_PROCESS: u32 = 2;
+/// The process was replaced by `exec`.
+pub const CAUSE_EXEC: u32 = 3;
+/// Recording in this thread was given up by the runtime.
+pub const CAUSE_GIVEN_UP: u32 = 7;
+/// Burst: a signal that the program handles came.
+pub const CAUSE_SIGNAL: u32 = 9;
+/// Burst: the thread stayed long in code without a clone, or left it by another way.
+pub const CAUSE_OUTSIDE: u32 = 10;
+/// Burst: the thread returned to code without a clone.
+pub const CAUSE_RETURNED: u32 = 11;
+/// Burst: code without a clone might have called code that has one.
+pub const CAUSE_CALLBACK: u32 = 12;
+/// Burst: the thread came to code of an instrumented file that has no clone.
+pub const CAUSE_NO_CLONE: u32 = 13;
+
+/// Kind of a [`pace`]: the original code made so many records until a watchpoint was met.
+pub const PACE_WATCHED: u32 = 1;
+/// The same over few records: what the measurement costs.
+pub const PACE_WATCHED_NEAR: u32 = 2;
+/// The clone made so many records.
+pub const PACE_LAP: u32 = 3;
+/// The same over few records.
+pub const PACE_LAP_NEAR: u32 = 4;
+
+/// What the runtime counts, see [`Header::counters`].
+pub mod count {
+    /// Threads that found no free thread slot, or no low memory for their ring.
+    pub const THREADS_WITHOUT_RING: usize = 0;
+    /// Rings that were met by a thread that does not own them.
+    pub const FOREIGN_THREADS: usize = 1;
+    /// Signals that interrupted a probe whose state could not be found.
+    pub const LOST_STATES: usize = 2;
+    /// Threads that gave up because the recorder was gone or said stop.
+    pub const STOPPED: usize = 3;
+    /// Modules that could not be told to the recorder because it did not read its table in time.
+    pub const MODULES_UNTOLD: usize = 4;
+    /// Handlers that changed their context: the region in flight was cut.
+    pub const CUT_REGIONS: usize = 5;
+    /// Burst: signals that came.
+    pub const TRIGGERS: usize = 6;
+    /// Burst: windows that were begun.
+    pub const WINDOWS: usize = 7;
+    /// Burst: signals that came outside of instrumented code, or while the kernel was at work.
+    pub const TRIGGERS_OUTSIDE: usize = 8;
+    /// Burst: signals that found a window open.
+    pub const TRIGGERS_BUSY: usize = 9;
+    /// Burst: windows that ended before their first record.
+    pub const EMPTY_WINDOWS: usize = 10;
+    /// Burst: threads that got no trigger.
+    pub const THREADS_WITHOUT_TRIGGER: usize = 11;
+    /// Burst: signals for whose window there was no room, since the recorder was late.
+    pub const TRIGGERS_NO_ROOM: usize = 12;
+    /// Burst: times that a thread's triggers were made half as many, since they left the program no time.
+    pub const TRIGGERS_SLOWED: usize = 13;
+    /// Threads and programs that something the program has asked for (a filter of system calls, another user) keeps from being recorded.
+    pub const FORBIDDEN: usize = 14;
+    /// Entry jumps that were taken back (or not written) because handlers look at the code under them.
+    pub const ENTRIES_TAKEN_BACK: usize = 15;
+    /// Programs in which the runtime began, with or without instrumentation.
+    pub const PROGRAMS: usize = 16;
+    /// System calls that make threads or programs in code that could not be changed, so that nobody hears of them there.
+    pub const CALLS_UNSEEN: usize = 17;
+    /// Counters that there are.
+    pub const NUMBER: usize = 32;
+    /// Names for the manifest's `triggers`.
+    pub const TRIGGER_NAMES: [(usize, &str); 8] = [
+        (TRIGGERS, "came"),
+        (WINDOWS, "windows"),
+        (TRIGGERS_OUTSIDE, "outside"),
+        (TRIGGERS_BUSY, "busy"),
+        (TRIGGERS_NO_ROOM, "no_room"),
+        (EMPTY_WINDOWS, "empty"),
+        (THREADS_WITHOUT_TRIGGER, "threads_without"),
+        (TRIGGERS_SLOWED, "slowed"),
+    ];
+    /// Names for the manifest's `dropped`.
+    pub const NAMES: [(usize, &str); 8] = [
+        (THREADS_WITHOUT_RING, "threads_without_ring"),
+        (FOREIGN_THREADS, "foreign_threads"),
+        (LOST_STATES, "lost_probe_states"),
+        (STOPPED, "threads_stopped"),
+        (MODULES_UNTOLD, "modules_untold"),
+        (CUT_REGIONS, "cut_regions"),
+        (FORBIDDEN, "forbidden"),
+        (ENTRIES_TAKEN_BACK, "entries_taken_back"),
+    ];
+}
+
+/// Start of the shared memory.
+#[repr(C)]
+pub struct Header {
+    /// [`MAGIC`].
+    pub magic: u64,
+    /// [`VERSION`].
+    pub version: u32,
+    /// `MODE_*`.
+    pub mode: u32,
+    /// Process id of the recorder.
+    pub recorder: u32,
+    /// The recorder sets this to 1 to end recording (disk full, size limit).
+    pub stop: AtomicU32,
+    /// Records from window end to window end.
+    pub period: u64,
+    /// Records in a window.
+    pub window: u64,
+    /// Bytes of a chunk, a multiple of [`PAGE`]. In ring mode at least `window` slots.
+    pub chunk_bytes: u64,
+    /// Ring mode: bytes of the ring's physical memory, a power of two of at least two windows; else 0.
+    pub ring_bytes: u64,
+    /// Bytes of a thread slot in the file.
+    pub stride: u64,
+    /// Burst: how often, on average, [`Header::trigger_config`] happens in a thread between two triggers: nanoseconds of CPU time, or loads.
+    pub trigger_period: u64,
+    /// Burst: number of the signal that triggers send.
+    pub signal: u32,
+    /// Burst: `TRIGGER_*`, as the last thread that began got it.
+    pub trigger_kind: AtomicU32,
+    /// Futex: incremented whenever a thread publishes a chunk or a module is told.
+    pub doorbell: AtomicU32,
+    /// Number of rows of `modules` that were claimed.
+    pub module_count: AtomicU32,
+    /// See [`count`].
+    pub counters: [AtomicU64; FIRST_COUNTERS],
+    /// The runtime for executables without a loader.
+    pub image: StaticImage,
+    /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more of small ones, so that the recorder may look
+    /// seldom. A thread maps those behind the first four only when it needs them.
+    pub places: u32,
+    /// Burst: what is counted between triggers, as `type` of `struct perf_event_attr` has it.
+    pub trigger_type: u32,
+    /// Burst: and its `config`.
+    pub trigger_config: u64,
+    /// Burst: nanoseconds from one tick of the kernel to the next, if timers begin windows that it looks at then; 0 if events do.
+    pub trigger_tick: u64,
+    /// Modules in the order in which they were met.
+    pub modules: [ModuleRow; MAX_MODULES],
+    /// Burst: where triggers last came that met code without a clone. Which comes where is of no matter.
+    pub elsewhere: [AtomicU64; ELSEWHERE],
+    /// Rows of `modules` that the recorder has read: row k takes the place of row k − [`MAX_MODULES`].
+    pub modules_read: AtomicU32,
+    /// The thread slot to try next; how many were ever tried.
+    pub next_slot: AtomicU64,
+    /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
+    pub heap_path: [u8; 64],
+    /// The counters behind those of `counters`, see [`Header::counter`].
+    pub more_counters: [AtomicU64; count::NUMBER - FIRST_COUNTERS],
+    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of copies of files that the program has made itself, whose own
+    /// sidecar lies elsewhere. Empty if there is none.
+    pub sidecars: [u8; PATH_BYTES],
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In another one nobody knows whose ids are whose.
+    pub process_namespace: u64,
+}
+
+/// Length of [`Header::counters`], whose successors must lie where they lie.
+const FIRST_COUNTERS: usize = 16;
+
+impl Header {
+    /// One of [`count`].
+    pub fn counter(&self, what: usize) -> &AtomicU64 {
+        match what.checked_sub(FIRST_COUNTERS) {
+            None => &self.counters[what],
+            Some(rest) => &self.more_counters[rest % (count::NUMBER - FIRST_COUNTERS)],
+        }
+    }
+}
+
+/// Length of [`Header::elsewhere`].
+pub const ELSEWHERE: usize = 256;
+
+/// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`abi::STATIC_*`).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct StaticImage {
+    /// `abi::STATIC_MAGIC`.
+    pub magic: u64,
+    /// Offset in the file, a multiple of [`PAGE`].
+    pub offset: u64,
+    /// Length in bytes.
+    pub length: u64,
+    /// Offset of `mgz_enter` in the image.
+    pub entry: u64,
+    /// Offset of the list of relocations in the image: a 32-bit count, then so many offsets of words to which the image's address is to be added.
+    pub relocations: u64,
+    /// The code, offsets in the image.
+    pub text_start: u64,
+    /// See `text_start`.
+    pub text_end: u64,
+}
+
+/// What the recorder tells the runtime when it puts it into a process that runs already (`attach`).
+#[repr(C)]
+pub struct Attachment {
+    /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
+    pub shared_entry: [u8; 256],
+    /// Path of the runtime's shared object, for programs that the process executes, zero-terminated.
+    pub own_path: [u8; 256],
+    /// AT_HWCAP2.
+    pub hwcap2: u64,
+    /// AT_SYSINFO_EHDR.
+    pub vdso: u64,
+    /// Address of the loader's `r_debug`.
+    pub debug: u64,
+    /// Address of the array of [`LoadedModule`]s.
+    pub modules: u64,
+    /// Their number.
+    pub module_count: u64,
+    /// The C library's functions: [`name_hash`] and address; 0 ends the list.
+    pub functions: [[u64; 2]; MAX_FUNCTIONS],
+}
+
+/// Functions that [`Attachment::functions`] can name.
+pub const MAX_FUNCTIONS: usize = 64;
+
+/// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
+pub const BEHIND_WRAPPERS: [&CStr; 43] = [
+    c"_Fork",
+    c"__longjmp_chk",
+    c"__xpg_sigpause",
+    c"_longjmp",
+    c"aio_fsync",
+    c"aio_fsync64",
+    c"aio_read",
+    c"aio_read64",
+    c"aio_write",
+    c"aio_write64",
+    c"clone",
+    c"close",
+    c"close_range",
+    c"closefrom",
+    c"daemon",
+    c"epoll_pwait",
+    c"epoll_pwait2",
+    c"execve",
+    c"execvpe",
+    c"fexecve",
+    c"fork",
+    c"forkpty",
+    c"getaddrinfo_a",
+    c"lio_listio",
+    c"lio_listio64",
+    c"longjmp",
+    c"mq_notify",
+    c"posix_spawn",
+    c"posix_spawnp",
+    c"ppoll",
+    c"prctl",
+    c"pselect",
+    c"pthread_cancel",
+    c"pthread_create",
+    c"pthread_detach",
+    c"pthread_setcanceltype",
+    c"setcontext",
+    c"siglongjmp",
+    c"sigsuspend",
+    c"swapcontext",
+    c"syscall",
+    c"thrd_create",
+    c"timer_create",
+];
+
+/// A module of a process that runs already.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct LoadedModule {
+    /// Run-time address minus link-time address.
+    pub bias: u64,
+    /// Address of its program headers.
+    pub phdr: u64,
+    /// Their number.
+    pub phnum: u64,
+    /// Address of its path, zero-terminated.
+    pub name: u64,
+}
+
+/// What the functions of `attach` answer.
+pub mod attached {
+    /// All is set up.
+    pub const DONE: usize = 0;
+    /// The shared memory cannot be opened or mapped.
+    pub const NO_MEMORY: usize = 1;
+    /// The thread has a shadow stack.
+    pub const SHADOW_STACK: usize = 2;
+    /// The program uses `%gs`.
+    pub const GS_USED: usize = 3;
+    /// There is no room for the thread's ring.
+    pub const NO_RING: usize = 4;
+}
+
+/// FNV-1a of a function's name.
+pub const fn name_hash(name: &[u8]) -> u64 {
+    let mut hash = 0xcbf2_9ce4_8422_2325u64;
+    let mut i = 0;
+    while i < name.len() {
+        hash = (hash ^ name[i] as u64).wrapping_mul(0x100_0000_01b3);
+        i += 1;
+    }
+    hash
+}
+
+const _: () = assert!(
+    core::mem::offset_of!(Header, image) == 216
+        && core::mem::offset_of!(Control, system_hooks) == 104,
+    "abi::STATIC_AT, abi::GS_HOOK_BEFORE"
+);
+
+/// Bytes before the first thread slot.
+pub const HEADER_BYTES: usize = size_of::<Header>().next_multiple_of(PAGE);
+
+/// [`ModuleRow::result`]: instrumented, patches installed (or, in `off`, deliberately not).
+pub const MODULE_OK: u32 = 0;
+/// [`ModuleRow::result`]: made by another version of mgz.
+pub const MODULE_VERSION: u32 = 1;
+/// [`ModuleRow::result`]: PT flavour, which this backend cannot record.
+pub const MODULE_FLAVOUR: u32 = 2;
+/// [`ModuleRow::result`]: the sidecar could not be opened.
+pub const MODULE_NO_SIDECAR: u32 = 3;
+/// [`ModuleRow::result`]: the sidecar belongs to another file.
+pub const MODULE_OTHER_SIDECAR: u32 = 4;
+/// [`ModuleRow::result`]: its record ids overlap with those of another module.
+pub const MODULE_OVERLAP: u32 = 5;
+/// [`ModuleRow::result`]: burst, and its calls are not translated.
+pub const MODULE_NOT_TRANSLATED: u32 = 7;
+/// [`ModuleRow::result`]: the process has more modules than the runtime can keep.
+pub const MODULE_TOO_MANY: u32 = 8;
+/// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
+pub const MODULE_UNPATCHED: u32 = 6;
+
+/// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
+pub const MODULE_PLAIN: u32 = 9;
+/// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader keeps the runtime out; neither it nor what it starts is recorded.
+pub const MODULE_PRIVILEGED: u32 = 10;
+/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor what it starts is recorded.
+pub const MODULE_32_BIT: u32 = 11;
+/// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and could not be told to unblock it.
+pub const MODULE_LATE: u32 = 12;
+/// [`ModuleRow::result`]: the process has a shadow stack.
+pub const MODULE_SHADOW_STACK: u32 = 13;
+
+/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
+pub const ROW_SKIPPED: u32 = 1 << 31;
+
+/// A module that a process loaded.
+#[repr(C)]
+pub struct ModuleRow {
+    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`] if the recorder has given up waiting for it.
+    pub ready: AtomicU32,
+    /// `MODULE_*`.
+    pub result: u32,
+    /// Process id.
+    pub pid: u32,
+    /// First record id.
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// Load bias.
+    pub bias: u64,
+    /// Identity of the sidecar.
+    pub sidecar_id: [u8; 16],
+    /// Path, zero-terminated.
+    pub path: [u8; PATH_BYTES],
+    /// Path of the sidecar, zero-terminated.
+    pub sidecar: [u8; PATH_BYTES],
+}
+
+/// The control page of a thread: `%gs` points here.
+#[repr(C)]
+pub struct Control {
+    /// Address of the next free slot (`abi::GS_CURSOR`). Written by probes.
+    pub cursor: u64,
+    /// Spill places (`abi::GS_SPILL`). Written by probes.
+    pub spill: [u64; 8],
+    /// Where translated clones jump (`abi::GS_RETURN` and the three that follow).
+    pub hooks: [u64; 4],
+    /// Addresses of the hooks around system calls (`abi::GS_HOOK_BEFORE`, `abi::GS_HOOK_AFTER`).
+    pub system_hooks: [u64; 2],
+    /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
+    pub hold: [u64; 18],
+    /// Which hook is not in its short way now, or 0.
+    pub in_hook: u64,
+    /// End of the stack of hooks.
+    pub hook_top: u64,
+    /// Address of this page in its process.
+    pub self_addr: u64,
+    /// FREE, LIVE or CLOSING.
+    pub state: AtomicU32,
+    /// Number of this thread slot.
+    pub index: u32,
+    /// System process id of the owner.
+    pub pid: u32,
+    /// System thread id of the owner.
+    pub tid: u32,
+    /// Address of the first slot written since the last chunk or lap began.
+    pub base: u64,
+    /// Address behind the last slot that fits: the guard page.
+    pub guard: u64,
+    /// Ring mode: address where the mirrored ring begins; the physical offset of an address is
+    /// `(address - ring_start) % ring_bytes`.
+    pub ring_start: u64,
+    /// Slots that the owner had written when `base` was set, since it began.
+    pub slots_before: u64,
+    /// Ring mode: slots since the end of the last window that were written before `base`.
+    pub period_before: u64,
+    /// CLOCK_MONOTONIC when the chunk or the period began.
+    pub begin_ns: u64,
+    /// Chunks published so far. Entry k % [`QUEUE`] describes chunk k.
+    pub published: AtomicU64,
+    /// Futex: chunks drained so far (modulo 2³²).
+    pub drained: AtomicU32,
+    /// Zero.
+    pub reserved: u32,
+    /// `burst`: number of the chunk that the open window will be. Once it is published this is not the next one's number.
+    pub filling: u64,
+    /// Ring mode: slots from the end of the last window to the end of the next.
+    pub stretch: u64,
+    /// Ring mode: windows since the stream began.
+    pub windows: u64,
+    /// Ring mode: how late in its period the last window lies, slots.
+    pub late: u64,
+    /// An address in the owner's stack.
+    pub stack: u64,
+    /// The queue.
+    pub chunks: [ChunkInfo; QUEUE],
+}
+
+/// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ChunkInfo {
+    /// System process id of the thread that wrote it.
+    pub pid: u32,
+    /// System thread id.
+    pub tid: u32,
+    /// `CAUSE_*`: why it is shorter than a chunk or window.
+    pub cause: u32,
+    /// Slots in it.
+    pub slots: u32,
+    /// Offset of the first slot from the chunk's start, bytes.
+    pub offset: u32,
+    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
+    pub place: u32,
+    /// Number of the first slot among all that the thread wrote.
+    pub first_slot: u64,
+    /// Slots that the thread had written when this was published.
+    pub executed: u64,
+    /// CLOCK_MONOTONIC of the first slot. In `ring` an estimate from the rate of the period; in `burst` earlier than `end_ns` by the time that the
+    /// thread spent in clones.
+    pub begin_ns: u64,
+    /// CLOCK_MONOTONIC when it was published.
+    pub end_ns: u64,
+    /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not measured.
+    pub pace: u64,
+}
+
+/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the next 29, records in the lowest 32.
+pub const fn pace(kind: u32, records: u32, ns: u64) -> u64 {
+    const MOST: u64 = (1 << 29) - 1;
+    (kind as u64) << 61 | (if ns < MOST { ns } else { MOST }) << 32 | records as u64
+}
+
+/// Offset of a thread slot's control page in the file.
+pub const fn slot_offset(index: usize, stride: u64) -> u64 {
+    HEADER_BYTES as u64 + index as u64 * stride
+}
+
+/// Offset of the ring's physical pages from the control page (ring mode).
+pub const RING_OFFSET: u64 = PAGE as u64;
+
+/// Offset of chunk place `place` from the control page.
+pub const fn chunk_offset(place: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
+    PAGE as u64 + ring_bytes + place as u64 * chunk_bytes
+}
+
+/// Bytes of a thread slot with these sizes.
+pub const fn stride(places: usize, ring_bytes: u64, chunk_bytes: u64) -> u64 {
+    chunk_offset(places, ring_bytes, chunk_bytes)
+}
+
+const _: () = assert!(size_of::<Control>() <= PAGE);

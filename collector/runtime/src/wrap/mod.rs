@@ -1,0 +1,24 @@
+//! The program's calls that the runtime stands in for.
+
+#[cfg(not(test))]
+pub mod call_sites;
+#[cfg(not(test))]
+pub mod cancel;
+#[cfg(not(test))]
+pub mod close_fds;
+#[cfg(not(test))]
+pub mod exec;
+#[cfg(all(not(test), mgz_cdylib))]
+pub mod heap;
+#[cfg(not(test))]
+pub(crate) mod legacy_signals;
+#[cfg(not(test))]
+pub mod raw_syscalls;
+#[cfg(not(test))]
+pub mod seccomp;
+#[cfg(not(test))]
+pub mod sigev_thread;
+#[cfg(not(test))]
+pub(crate) mod signal_calls;
+#[cfg(not(test))]
+pub mod threads;

@@ -1,0 +1,4 @@
+//! Helpers of the recorder.
+
+pub mod args;
+pub mod pt_settings;

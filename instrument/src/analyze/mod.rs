@@ -1,0 +1,11 @@
+//! Load classes and register liveness by data flow.
+
+pub mod class;
+pub mod dataflow;
+pub mod demand;
+pub mod induction;
+pub mod liveness;
+pub mod stack_frame;
+pub(crate) mod straight_line;
+pub mod unread_values;
+pub mod value;

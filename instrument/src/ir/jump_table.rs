@@ -1,0 +1,86 @@
+//! Jump tables: what an indirect jump reads its target from, and how that was found.
+
+use crate::ir::cfg::KnownJump;
+use crate::x86::insn::InsnId;
+use crate::x86::regs::RegSet;
+use std::hash::Hash;
+use std::ops::Range;
+
+/// A jump table whose bound is certain. The clone reads a table of its own: emission copies it with
+/// clone targets and changes only the displacement of the instruction that loads the entry.
+#[derive(Clone, Debug)]
+pub struct JumpTable {
+    /// The instruction that loads the entry: `movslq (table,i,4)`, `mov table(,i,8)`, `jmp *table(,i,8)`.
+    pub load: InsnId,
+    /// The indirect jump.
+    pub jump: InsnId,
+    /// Link-time address of the original's first entry.
+    pub table: u64,
+    /// How entries are encoded.
+    pub form: TableForm,
+    /// Original targets, one per entry, in order; each is a block of this function or lies in another one (the clone's entry is then that
+    /// address in the other's clone, or the original address if there is none).
+    pub targets: Vec<u64>,
+}
+
+/// Entry encoding of a [`JumpTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TableForm {
+    /// 4 bytes, signed; target = `anchor` + entry (the anchor is the address that the code adds,
+    /// usually the table itself). The clone's entries are clone target − anchor.
+    Relative {
+        /// What the code adds to the entry.
+        anchor: u64,
+    },
+    /// 8-byte absolute addresses that no dynamic relocation touches (non-PIE).
+    Absolute8,
+}
+
+/// What is known about an indirect jump.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Index of the jump among the graph's instructions.
+    pub jump: usize,
+    /// Index of the instruction that loads the entry.
+    pub load: usize,
+    /// Address of the first entry.
+    pub table: u64,
+    /// Encoding.
+    pub form: TableForm,
+    /// Every target, in order, duplicates included. Of a table without a certain end: those in this function that what follows its address
+    /// would lead to.
+    pub targets: Vec<u64>,
+    /// Of a table without a certain end: what would be targets outside of this function. Most are entries of the tables behind it.
+    pub strays: Vec<u64>,
+    /// The bound is certain and every target is an instruction of this function or code of another.
+    pub certain: bool,
+    /// All targets are in this function.
+    pub closed: bool,
+    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry inside the block.
+    pub copyable: bool,
+    /// Registers that hold something made from the entry when the jump executes.
+    pub tainted: RegSet,
+}
+
+impl Found {
+    /// Bytes of the table.
+    pub fn span(&self) -> Range<u64> {
+        let width = if self.form == TableForm::Absolute8 {
+            8
+        } else {
+            4
+        };
+        self.table..self.table.saturating_add(self.targets.len() as u64 * width)
+    }
+}
+
+/// How a function's jump tables were found.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Number of instructions.
+    pub(crate) insns: usize,
+    pub(crate) found: Vec<Found>,
+    pub(crate) jumps: Vec<KnownJump>,
+    /// Per round: the tables whose bounds were certain. Sorted, none overlap.
+    pub(crate) spans: Vec<Vec<Range<u64>>>,
+}
