@@ -378,7 +378,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
         range,
         written: false,
     }));
-    let code: u64 = input.exec_ranges.iter().map(|r| r.end - r.start).sum();
+    // What is left anyway does not matter to who reads it.
+    found.sort_by_key(|reading| !reading.written);
     for reading in found {
         if reading.written {
             // Neither clones nor jumps: what stands there when the program runs is not what is in the file.
@@ -394,12 +395,13 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
             }
             continue;
         }
-        let overlap = |r: &Range<u64>| {
-            r.end
-                .min(reading.range.end)
-                .saturating_sub(r.start.max(reading.range.start))
-        };
-        let size: u64 = input.exec_ranges.iter().map(overlap).sum();
+        let jumped = program.functions.iter().filter(|f| f.left.is_none());
+        let (mut size, mut code) = (0, 0);
+        for r in jumped.map(|f| &f.range) {
+            let end = r.end.min(reading.range.end);
+            size += end.saturating_sub(r.start.max(reading.range.start));
+            code += r.end - r.start;
+        }
         if size >= code / LARGE && size > 0 {
             program.reads_code.get_or_insert(reading.by);
         } else {
@@ -731,8 +733,11 @@ impl Search<'_, '_> {
         let mut waiting: HashMap<u64, State> = HashMap::new();
         for _ in 0..ROUNDS {
             walk.state = entry.clone();
-            walk.uses.calls.clear();
-            walk.uses.pairs.clear();
+            // (What the last round says, which knows of all ways.)
+            walk.uses = Uses {
+                origins: std::mem::take(&mut walk.uses.origins),
+                ..Uses::default()
+            };
             let (mut runs, mut called, mut changed) = (true, false, false);
             // It is known what leads here.
             let mut is_known = true;
@@ -747,7 +752,9 @@ impl Search<'_, '_> {
                     None if !runs => (walk.state.regs, is_known) = (Default::default(), false),
                     None => {}
                 }
+                let before = walk.uses.written;
                 walk.step(insn);
+                if walk.uses.written != before && range.start == 0xb7820 { eprintln!("W {:x} {:x} known {is_known} {:x?} waiting {:?}", insn.ip, walk.uses.written, walk.uses.origins, waiting.get(&0xb7ca0).map(|w| w.regs[3])); }
                 if let Some(target) = insn
                     .direct_target()
                     .filter(|t| is_known && range.contains(t) && !is_call(insn.flow))
