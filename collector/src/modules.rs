@@ -174,6 +174,38 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>
     Ok(instrumented)
 }
 
+/// Libraries of the program that the runtime must come behind: those of its note or, in a program that is not instrumented itself, up to the last that is a
+/// sanitizer's runtime, which wants to be first.
+pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<String> {
+    let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    if let Some(own) = instrumented.iter().find(|m| m.path == program) {
+        let list = match own.note.before {
+            0 => None,
+            at => dynamic::string_at(program, at),
+        };
+        return list
+            .map(|list| list.split(|&b| b == b':').map(lossy).collect())
+            .unwrap_or_default();
+    }
+    let mut needed = Dynamic::read(program).map_or_else(Vec::new, |d| d.needed);
+    let last = needed.iter().rposition(|name| is_sanitizer(name));
+    needed.truncate(last.map_or(0, |last| last + 1));
+    needed.iter().map(|name| lossy(name)).collect()
+}
+
+/// Whether a library is the runtime of a sanitizer that stands in for the allocator.
+pub fn is_sanitizer(name: &[u8]) -> bool {
+    const STEMS: [&[u8]; 5] = [
+        b"libasan.so",
+        b"libtsan.so",
+        b"liblsan.so",
+        b"libhwasan.so",
+        b"libclang_rt.",
+    ];
+    let name = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    STEMS.iter().any(|stem| name.starts_with(stem))
+}
+
 fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
     let noted = files
         .iter()

@@ -154,6 +154,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let (mode, mode_name) = driver_mode(asked);
     let triggers = trigger_of(cli, asked)?;
     say_if_slower(cli, triggers.as_ref());
+    let before_runtime = modules::before_runtime(&program, &instrumented);
     let mut options = RunOptions {
         mode,
         period: if asked == Mode::Ring {
@@ -175,6 +176,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
         heap: cli.heap.then(|| cli.heap_hook.clone()),
+        before_runtime,
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -268,6 +270,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
         no_aslr: false,
         max_bytes: cli.max_size,
         heap: None,
+        before_runtime: Vec::new(),
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {

@@ -75,6 +75,8 @@ pub struct Input<'a> {
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions.
     pub imported: FastSet<u64>,
+    /// A sanitizer's runtime is part of the file: its functions are left ([`crate::sanitizers`]).
+    pub has_sanitizer: bool,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).
@@ -199,6 +201,8 @@ pub enum LeftReason {
     Transaction,
     /// Uses the `%gs` base, which belongs to the software backend.
     UsesGs,
+    /// Belongs to a sanitizer's runtime.
+    SanitizerRuntime,
     /// No bytes in the file.
     NoBytes,
     /// Any other reason that the caller of analysis has.
@@ -218,6 +222,7 @@ impl fmt::Display for LeftReason {
             LeftReason::RestartableSequence => "uses restartable sequences",
             LeftReason::Transaction => "uses hardware transactions",
             LeftReason::UsesGs => "uses the gs segment",
+            LeftReason::SanitizerRuntime => "belongs to a sanitizer's runtime",
             LeftReason::NoBytes => "no bytes in the file",
             LeftReason::Unsupported(why) => why,
         })

@@ -56,6 +56,8 @@ pub struct Parts<'a> {
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to be put in front.
     pub search_path: Option<String>,
+    /// Libraries that the runtime is to come behind.
+    pub before_runtime: &'a [String],
     /// Through what `sigaction` is called, if [`faults`] is to take its place.
     pub wrapped: Option<&'a Wrapped>,
 }
@@ -193,6 +195,7 @@ pub struct Front {
     segment: Segment,
     note_at: u64,
     path_at: u64,
+    before_at: u64,
     patches_at: u64,
     covers_at: u64,
     calls_at: u64,
@@ -217,14 +220,16 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
     };
     let note_at = segment.align(8);
     segment.bytes.resize(segment.bytes.len() + NOTE_LEN, 0);
-    let path_at = match &parts.sidecar_path {
-        Some(path) => {
-            let at = segment.align(1);
-            segment.bytes.extend_from_slice(path);
-            segment.bytes.push(0);
-            at
-        }
-        None => 0,
+    let mut text = |text: &[u8]| {
+        let at = segment.align(1);
+        segment.bytes.extend_from_slice(text);
+        segment.bytes.push(0);
+        at
+    };
+    let path_at = parts.sidecar_path.as_ref().map_or(0, |path| text(path));
+    let before_at = match parts.before_runtime {
+        [] => 0,
+        names => text(names.join(":").as_bytes()),
     };
     let patches_at = segment.align(8);
     let patch_count: usize = parts.clones.iter().map(|c| c.patches.len()).sum();
@@ -283,6 +288,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
             segment,
             note_at,
             path_at,
+            before_at,
             patches_at,
             covers_at,
             calls_at,
@@ -579,6 +585,7 @@ pub fn lay_out<'n>(
         handlers: handlers_at.unwrap_or(0),
         covers: front.covers_at,
         cover_count: parts.covers.len() as u64,
+        before: front.before_at,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.sections = sections;
@@ -658,7 +665,14 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out.extend_from_slice(&n.sidecar_id);
     out.extend_from_slice(&n.features.to_le_bytes());
     out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
-    for word in [n.calls, n.call_count, n.handlers, n.covers, n.cover_count] {
+    for word in [
+        n.calls,
+        n.call_count,
+        n.handlers,
+        n.covers,
+        n.cover_count,
+        n.before,
+    ] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out

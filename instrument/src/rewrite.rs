@@ -18,6 +18,7 @@ use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::report::Report;
 use crate::risk::Own;
+use crate::sanitizers::Sanitizer;
 use crate::unwind::Tables;
 use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
@@ -40,6 +41,8 @@ pub struct Settings {
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to put in front.
     pub search_path: Option<String>,
+    /// Libraries that the software backend's runtime is to come behind, for the note.
+    pub before_runtime: Vec<String>,
     /// First record id; by default the input's hash chooses.
     pub id_first: Option<u32>,
     /// Text that tells runs with different options apart.
@@ -124,6 +127,7 @@ fn of_parts<'a>(
             .flat_map(|p| elf.ranges_named(p))
             .collect(),
         got: elf.ranges_named(".got"),
+        has_sanitizer: false,
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
         hook_calls: false,
@@ -170,6 +174,7 @@ struct Work<'w, 'a> {
     unwind: &'w Tables<'a>,
     program: &'w Program,
     options: &'w Options,
+    translated: bool,
     fixed: bool,
     columns: &'w Columns,
 }
@@ -213,6 +218,7 @@ impl Work<'_, '_> {
             unwind,
             program,
             options,
+            translated,
             fixed,
             ..
         } = self;
@@ -224,7 +230,7 @@ impl Work<'_, '_> {
         let Some(bytes) = input.slice(&function.range) else {
             return Outcome::Left("no bytes in the file".into());
         };
-        match emit(&function, bytes, options.flavour, fixed, options.translated) {
+        match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
                 // Control enters blocks. Where else something is in the clone only exception tables ask.
@@ -278,13 +284,19 @@ pub fn rewrite<'a, W: Send>(
 ) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
     let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
-    let (unwind, (symbols, checked)) = rayon::join(unwind, || {
-        (function_symbols(&elf), elf.check_instrumentable())
+    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
+        let symbols = function_symbols(&elf);
+        let sanitizer = Sanitizer::of(&elf, symbols.iter().map(|s| &*s.name));
+        (symbols, elf.check_instrumentable(), sanitizer)
     });
     checked?;
+    let sanitizer = sanitizer?;
+    // Its reports show return addresses.
+    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
     let (ranges, unwind) = unwind?;
     let discovered = || {
         let mut input = of_parts(&elf, &unwind, ranges, symbols);
+        input.has_sanitizer = sanitizer.linked_in;
         input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
         let program = discover(&input, options);
         (input, program)
@@ -323,6 +335,7 @@ pub fn rewrite<'a, W: Send>(
         unwind: &unwind,
         program: &program,
         options,
+        translated,
         fixed,
         columns: &columns,
     }
@@ -408,6 +421,7 @@ pub fn rewrite<'a, W: Send>(
         hash,
         report,
         wrapped,
+        translated,
     };
     // Giving back so much memory takes a while.
     rayon::join(
@@ -434,6 +448,8 @@ struct Gathered {
     report: Report,
     /// Handlers are shown the original's places of faults by way of these.
     wrapped: Option<Wrapped>,
+    /// The clones are translated.
+    translated: bool,
 }
 
 /// The symbol of a function's clone.
@@ -473,6 +489,7 @@ fn finish<'a, W: Send>(
         hash,
         mut report,
         wrapped,
+        translated,
     } = gathered;
     let identity = [
         hash,
@@ -498,12 +515,13 @@ fn finish<'a, W: Send>(
         pieces: &pieces,
         record_counts: &record_counts,
         flavour: options.flavour,
-        translated: options.translated,
+        translated,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,
         sidecar_path: settings.sidecar_path.clone(),
         search_path: settings.search_path.clone(),
+        before_runtime: &settings.before_runtime,
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;

@@ -4,7 +4,7 @@
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
-use crate::shared::count;
+use crate::shared::{PRELOAD_NAME, count, place_in_preload};
 use crate::sys::{self, map};
 use core::arch::naked_asm;
 
@@ -56,13 +56,16 @@ impl Drop for Environment {
 }
 
 /// The environment to pass on to a program: with the runtime if the program is instrumented.
-fn environment_for(instrumented: bool, list: Strings) -> Environment {
+fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environment {
     let unchanged = Environment {
         list,
         memory: 0,
         bytes: 0,
     };
-    if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
+    let Some(program) = instrumented else {
+        return unchanged;
+    };
+    if process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
     if !process::can_reach_recorder() {
@@ -73,13 +76,17 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
-    let preload = (0..n).find(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let old = preload.map_or(&b""[..], |i| {
-        process::value_of(entry(i), b"LD_PRELOAD").unwrap_or(b"")
-    });
+    // The loader takes the last one.
+    let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
+    let old = preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD"));
+    let list_before = old.unwrap_or(b"");
     let (own, shared) = (process::own_path(), process::shared_entry());
-    let text = b"LD_PRELOAD=".len() + own.len() + 1 + old.len() + 1 + shared.len() + 1;
-    let bytes = (n + 3) * 8 + text;
+    let before = program.before();
+    // Room for two colons more in the one, and for one in the other.
+    let text = b"LD_PRELOAD=".len() + list_before.len() + before.len() + own.len() + 3 + 1;
+    let text = text + PRELOAD_NAME.len() + 1 + own.len() + 1 + list_before.len() + 1;
+    let text = text + shared.len() + 1;
+    let bytes = (n + 4) * 8 + text;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         sys::mmap(
@@ -94,7 +101,7 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
         return unchanged;
     };
     let pointers = memory as *mut *const u8;
-    let mut at = memory + (n + 3) * 8;
+    let mut at = memory + (n + 4) * 8;
     let mut put = |parts: &[&[u8]]| {
         let start = at;
         for part in parts {
@@ -105,18 +112,48 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
         at += 1; // the mapping is zero
         start as *const u8
     };
-    let joint: &[u8] = if old.is_empty() { b"" } else { b":" };
-    let first = put(&[b"LD_PRELOAD=", own, joint, old]);
-    let second = put(&[shared]);
+    let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
+    // As the recorder does it (`child.rs`).
+    let is_first = process::header().is_some_and(|h| h.heap_path[0] != 0);
+    let (front, back) = list_before.split_at(if is_first {
+        0
+    } else {
+        place_in_preload(list_before)
+    });
+    let before = if is_first { b"" } else { before };
+    let first = put(&[
+        b"LD_PRELOAD=",
+        front,
+        joint(front),
+        before,
+        joint(before),
+        own,
+        joint(back),
+        back,
+    ]);
+    let name = PRELOAD_NAME.as_bytes();
+    let second = match old {
+        Some(old) => put(&[name, b"=", own, b":", old]),
+        None => put(&[name, b"=", own]),
+    };
+    let third = put(&[shared]);
     let mut k = 0;
-    // SAFETY: n + 3 pointers fit.
+    // SAFETY: n + 4 pointers fit.
     unsafe {
-        for i in (0..n).filter(|&i| Some(i) != preload) {
-            *pointers.add(k) = *list.add(i);
+        for i in 0..n {
+            *pointers.add(k) = if Some(i) == preload {
+                first
+            } else {
+                *list.add(i)
+            };
             k += 1;
         }
-        *pointers.add(k) = first;
-        *pointers.add(k + 1) = second;
+        if preload.is_none() {
+            *pointers.add(k) = first;
+            k += 1;
+        }
+        *pointers.add(k) = second;
+        *pointers.add(k + 1) = third;
     }
     Environment {
         list: pointers.cast(),
@@ -125,25 +162,38 @@ fn environment_for(instrumented: bool, list: Strings) -> Environment {
     }
 }
 
-/// Whether a file is an instrumented executable of the soft flavour.
-fn instrumented(path: *const u8) -> bool {
-    if process::header().is_none() {
-        return false;
+/// An instrumented executable of the soft flavour.
+struct Instrumented {
+    /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
+    before: [u8; 512],
+}
+
+impl Instrumented {
+    fn before(&self) -> &[u8] {
+        process::until_zero(&self.before)
     }
+}
+
+/// What is to be known of a file if it is an instrumented executable of the soft flavour.
+fn instrumented(path: *const u8) -> Option<Instrumented> {
+    crate::start::early();
+    process::header()?;
     // The program may be no file at all: opening a pipe would wait for its other end.
     let fd = sys::open_quietly(path);
     if fd < 0 {
-        return false;
+        return None;
     }
     let found = read_note(fd);
     sys::close(fd);
     found
 }
 
-fn read_note(fd: isize) -> bool {
+fn read_note(fd: isize) -> Option<Instrumented> {
+    const PT_LOAD: u64 = 1;
+    const PT_NOTE: u64 = 4;
     let mut ehdr = [0u8; 64];
     if sys::pread(fd, &mut ehdr, 0) != 64 || !ehdr.starts_with(b"\x7fELF\x02\x01") {
-        return false;
+        return None;
     }
     let word = |b: &[u8], at: usize, n: usize| {
         b[at..at + n]
@@ -152,25 +202,38 @@ fn read_note(fd: isize) -> bool {
             .fold(0u64, |v, &x| v << 8 | u64::from(x))
     };
     let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
-    for i in 0..count {
+    let header = |i: u64| {
         let mut phdr = [0u8; 56];
-        if sys::pread(fd, &mut phdr, offset + i * 56) != 56 {
-            return false;
-        }
-        const PT_NOTE: u64 = 4;
-        if word(&phdr, 0, 4) == PT_NOTE {
-            let mut note = [0u8; 24];
-            let read = sys::pread(fd, &mut note, word(&phdr, 8, 8));
-            if read == 24
-                && note[12..16] == *abi::NOTE_NAME
-                && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE)
-                && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT)
-            {
-                return true;
-            }
+        (sys::pread(fd, &mut phdr, offset + i * 56) == 56).then_some(phdr)
+    };
+    const FIELD: usize = 16 + core::mem::offset_of!(abi::ModuleNote, before);
+    let note = (0..count).map_while(header).find_map(|phdr| {
+        let mut note = [0u8; FIELD + 8];
+        let is_ours = word(&phdr, 0, 4) == PT_NOTE
+            && sys::pread(fd, &mut note, word(&phdr, 8, 8)) >= 24
+            && note[12..16] == *abi::NOTE_NAME
+            && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE)
+            && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT);
+        is_ours.then_some(note)
+    })?;
+    let mut found = Instrumented { before: [0; 512] };
+    // (Older files have a shorter note.)
+    let at = if 16 + word(&note, 4, 4) as usize >= FIELD + 8 {
+        word(&note, FIELD, 8)
+    } else {
+        0
+    };
+    let holder = (0..count).map_while(header).find(|phdr| {
+        word(phdr, 0, 4) == PT_LOAD && at.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
+    });
+    if let Some(phdr) = holder.filter(|_| at != 0) {
+        let from = word(&phdr, 8, 8) + at - word(&phdr, 16, 8);
+        sys::pread(fd, &mut found.before, from);
+        if !found.before.contains(&0) {
+            found.before = [0; 512];
         }
     }
-    false
+    Some(found)
 }
 
 /// The environment to pass to the system call. It is unmapped after a call that has failed, or in the parent of the child that made it.
@@ -199,7 +262,7 @@ pub fn forget_environment(ring: crate::thread::Ring) {
 }
 
 /// Finds `file` in the program's PATH and tells whether it is instrumented.
-fn instrumented_in_path(file: *const u8) -> bool {
+fn instrumented_in_path(file: *const u8) -> Option<Instrumented> {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
     if name.contains(&b'/') || name.is_empty() {
@@ -226,7 +289,7 @@ fn instrumented_in_path(file: *const u8) -> bool {
             return instrumented(full.as_ptr());
         }
     }
-    false
+    None
 }
 
 /// # Safety
@@ -281,7 +344,8 @@ pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(process::header().is_some() && read_note(fd as isize), envp);
+    let program = process::header().and_then(|_| read_note(fd as isize));
+    let environment = environment_for(program, envp);
     let _quiet = Quiet::new();
     match next!(
         c"fexecve",

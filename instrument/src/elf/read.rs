@@ -467,7 +467,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Whether a segment holds a mark, forwards.
-    fn has(&self, mark: &[u8]) -> bool {
+    pub fn has(&self, mark: &[u8]) -> bool {
         let text: Vec<u8> = mark.iter().rev().copied().collect();
         let finder = memchr::memmem::Finder::new(&text);
         self.loads().any(|s| {

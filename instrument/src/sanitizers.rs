@@ -1,0 +1,180 @@
+//! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer, LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
+//!
+//! What a compiler adds to such a program is code like any other. Its runtime is not: it starts before everything else, makes threads that nobody is told of, stops all
+//! others to look for leaks, and stands in for hundreds of functions of the C library. So functions of a runtime that is linked into the program are left as they are, by
+//! their names; where those are gone nothing tells them apart. And a report shows return addresses, which must be the original's to have lines: calls are
+//! translated as for `burst`, whatever the clone is made for.
+
+use crate::elf::read::{Elf, dt};
+use crate::elf::{Refusal, symbols};
+use object::elf;
+
+/// What a file has to do with a sanitizer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sanitizer {
+    /// Its runtime is part of the file.
+    pub linked_in: bool,
+    /// The runtime watches the file's code, wherever it is.
+    pub watches: bool,
+}
+
+/// How names of the runtimes' shared libraries begin.
+const LIBRARIES: [&str; 8] = [
+    "libasan.so",
+    "libtsan.so",
+    "libmsan.so",
+    "liblsan.so",
+    "libubsan.so",
+    "libhwasan.so",
+    "libclang_rt.",
+    "libscudo.so",
+];
+
+/// Functions by which a runtime starts.
+const STARTS: [&[u8]; 6] = [
+    b"__asan_init",
+    b"__tsan_init",
+    b"__msan_init",
+    b"__lsan_init",
+    b"__hwasan_init",
+    b"__dfsan_init",
+];
+
+/// How names of functions begin that compilers call, and of those which stand in for the C library's.
+const PREFIXES: [&str; 12] = [
+    "__asan_",
+    "__tsan_",
+    "__msan_",
+    "__lsan_",
+    "__ubsan_",
+    "__hwasan_",
+    "__dfsan_",
+    "__sanitizer_",
+    "__interceptor_",
+    "___interceptor_",
+    "__interception_",
+    "__sancov_",
+];
+
+/// Namespaces of the runtimes, as they stand in mangled names.
+const NAMESPACES: [&str; 11] = [
+    "11__sanitizer",
+    "6__asan",
+    "6__tsan",
+    "6__msan",
+    "6__lsan",
+    "7__ubsan",
+    "8__hwasan",
+    "7__dfsan",
+    "14__interception",
+    "8__sancov",
+    "17asan_thread_start",
+];
+
+/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and what is said when looking for leaks fails.
+const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
+
+/// Whether a library is a sanitizer's runtime.
+pub fn is_runtime_library(name: &str) -> bool {
+    LIBRARIES.iter().any(|l| name.starts_with(l)) && !name.starts_with("libclang_rt.builtins")
+}
+
+/// Whether a function belongs to a sanitizer's runtime.
+pub fn is_of_runtime(name: &str) -> bool {
+    PREFIXES.iter().any(|p| name.starts_with(p))
+        || name.starts_with("_Z") && NAMESPACES.iter().any(|n| name.contains(n))
+}
+
+impl Sanitizer {
+    /// Looks at a file whose functions have these names.
+    pub fn of<'n>(
+        elf: &Elf,
+        mut functions: impl Iterator<Item = &'n str>,
+    ) -> Result<Sanitizer, Refusal> {
+        let needs = elf
+            .dynamic_strings(dt(elf::DT_NEEDED))
+            .iter()
+            .any(|name| is_runtime_library(name));
+        // The part that all of them have.
+        let named = functions.any(|name| name.starts_with("_ZN11__sanitizer"));
+        let is_library = elf.interpreter().is_none() && !elf.is_static_executable();
+        if is_library && symbols::any_exported(elf, |name| STARTS.contains(&name)) {
+            return Err(Refusal::declined(
+                "a sanitizer's runtime, whose own loads are none of a program's; instrument the program that needs it",
+            ));
+        }
+        if named {
+            return Ok(Sanitizer {
+                linked_in: true,
+                watches: true,
+            });
+        }
+        if is_unnamed(elf) {
+            return Err(Refusal::declined(
+                "a sanitizer's runtime is part of it, but its symbol table is gone, so that nothing tells the runtime from the program; instrument it before it is stripped, or link the runtime as a shared library (gcc's default, clang -shared-libsan)",
+            ));
+        }
+        Ok(Sanitizer {
+            linked_in: false,
+            watches: needs || symbols::any_imported(elf, |name| STARTS.contains(&name)),
+        })
+    }
+}
+
+/// Whether a runtime is in a file without a table of symbols.
+fn is_unnamed(elf: &Elf) -> bool {
+    let has_names = elf.sections.iter().any(|s| s.kind == elf::SHT_SYMTAB.0);
+    !has_names && MARKS.iter().all(|mark| elf.has(mark))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_runtimes_are_known_by_their_names() {
+        for name in [
+            "__asan_report_load4",
+            "__tsan_func_entry",
+            "__interceptor_malloc",
+            "_ZN11__sanitizer14internal_cloneEPFiPvES0_iS0_PiS0_S1_",
+            "_ZN6__tsan10InitializeEPNS_11ThreadStateE",
+            "_ZNK11__sanitizer18ThreadContextBase3fooEv",
+            "_ZL11unpoison_tmPvPN11__sanitizer14__sanitizer_tmE",
+            "_ZN11__sanitizerL12TracerThreadEPv",
+            "_ZN14__interception21InterceptFunctionEPKcPmmm",
+        ] {
+            assert!(is_of_runtime(name), "{name}");
+        }
+        for name in [
+            "main",
+            "malloc",
+            "_ZNSt6vectorIiSaIiEE9push_backERKi",
+            "asan_init",
+            "tsan.module_ctor",
+            "my__asan_helper",
+            "",
+        ] {
+            assert!(!is_of_runtime(name), "{name}");
+        }
+        for (name, is) in [
+            ("libasan.so.8", true),
+            ("libclang_rt.tsan-x86_64.so", true),
+            ("libubsan.so.1", true),
+            ("libclang_rt.builtins-x86_64.so", false),
+            ("libassimp.so.5", false),
+        ] {
+            assert_eq!(is_runtime_library(name), is, "{name}");
+        }
+    }
+
+    #[test]
+    fn this_program_is_not_watched() {
+        let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+        let elf = Elf::parse(&data).unwrap();
+        let names = symbols::functions(&elf);
+        let found = Sanitizer::of(&elf, names.iter().map(|f| &*f.0)).unwrap();
+        assert_eq!(found, Sanitizer::default());
+        assert!(!is_unnamed(&elf));
+    }
+}
