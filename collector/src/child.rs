@@ -88,11 +88,7 @@ pub struct Preload {
 impl Preload {
     /// What `LD_PRELOAD` holds instead of `old`.
     fn list(&self, old: &[u8]) -> Vec<u8> {
-        let at = if self.first {
-            0
-        } else {
-            place_in_preload(old)
-        };
+        let at = if self.first { 0 } else { place_in_preload(old) };
         let before = if self.first {
             String::new()
         } else {
@@ -358,7 +354,10 @@ mod tests {
         let list = |old: &str, before: &[&str], first| {
             String::from_utf8(preload(before, first).list(old.as_bytes())).unwrap()
         };
-        assert_eq!(list("", &["libasan.so.8"], false), "libasan.so.8:/proc/1/fd/5");
+        assert_eq!(
+            list("", &["libasan.so.8"], false),
+            "libasan.so.8:/proc/1/fd/5"
+        );
         assert_eq!(
             list("a.so b.so", &["c.so", "d.so"], false),
             "a.so b.so:c.so:d.so:/proc/1/fd/5"
@@ -368,7 +367,10 @@ mod tests {
             "a.so::c.so:/proc/1/fd/5:/lib/libpthread.so.0:b.so"
         );
         assert_eq!(list("libc.so.6", &[], false), "/proc/1/fd/5:libc.so.6");
-        assert_eq!(list("libcolor.so a.so", &[], false), "libcolor.so a.so:/proc/1/fd/5");
+        assert_eq!(
+            list("libcolor.so a.so", &[], false),
+            "libcolor.so a.so:/proc/1/fd/5"
+        );
         assert_eq!(list("a.so", &["libasan.so.8"], true), "/proc/1/fd/5:a.so");
     }
 

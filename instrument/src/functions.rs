@@ -77,6 +77,10 @@ pub struct Input<'a> {
     pub imported: FastSet<u64>,
     /// A sanitizer's runtime is part of the file: its functions are left ([`crate::sanitizers`]).
     pub has_sanitizer: bool,
+    /// A sanitizer watches the file's code, and shows return addresses.
+    pub shows_returns: bool,
+    /// Its functions that make a report and never return: those of the file, and how imported ones are called.
+    pub reports: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).

@@ -18,7 +18,7 @@ use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::report::Report;
 use crate::risk::Own;
-use crate::sanitizers::Sanitizer;
+use crate::sanitizers::{self, Sanitizer};
 use crate::unwind::Tables;
 use crate::{faults, freestanding, handlers, lines};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
@@ -128,6 +128,8 @@ fn of_parts<'a>(
             .collect(),
         got: elf.ranges_named(".got"),
         has_sanitizer: false,
+        shows_returns: false,
+        reports: Default::default(),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
         hook_calls: false,
@@ -296,6 +298,10 @@ pub fn rewrite<'a, W: Send>(
     let (ranges, unwind) = unwind?;
     let discovered = || {
         let mut input = of_parts(&elf, &unwind, ranges, symbols);
+        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
+            input.shows_returns = true;
+            input.reports = sanitizers::reports(&elf, &input);
+        }
         input.has_sanitizer = sanitizer.linked_in;
         input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
         let program = discover(&input, options);

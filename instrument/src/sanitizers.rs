@@ -5,8 +5,14 @@
 //! their names; where those are gone nothing tells them apart. And a report shows return addresses, which must be the original's to have lines: calls are
 //! translated as for `burst`, whatever the clone is made for.
 
+use crate::disasm::direct_target;
 use crate::elf::read::{Elf, dt};
 use crate::elf::{Refusal, symbols};
+use crate::functions::{Input, Program};
+use crate::handlers::imports::Imports;
+use crate::hash::FastSet;
+use crate::ir::{Insn, InsnId};
+use iced_x86::FlowControl;
 use object::elf;
 
 /// What a file has to do with a sanitizer.
@@ -83,6 +89,60 @@ pub fn is_runtime_library(name: &str) -> bool {
 pub fn is_of_runtime(name: &str) -> bool {
     PREFIXES.iter().any(|p| name.starts_with(p))
         || name.starts_with("_Z") && NAMESPACES.iter().any(|n| name.contains(n))
+}
+
+/// Whether a function of a runtime makes a report and never returns. (That which runs `main` does not either, and is in most reports.)
+fn never_returns(name: &str) -> bool {
+    let name = name.split('@').next().unwrap_or(name);
+    let fatal = name.starts_with("__asan_report_") && !name.ends_with("_noabort");
+    let aborts = name.starts_with("__ubsan_handle_")
+        && (name.ends_with("_abort")
+            || ["builtin_unreachable", "missing_return"]
+                .iter()
+                .any(|end| name.ends_with(end)));
+    let starts = name == "__libc_start_main";
+    fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
+}
+
+/// Such functions: those of the file by their addresses, imported ones by the places through which they are called.
+pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
+    let imports = Imports::read(elf, input);
+    let imported = imports.slots.iter().chain(&imports.stubs);
+    let imported = imported.filter(|(_, name)| never_returns(name));
+    let own = input.symbols.iter().filter(|s| never_returns(&s.name));
+    imported
+        .map(|(at, _)| *at)
+        .chain(own.map(|s| s.addr))
+        .collect()
+}
+
+/// The calls of a function that leave for code without a clone, as far as is known: the instructions that they return to, and calls that do not return.
+pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
+    let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
+    for (i, insn) in insns.iter().enumerate() {
+        let (leaves, place) = match insn.flow {
+            FlowControl::Call => {
+                let Some(target) = direct_target(&insn.inst) else {
+                    continue;
+                };
+                let is_cloned = program
+                    .function_at(target)
+                    .is_some_and(|id| program.function(id).left.is_none());
+                (!is_cloned, target)
+            }
+            FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => {
+                (true, insn.inst.ip_rel_memory_address())
+            }
+            FlowControl::IndirectCall => (true, 0),
+            _ => continue,
+        };
+        if input.reports.contains(&place) {
+            quits.push(InsnId(i as u32));
+        } else if leaves && insns.get(i + 1).is_some_and(|next| next.ip == insn.next()) {
+            returned_to.push(InsnId(i as u32 + 1));
+        }
+    }
+    (returned_to, quits)
 }
 
 impl Sanitizer {

@@ -591,6 +591,18 @@ pub fn entry(ip: u64) -> Option<u64> {
         .map(|(clone, _)| clone)
 }
 
+/// Whether an entry jump stands at an original address.
+pub fn enters_clone(ip: u64) -> bool {
+    let Some(module) = original(ip) else {
+        return false;
+    };
+    let &[0xe9, a, b, c, d, ..] = code(ip) else {
+        return false;
+    };
+    let to = (ip + 5).wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into());
+    (module.clone_start..module.clone_end).contains(&to)
+}
+
 /// The original code from an address on, or nothing if it lies in no instrumented file.
 pub fn code(ip: u64) -> &'static [u8] {
     match original(ip) {
