@@ -321,6 +321,8 @@ pub const TRAP: u8 = 0xf4;
 /// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
 /// instruction (`burst`).
 pub const FEATURE_TRANSLATED: u32 = 1;
+/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
+pub const FEATURE_OWN_ALLOCATOR: u32 = 2;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -9,7 +9,9 @@
 mod dynamic;
 
 use crate::note::instrumented_note;
-use mgz_annotations_schema::abi::{ABI_VERSION, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude};
+use mgz_annotations_schema::abi::{
+    ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
+};
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -193,14 +195,42 @@ pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<Stri
     needed.iter().map(|name| lossy(name)).collect()
 }
 
+/// What brings a sanitizer's allocator into the program, if something does.
+pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<String> {
+    let noted = instrumented
+        .iter()
+        .find(|m| m.note.features & FEATURE_OWN_ALLOCATOR != 0);
+    let preloaded = || {
+        let list = std::env::var_os("LD_PRELOAD")?;
+        let mut names = list.as_bytes().split(|b| b": ".contains(b));
+        let name = names.find(|name| is_sanitizer(name))?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    let needs = || {
+        let needed = Dynamic::read(program)?.needed;
+        needed
+            .iter()
+            .any(|name| is_sanitizer(name))
+            .then(|| program.display().to_string())
+    };
+    noted
+        .map(|m| m.path.display().to_string())
+        .or_else(preloaded)
+        .or_else(needs)
+}
+
 /// Whether a library is the runtime of a sanitizer that stands in for the allocator.
 pub fn is_sanitizer(name: &[u8]) -> bool {
-    const STEMS: [&[u8]; 5] = [
+    const STEMS: [&[u8]; 9] = [
         b"libasan.so",
         b"libtsan.so",
         b"liblsan.so",
         b"libhwasan.so",
-        b"libclang_rt.",
+        b"libclang_rt.asan",
+        b"libclang_rt.tsan",
+        b"libclang_rt.msan",
+        b"libclang_rt.lsan",
+        b"libclang_rt.hwasan",
     ];
     let name = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
     STEMS.iter().any(|stem| name.starts_with(stem))

@@ -143,6 +143,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
                 program.display()
             )));
         }
+        if let Some(path) = modules::own_allocator(&program, &instrumented) {
+            return Err(Failure::own(format!(
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+            )));
+        }
         if let Some(refusal) = cli
             .heap_hook
             .iter()
@@ -727,7 +732,7 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
             "{n} modules could not be told to the recorder in time; their loads are missing"
         ),
         "forbidden" => format!(
-            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root)"
+            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root; with --heap, programs of a sanitizer)"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")

@@ -19,7 +19,7 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE,
+    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE,
     NOTE_NAME, Patch,
 };
 use object::elf;
@@ -46,6 +46,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
+    /// A sanitizer's runtime stands in for the allocator.
+    pub own_allocator: bool,
     /// The entry point lets the runtime in ([`freestanding`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -574,11 +576,13 @@ pub fn lay_out<'n>(
         patch_count: sizes.patches,
         sidecar_path: front.path_at,
         sidecar_id: parts.sidecar_id,
-        features: if parts.translated {
-            FEATURE_TRANSLATED
-        } else {
-            0
-        },
+        features: [
+            (parts.translated, FEATURE_TRANSLATED),
+            (parts.own_allocator, FEATURE_OWN_ALLOCATOR),
+        ]
+        .into_iter()
+        .filter(|(is, _)| *is)
+        .fold(0, |all, (_, feature)| all | feature),
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
         calls: front.calls_at,
         call_count: front.call_count,

@@ -157,6 +157,7 @@ pub fn is_c_library(name: &str) -> bool {
     STEMS.iter().any(|s| name.starts_with(s))
         || name.starts_with("libnss_")
         || name.starts_with("ld-musl")
+        || name.starts_with("libc.musl-")
 }
 
 /// Libraries that an executable needs and that must come before the software backend's runtime: up to the last that stands in for a function which the runtime stands in

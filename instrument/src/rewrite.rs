@@ -16,6 +16,7 @@ use crate::handlers::imports::Imports;
 use crate::handlers::{Finding, Wrapped};
 use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
+use crate::libs;
 use crate::report::Report;
 use crate::risk::Own;
 use crate::sanitizers::{self, Sanitizer};
@@ -303,7 +304,8 @@ pub fn rewrite<'a, W: Send>(
             input.reports = sanitizers::reports(&elf, &input);
         }
         input.has_sanitizer = sanitizer.linked_in;
-        input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
+        // Those of a C library with a loader are met by the runtime's wrappers.
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && !libs::is_c_library(elf.soname());
         let program = discover(&input, options);
         (input, program)
     };
@@ -347,7 +349,7 @@ pub fn rewrite<'a, W: Send>(
     }
     .all();
 
-    if input.hook_calls {
+    if input.hook_calls && elf.is_static_executable() {
         let left: Vec<bool> = outcomes
             .iter()
             .flatten()
@@ -428,6 +430,7 @@ pub fn rewrite<'a, W: Send>(
         report,
         wrapped,
         translated,
+        own_allocator: sanitizer.allocates,
     };
     // Giving back so much memory takes a while.
     rayon::join(
@@ -456,6 +459,8 @@ struct Gathered {
     wrapped: Option<Wrapped>,
     /// The clones are translated.
     translated: bool,
+    /// A sanitizer's runtime stands in for the allocator.
+    own_allocator: bool,
 }
 
 /// The symbol of a function's clone.
@@ -496,6 +501,7 @@ fn finish<'a, W: Send>(
         mut report,
         wrapped,
         translated,
+        own_allocator,
     } = gathered;
     let identity = [
         hash,
@@ -522,6 +528,7 @@ fn finish<'a, W: Send>(
         record_counts: &record_counts,
         flavour: options.flavour,
         translated,
+        own_allocator,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,

@@ -22,6 +22,8 @@ pub struct Sanitizer {
     pub linked_in: bool,
     /// The runtime watches the file's code, wherever it is.
     pub watches: bool,
+    /// The runtime stands in for the allocator.
+    pub allocates: bool,
 }
 
 /// How names of the runtimes' shared libraries begin.
@@ -151,14 +153,13 @@ impl Sanitizer {
         elf: &Elf,
         mut functions: impl Iterator<Item = &'n str>,
     ) -> Result<Sanitizer, Refusal> {
-        let needs = elf
-            .dynamic_strings(dt(elf::DT_NEEDED))
-            .iter()
-            .any(|name| is_runtime_library(name));
+        let needed = elf.dynamic_strings(dt(elf::DT_NEEDED));
+        let needs = needed.iter().any(|name| is_runtime_library(name));
+        let starts = |name: &[u8]| STARTS.contains(&name);
         // The part that all of them have.
         let named = functions.any(|name| name.starts_with("_ZN11__sanitizer"));
         let is_library = elf.interpreter().is_none() && !elf.is_static_executable();
-        if is_library && symbols::any_exported(elf, |name| STARTS.contains(&name)) {
+        if is_library && symbols::any_exported(elf, starts) {
             return Err(Refusal::declined(
                 "a sanitizer's runtime, whose own loads are none of a program's; instrument the program that needs it",
             ));
@@ -167,6 +168,7 @@ impl Sanitizer {
             return Ok(Sanitizer {
                 linked_in: true,
                 watches: true,
+                allocates: symbols::any(elf, starts),
             });
         }
         if is_unnamed(elf) {
@@ -174,9 +176,15 @@ impl Sanitizer {
                 "a sanitizer's runtime is part of it, but its symbol table is gone, so that nothing tells the runtime from the program; instrument it before it is stripped, or link the runtime as a shared library (gcc's default, clang -shared-libsan)",
             ));
         }
+        let imports = symbols::any_imported(elf, starts);
+        let is_checker = |name: &String| name.contains("ubsan");
         Ok(Sanitizer {
             linked_in: false,
-            watches: needs || symbols::any_imported(elf, |name| STARTS.contains(&name)),
+            watches: needs || imports,
+            allocates: imports
+                || needed
+                    .iter()
+                    .any(|name| is_runtime_library(name) && !is_checker(name)),
         })
     }
 }

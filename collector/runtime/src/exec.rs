@@ -68,7 +68,10 @@ fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environ
     if process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
-    if !process::can_reach_recorder() {
+    let is_first = process::header().is_some_and(|h| h.heap_path[0] != 0);
+    if !process::can_reach_recorder()
+        || is_first && program.features & abi::FEATURE_OWN_ALLOCATOR != 0
+    {
         // The loader would complain on the program's standard error.
         process::count(count::FORBIDDEN, 1);
         return unchanged;
@@ -114,7 +117,6 @@ fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environ
     };
     let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
     // As the recorder does it (`child.rs`).
-    let is_first = process::header().is_some_and(|h| h.heap_path[0] != 0);
     let (front, back) = list_before.split_at(if is_first {
         0
     } else {
@@ -164,6 +166,8 @@ fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environ
 
 /// An instrumented executable of the soft flavour.
 struct Instrumented {
+    /// Its note's `FEATURE_*`.
+    features: u32,
     /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
     before: [u8; 512],
 }
@@ -216,7 +220,11 @@ fn read_note(fd: isize) -> Option<Instrumented> {
             && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT);
         is_ours.then_some(note)
     })?;
-    let mut found = Instrumented { before: [0; 512] };
+    const FEATURES: usize = 16 + core::mem::offset_of!(abi::ModuleNote, features);
+    let mut found = Instrumented {
+        features: word(&note, FEATURES, 4) as u32,
+        before: [0; 512],
+    };
     // (Older files have a shorter note.)
     let at = if 16 + word(&note, 4, 4) as usize >= FIELD + 8 {
         word(&note, FIELD, 8)
