@@ -74,6 +74,13 @@ fn own_environment() -> Vec<CString> {
     out
 }
 
+/// What this process preloads into programs: the last `LD_PRELOAD` counts.
+pub fn preloaded() -> Option<Vec<u8>> {
+    let own = own_environment();
+    let mut lists = own.iter().rev();
+    lists.find_map(|entry| Some(entry.to_bytes().strip_prefix(PRELOAD)?.to_vec()))
+}
+
 /// How the runtime gets into a program.
 #[derive(Clone, Debug, Default)]
 pub struct Preload {
@@ -81,19 +88,15 @@ pub struct Preload {
     pub runtime: String,
     /// Libraries of the program that must come before it, by the names that the program asks for.
     pub before: Vec<String>,
-    /// The runtime comes before all others, since it stands in for the allocator, be that theirs.
-    pub first: bool,
+    /// Where it comes in what is preloaded anyway (at most [`place_in_preload`]), bytes: it stands in for the allocator, be that one of theirs.
+    pub at: Option<usize>,
 }
 
 impl Preload {
     /// What `LD_PRELOAD` holds instead of `old`.
     fn list(&self, old: &[u8]) -> Vec<u8> {
-        let at = if self.first { 0 } else { place_in_preload(old) };
-        let before = if self.first {
-            String::new()
-        } else {
-            self.before.join(":")
-        };
+        let at = self.at.unwrap_or(usize::MAX).min(place_in_preload(old));
+        let before = self.before.join(":");
         let parts = [
             &old[..at],
             before.as_bytes(),
@@ -309,18 +312,18 @@ mod tests {
             .collect()
     }
 
-    fn preload(before: &[&str], first: bool) -> Preload {
+    fn preload(before: &[&str], at: Option<usize>) -> Preload {
         Preload {
             runtime: "/proc/1/fd/5".into(),
             before: before.iter().map(|&name| name.into()).collect(),
-            first,
+            at,
         }
     }
 
     #[test]
     fn the_environment_keeps_its_order_and_gains_three_entries() {
         assert_eq!(
-            environment(&["Z=1", "odd", "A=2"], &preload(&[], false)),
+            environment(&["Z=1", "odd", "A=2"], &preload(&[], None)),
             [
                 "Z=1",
                 "odd",
@@ -338,7 +341,7 @@ mod tests {
             "MGZ_PRELOAD=old:older",
         ];
         assert_eq!(
-            environment(&own, &preload(&[], false)),
+            environment(&own, &preload(&[], None)),
             [
                 "LD_PRELOAD=liby.so",
                 "LD_PRELOAD=libx.so:/proc/1/fd/5",
@@ -351,27 +354,29 @@ mod tests {
 
     #[test]
     fn the_runtime_comes_behind_what_stands_in_for_the_c_library_and_before_that() {
-        let list = |old: &str, before: &[&str], first| {
-            String::from_utf8(preload(before, first).list(old.as_bytes())).unwrap()
+        let list = |old: &str, before: &[&str], at| {
+            String::from_utf8(preload(before, at).list(old.as_bytes())).unwrap()
         };
         assert_eq!(
-            list("", &["libasan.so.8"], false),
+            list("", &["libasan.so.8"], None),
             "libasan.so.8:/proc/1/fd/5"
         );
         assert_eq!(
-            list("a.so b.so", &["c.so", "d.so"], false),
+            list("a.so b.so", &["c.so", "d.so"], None),
             "a.so b.so:c.so:d.so:/proc/1/fd/5"
         );
         assert_eq!(
-            list("a.so:/lib/libpthread.so.0:b.so", &["c.so"], false),
+            list("a.so:/lib/libpthread.so.0:b.so", &["c.so"], None),
             "a.so::c.so:/proc/1/fd/5:/lib/libpthread.so.0:b.so"
         );
-        assert_eq!(list("libc.so.6", &[], false), "/proc/1/fd/5:libc.so.6");
+        assert_eq!(list("libc.so.6", &[], None), "/proc/1/fd/5:libc.so.6");
         assert_eq!(
-            list("libcolor.so a.so", &[], false),
+            list("libcolor.so a.so", &[], None),
             "libcolor.so a.so:/proc/1/fd/5"
         );
-        assert_eq!(list("a.so", &["libasan.so.8"], true), "/proc/1/fd/5:a.so");
+        assert_eq!(list("a.so:b.so", &[], Some(0)), "/proc/1/fd/5:a.so:b.so");
+        assert_eq!(list("a.so:b.so", &[], Some(5)), "a.so::/proc/1/fd/5:b.so");
+        assert_eq!(list("libc.so.6", &[], Some(7)), "/proc/1/fd/5:libc.so.6");
     }
 
     fn held(program: &str) -> Held {

@@ -86,6 +86,8 @@ pub struct RunOptions {
     pub heap: Option<Vec<Hook>>,
     /// Libraries of the program that stand in for functions of the C library themselves, and what comes before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,
+    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is in one of them, bytes of the list before it.
+    pub heap_place: Option<usize>,
 }
 
 /// How the program ended.
@@ -324,7 +326,7 @@ fn start(
     let preload = child::Preload {
         runtime: image.path(),
         before: options.before_runtime.clone(),
-        first: options.heap.is_some(),
+        at: options.heap_place,
     };
     let started = child::spawn(
         &options.program,

@@ -8,6 +8,7 @@
 
 mod dynamic;
 
+use crate::heap::hooks::Hook;
 use crate::note::instrumented_note;
 use mgz_annotations_schema::abi::{
     ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
@@ -193,6 +194,49 @@ pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<Stri
     let last = needed.iter().rposition(|name| is_sanitizer(name));
     needed.truncate(last.map_or(0, |last| last + 1));
     needed.iter().map(|name| lossy(name)).collect()
+}
+
+/// The allocator's functions, in place of which the runtime stands for `--heap`.
+const ALLOCATOR: [&str; 10] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+];
+
+/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an allocator. Of `before`, what the program needs and is to come before the runtime, the
+/// libraries before such a one are left.
+pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
+    let list = crate::child::preloaded().unwrap_or_default();
+    let dynamic = Dynamic::read(program).unwrap_or_default();
+    let finder = Finder::from_environment();
+    let rpath = dynamic.search_path(program, Vec::new());
+    let allocates = |name: &[u8]| {
+        finder
+            .find(OsStr::from_bytes(name), &dynamic, program, &rpath)
+            .is_some_and(|path| {
+                dynamic::defines(&path, |name| {
+                    ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
+                })
+            })
+    };
+    let mut start = 0;
+    for part in list.split(|b| b": ".contains(b)) {
+        if allocates(part) {
+            before.clear();
+            return start;
+        }
+        start += part.len() + 1;
+    }
+    let first = before.iter().position(|name| allocates(name.as_bytes()));
+    before.truncate(first.unwrap_or(before.len()));
+    list.len()
 }
 
 /// What brings a sanitizer's allocator into the program, if something does.

@@ -159,7 +159,10 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let (mode, mode_name) = driver_mode(asked);
     let triggers = trigger_of(cli, asked)?;
     say_if_slower(cli, triggers.as_ref());
-    let before_runtime = modules::before_runtime(&program, &instrumented);
+    let mut before_runtime = modules::before_runtime(&program, &instrumented);
+    let heap_place = cli
+        .heap
+        .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
     let mut options = RunOptions {
         mode,
         period: if asked == Mode::Ring {
@@ -182,6 +185,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         max_bytes: cli.max_size,
         heap: cli.heap.then(|| cli.heap_hook.clone()),
         before_runtime,
+        heap_place,
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -276,6 +280,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
         max_bytes: cli.max_size,
         heap: None,
         before_runtime: Vec::new(),
+        heap_place: None,
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {

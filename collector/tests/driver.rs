@@ -31,6 +31,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         max_bytes: None,
         heap: None,
         before_runtime: Vec::new(),
+        heap_place: None,
     }
 }
 

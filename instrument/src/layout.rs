@@ -19,8 +19,8 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE,
-    NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL,
+    ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
 };
 use object::elf;
 use rayon::prelude::*;

@@ -4,7 +4,7 @@
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
-use crate::shared::{PRELOAD_NAME, count, place_in_preload};
+use crate::shared::{PRELOAD_NAME, count};
 use crate::sys::{self, map};
 use core::arch::naked_asm;
 
@@ -68,9 +68,9 @@ fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environ
     if process::own_path().is_empty() || !process::is_recorded() {
         return unchanged;
     }
-    let is_first = process::header().is_some_and(|h| h.heap_path[0] != 0);
+    let is_heap = process::header().is_some_and(|h| h.heap_path[0] != 0);
     if !process::can_reach_recorder()
-        || is_first && program.features & abi::FEATURE_OWN_ALLOCATOR != 0
+        || is_heap && program.features & abi::FEATURE_OWN_ALLOCATOR != 0
     {
         // The loader would complain on the program's standard error.
         process::count(count::FORBIDDEN, 1);
@@ -117,12 +117,8 @@ fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environ
     };
     let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
     // As the recorder does it (`child.rs`).
-    let (front, back) = list_before.split_at(if is_first {
-        0
-    } else {
-        place_in_preload(list_before)
-    });
-    let before = if is_first { b"" } else { before };
+    let (front, back) = list_before.split_at(process::place_among(list_before));
+    let before = if is_heap { b"" } else { before };
     let first = put(&[
         b"LD_PRELOAD=",
         front,

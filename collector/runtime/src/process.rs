@@ -1,6 +1,8 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
-use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION};
+use crate::shared::{
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, name_hash, place_in_preload,
+};
 use crate::sys;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -15,6 +17,8 @@ const PATH: usize = 256;
 static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
 /// Path of the runtime, zero-terminated.
 static mut OWN_PATH: [u8; PATH] = [0; PATH];
+/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of that the recorder left before the runtime.
+static mut PRELOADED: (u64, usize) = (0, 0);
 
 /// The shared memory's header, if this process is recorded.
 pub fn header() -> Option<&'static Header> {
@@ -95,6 +99,20 @@ pub fn shared_entry() -> &'static [u8] {
 pub fn own_path() -> &'static [u8] {
     // SAFETY: as above.
     until_zero(unsafe { &*(&raw const OWN_PATH) })
+}
+
+/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list.
+pub fn place_among(list: &[u8]) -> usize {
+    // SAFETY: as above.
+    let (hash, at) = unsafe { *(&raw const PRELOADED) };
+    let last = place_in_preload(list);
+    if header().is_none_or(|h| h.heap_path[0] == 0) {
+        last
+    } else if name_hash(list) == hash {
+        at.min(last)
+    } else {
+        0
+    }
 }
 
 /// The part of a buffer before its first zero.
@@ -228,6 +246,18 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
         unsafe { (&raw mut OWN_PATH as *mut u8).copy_from(own.as_ptr(), own.len()) };
     }
     let before = list.and_then(|list| list.get(own.len() + 1..));
+    // What stands behind the runtime in the list that the loader has got stood there before.
+    let now = preload.and_then(|i| value(i, "LD_PRELOAD")).unwrap_or(b"");
+    let at = now.windows(own.len().max(1)).rposition(|w| w == own);
+    let behind = at.map_or(0, |at| now.len() - at - own.len());
+    let old = before.unwrap_or(b"");
+    // SAFETY: nothing else runs.
+    unsafe {
+        PRELOADED = (
+            name_hash(old),
+            old.len() - behind.saturating_sub(1).min(old.len()),
+        )
+    };
     let mut to = 0;
     for from in 0..n {
         let mut keep = value(from, PRELOAD_NAME).is_none();

@@ -217,8 +217,7 @@ unsafe extern "C" fn signals_by_number(
     let result = if number != nr::SIGALTSTACK && size != SET {
         -EINVAL
     } else if read != 0 && !sys::is_readable(read, bytes)
-        || written != 0
-            && !(sys::is_readable(written, bytes) && sys::is_writable(written & !3))
+        || written != 0 && !(sys::is_readable(written, bytes) && sys::is_writable(written & !3))
     {
         -EFAULT
     } else {
