@@ -323,6 +323,8 @@ pub const TRAP: u8 = 0xf4;
 pub const FEATURE_TRANSLATED: u32 = 1;
 /// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
 pub const FEATURE_OWN_ALLOCATOR: u32 = 2;
+/// [`ModuleNote::features`]: such a runtime is part of the file itself.
+pub const FEATURE_SANITIZER_INSIDE: u32 = 4;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -199,9 +199,10 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
         let _ = write!(text, " (of the last {known}: {})", named.join(", "));
     }
     // A library is worth naming if much of the time goes there.
-    let library = files
-        .iter()
-        .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path));
+    let library = files.iter().find(|(n, path)| {
+        let is_runtime = crate::modules::is_sanitizer(path.as_bytes());
+        *n * 10 >= known && path.contains(".so") && !own(path) && !is_runtime
+    });
     if let Some(name) = library.and_then(|(_, path)| path.rsplit('/').next()) {
         // Versions behind `.so.N` are those of the file that the name leads to.
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);

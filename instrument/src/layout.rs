@@ -12,6 +12,7 @@ use crate::elf::{PAGE, Refusal};
 use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
 use crate::handlers::{THROUGH, Wrapped};
 use crate::ir::TableForm;
+use crate::sanitizers::Sanitizer;
 use crate::starts::Starts;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
@@ -19,8 +20,8 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL,
-    ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED,
+    FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
 };
 use object::elf;
 use rayon::prelude::*;
@@ -46,8 +47,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
-    /// A sanitizer's runtime stands in for the allocator.
-    pub own_allocator: bool,
+    /// What a sanitizer has to do with the file.
+    pub sanitizer: Sanitizer,
     /// The entry point lets the runtime in ([`freestanding`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -578,7 +579,8 @@ pub fn lay_out<'n>(
         sidecar_id: parts.sidecar_id,
         features: [
             (parts.translated, FEATURE_TRANSLATED),
-            (parts.own_allocator, FEATURE_OWN_ALLOCATOR),
+            (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
+            (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
         ]
         .into_iter()
         .filter(|(is, _)| *is)

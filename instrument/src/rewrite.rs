@@ -430,7 +430,7 @@ pub fn rewrite<'a, W: Send>(
         report,
         wrapped,
         translated,
-        own_allocator: sanitizer.allocates,
+        sanitizer,
     };
     // Giving back so much memory takes a while.
     rayon::join(
@@ -459,8 +459,8 @@ struct Gathered {
     wrapped: Option<Wrapped>,
     /// The clones are translated.
     translated: bool,
-    /// A sanitizer's runtime stands in for the allocator.
-    own_allocator: bool,
+    /// What a sanitizer has to do with the file.
+    sanitizer: Sanitizer,
 }
 
 /// The symbol of a function's clone.
@@ -501,7 +501,7 @@ fn finish<'a, W: Send>(
         mut report,
         wrapped,
         translated,
-        own_allocator,
+        sanitizer,
     } = gathered;
     let identity = [
         hash,
@@ -528,7 +528,7 @@ fn finish<'a, W: Send>(
         record_counts: &record_counts,
         flavour: options.flavour,
         translated,
-        own_allocator,
+        sanitizer,
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,
