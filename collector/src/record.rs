@@ -101,6 +101,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let modules::Checked {
         instrumented,
         starts_others,
+        beside,
     } = modules::check(&program, &cli.program[1..])?;
     if instrumented.is_empty() && cli.format == Format::Text {
         eprintln!(
@@ -191,6 +192,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let subject = Subject {
         program: program.clone(),
         starts_others,
+        beside,
     };
     let triggers = trigger_of(cli, asked)?;
     if let Some(chosen) = &triggers {
@@ -247,6 +249,8 @@ struct Subject {
     program: PathBuf,
     /// It is not instrumented itself.
     starts_others: bool,
+    /// Other instrumented files that it may start.
+    beside: Vec<modules::Instrumented>,
 }
 
 /// What begins windows, and why; for `burst` alone.
@@ -357,6 +361,11 @@ fn into_trace(
         session.watch.sample_time();
     }
     let ticker = Ticker::new(cli.progress);
+    for module in subject.iter().flat_map(|s| &s.beside) {
+        // (What is missing is told when it is needed.)
+        let id = hex(&module.note.sidecar_id);
+        let _ = session.folder.add_sidecar(&module.sidecar, &id);
+    }
     let started = session
         .start(instrumented)
         .and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));

@@ -11,6 +11,7 @@ use crate::seal;
 use crate::shared::{MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, count};
 use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
 
 /// Silences the trigger while `exec` is tried: the new program must not meet its signal.
 struct Quiet(Option<crate::thread::Ring>);
@@ -135,7 +136,17 @@ fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> bool {
 
 /// Whether a program that is executed now gets the runtime. `path` opens it; the recorder is told of what cannot be followed.
 fn follow(open: impl FnOnce() -> isize) -> bool {
-    if process::own_path().is_empty() || !process::is_recorded() {
+    if process::own_path().is_empty() {
+        return false;
+    }
+    if !process::is_recorded() {
+        // There the recorder's id means nothing.
+        if process::recorder()
+            .filter(|h| h.stop.load(Ordering::Relaxed) == 0 && !seal::is_filtered())
+            .is_some_and(process::is_elsewhere)
+        {
+            process::count(count::FORBIDDEN, 1);
+        }
         return false;
     }
     if !seal::may_set_up() {
