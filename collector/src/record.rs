@@ -517,7 +517,8 @@ impl Session {
         } else if subject.starts_others {
             let mut names = self.watch.plain_programs();
             let own = std::fs::canonicalize(&subject.program).unwrap_or_default();
-            if names.len() == 1 && names[0] == own.display().to_string() {
+            let alone = names.len() == 1 && names[0] == own.display().to_string();
+            if alone && !outcome.dropped.contains_key("forbidden") {
                 return Some(Failure {
                     status: nothing_recorded(outcome),
                     message: format!(
@@ -546,7 +547,7 @@ impl Session {
     fn beyond_reach(&self, outcome: &RunOutcome) -> String {
         match outcome.dropped.get("forbidden") {
             Some(n) => format!(
-                ", where the recorder can be reached: {n} programs ran as another user, in another root, or behind a filter of system calls"
+                "; {n} threads or programs ran where the recorder cannot be reached (as another user, in another root or process namespace, or behind a filter of system calls): run mgz-record there as well"
             ),
             None => String::new(),
         }
@@ -916,7 +917,7 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
             "{n} modules could not be told to the recorder in time; their loads are missing"
         ),
         "forbidden" => format!(
-            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root)"
+            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace)"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")

@@ -79,8 +79,9 @@ int main(int count, char **arguments) {
 }
 #else
 long work(long seed) {
-  static long words[1024];
-  long sum = seed;
+  long words[1024], sum = seed;
+  for (int i = 0; i < 1024; i++)
+    words[i] = i * seed;
   for (long k = 0; k < 3000; k++)
     for (int i = 0; i < 1024; i++)
       sum += words[(i * 5 + k) & 1023] + (k ^ i);

@@ -505,6 +505,47 @@ fn where_nothing_instrumented_runs() {
             ],
         );
     }
+    // The loader fails before the runtime could begin.
+    let library = dir.path().join("libgone.so");
+    let needs = dir.path().join("needs");
+    let source = dir.path().join("needs.c");
+    std::fs::write(
+        &source,
+        "int gone(void); int main(void) { return gone(); }\n",
+    )
+    .unwrap();
+    let gone = dir.path().join("gone.c");
+    std::fs::write(&gone, "int gone(void) { return 0; }\n").unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .args(["-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(&gone),
+        LIMIT,
+    )
+    .unwrap();
+    tools::succeed(
+        Command::new("gcc")
+            .arg("-o")
+            .arg(&needs)
+            .arg(&source)
+            .arg(&library),
+        LIMIT,
+    )
+    .unwrap();
+    let needs = Forms::of(needs);
+    std::fs::remove_file(&library).unwrap();
+    for (mode, options) in MODES {
+        refused(
+            &format!("a library is missing, {mode}"),
+            &mut record_command(options, &trace, needs.for_mode(mode), &[]),
+            &trace,
+            &[
+                "the loader has not loaded the recorder's library",
+                "exit 127",
+            ],
+        );
+    }
     // Killed it is by the signal's status.
     let got = run(&mut record_command(
         &["--mode", "full"],
@@ -686,7 +727,7 @@ fn what_the_c_library_reads_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("copies.c");
     let program = dir.path().join("copies");
-    std::fs::write(&source, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nint main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(v[0]); } printf(\"%ld\\n\", s); return 0; }\n").unwrap();
+    std::fs::write(&source, "#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nchar name[] = \"a name\"; int main(int c, char **v) { static char a[1 << 16], b[1 << 16]; long s = 0; for (int i = 0; i < 4000; i++) { memcpy(b, a, sizeof b - c); a[i] = i; s += b[i] + strlen(name + c); } printf(\"%ld\\n\", s); return 0; }\n").unwrap();
     tools::succeed(
         Command::new("gcc")
             .args(["-O1", "-fno-builtin", "-o"])
@@ -1016,7 +1057,8 @@ fn attaching_to_a_container() {
     let said = text(&got.stderr);
     assert_eq!(tools::code(&got), 125, "{said}");
     assert!(
-        said.contains("nothing was recorded") && said.contains("where the recorder can be reached"),
+        said.contains("nothing was recorded")
+            && said.contains("where the recorder cannot be reached"),
         "{said}"
     );
 }
