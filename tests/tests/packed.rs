@@ -240,18 +240,15 @@ fn by_upx() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    for linked in [&["-static"][..], &[]] {
-        let options = [linked, &["-Wl,-z,noseparate-code"]].concat();
-        let Some(program) = programs::build("hash", FIXED, &options, dir.path()).unwrap() else {
-            return;
-        };
-        let packed = dir.path().join("by_upx");
-        let _ = std::fs::remove_file(&packed);
-        let mut upx = Command::new("upx");
-        upx.args(["-q", "-o"]).arg(&packed).arg(&program);
-        tools::succeed(&mut upx, LIMIT).unwrap();
-        declined(&packed, "packed with UPX");
-    }
+    let options = ["-static", "-Wl,-z,noseparate-code"];
+    let Some(program) = programs::build("hash", FIXED, &options, dir.path()).unwrap() else {
+        return;
+    };
+    let packed = dir.path().join("by_upx");
+    let mut upx = Command::new("upx");
+    upx.args(["-q", "-o"]).arg(&packed).arg(&program);
+    tools::succeed(&mut upx, LIMIT).unwrap();
+    declined(&packed, "packed with UPX");
 }
 
 /// What stands where code should is none, or is no code that decodes.
@@ -293,9 +290,9 @@ fn functions_that_are_decrypted_in_place() {
             let ran = tools::run(&mut Command::new(&program), LIMIT).unwrap();
             assert_eq!(tools::code(&ran), 6, "the original runs");
             forms::all_same(&program, &[], None, |form, report| {
-                let left = &report["functions"]["left"]["reasons"]["its bytes are written"];
+                let left = &report["functions"]["left"]["total"];
                 assert!(
-                    left.as_u64() >= Some(1),
+                    left.as_u64() >= Some(2),
                     "{variant} {extra:?} {form}: {report}"
                 );
             });
