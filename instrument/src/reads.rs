@@ -478,8 +478,13 @@ struct Value {
 
 impl Value {
     fn join(self, other: Value) -> Value {
+        // (What a call leaves is not known; it may be what was there.)
+        let number = match (self.number, other.number) {
+            (Some(a), Some(b)) if a != b => None,
+            (a, b) => a.or(b),
+        };
         Value {
-            number: self.number.filter(|_| self.number == other.number),
+            number,
             ..self.with(other)
         }
     }
