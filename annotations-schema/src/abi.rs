@@ -61,8 +61,8 @@ pub const GS_BACK: u32 = 96;
 pub const GS_HOOK_BEFORE: u32 = 104;
 /// Offset of the address of the hook behind system calls: `lea rcx, [next]; jmp gs:[GS_HOOK_AFTER]`.
 pub const GS_HOOK_AFTER: u32 = 112;
-/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, clone3.
-pub const HOOKED_CALLS: [u32; 8] = [13, 14, 56, 57, 58, 59, 131, 435];
+/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, execveat, clone3.
+pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
 /// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes

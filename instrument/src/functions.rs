@@ -7,7 +7,7 @@
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
 use crate::analyze::Course;
-use crate::hash::FastSet;
+use crate::hash::{FastMap, FastSet};
 use crate::ir::{FunctionId, UnwindRange};
 use crate::reads::Bounds;
 use crate::risk::Own;
@@ -43,6 +43,17 @@ pub struct FuncSymbol<'a> {
     pub size: u64,
 }
 
+/// What is known of the registers that an imported function changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for lost.
+    Abi,
+    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
+    Lazy,
+    /// Nothing.
+    Unknown,
+}
+
 /// A file as analysis sees it: plain values, so that analysis stays a pure core.
 #[derive(Clone, Debug, Default)]
 pub struct Input<'a> {
@@ -74,8 +85,8 @@ pub struct Input<'a> {
     pub entry: u64,
     /// Linkage-table entries and words of the global offset table of imported functions that do not return.
     pub no_return: FastSet<u64>,
-    /// Linkage-table entries and words of the global offset table of all imported functions.
-    pub imported: FastSet<u64>,
+    /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
+    pub imported: FastMap<u64, Import>,
     /// Where code begins and ends ([`crate::reads`]).
     pub bounds: Bounds,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).

@@ -48,6 +48,7 @@ pub mod offsets;
 pub mod operands;
 mod packed;
 pub mod plan;
+pub mod preserved;
 pub mod reads;
 pub mod regs;
 pub mod report;

@@ -141,11 +141,7 @@ fn of_parts<'a>(
     let imports = Imports::read(elf, &input);
     input.bounds = Bounds::of(elf, &input, &imports);
     input.no_return = imports.no_return();
-    input.imported = imports
-        .slots
-        .into_keys()
-        .chain(imports.stubs.into_keys())
-        .collect();
+    input.imported = imports.conventions;
     input
 }
 

@@ -1,11 +1,15 @@
-//! `exec`: an instrumented program that a recorded one starts is recorded as well; every other program gets the
-//! environment as its parent sees it, without a trace of the runtime.
+//! `exec`: the runtime's settings go on to every program that can take them, through the environment of the call, so that an instrumented program is recorded whoever starts it:
+//! a shell, `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment again before it sees that, and is left alone
+//! ([`process::fall_asleep`]). Programs that cannot take them get the environment as it is, and the recorder is told.
+//!
+//! The new environment lies on the stack of the caller: a child that shares its parent's memory (`vfork`, `posix_spawn`) would leave anything else behind there.
 
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
-use crate::shared::count;
-use crate::sys::{self, map};
+use crate::seal;
+use crate::shared::{MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, count};
+use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
 
 /// Silences the trigger while `exec` is tried: the new program must not meet its signal.
@@ -39,105 +43,231 @@ fn length(list: Strings) -> usize {
     n
 }
 
-/// An environment with the runtime in it, in memory of its own that lives until `exec` (or a failed exec: unmapped).
-struct Environment {
-    list: Strings,
-    memory: usize,
-    bytes: usize,
+/// What is about to be executed, as far as that matters here.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Target {
+    /// Instrumented, by software.
+    Instrumented,
+    /// Something that may start others.
+    Plain,
+    /// The loader keeps the runtime out of it.
+    Privileged,
+    /// Its loader would complain about the runtime on the program's standard error.
+    Foreign,
+    /// Nothing that can be looked at.
+    Unknown,
 }
 
-impl Drop for Environment {
-    fn drop(&mut self) {
-        if self.memory != 0 {
-            // SAFETY: made by `with_runtime`, used by nobody else.
-            unsafe { sys::munmap(self.memory, self.bytes) };
+/// Interpreters of interpreters that the kernel goes through.
+const DEPTH: usize = 5;
+
+/// Looks at what a descriptor leads to, and closes it.
+fn look(fd: isize, depth: usize) -> Target {
+    if fd < 0 {
+        return Target::Unknown;
+    }
+    let target = look_into(fd, depth);
+    sys::close(fd);
+    target
+}
+
+fn look_into(fd: isize, depth: usize) -> Target {
+    let mut start = [0u8; 256];
+    let read = sys::pread(fd, &mut start, 0).max(0) as usize;
+    let start = &start[..read.min(255)];
+    if let Some(line) = start.strip_prefix(b"#!") {
+        let line = line.split(|&b| b == b'\n').next().unwrap_or(&[]);
+        let mut words = line
+            .split(|b| matches!(b, b' ' | b'\t' | 0))
+            .filter(|w| !w.is_empty());
+        let mut path = [0u8; 256];
+        let Some(interpreter) = words.next().filter(|_| depth < DEPTH) else {
+            return Target::Unknown;
+        };
+        path[..interpreter.len()].copy_from_slice(interpreter);
+        return look(sys::open_quietly(path.as_ptr()), depth + 1);
+    }
+    const CLASS_64: u8 = 2;
+    const X86_64: u8 = 62;
+    match start {
+        [0x7f, b'E', b'L', b'F', class, _, rest @ ..] => {
+            if *class != CLASS_64 || rest.get(12) != Some(&X86_64) {
+                Target::Foreign
+            } else if gains_privileges(fd) {
+                Target::Privileged
+            } else if read_note(fd) {
+                Target::Instrumented
+            } else {
+                Target::Plain
+            }
         }
+        _ => Target::Unknown,
     }
 }
 
-/// The environment to pass on to a program: with the runtime if the program is instrumented.
-fn environment_for(instrumented: bool, list: Strings) -> Environment {
-    let unchanged = Environment {
-        list,
-        memory: 0,
-        bytes: 0,
+/// Whether a program gets other rights by being executed: then the kernel says so to the loader (`AT_SECURE`), which ignores what is preloaded.
+fn gains_privileges(fd: isize) -> bool {
+    const GETUID: usize = 102;
+    const GETGID: usize = 104;
+    const FGETXATTR: usize = 193;
+    // SAFETY: no memory is involved.
+    let (uid, gid) = unsafe {
+        (
+            sys::call(GETUID, 0, 0, 0, 0, 0, 0) as u32,
+            sys::call(GETGID, 0, 0, 0, 0, 0, 0) as u32,
+        )
     };
-    if !instrumented || process::own_path().is_empty() || !process::is_recorded() {
-        return unchanged;
+    let name = c"security.capability".as_ptr() as usize;
+    // SAFETY: the name lives across the call; nothing is written.
+    let capable = uid != 0 && unsafe { sys::call(FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
+    let Some((mode, owner, group)) = sys::owner(fd) else {
+        return false;
+    };
+    const SET_GID: u32 = 0o2010;
+    capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
+}
+
+/// Whether a program that is executed now gets the runtime. `path` opens it; the recorder is told of what cannot be followed.
+fn follow(open: impl FnOnce() -> isize) -> bool {
+    if process::own_path().is_empty() || !process::is_recorded() {
+        return false;
     }
-    if !process::can_reach_recorder() {
-        // The loader would complain on the program's standard error.
+    if !seal::may_set_up() {
         process::count(count::FORBIDDEN, 1);
-        return unchanged;
+        return false;
+    }
+    // The program may be no file at all: opening a pipe would wait for its other end.
+    let fd = open();
+    if fd < 0 {
+        return false;
+    }
+    let target = look_into(fd, 0);
+    let mut name = [0u8; PATH_BYTES];
+    crate::modules::path_of_descriptor(fd, &mut name);
+    sys::close(fd);
+    let unfollowed = match target {
+        Target::Privileged => MODULE_PRIVILEGED,
+        Target::Foreign => MODULE_32_BIT,
+        _ if process::can_reach_recorder() => return true,
+        Target::Instrumented => {
+            // The loader would complain on the program's standard error.
+            process::count(count::FORBIDDEN, 1);
+            return false;
+        }
+        _ => return false,
+    };
+    crate::modules::tell_program(unfollowed, &name);
+    false
+}
+
+/// Most entries of an environment for which there is room on the stack.
+const FEW: usize = 120;
+const MANY: usize = 1020;
+/// Bytes of text for which there is room there.
+const TEXT: usize = 768;
+
+/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be followed.
+fn with_environment<R>(follow: bool, list: Strings, exec: impl FnOnce(Strings) -> R) -> R {
+    if !follow {
+        return exec(list);
     }
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
+    let known =
+        |i: usize| process::value_of(entry(i), crate::shared::ENV_NAME.as_bytes()).is_some();
+    // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
+    if (0..n).any(known) {
+        return exec(list);
+    }
     let preload = (0..n).find(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
     let old = preload.map_or(&b""[..], |i| {
         process::value_of(entry(i), b"LD_PRELOAD").unwrap_or(b"")
     });
-    let (own, shared) = (process::own_path(), process::shared_entry());
-    let text = b"LD_PRELOAD=".len() + own.len() + 1 + old.len() + 1 + shared.len() + 1;
-    let bytes = (n + 3) * 8 + text;
+    let made = Made {
+        list,
+        n,
+        preload,
+        old,
+    };
+    let text = b"LD_PRELOAD=".len() + process::own_path().len() + 1 + old.len() + 1;
+    match n {
+        ..=FEW if text <= TEXT => on_stack::<{ FEW + 4 }, R>(&made, exec),
+        ..=MANY if text <= TEXT => on_stack::<{ MANY + 4 }, R>(&made, exec),
+        _ => elsewhere(&made, text, exec),
+    }
+}
+
+/// What a new environment is made of.
+struct Made<'a> {
+    list: Strings,
+    n: usize,
+    preload: Option<usize>,
+    old: &'a [u8],
+}
+
+impl Made<'_> {
+    /// Writes pointers and the text of the one entry that is new.
+    ///
+    /// # Safety
+    /// There must be room for `n` + 3 pointers and the text.
+    unsafe fn write(&self, pointers: *mut *const u8, text: *mut u8) {
+        let joint: &[u8] = if self.old.is_empty() { b"" } else { b":" };
+        let mut at = 0;
+        for part in [b"LD_PRELOAD=", process::own_path(), joint, self.old, b"\0"] {
+            // SAFETY: the caller's contract.
+            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(at), part.len()) };
+            at += part.len();
+        }
+        let mut k = 0;
+        // SAFETY: as above.
+        unsafe {
+            for i in (0..self.n).filter(|&i| Some(i) != self.preload) {
+                *pointers.add(k) = *self.list.add(i);
+                k += 1;
+            }
+            *pointers.add(k) = text;
+            *pointers.add(k + 1) = process::shared_entry().as_ptr();
+            *pointers.add(k + 2) = core::ptr::null();
+        }
+    }
+}
+
+#[inline(never)]
+fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> R {
+    let mut pointers = [const { core::mem::MaybeUninit::<*const u8>::uninit() }; N];
+    let mut text = [const { core::mem::MaybeUninit::<u8>::uninit() }; TEXT];
+    // SAFETY: both are large enough, as the caller has seen.
+    unsafe {
+        made.write(pointers.as_mut_ptr().cast(), text.as_mut_ptr().cast());
+    }
+    exec(pointers.as_ptr().cast())
+}
+
+/// The same in memory of its own, given back if `exec` fails.
+#[inline(never)]
+fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
+    let pointers = (made.n + 3) * 8;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         sys::mmap(
             0,
-            bytes,
+            pointers + text,
             map::READ | map::WRITE,
             map::PRIVATE | map::ANONYMOUS,
             -1,
             0,
         )
     }) else {
-        return unchanged;
+        process::count(count::FORBIDDEN, 1);
+        return exec(made.list);
     };
-    let pointers = memory as *mut *const u8;
-    let mut at = memory + (n + 3) * 8;
-    let mut put = |parts: &[&[u8]]| {
-        let start = at;
-        for part in parts {
-            // SAFETY: `bytes` was computed for exactly these parts.
-            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
-            at += part.len();
-        }
-        at += 1; // the mapping is zero
-        start as *const u8
-    };
-    let joint: &[u8] = if old.is_empty() { b"" } else { b":" };
-    let first = put(&[b"LD_PRELOAD=", own, joint, old]);
-    let second = put(&[shared]);
-    let mut k = 0;
-    // SAFETY: n + 3 pointers fit.
-    unsafe {
-        for i in (0..n).filter(|&i| Some(i) != preload) {
-            *pointers.add(k) = *list.add(i);
-            k += 1;
-        }
-        *pointers.add(k) = first;
-        *pointers.add(k + 1) = second;
-    }
-    Environment {
-        list: pointers.cast(),
-        memory,
-        bytes,
-    }
-}
-
-/// Whether a file is an instrumented executable of the soft flavour.
-fn instrumented(path: *const u8) -> bool {
-    if process::header().is_none() {
-        return false;
-    }
-    // The program may be no file at all: opening a pipe would wait for its other end.
-    let fd = sys::open_quietly(path);
-    if fd < 0 {
-        return false;
-    }
-    let found = read_note(fd);
-    sys::close(fd);
-    found
+    // SAFETY: the mapping has room for both.
+    unsafe { made.write(memory as *mut *const u8, (memory + pointers) as *mut u8) };
+    let result = exec(memory as Strings);
+    // SAFETY: made above.
+    unsafe { sys::munmap(memory, pointers + text) };
+    result
 }
 
 fn read_note(fd: isize) -> bool {
@@ -173,37 +303,72 @@ fn read_note(fd: isize) -> bool {
     false
 }
 
-/// The environment to pass to the system call. It is unmapped after a call that has failed, or in the parent of the child that made it.
+/// No such file.
+const NOT_FOUND: isize = -2;
+
+/// The system call, with the runtime's settings in the environment. Returns −errno, if at all.
 ///
 /// # Safety
-/// As for `execve`.
-pub unsafe fn environment_of_call(path: *const u8, list: Strings) -> Strings {
-    if path.is_null() {
-        return list;
-    }
-    let environment = core::mem::ManuallyDrop::new(environment_for(instrumented(path), list));
-    if let Some(ring) = crate::thread::ring_at(sys::gs()).filter(|_| environment.memory != 0) {
-        forget_environment(ring);
-        ring.private().environment = [environment.memory, environment.bytes];
-    }
-    environment.list
+/// As the system call: the lists must be valid, or the kernel says that they are not.
+pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> isize {
+    let follow = is_list(envp) && follow(|| sys::open_quietly(path));
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            sys::call(
+                nr::EXECVE,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                0,
+                0,
+                0,
+            )
+        }
+    })
 }
 
-/// Unmaps the environment of the last system call.
-pub fn forget_environment(ring: crate::thread::Ring) {
-    let [memory, bytes] = core::mem::take(&mut ring.private().environment);
-    if memory != 0 {
-        // SAFETY: made by `environment_of_call`; the call has returned.
-        unsafe { sys::munmap(memory, bytes) };
-    }
+/// As [`system_execve`].
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn system_execveat(
+    dir: i32,
+    path: *const u8,
+    argv: Strings,
+    envp: Strings,
+    flags: usize,
+) -> isize {
+    let follow = is_list(envp) && follow(|| sys::open_at(dir, path, flags));
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            sys::call(
+                nr::EXECVEAT,
+                dir as isize as usize,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                flags,
+                0,
+            )
+        }
+    })
 }
 
-/// Finds `file` in the program's PATH and tells whether it is instrumented.
-fn instrumented_in_path(file: *const u8) -> bool {
+/// Whether there is a list of strings that can be looked at.
+fn is_list(list: Strings) -> bool {
+    list.is_null() || sys::is_readable(list as usize, 8)
+}
+
+/// Opens what `execvp` would execute.
+fn open_in_path(file: *const u8) -> isize {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
     if name.contains(&b'/') || name.is_empty() {
-        return instrumented(file);
+        return sys::open_quietly(file);
     }
     let list: Strings = environ();
     // SAFETY: entries of the environment are strings.
@@ -223,26 +388,28 @@ fn instrumented_in_path(file: *const u8) -> bool {
         const X_OK: usize = 1;
         // SAFETY: a zero-terminated path.
         if unsafe { sys::call(ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
-            return instrumented(full.as_ptr());
+            return sys::open_quietly(full.as_ptr());
         }
     }
-    false
+    NOT_FOUND
 }
+
+const ENOSYS: isize = 38;
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(instrumented(path), envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"execve",
         unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(path, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| sys::open_quietly(path));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
 }
 
 /// # Safety
@@ -257,16 +424,16 @@ pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(instrumented_in_path(file), envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"execvpe",
         unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(file, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| open_in_path(file));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(file, argv, envp) })
 }
 
 /// # Safety
@@ -281,16 +448,16 @@ pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(process::header().is_some() && read_note(fd as isize), envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"fexecve",
         unsafe extern "C" fn(i32, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })
 }
 
 type Spawn = unsafe extern "C" fn(usize, *const u8, usize, usize, Strings, Strings) -> i32;
@@ -306,12 +473,14 @@ pub unsafe extern "C" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> i32 {
-    let environment = environment_for(instrumented(path), envp);
-    match next!(c"posix_spawn", Spawn) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(pid, path, actions, attributes, argv, environment.list) },
-        None => 38,
-    }
+    let Some(real) = next!(c"posix_spawn", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow(|| sys::open_quietly(path));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, path, actions, attributes, argv, envp)
+    })
 }
 
 /// # Safety
@@ -325,12 +494,14 @@ pub unsafe extern "C" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> i32 {
-    let environment = environment_for(instrumented_in_path(file), envp);
-    match next!(c"posix_spawnp", Spawn) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(pid, file, actions, attributes, argv, environment.list) },
-        None => 38,
-    }
+    let Some(real) = next!(c"posix_spawnp", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow(|| open_in_path(file));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, file, actions, attributes, argv, envp)
+    })
 }
 
 /// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers` holds rsi, rdx, rcx,

@@ -7,6 +7,7 @@
 pub mod payload;
 pub mod read;
 pub mod symbols;
+pub mod versions;
 pub mod write;
 
 pub use read::Elf;

@@ -215,6 +215,9 @@ pub(super) fn change(
         return -EINVAL;
     }
     let s = signal as usize;
+    if process::header().is_none() {
+        return change_unrecorded(s, new, old);
+    }
     if thread::borrows_memory() && new.is_none_or(|n| matches!(n.handler, SIG_DFL | SIG_IGN)) {
         return change_of_borrower(s, new, old);
     }
@@ -252,6 +255,21 @@ pub(super) fn change(
             0
         }
     })
+}
+
+/// Where nobody records, the kernel is asked for what the program asks.
+fn change_unrecorded(
+    s: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
+    let new = new.map(|new| KernelAction {
+        flags: new.flags | SA_RESTORER,
+        restorer: restorer_address(),
+        ..*new
+    });
+    // SAFETY: the program's handler, or none.
+    unsafe { sys::sigaction(s, new.as_ref(), old) }
 }
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.
