@@ -383,7 +383,10 @@ mod tests {
             ..Manifest::default()
         });
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+        assert!(
+            said[0].starts_with("a process has code of no file (1.0 MiB)"),
+            "{said:?}"
+        );
     }
 
     #[test]

@@ -609,8 +609,12 @@ impl Search<'_, '_> {
             .iter()
             .filter(|c| self.known_of(c) != Some(Known::Harmless))
             .flat_map(|c| &c.args)
-            .fold(uses.stored, |set, arg| set | arg.from);
+            .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;
+        // Headers are read by loaders, which write to places that they compute from where a file begins.
+        let is_base = |at: &u64| bounds.starts.first() == Some(at);
+        let base = uses.origins.iter().position(is_base);
+        let code = own & !base.map_or(0, |bit| 1 << bit);
         let (starts, ends): (Vec<usize>, Vec<usize>) = (
             (0..uses.origins.len())
                 .filter(|&b| bounds.starts.contains(&address(b)))
@@ -623,9 +627,10 @@ impl Search<'_, '_> {
         let mut found = Vec::new();
         let read_here = ones(read & own).filter(|&b| bounds.is_near(address(b)));
         if let Some(end) = ends.iter().map(|&b| address(b)).max()
-            && (read & own != 0
+            && (read & code != 0
                 || has(given, &ends)
-                || has(given, &starts)
+                || has(given & code, &starts)
+                || has(uses.stored, &ends) && has(uses.stored & code, &starts)
                 || uses.pairs.iter().any(|&(a, b)| {
                     has(b, &ends) && a & read != 0 || has(a, &ends) && b & read != 0
                 }))
@@ -638,7 +643,7 @@ impl Search<'_, '_> {
             found.push(Reading {
                 by: range.start,
                 range: low..end,
-                written: written & own != 0,
+                written: written & code != 0,
             });
         }
         for bit in read_here {
