@@ -247,6 +247,9 @@ pub const TRAP: u8 = 0xf4;
 /// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
 /// instruction (`burst`).
 pub const FEATURE_TRANSLATED: u32 = 1;
+/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written into the original: no entry jumps are installed, and
+/// it can be recorded in `burst` alone.
+pub const FEATURE_READS_CODE: u32 = 2;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -7,11 +7,12 @@
 //! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
 //! nobody can shrink it under the mapping.
 
+use crate::objects::stacks::StackSeen;
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
-    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, StaticImage,
-    VERSION, chunk_offset, slot_offset, stride,
+    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
+    StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use crate::static_image::flatten;
 use crate::trigger::Trigger;
@@ -416,6 +417,32 @@ impl Arena {
         }
     }
 
+    /// Rows that threads have begun to write of their stacks.
+    pub fn stacks_claimed(&self) -> u64 {
+        // SAFETY: the word lies in the mapping, and only this atomic is referred to.
+        unsafe { &(*self.header()).stack_count }.load(Ordering::Acquire)
+    }
+
+    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its place.
+    pub fn stack(&self, number: u64) -> Option<StackSeen> {
+        // SAFETY: the row lies in the mapping, and consists of atomics.
+        let row = unsafe { &(*self.header()).stacks[(number % STACK_ROWS as u64) as usize] };
+        let complete = || row.ready.load(Ordering::SeqCst) == number + 1;
+        if !complete() {
+            return None;
+        }
+        let seen = StackSeen {
+            pid: row.pid.load(Ordering::Acquire),
+            tid: row.tid.load(Ordering::Acquire),
+            at: row.at.load(Ordering::Acquire),
+            thread_area: row.thread_area.load(Ordering::Acquire),
+            low: row.low.load(Ordering::Acquire),
+            bytes: row.bytes.load(Ordering::Acquire),
+            begin_ns: row.begin_ns.load(Ordering::Acquire),
+        };
+        complete().then_some(seen)
+    }
+
     /// A thread slot. Panics if there is none with this number.
     pub fn slot(&self, index: usize) -> ThreadSlot<'_> {
         assert!(index < MAX_THREADS, "thread slot {index}");
@@ -460,8 +487,6 @@ pub struct Snapshot {
     pub published: u64,
     /// See [`Control::filling`].
     pub filling: u64,
-    /// See [`Control::stack`].
-    pub stack: u64,
 }
 
 /// Number of this process's namespace of process ids; 0 if the kernel does not tell.
@@ -539,7 +564,6 @@ impl<'a> ThreadSlot<'a> {
                 begin_ns: (&raw const (*c).begin_ns).read_volatile(),
                 published,
                 filling: (&raw const (*c).filling).read_volatile(),
-                stack: (&raw const (*c).stack).read_volatile(),
             }
         }
     }

@@ -9,6 +9,7 @@
 use crate::analyze::Course;
 use crate::hash::{FastMap, FastSet};
 use crate::ir::{FunctionId, UnwindRange};
+use crate::reads::Bounds;
 use crate::risk::Own;
 use crate::starts::Starts;
 use std::borrow::Cow;
@@ -88,6 +89,8 @@ pub struct Input<'a> {
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
     pub imported: FastMap<u64, Import>,
+    /// Where code begins and ends ([`crate::reads`]).
+    pub bounds: Bounds,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).
@@ -319,6 +322,8 @@ pub struct Program {
     pub data: Vec<Range<u64>>,
     /// Bytes in no function that are neither data nor filler.
     pub stray_bytes: u64,
+    /// Where a function or a table begins by which most of the code is read as data.
+    pub reads_code: Option<u64>,
 }
 
 impl FunctionInfo {

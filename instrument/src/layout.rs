@@ -19,8 +19,8 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE,
-    NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_READS_CODE, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL,
+    ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
 };
 use object::elf;
 use rayon::prelude::*;
@@ -46,6 +46,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
+    /// The original must stay as it is, since the program reads it.
+    pub reads_code: bool,
     /// The entry point lets the runtime in ([`freestanding`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -568,11 +570,15 @@ pub fn lay_out<'n>(
         patch_count: sizes.patches,
         sidecar_path: front.path_at,
         sidecar_id: parts.sidecar_id,
-        features: if parts.translated {
+        features: (if parts.translated {
             FEATURE_TRANSLATED
         } else {
             0
-        },
+        }) | (if parts.reads_code {
+            FEATURE_READS_CODE
+        } else {
+            0
+        }),
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
         calls: front.calls_at,
         call_count: front.call_count,

@@ -328,7 +328,7 @@ fn alone(
         let view = segment.accesses(arguments.stores, &mut buffer);
         counts.tags.make(
             owners,
-            segment.run.process,
+            (segment.run.process, segment.run.thread),
             view,
             (segment.run.first_time, segment.run.last_time),
         );
@@ -384,9 +384,12 @@ fn together(
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
         for ends in thread.marks.chunks_exact(2) {
             let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
-            counts
-                .tags
-                .make(owners, thread.process, all, (ends[0].1, ends[1].1));
+            counts.tags.make(
+                owners,
+                (thread.process, thread.thread),
+                all,
+                (ends[0].1, ends[1].1),
+            );
             tags.extend_from_slice(&counts.tags.out);
         }
         thread.accesses.group = tags;

@@ -71,7 +71,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         accesses += view.len() as u64;
         objects.clear();
         owners.fill(
-            segment.run.process,
+            (segment.run.process, segment.run.thread),
             view.address,
             (segment.run.first_time, segment.run.last_time),
             &mut objects,

@@ -318,6 +318,10 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         // Without its map nobody knows what is what in its clones: the original runs.
         _ if result != MODULE_OK => false,
         MODE_BURST => catch_calls(info, headers, note),
+        _ if note.features & abi::FEATURE_READS_CODE != 0 => {
+            result = MODULE_READS_CODE;
+            false
+        }
         _ => patches.install(headers),
     };
     if result == MODULE_OK && !done {

@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -220,6 +220,34 @@ pub struct Header {
     pub sidecars: [u8; PATH_BYTES],
     /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In another one nobody knows whose ids are whose.
     pub process_namespace: u64,
+    /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read or not.
+    pub stack_count: AtomicU64,
+    /// What is known of the stacks of threads when they begin.
+    pub stacks: [StackRow; STACK_ROWS],
+}
+
+/// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
+pub const STACK_ROWS: usize = 4096;
+
+/// What a thread knows of its stack.
+#[repr(C)]
+pub struct StackRow {
+    /// Number of the row + 1 once it is complete; 0 while it is written.
+    pub ready: AtomicU64,
+    /// System process id.
+    pub pid: AtomicU32,
+    /// System thread id.
+    pub tid: AtomicU32,
+    /// An address in the stack, near its top where the thread has just begun.
+    pub at: AtomicU64,
+    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of the memory that holds the stack.
+    pub thread_area: AtomicU64,
+    /// Lowest address, if the program has given the memory; else 0.
+    pub low: AtomicU64,
+    /// Bytes that were asked for; 0 if that is not known.
+    pub bytes: AtomicU64,
+    /// CLOCK_MONOTONIC when the thread began.
+    pub begin_ns: AtomicU64,
 }
 
 /// Length of [`Header::counters`], whose successors must lie where they lie.
@@ -283,7 +311,7 @@ pub struct Attachment {
 pub const MAX_FUNCTIONS: usize = 64;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 43] = [
+pub const BEHIND_WRAPPERS: [&CStr; 46] = [
     c"_Fork",
     c"__longjmp_chk",
     c"__xpg_sigpause",
@@ -316,6 +344,9 @@ pub const BEHIND_WRAPPERS: [&CStr; 43] = [
     c"ppoll",
     c"prctl",
     c"pselect",
+    c"pthread_attr_getstack",
+    c"pthread_attr_getstacksize",
+    c"pthread_attr_init",
     c"pthread_cancel",
     c"pthread_create",
     c"pthread_detach",
@@ -395,6 +426,8 @@ pub const MODULE_NOT_TRANSLATED: u32 = 7;
 pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
+/// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
+pub const MODULE_READS_CODE: u32 = 9;
 
 /// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
@@ -489,8 +522,6 @@ pub struct Control {
     pub windows: u64,
     /// Ring mode: how late in its period the last window lies, slots.
     pub late: u64,
-    /// An address in the owner's stack.
-    pub stack: u64,
     /// The queue.
     pub chunks: [ChunkInfo; QUEUE],
 }

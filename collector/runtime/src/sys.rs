@@ -445,6 +445,29 @@ pub fn gs() -> usize {
     base
 }
 
+/// The calling thread's `%fs` base.
+pub fn fs() -> usize {
+    let mut base: usize = 0;
+    if FSGSBASE.load(core::sync::atomic::Ordering::Relaxed) {
+        // SAFETY: allowed, see `init_gs`; changes nothing.
+        unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack)) };
+    } else {
+        // SAFETY: ARCH_GET_FS writes eight bytes.
+        unsafe {
+            call(
+                nr::ARCH_PRCTL,
+                0x1003,
+                &mut base as *mut usize as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+    base
+}
+
 /// Sets the calling thread's `%gs` base.
 ///
 /// # Safety

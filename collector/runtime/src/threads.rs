@@ -4,6 +4,7 @@ use crate::context::Context;
 use crate::next::{fail, next};
 use crate::shared::PAGE;
 use crate::sys::{self, map};
+use crate::thread::Stack;
 use crate::{process, signals, thread};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -19,6 +20,7 @@ struct Start {
     argument: usize,
     segv_blocked: bool,
     trigger_blocked: bool,
+    stack: Stack,
 }
 
 const POOL: usize = 256;
@@ -28,11 +30,17 @@ const FREE: Start = Start {
     argument: 0,
     segv_blocked: false,
     trigger_blocked: false,
+    stack: Stack::UNKNOWN,
 };
 static mut STARTS: [Start; POOL] = [FREE; POOL];
 
-/// Takes a place. 0 if there is no memory for one.
+/// Takes a place for a thread of which the stack is not known. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
+    prepare_on(function, argument, Stack::UNKNOWN)
+}
+
+/// Takes a place. 0 if there is no memory for one.
+fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
     if process::header().is_some() && !thread::provide() {
         return 0;
     }
@@ -45,6 +53,7 @@ extern "C" fn prepare(function: usize, argument: usize) -> usize {
         argument,
         segv_blocked,
         trigger_blocked,
+        stack,
     };
     // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
     unsafe {
@@ -101,15 +110,16 @@ pub struct Call {
 /// First step of a new thread.
 extern "C" fn begin(start: *mut Start) -> Call {
     // SAFETY: made by `prepare` for this thread alone.
-    let (call, blocked, trigger_blocked) = unsafe {
+    let (call, blocked, trigger_blocked, stack) = unsafe {
         let call = Call {
             function: (*start).function,
             argument: (*start).argument,
         };
-        (call, (*start).segv_blocked, (*start).trigger_blocked)
+        let blocked = ((*start).segv_blocked, (*start).trigger_blocked);
+        (call, blocked.0, blocked.1, (*start).stack)
     };
     release(start as usize);
-    come_into_being(blocked, trigger_blocked);
+    come_into_being(blocked, trigger_blocked, stack);
     call
 }
 
@@ -118,19 +128,23 @@ pub fn begin_raw(parents: thread::Ring) {
     come_into_being(
         parents.private().segv_blocked,
         parents.private().trigger_blocked,
+        Stack::UNKNOWN,
     );
 }
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
-pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
+pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
     let old = sys::sigprocmask(0, Some(!0));
     let gs = sys::gs();
     if let Some(ring) = own_ring(gs) {
         // It was met at the system call that has made it.
         ring.private().segv_blocked = segv_blocked;
         ring.private().trigger_blocked = trigger_blocked;
+        // Its stack was not known there.
+        thread::tell_stack(stack, 0);
         if let Ok(old) = old {
-            let _ = sys::sigprocmask(2, Some(old));
+            // (Functions that the C library starts threads for begin with all signals blocked.)
+            let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
         }
         return;
     }
@@ -152,6 +166,7 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
         if let Some(ring) = thread::current() {
             ring.private().segv_blocked = segv_blocked;
             ring.private().trigger_blocked = trigger_blocked;
+            thread::tell_stack(stack, 0);
         }
     }
     if let Ok(old) = old {
@@ -224,11 +239,22 @@ fn settle(alternate: [usize; 3], mask: u64) {
     }
 }
 
-/// Whether all threads of this process can get their rings by [`join`].
+/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
 pub fn all_can_join() -> bool {
-    let mut all = true;
-    others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
-    all
+    const ATTEMPTS: usize = 50;
+    const PAUSE: u64 = 1_000_000;
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            sys::futex_wait(NEVER.as_ptr(), 0, PAUSE);
+        }
+        let mut all = true;
+        others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
+        if all {
+            return true;
+        }
+    }
+    false
 }
 
 /// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).
@@ -331,6 +357,45 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
+/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which looks at the attributes and at its defaults alone.
+///
+/// # Safety
+/// What is pointed to must be attributes of threads.
+unsafe fn asked_for(attributes: usize) -> Stack {
+    type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
+    type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
+    let Some(get_size) = next!(c"pthread_attr_getstacksize", Get) else {
+        return Stack::UNKNOWN;
+    };
+    // More than attributes take in any library.
+    let mut own = [0u64; 32];
+    let mut from = attributes;
+    if attributes == 0 {
+        from = own.as_mut_ptr() as usize;
+        let Some(init) = next!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
+            return Stack::UNKNOWN;
+        };
+        // SAFETY: there is room for attributes.
+        if unsafe { init(from) } != 0 {
+            return Stack::UNKNOWN;
+        }
+    } else if let Some(get) = next!(c"pthread_attr_getstack", GetBoth) {
+        let (mut low, mut bytes) = (0, 0);
+        // SAFETY: the caller's attributes, and two words.
+        let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
+        // Where none was given, glibc shows one that ends at address 0.
+        if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
+            return Stack { low, bytes };
+        }
+    }
+    let mut bytes = 0;
+    // SAFETY: attributes, and a word.
+    if unsafe { get_size(from, &raw mut bytes) } != 0 {
+        return Stack::UNKNOWN;
+    }
+    Stack { low: 0, bytes }
+}
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -351,7 +416,8 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
     }
-    let start = prepare(function, argument);
+    // SAFETY: the caller's attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(attributes) });
     if start == 0 {
         return EAGAIN;
     }
@@ -379,7 +445,8 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, function, argument) };
     }
-    let start = prepare(function, argument);
+    // SAFETY: there are no attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(0) });
     if start == 0 {
         return THRD_NOMEM;
     }

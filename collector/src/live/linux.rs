@@ -126,8 +126,8 @@ impl Kernel for Linux {
                 // SAFETY: a zero-terminated text that lives across the call.
                 check(unsafe { libc::ioctl(fd, IOC_SET_FILTER, text.as_ptr()) })
             }
-            // SAFETY: the kernel reads eight bytes.
             Control::Period(period) => {
+                // SAFETY: the kernel reads eight bytes.
                 check(unsafe { libc::ioctl(fd, IOC_PERIOD, std::ptr::from_ref(period)) })
             }
         }

@@ -213,6 +213,15 @@ enum Part {
     Read(Vec<u8>),
 }
 
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Part::Mapped(map) => map,
+            Part::Read(bytes) => bytes,
+        }
+    }
+}
+
 impl Input {
     /// Opens a perf.data file, a folder of `perf record --threads`, or standard input for `-`.
     pub fn open(path: &Path) -> Result<Input, PerfDataError> {
@@ -251,11 +260,7 @@ impl Input {
 
     /// The bytes, by file.
     pub fn files(&self) -> Vec<&[u8]> {
-        let bytes = |part| match part {
-            &Part::Mapped(ref map) => &map[..],
-            Part::Read(bytes) => &bytes[..],
-        };
-        self.files.iter().map(bytes).collect()
+        self.files.iter().map(Part::bytes).collect()
     }
 }
 
