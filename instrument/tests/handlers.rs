@@ -409,6 +409,62 @@ const CASES: &[(&str, &str, char)] = &[
     ),
 ];
 
+/// Programs as above, whose static executables are judged as well whatever is in the C library.
+const OF_STATIC: &[(&str, &str, bool)] = &[
+    (
+        "a child is started",
+        "#include <spawn.h>\nextern char **environ;\nint main(void) { pid_t p; char *a[] = {\"true\", 0}; return posix_spawn(&p, \"/bin/true\", 0, 0, a, environ); }",
+        false,
+    ),
+    (
+        "a shell is started",
+        "int main(void) { return system(\"true\") | !popen(\"true\", \"r\"); }",
+        false,
+    ),
+    (
+        "a signal is ignored, or not",
+        "int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_flags = SA_SIGINFO; a.sa_handler = argc > 1 ? SIG_IGN : SIG_DFL; sigaction(SIGSEGV, &a, 0); return 0; }",
+        false,
+    ),
+    (
+        "the default, or a handler that looks",
+        "HANDLER(h, sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP])\n\
+      int main(int argc, char **argv) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_flags = SA_SIGINFO; if (argc > 1) a.sa_sigaction = h; sigaction(SIGSEGV, &a, 0); return 0; }",
+        true,
+    ),
+    (
+        "a handler leaves by a long jump",
+        "static sigjmp_buf b; static void h(int s, siginfo_t *i, void *c) { siglongjmp(b, 1); }\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return sigsetjmp(b, 1); }",
+        false,
+    ),
+    (
+        "a handler asks where memory failed",
+        "HANDLER(h, sink = (uintptr_t)i->si_addr)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); sigaction(SIGBUS, &a, 0); return 0; }",
+        false,
+    ),
+    (
+        "a handler asks where an instruction failed",
+        "HANDLER(h, sink = (uintptr_t)i->si_addr)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGILL, &a, 0); return 0; }",
+        true,
+    ),
+    (
+        "a handler goes on elsewhere",
+        "HANDLER(h, ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP] += 2)\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGILL, &a, 0); return 0; }",
+        true,
+    ),
+    (
+        "a jump to another stack takes the context along",
+        "__attribute__((naked)) void go(void *stack, void *to, void *c) { __asm__(\"mov (%rdi), %rsp; jmp *%rsi\"); }\nstatic void *area[64];\n\
+      void look(void *a, void *b, void *c) { sink = ((ucontext_t *)c)->uc_mcontext.gregs[REG_RIP]; _exit(0); }\nHANDLER(h, area[0] = area + 60; go(area, look, c))\n\
+      int main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); return 0; }",
+        true,
+    ),
+];
+
 /// What is found, and whether calls of `sigaction` are all that installs handlers, so that these can be shown the original.
 fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
@@ -476,6 +532,30 @@ fn so_they_are_in_static_executables() {
         &[&["-O2", "-static"], &["-O0", "-static-pie"]],
         |expected| expected == '+',
     );
+}
+
+/// Both C libraries are in the file: what they do with handlers to start children, and how they hand those of the program on.
+#[test]
+fn static_executables_of_both_c_libraries() {
+    let mut wrong = Vec::new();
+    for (compiler, flags) in [
+        ("gcc", ["-O2", "-static"]),
+        ("gcc", ["-O1", "-static-pie"]),
+        ("clang", ["-O2", "-static"]),
+        ("musl-gcc", ["-O2", "-static"]),
+    ] {
+        if Command::new(compiler).arg("--version").output().is_err() {
+            println!("SKIPPED: {compiler} is not installed");
+            continue;
+        }
+        for (what, source, expected) in OF_STATIC {
+            let (found, _) = finding(compiler, &flags, source);
+            if found.is_some() != *expected {
+                wrong.push(format!("{what} ({compiler} {flags:?}): {found:?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 /// The C library's `profil` is in the file; a handler of the program is none of it.

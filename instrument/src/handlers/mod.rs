@@ -711,6 +711,7 @@ impl<'a> Search<'a> {
                 .is_some_and(|f| self.program.function(f).range.start == at)
         };
         let describes = stores(8, &is_function) && stores(4, &|flags| flags & SA_SIGINFO != 0);
+        let mut handed: Option<(Signal, u8)> = None;
         let mut factory = InstructionInfoFactory::new();
         let sets_r10 = graph.insns.iter().any(|i| {
             !matches!(
@@ -788,19 +789,29 @@ impl<'a> Search<'a> {
                     if !self.program.functions[function].inner().called.is_empty() {
                         return harmful(start, "its function has several entries");
                     }
-                    let signal = if let Value::Param(n) = signal {
-                        Some(n)
-                    } else {
-                        None
+                    let of = match signal {
+                        Value::Param(n) => Signal::Param(n),
+                        other if is_no_fault(other.low(4).as_constant()) => Signal::NoFault,
+                        _ => Signal::Unknown,
                     };
-                    seen.hand_on
-                        .installers
-                        .insert(start, (signal, of_param.unwrap_or(1)));
+                    let own = (of, of_param.unwrap_or(1));
+                    let all = handed.map_or(own, |before| (before.0.join(of), before.1));
+                    if all.1 != own.1 {
+                        return harmful(insn.ip, "its function hands two actions on");
+                    }
+                    handed = Some(all);
                 }
                 Verdict::Lent => seen.lent = seen.lent.or(Some(insn.ip)),
                 Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
                 Verdict::Harmful(why) => return harmful(insn.ip, why),
             }
+        }
+        if let Some((signal, action)) = handed {
+            let signal = match signal {
+                Signal::Param(n) => Some(n),
+                Signal::NoFault | Signal::Unknown => None,
+            };
+            seen.hand_on.installers.insert(start, (signal, action));
         }
         Ok(())
     }
@@ -821,7 +832,7 @@ impl<'a> Search<'a> {
         }
         let known = signal.low(4).as_constant();
         let verdict = self.action(state, known, action, kernel, describes);
-        match known.is_some_and(|s| !FAULTS.contains(&s)) {
+        match is_no_fault(known) {
             true if known == Some(SIGPROF)
                 && self.is_static
                 && self.is_histogram(state, action) =>
@@ -867,7 +878,12 @@ impl<'a> Search<'a> {
             }
             return Verdict::Restored(action.as_constant());
         }
-        let Some(handler) = state.read(at, 8).as_constant() else {
+        let handler = state.read(at, 8);
+        // The default, or to ignore the signal, whichever of the two it is: starting a child resets all handlers so.
+        if handler.most() <= 1 {
+            return Verdict::Harmless;
+        }
+        let Some(handler) = handler.as_constant() else {
             return Verdict::Harmful("a handler that is not known");
         };
         match self
@@ -875,7 +891,6 @@ impl<'a> Search<'a> {
             .function_at(handler)
             .filter(|f| self.program.function(*f).range.start == handler)
         {
-            _ if handler <= 1 => Verdict::Harmless,
             Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => match signal
                 .is_none_or(|s| SHOW_PLACE.contains(&s))
                 && self.uses(f.0 as usize, 1, Look::Origin, DEPTH)
@@ -924,6 +939,35 @@ impl<'a> Search<'a> {
     fn reads_place(&self, state: &State, action: Value) -> bool {
         self.handler(state, action)
             .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
+    }
+}
+
+/// Whether a signal is known, and none of a fault.
+fn is_no_fault(signal: Option<u64>) -> bool {
+    signal.is_some_and(|s| !FAULTS.contains(&s))
+}
+
+/// The signal for which a function installs what it is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    /// Its argument with this number.
+    Param(u8),
+    /// A certain one that is no fault.
+    NoFault,
+    Unknown,
+}
+
+impl Signal {
+    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for one that is no fault: musl's `sigaction` has a call of its own for
+    /// SIGABRT.)
+    fn join(self, other: Signal) -> Signal {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Signal::NoFault, Signal::Param(n)) | (Signal::Param(n), Signal::NoFault) => {
+                Signal::Param(n)
+            }
+            _ => Signal::Unknown,
+        }
     }
 }
 

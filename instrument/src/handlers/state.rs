@@ -53,6 +53,14 @@ impl Value {
         }
     }
 
+    /// The greatest number that it may be.
+    pub fn most(self) -> u64 {
+        match self {
+            Value::Bits { zero, .. } => !zero,
+            _ => u64::MAX,
+        }
+    }
+
     /// Arguments (and [`FRAME`]) that it may stem from, as a bit set.
     pub fn taint(self) -> u8 {
         match self {

@@ -358,7 +358,9 @@ impl Search<'_> {
             FlowControl::Call | FlowControl::IndirectCall => {
                 return self.call_gives_away(inst, state, asked);
             }
-            FlowControl::IndirectBranch => return self.call_gives_away(inst, state, asked),
+            FlowControl::IndirectBranch => {
+                return !is_long_jump(state, asked) && self.call_gives_away(inst, state, asked);
+            }
             FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch if outside => {
                 return leaves_with(state, asked) || self.call_gives_away(inst, state, asked);
             }
@@ -451,6 +453,20 @@ impl Search<'_> {
                 && self.uses(callee.0 as usize, n as u8, look, asked.depth - 1)
         })
     }
+}
+
+/// Whether a jump goes on where `setjmp` was called, with the stack of then, and what is asked for is only left over in the register that it came in.
+fn is_long_jump(state: &State, asked: &Asked) -> bool {
+    let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
+    let elsewhere = || {
+        let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
+        others.any(|value| asked.is_in(value) || state.leads_to(value, asked.bit()))
+    };
+    // (The first two are the place and the value.)
+    asked.param >= 2
+        && matches!(state.regs[4], Value::Bits { .. })
+        && state.regs[own] == Value::Param(asked.param)
+        && !elsewhere()
 }
 
 /// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out of the middle of a function, where code that
