@@ -688,20 +688,32 @@ impl Scan {
     }
 }
 
-/// Whether an instruction reads or writes the register itself.
+/// Whether an instruction reads or writes the base, or writes the selector, which may change the base. (The selector is 0 in 64-bit processes, also when the base is set: who
+/// reads it finds what it would find anyway.)
 fn handles_gs(inst: &Instruction) -> bool {
     let special = matches!(
         inst.mnemonic(),
         Mnemonic::Wrgsbase | Mnemonic::Rdgsbase | Mnemonic::Swapgs | Mnemonic::Lgs
     );
-    let register = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS
-        || inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::GS;
-    special || register
+    let sets = inst.op0_kind() == OpKind::Register && inst.op0_register() == Register::GS;
+    special || sets && inst.mnemonic() != Mnemonic::Push
 }
 
 fn uses_gs(inst: &Instruction) -> bool {
+    let takes_address_only = matches!(
+        inst.mnemonic(),
+        Mnemonic::Lea
+            | Mnemonic::Nop
+            | Mnemonic::Prefetch
+            | Mnemonic::Prefetchw
+            | Mnemonic::Prefetchwt1
+            | Mnemonic::Prefetchnta
+            | Mnemonic::Prefetcht0
+            | Mnemonic::Prefetcht1
+            | Mnemonic::Prefetcht2
+    );
     let memory = inst.segment_prefix() == Register::GS
-        && !matches!(inst.mnemonic(), Mnemonic::Lea | Mnemonic::Nop)
+        && !takes_address_only
         && (0..inst.op_count()).any(|o| is_segmented(inst.op_kind(o)));
     handles_gs(inst) || memory
 }

@@ -288,8 +288,14 @@ fn shown_by(
 ) -> Result<Wrapped, Refusal> {
     handlers::wrapped(elf, input, program).ok_or_else(|| {
         Refusal::declined(format!(
-            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft",
-            finding.why, finding.at
+            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+            finding.why,
+            finding.at,
+            if elf.is_static_executable() {
+                ", or link it dynamically"
+            } else {
+                ""
+            }
         ))
     })
 }
@@ -380,8 +386,13 @@ pub fn rewrite<'a, W: Send>(
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
+        let function = program
+            .function_at(at)
+            .map(|f| &program.function(f).name)
+            .filter(|name| !name.is_empty());
+        let place = function.map_or_else(String::new, |name| format!("in {name}, "));
         return Err(Refusal::declined(format!(
-            "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
+            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
     }
     if let Some(by) = program.reads_code {

@@ -242,7 +242,10 @@ impl Follow<'_> {
                 self.assign(state, inst, v);
             }
             M::Movsx | M::Movsxd if general => {
-                let v = Value::from_taint(self.operand(state, inst, 1).taint());
+                let v = match self.operand(state, inst, 1) {
+                    half @ Value::Half(_) if inst.mnemonic() == M::Movsxd => half,
+                    other => Value::from_taint(other.taint()),
+                };
                 self.assign(state, inst, v.low(size));
             }
             M::Lea => {

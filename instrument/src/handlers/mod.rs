@@ -350,10 +350,10 @@ struct Seen {
 impl Seen {
     /// Notes a function that makes a system call of the number that it is given; whether it is one.
     fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
-        if let Value::Param(n) = number {
+        if let Value::Param(n) | Value::Half(n) = number {
             self.hand_on.calls.insert(function, n);
         }
-        matches!(number, Value::Param(_))
+        matches!(number, Value::Param(_) | Value::Half(_))
     }
 
     /// An action that nobody wrote is one that was there before, if such are asked for at all. `built`: finds those that are written to such memory.
@@ -790,7 +790,7 @@ impl<'a> Search<'a> {
                         return harmful(start, "its function has several entries");
                     }
                     let of = match signal {
-                        Value::Param(n) => Signal::Param(n),
+                        Value::Param(n) | Value::Half(n) => Signal::Param(n),
                         other if is_no_fault(other.low(4).as_constant()) => Signal::NoFault,
                         _ => Signal::Unknown,
                     };

@@ -26,6 +26,8 @@ pub enum Value {
     Frame(i64),
     /// The argument with this number, as it came in.
     Param(u8),
+    /// The low four bytes of the argument with this number, extended to eight in whatever way: a number, not an address.
+    Half(u8),
     /// Computed from arguments (bit n: argument n; [`FRAME`]: an address in the frame), or one of several values of which one is an argument.
     Derived(u8),
 }
@@ -64,7 +66,7 @@ impl Value {
     /// Arguments (and [`FRAME`]) that it may stem from, as a bit set.
     pub fn taint(self) -> u8 {
         match self {
-            Value::Param(n) => 1 << n,
+            Value::Param(n) | Value::Half(n) => 1 << n,
             Value::Derived(set) => set,
             Value::Frame(_) => FRAME,
             Value::Bits { .. } => 0,
@@ -108,6 +110,7 @@ impl Value {
                 zero: !mask,
                 one: 0,
             },
+            Value::Param(n) | Value::Half(n) if bytes == 4 => Value::Half(n),
             other => Value::Derived(other.taint()),
         }
     }
