@@ -4,6 +4,7 @@
 //! same rows.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar, SiteFlags};
+use mgz_annotations_schema::trace::Manifest;
 use mgz_tests::age::oldest_first;
 use mgz_tests::events::{Event, Kind, Watch};
 use mgz_tests::programs::{self, Variant};
@@ -14,6 +15,7 @@ use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Object, ObjectSection};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 const BUILT: Variant = Variant {
     clang: false,
@@ -320,6 +322,138 @@ fn nearly_every_executed_load_is_in_the_trace() {
         );
     }
     assert!(low.is_empty(), "{}", low.join("\n"));
+}
+
+/// In a small program nothing is lost but what linkage tables load: `.init` and `.fini`, which look for the profiler, and the functions that the loader calls.
+#[test]
+fn all_that_runs_before_and_after_the_program_is_in_the_trace() {
+    let fixed = Variant {
+        pie: false,
+        ..BUILT
+    };
+    for (variant, extra) in [
+        (BUILT, &[][..]),
+        (BUILT, &["-s"]),
+        (fixed, &["-Wl,-z,now"]),
+        (fixed, &["-s"]),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(original) = programs::build("constructors", variant, extra, dir.path()).unwrap()
+        else {
+            return;
+        };
+        let app = session::instrument(&original, "soft", &[]).unwrap();
+        let coverage = measure(&app, &[], None, dir.path(), 0);
+        coverage.report(&format!("constructors {extra:?}"));
+        let lost: Vec<_> = coverage.lost.keys().filter(|why| *why != LINKAGE).collect();
+        assert!(lost.is_empty(), "{extra:?}: {:?}", coverage.lost);
+    }
+}
+
+/// What is left alone is in the report, in the trace, and said by all three tools.
+#[test]
+fn what_is_left_alone_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    for (extra, expected) in [(&["-DALONE"][..], 1), (&["-s"], 0)] {
+        let Some(original) = programs::build("constructors", BUILT, extra, dir.path()).unwrap()
+        else {
+            return;
+        };
+        let out = dir.path().join("constructors.soft");
+        let said = tools::succeed(
+            tools::tool("mgz-instrument")
+                .args(["--backend", "soft", "-o"])
+                .arg(&out)
+                .arg(&original),
+            LIMIT,
+        )
+        .unwrap();
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.contains(&format!("{expected} left")), "{said}");
+        let trace = dir.path().join(format!("trace-{expected}"));
+        let done = tools::run(
+            &mut record_command(&["--mode", "full"], &trace, &out, &[]),
+            LIMIT,
+        )
+        .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let shown = tools::succeed(tools::tool("mgz-analyze").arg(&trace), LIMIT).unwrap();
+        let shown = format!(
+            "{}{}",
+            String::from_utf8_lossy(&shown.stdout),
+            String::from_utf8_lossy(&shown.stderr)
+        );
+        const SENTENCE: &str = "neither recorded nor counted: 1 function of constructors";
+        for text in [&said, &shown] {
+            assert_eq!(text.contains(SENTENCE), expected == 1, "{text}");
+        }
+        let manifest: Manifest =
+            serde_json::from_slice(&std::fs::read(trace.join("manifest.json")).unwrap()).unwrap();
+        let left: u64 = manifest
+            .modules
+            .iter()
+            .map(|m| m.not_instrumented.functions)
+            .sum();
+        assert_eq!(left, expected);
+    }
+}
+
+/// The selector of `%gs` is 0 whoever uses the base, and a prefetch loads nothing; a load off the base is the program's own, which the soft backend declines.
+#[test]
+fn what_of_gs_the_soft_backend_takes() {
+    let dir = tempfile::tempdir().unwrap();
+    let program = |name: &str, code: &str| {
+        let (source, out) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
+        std::fs::write(&source, format!("#include <stdio.h>\nvolatile long x = 7; int main(void) {{ long r = 1; __asm__ volatile({code} : \"+r\"(r) : \"r\"(&x) : \"memory\"); printf(\"%ld\\n\", r + x); return 0; }}\n")).unwrap();
+        tools::succeed(
+            Command::new("gcc")
+                .args(["-O1", "-o"])
+                .arg(&out)
+                .arg(&source),
+            LIMIT,
+        )
+        .unwrap();
+        out
+    };
+    for (name, code) in [
+        ("selector", r#""mov %%gs, %0""#),
+        ("short", r#""mov %%gs, %w0""#),
+        (
+            "pushed",
+            r#""sub $128, %%rsp; push %%gs; pop %0; add $128, %%rsp""#,
+        ),
+        ("prefetch", r#""prefetcht0 %%gs:(%1)""#),
+        ("filler", r#""nopw %%gs:(%1)""#),
+    ] {
+        let original = program(name, code);
+        let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+        let app = session::instrument(&original, "soft", &[]).unwrap();
+        let trace = dir.path().join(format!("trace-{name}"));
+        let got = tools::run(
+            &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
+            LIMIT,
+        )
+        .unwrap();
+        session::same_result(name, &expected, &got).unwrap();
+    }
+    for (name, code) in [
+        ("load", r#""mov %%gs:(%1), %0""#),
+        ("base", r#""rdgsbase %0""#),
+        ("cleared", r#""xor %%eax, %%eax; mov %%eax, %%gs""#),
+    ] {
+        let original = program(name, code);
+        let done = tools::run(
+            tools::tool("mgz-instrument")
+                .args(["--backend", "soft", "-o"])
+                .arg(dir.path().join("none"))
+                .arg(&original),
+            LIMIT,
+        )
+        .unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(tools::code(&done), 3, "{name}: {said}");
+        assert!(said.contains("gs segment itself (in main, at"), "{said}");
+    }
 }
 
 /// Programs whose work is done in a library: calls arrive by the linker's tables and through pointers, so that each function that begins without room for a jump is seen.
