@@ -5,7 +5,7 @@ use super::follow::{self, Follow};
 use super::state::{ARGUMENTS, FRAME, State, Value, place};
 use crate::cfg::Graph;
 use crate::disasm::direct_target;
-use crate::ir::{FunctionId, Gpr};
+use crate::ir::{FunctionId, Gpr, RegSet};
 use crate::regs::gpr;
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
 use std::ops::Range;
@@ -98,6 +98,8 @@ struct Asked {
     /// It never puts what it was given in that argument's register itself.
     idle: bool,
     is_variadic: bool,
+    /// It takes the stack and all registers that callees keep from memory.
+    restores: bool,
 }
 
 impl Asked {
@@ -132,6 +134,23 @@ impl Asked {
             }),
         }
     }
+}
+
+/// Whether a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
+fn restores_all(graph: &Graph) -> bool {
+    const ALL_KEPT: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
+    let mut taken = RegSet::EMPTY;
+    for inst in graph.insns.iter().map(|i| &i.inst) {
+        if inst.mnemonic() == Mnemonic::Mov
+            && inst.op0_kind() == OpKind::Register
+            && inst.op0_register().size() == 8
+            && inst.op1_kind() == OpKind::Memory
+            && let Some(register) = gpr(inst.op0_register())
+        {
+            taken = taken.with(register);
+        }
+    }
+    taken.0 & ALL_KEPT.0 == ALL_KEPT.0
 }
 
 /// Whether a function takes any number of arguments: compilers test how many are in vector registers before they store these.
@@ -298,6 +317,7 @@ impl Search<'_> {
             depth,
             idle: false,
             is_variadic: look != Look::Anything && is_variadic(&graph),
+            restores: restores_all(&graph),
         };
         asked.idle =
             look != Look::Anything && !steps().any(|(inst, state)| asked.is_set_by(inst, state));
@@ -462,8 +482,9 @@ fn is_long_jump(state: &State, asked: &Asked) -> bool {
         let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
         others.any(|value| asked.is_in(value) || state.leads_to(value, asked.bit()))
     };
-    // (The first two are the place and the value.)
+    // (The first two are the place and the value. A function that changes the stack alone may jump to one that has the same arguments.)
     asked.param >= 2
+        && asked.restores
         && matches!(state.regs[4], Value::Bits { .. })
         && state.regs[own] == Value::Param(asked.param)
         && !elsewhere()
