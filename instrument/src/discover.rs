@@ -72,7 +72,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
     let mut program = Program {
         functions,
         starts,
-        uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(),
+        uses_gs: scans.iter().filter_map(|s| s.rare().gs).collect(),
         aimed: Vec::new(),
         data,
         stray_bytes: 0,
@@ -699,7 +699,8 @@ fn handles_gs(inst: &Instruction) -> bool {
     special || sets && inst.mnemonic() != Mnemonic::Push
 }
 
-fn uses_gs(inst: &Instruction) -> bool {
+/// Whether an instruction depends on the base, or changes it.
+pub(crate) fn uses_gs(inst: &Instruction) -> bool {
     let takes_address_only = matches!(
         inst.mnemonic(),
         Mnemonic::Lea

@@ -314,8 +314,8 @@ pub struct Program {
     pub functions: Vec<FunctionInfo>,
     /// Where those are.
     pub starts: Starts,
-    /// An instruction that uses or sets the gs base.
-    pub uses_gs: Option<u64>,
+    /// The first instruction of each function that uses or sets the gs base.
+    pub uses_gs: Vec<u64>,
     /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
     pub aimed: Vec<u64>,
     /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.

@@ -32,6 +32,7 @@ pub mod files;
 pub mod frame;
 pub mod freestanding;
 pub mod functions;
+mod gs;
 pub mod handlers;
 pub mod hash;
 pub mod induction;

@@ -21,7 +21,7 @@ use crate::reads::{self, Bounds};
 use crate::report::{self, Report};
 use crate::risk::Own;
 use crate::unwind::Tables;
-use crate::{faults, freestanding, handlers, lines, packed};
+use crate::{faults, freestanding, gs, handlers, lines, packed};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
@@ -300,6 +300,44 @@ fn shown_by(
     })
 }
 
+/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a file with others, and where the signals of `burst` may come in between.
+fn leave_users_of_gs(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Result<(), Refusal> {
+    if program.uses_gs.is_empty() {
+        return Ok(());
+    }
+    let is_quiet = gs::has_no_handlers(elf, input);
+    let mut kept = Vec::new();
+    for &at in &program.uses_gs {
+        let function = program.function_at(at);
+        let puts_back = function.filter(|&f| is_quiet && gs::puts_back(input, program, f));
+        match puts_back {
+            Some(f) if !options.translated => kept.push(f.0 as usize),
+            _ => {
+                let name = function
+                    .map(|f| &program.function(f).name)
+                    .filter(|name| !name.is_empty());
+                let place = name.map_or_else(String::new, |name| format!("in {name}, "));
+                let remedy = match puts_back {
+                    Some(_) => "use --for ring, since only the signals of burst may come there, or",
+                    None => "use",
+                };
+                return Err(Refusal::declined(format!(
+                    "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+                )));
+            }
+        }
+    }
+    for f in kept {
+        program.functions[f].left.get_or_insert(LeftReason::UsesGs);
+    }
+    Ok(())
+}
+
 /// Declines a file that reads its own code, where that is changed: in the file, when it runs, or both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
     let remedy = if elf.is_static_executable() {
@@ -383,17 +421,8 @@ pub fn rewrite<'a, W: Send>(
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
     packed::check(&elf, &input, &program, unwind.fdes.is_empty())?;
-    if options.flavour == FLAVOUR_SOFT
-        && let Some(at) = program.uses_gs
-    {
-        let function = program
-            .function_at(at)
-            .map(|f| &program.function(f).name)
-            .filter(|name| !name.is_empty());
-        let place = function.map_or_else(String::new, |name| format!("in {name}, "));
-        return Err(Refusal::declined(format!(
-            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
-        )));
+    if options.flavour == FLAVOUR_SOFT {
+        leave_users_of_gs(&elf, &input, &mut program, options)?;
     }
     if let Some(by) = program.reads_code {
         check_reader(&elf, by, options)?;

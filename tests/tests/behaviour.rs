@@ -735,3 +735,62 @@ fn the_pt_flavour_without_a_recorder() {
         }
     }
 }
+
+/// The same of static executables that start children, whose C library resets the handlers of these, and of one with a handler.
+#[test]
+fn static_executables_of_the_pt_flavour() {
+    use mgz_tests::nop;
+    let dir = tempfile::tempdir().unwrap();
+    let c = "#define _GNU_SOURCE\n#include <setjmp.h>\n#include <signal.h>\n#include <stdio.h>\n#include <stdlib.h>\n#include <string.h>\nstatic sigjmp_buf back; static void *at; static char text[64];\nstatic void failed(int s, siginfo_t *i, void *c) { at = i->si_addr; siglongjmp(back, 1); }\nint main(void) { struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = failed; a.sa_flags = SA_SIGINFO; sigaction(SIGSEGV, &a, 0); for (int n = 0; n < 3; n++) if (!sigsetjmp(back, 1)) *(volatile int *)(16l << n) = 1; else printf(\"%p\\n\", at); FILE *f = popen(\"echo child\", \"r\"); fgets(text, sizeof text, f); printf(\"%s%d %d\\n\", text, pclose(f), system(\"exit 3\")); return 0; }\n";
+    let rust = "fn main() { let o = std::process::Command::new(\"echo\").arg(\"child\").output().unwrap(); let t = std::thread::spawn(move || o.stdout.len()); println!(\"{} {:?}\", t.join().unwrap(), std::process::Command::new(\"false\").status().unwrap()); }\n";
+    for (name, source, compiler, options) in [
+        ("glibc", c, "gcc", &["-O2", "-static"][..]),
+        ("glibc-pie", c, "gcc", &["-O1", "-static-pie"]),
+        ("musl", c, "musl-gcc", &["-O2", "-static"]),
+        (
+            "rust",
+            rust,
+            "rustc",
+            &["-O", "-C", "target-feature=+crt-static"],
+        ),
+        (
+            "rust-musl",
+            rust,
+            "rustc",
+            &["-O", "--target", "x86_64-unknown-linux-musl"],
+        ),
+    ] {
+        let kind = if compiler == "rustc" { "rs" } else { "c" };
+        let (file, original) = (
+            dir.path()
+                .join(format!("{}.{kind}", name.replace('-', "_"))),
+            dir.path().join(name),
+        );
+        std::fs::write(&file, source).unwrap();
+        let built = Command::new(compiler)
+            .args(options)
+            .arg("-o")
+            .arg(&original)
+            .arg(&file)
+            .output();
+        if !built.is_ok_and(|b| b.status.success()) {
+            tools::skip(&format!("{compiler} makes no {name}"));
+            continue;
+        }
+        let out = dir.path().join(format!("{name}.pt"));
+        tools::succeed(
+            tools::tool("mgz-instrument")
+                .args(["--backend", "pt", "-o"])
+                .arg(&out)
+                .arg(&original),
+            LIMIT,
+        )
+        .unwrap();
+        if !nop::executes_ptwrite() {
+            nop::replace(&out).unwrap();
+        }
+        let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+        let got = tools::run(&mut Command::new(&out), LIMIT).unwrap();
+        same_result(name, &expected, &got).unwrap();
+    }
+}

@@ -398,6 +398,91 @@ fn what_is_left_alone_is_said() {
     }
 }
 
+/// A function that borrows the base of `%gs` and puts it back is left alone, where nothing can run in between; the rest of the program is recorded.
+#[test]
+fn a_function_that_borrows_gs_is_left_alone() {
+    const BORROW: &str = "rdgsbase %rcx\\n wrgsbase %rdi\\n mov %gs:8, %rax\\n add %rax, %gs:0\\n wrgsbase %rcx\\n ret";
+    const TWICE: &str = "test %rdi, %rdi\\n jz 1f\\n rdgsbase %r8\\n wrgsbase %rdi\\n mov %gs:8, %rax\\n wrgsbase %r8\\n mov %rdi, %r8\\n 1: rdgsbase %rdx\\n wrgsbase %rdi\\n add %gs:0, %rax\\n wrgsbase %rdx\\n xor %edx, %edx\\n ret";
+    const KEEPS: &str =
+        "wrgsbase %rdi\\n mov %gs:8, %rax\\n xor %ecx, %ecx\\n wrgsbase %rcx\\n ret";
+    let dir = tempfile::tempdir().unwrap();
+    let auxiliary = std::fs::read("/proc/self/auxv").unwrap();
+    let has_fsgsbase = auxiliary
+        .chunks_exact(16)
+        .any(|pair| pair[..8] == 26u64.to_le_bytes() && pair[8] & 2 != 0);
+    for (name, body, handler, taken) in [
+        ("borrow", BORROW, "", true),
+        ("twice", TWICE, "", true),
+        ("keeps", KEEPS, "", false),
+        ("handler", BORROW, "signal(10, SIG_IGN);", false),
+    ] {
+        let (source, original) = (dir.path().join(format!("{name}.c")), dir.path().join(name));
+        std::fs::write(&source, format!("#include <signal.h>\n#include <stdio.h>\n__asm__(\".globl own\\n.type own, @function\\nown:\\n {body}\\n.size own, . - own\\n\");\nlong own(long *); long area[2] = {{5, 6}}; volatile int a[64];\nint main(void) {{ long s = 0; {handler} for (int i = 0; i < 1000; i++) s += own(area) + a[i & 63]; printf(\"%ld\\n\", s + area[0]); return 0; }}\n")).unwrap();
+        tools::succeed(
+            Command::new("gcc")
+                .args(["-O1", "-w", "-o"])
+                .arg(&original)
+                .arg(&source),
+            LIMIT,
+        )
+        .unwrap();
+        for form in ["ring", "burst"] {
+            let out = dir.path().join(format!("{name}.{form}"));
+            let done = tools::run(
+                tools::tool("mgz-instrument")
+                    .args(["--backend", "soft", "--for", form, "-o"])
+                    .arg(&out)
+                    .arg(&original),
+                LIMIT,
+            )
+            .unwrap();
+            let said = String::from_utf8_lossy(&[done.stdout, done.stderr].concat()).into_owned();
+            if !taken || form == "burst" {
+                assert!(
+                    said.contains("gs segment itself (in own, at"),
+                    "{name} {form}: {said}"
+                );
+                assert_eq!(
+                    said.contains("use --for ring"),
+                    taken,
+                    "{name} {form}: {said}"
+                );
+                continue;
+            }
+            assert!(
+                said.contains("1 left: uses the gs segment"),
+                "{name}: {said}"
+            );
+            if !has_fsgsbase {
+                tools::skip("the processor or the kernel has no rdgsbase");
+                continue;
+            }
+            let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
+            for options in [
+                &["--mode", "full"][..],
+                &["--mode", "ring", "--period", "300", "--window", "100"],
+            ] {
+                let trace = dir.path().join(format!("{name}-{}", options[1]));
+                let got =
+                    tools::run(&mut record_command(options, &trace, &out, &[]), LIMIT).unwrap();
+                session::same_result(name, &expected, &got).unwrap();
+                let said = String::from_utf8_lossy(&got.stderr);
+                assert!(
+                    said.contains("neither recorded nor counted: 1 function of"),
+                    "{said}"
+                );
+                let rows: usize = rows::read(&trace)
+                    .unwrap()
+                    .threads
+                    .values()
+                    .map(Vec::len)
+                    .sum();
+                assert!(rows > 300, "{rows}");
+            }
+        }
+    }
+}
+
 /// The selector of `%gs` is 0 whoever uses the base, and a prefetch loads nothing; a load off the base is the program's own, which the soft backend declines.
 #[test]
 fn what_of_gs_the_soft_backend_takes() {
