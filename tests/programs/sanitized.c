@@ -92,6 +92,17 @@ static void clean(const char *self) {
     printf("total %ld brief %d\n", total, WEXITSTATUS(status));
 }
 
+/* One thread for some tenths of a second, so that bursts find it. */
+static void steady(void) {
+    for (int i = 0; i < 600; i++) {
+        int *a = malloc(SIZE * sizeof *a);
+        for (int k = 0; k < SIZE; k++)
+            a[k] = i + k;
+        total += walk(a, 100);
+        free(a);
+    }
+}
+
 static __attribute__((noinline)) int overflow(int n) {
     int *b = malloc(10 * sizeof *b);
     for (int i = 0; i < 10; i++)
@@ -143,9 +154,13 @@ int main(int argc, char **argv) {
     fflush(stdout);
     if (!strcmp(what, "clean"))
         clean(argv[0]);
-    else if (!strcmp(what, "long"))
-        for (int i = 0; i < 60; i++)
-            threads(0);
+    else if (!strcmp(what, "steady"))
+        steady();
+    else if (!strcmp(what, "lasting"))
+        for (int i = 0; i < 15; i++)
+            steady();
+    else if (!strcmp(what, "late"))
+        steady(), printf("%d\n", overflow(n));
     else if (!strcmp(what, "brief"))
         threads(0);
     else if (!strcmp(what, "overflow"))
