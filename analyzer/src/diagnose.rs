@@ -20,7 +20,7 @@ pub const CACHES: [(&str, u64); 3] = [
 ];
 
 /// A finding.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// `stride`, `irregular`, `streaming`, `capacity`, `sparse_pages` or `interleave`.
     pub kind: &'static str,

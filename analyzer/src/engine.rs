@@ -506,6 +506,9 @@ impl Driver {
             space: span.space,
             process: span.run.process,
             objects: self.objects.clone(),
+            stack: self.objects.as_ref().map_or_else(Default::default, |o| {
+                o.own_stack(span.run.process, span.run.thread, part.time.0)
+            }),
             clock: (
                 part.time.0,
                 part.time.1.saturating_sub(part.time.0) as f64

@@ -2,7 +2,7 @@
 
 use crate::blocks;
 use crate::diagnose::diagnose;
-use crate::engine::{Aids, Collect, Options, analyse_with};
+use crate::engine::{Aids, Collect, Options, SampleInfo, analyse_with};
 use crate::hats::Estimator;
 use crate::incidence::Incidence;
 use crate::input::{self, weights::Weights};
@@ -12,7 +12,7 @@ use crate::partial::{Partial, PartialError};
 use crate::report::{Analysis, Built, build, build_with_code};
 use crate::zoom::basis::Basis;
 use crate::zoom::sums::Wanted;
-use crate::zoom::time::Look;
+use crate::zoom::time::{Look, TimeZoom};
 use crate::zoom::{heat, location, time};
 use std::sync::Arc;
 
@@ -122,6 +122,38 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
     );
     analysis.diagnoses = diagnose(&analysis);
     analysis
+}
+
+/// What of the part of the run that was asked for is not there.
+fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<String> {
+    let loaded = || samples.iter().filter(|s| s.loads > 0);
+    let first = loaded().map(|s| s.first_time).min()?;
+    let last = loaded().map(|s| s.last_time).max()?;
+    if tree.root.samples == 0 {
+        return Some(format!(
+            "no sample lies between --from and --to, so there is no time tree: the samples go from 0 to {} s after the first",
+            last.saturating_sub(first) as f64 / 1e9
+        ));
+    }
+    let id = |way: &[usize]| {
+        way.iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(".")
+    };
+    let there = (1..=look.node.len())
+        .take_while(|&depth| tree.path.get(depth - 1) == Some(&id(&look.node[..depth])))
+        .count();
+    let wanted = look.node.get(..=there)?;
+    Some(format!(
+        "there is no node {}; the way goes {} instead",
+        id(wanted),
+        match tree.path.get(there) {
+            Some(node) => format!("through {node}"),
+            None if there == 0 => "no further than the run".into(),
+            None => format!("no further than {}", id(&look.node[..there])),
+        }
+    ))
 }
 
 /// The analysis, and the damage that it met. `progress` is told the rows done.
@@ -274,7 +306,13 @@ pub fn examine(
                 &questions.look,
                 first.take(),
             );
-            analysis.time_zoom = Some(tree);
+            let missing = missing(&tree, &questions.look, &outcome.samples);
+            analysis.warnings.extend(missing);
+            // Of no sample there is nothing to tell.
+            analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
+            if outcome.census.loads == 0 {
+                analysis.location_zoom = None;
+            }
         }
     }
     analysis.diagnoses = diagnose(&analysis);

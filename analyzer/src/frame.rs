@@ -2,6 +2,10 @@
 //!
 //! Nothing here is large or fast; so no data frame library, which would take longer to build than all else together.
 
+use arrow_array::builder::{
+    ArrayBuilder, BooleanBuilder, Float64Builder, Int64Builder, ListBuilder, StringBuilder,
+    StructBuilder, UInt64Builder, make_builder,
+};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
     Float32Type, Float64Type, Int8Type, Int16Type, Int32Type, Int64Type, UInt8Type, UInt16Type,
@@ -15,24 +19,127 @@ use parquet::arrow::ArrowWriter;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
+use serde_json::Value;
 use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// The values of a column; `None` where a field is empty.
+/// What the values of a column are. It does not depend on the values: files of all traces have the same types, also where a table has no rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Whole numbers that are not negative.
+    Whole,
+    /// Whole numbers.
+    Signed,
+    /// Floating-point numbers.
+    Number,
+    Text,
+    Flag,
+    List(&'static Kind),
+    Record(&'static [(&'static str, Kind)]),
+}
+
+impl Kind {
+    fn data_type(self) -> DataType {
+        let field = |name: &str, kind: Kind| Field::new(name, kind.data_type(), true);
+        match self {
+            Kind::Whole => DataType::UInt64,
+            Kind::Signed => DataType::Int64,
+            Kind::Number => DataType::Float64,
+            Kind::Text => DataType::Utf8,
+            Kind::Flag => DataType::Boolean,
+            Kind::List(item) => DataType::List(Arc::new(field("item", *item))),
+            Kind::Record(fields) => DataType::Struct(
+                fields
+                    .iter()
+                    .map(|&(name, kind)| field(name, kind))
+                    .collect(),
+            ),
+        }
+    }
+
+    /// Whether a value may stand in a column of this kind. Empty fields may stand in all.
+    fn holds(self, value: &Value) -> bool {
+        match (self, value) {
+            (_, Value::Null) => true,
+            (Kind::Whole, _) => value.is_u64(),
+            (Kind::Signed, _) => value.is_i64(),
+            (Kind::Number, _) => value.is_number(),
+            (Kind::Text, _) => value.is_string(),
+            (Kind::Flag, _) => value.is_boolean(),
+            (Kind::List(item), Value::Array(items)) => items.iter().all(|i| item.holds(i)),
+            (Kind::Record(fields), Value::Object(map)) => map.iter().all(|(key, value)| {
+                fields
+                    .iter()
+                    .any(|(name, kind)| name == key && kind.holds(value))
+            }),
+            _ => false,
+        }
+    }
+
+    /// Appends a value that this kind [holds](Kind::holds) to the builder of its type.
+    fn append(self, builder: &mut dyn ArrayBuilder, value: &Value) {
+        let any = builder.as_any_mut();
+        macro_rules! builder {
+            ($type:ty) => {
+                any.downcast_mut::<$type>()
+                    .expect("the builder was made for this kind")
+            };
+        }
+        match self {
+            Kind::Whole => builder!(UInt64Builder).append_option(value.as_u64()),
+            Kind::Signed => builder!(Int64Builder).append_option(value.as_i64()),
+            Kind::Number => builder!(Float64Builder).append_option(value.as_f64()),
+            Kind::Text => builder!(StringBuilder).append_option(value.as_str()),
+            Kind::Flag => builder!(BooleanBuilder).append_option(value.as_bool()),
+            Kind::List(item) => {
+                let list = builder!(ListBuilder<Box<dyn ArrayBuilder>>);
+                for value in value.as_array().into_iter().flatten() {
+                    item.append(&mut **list.values(), value);
+                }
+                list.append(value.is_array());
+            }
+            Kind::Record(fields) => {
+                let record = builder!(StructBuilder);
+                for (&(name, kind), field) in fields.iter().zip(record.field_builders_mut()) {
+                    kind.append(&mut **field, value.get(name).unwrap_or(&Value::Null));
+                }
+                record.append(value.is_object());
+            }
+        }
+    }
+}
+
+/// The values of a column; `None` or null where a field is empty.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Cells {
     Whole(Vec<Option<u64>>),
     Number(Vec<Option<f64>>),
     Text(Vec<Option<String>>),
+    /// All other kinds.
+    Other(Kind, Vec<Value>),
 }
 
 impl Cells {
+    /// Cells of a kind; a sentence says which value is of another one.
+    pub(crate) fn of(kind: Kind, values: &[&Value]) -> Result<Cells, String> {
+        if let Some(other) = values.iter().find(|v| !kind.holds(v)) {
+            return Err(format!("{other:.80} is not of the kind {kind:?}"));
+        }
+        Ok(match kind {
+            Kind::Whole => Cells::Whole(values.iter().map(|v| v.as_u64()).collect()),
+            Kind::Number => Cells::Number(values.iter().map(|v| v.as_f64()).collect()),
+            Kind::Text => Cells::Text(values.iter().map(|v| v.as_str().map(Into::into)).collect()),
+            other => Cells::Other(other, values.iter().map(|&v| v.clone()).collect()),
+        })
+    }
+
     fn len(&self) -> usize {
         match self {
             Cells::Whole(v) => v.len(),
             Cells::Number(v) => v.len(),
             Cells::Text(v) => v.len(),
+            Cells::Other(_, v) => v.len(),
         }
     }
 
@@ -41,6 +148,11 @@ impl Cells {
             Cells::Whole(v) => Arc::new(v.iter().copied().collect::<UInt64Array>()),
             Cells::Number(v) => Arc::new(v.iter().copied().collect::<Float64Array>()),
             Cells::Text(v) => Arc::new(v.iter().map(Option::as_deref).collect::<StringArray>()),
+            Cells::Other(kind, v) => {
+                let mut builder = make_builder(&kind.data_type(), v.len());
+                v.iter().for_each(|value| kind.append(&mut *builder, value));
+                builder.finish()
+            }
         }
     }
 
@@ -49,13 +161,26 @@ impl Cells {
         match self {
             Cells::Whole(v) => out.extend(v[row].iter().map(u64::to_string)),
             // The shortest digits that give the number back, as in JSON.
-            Cells::Number(v) => out.extend(
-                v[row]
-                    .iter()
-                    .map(|&n| serde_json::Value::from(n).to_string()),
-            ),
+            Cells::Number(v) => out.extend(v[row].iter().map(|&n| Value::from(n).to_string())),
             Cells::Text(v) => v[row].iter().for_each(|text| quoted(text, out)),
+            Cells::Other(_, v) => plain(&v[row]).iter().for_each(|text| quoted(text, out)),
         }
+    }
+}
+
+/// A value as text: lists are joined by `; `.
+fn plain(value: &Value) -> Option<String> {
+    match value {
+        Value::Null => None,
+        Value::String(s) => Some(s.clone()),
+        Value::Array(items) => Some(
+            items
+                .iter()
+                .filter_map(plain)
+                .collect::<Vec<_>>()
+                .join("; "),
+        ),
+        other => Some(other.to_string()),
     }
 }
 
@@ -315,6 +440,72 @@ mod tests {
         let mut line = String::new();
         quoted("say \"no\"\n", &mut line);
         assert_eq!(line, "\"say \"\"no\"\"\n\"");
+    }
+
+    #[test]
+    fn flags_lists_and_records_have_types_of_their_own_in_parquet_and_are_text_in_csv() {
+        const ITEM: Kind = Kind::Record(&[("from", Kind::Signed), ("pct", Kind::Number)]);
+        let values = serde_json::json!([
+            [true, [{"from": -8, "pct": 50.0}, {"from": 8, "pct": null}], ["f < g", "h"]],
+            [null, [], null],
+        ]);
+        let column = |at: usize| -> Vec<&Value> {
+            values
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|row| &row[at])
+                .collect()
+        };
+        let kinds = [Kind::Flag, Kind::List(&ITEM), Kind::List(&Kind::Text)];
+        let cells = |at: usize| Cells::of(kinds[at], &column(at)).unwrap();
+        let frame = Frame::new(vec![
+            ("flag".into(), cells(0)),
+            ("strides".into(), cells(1)),
+            ("stack".into(), cells(2)),
+        ])
+        .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("t");
+        frame.write_csv(File::create(&path).unwrap()).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(&path).unwrap(),
+            "flag,strides,stack\ntrue,\"{\"\"from\"\":-8,\"\"pct\"\":50.0}; {\"\"from\"\":8,\"\"pct\"\":null}\",f < g; h\n,\"\",\n"
+        );
+        frame.write_parquet(File::create(&path).unwrap()).unwrap();
+        let batch = ParquetRecordBatchReaderBuilder::try_new(File::open(&path).unwrap())
+            .unwrap()
+            .build()
+            .unwrap()
+            .next()
+            .unwrap()
+            .unwrap();
+        let flags = batch.column(0).as_boolean();
+        assert!(flags.value(0) && flags.is_null(1));
+        let strides = batch.column(1).as_list::<i32>();
+        assert_eq!((strides.value_length(0), strides.value_length(1)), (2, 0));
+        let first = strides.value(0);
+        let first = first.as_struct();
+        assert_eq!(
+            first.column(0).as_primitive::<Int64Type>().values(),
+            &[-8, 8]
+        );
+        assert!(first.column(1).is_null(1) && !first.column(1).is_null(0));
+        let stack = batch.column(2).as_list::<i32>();
+        assert_eq!(stack.value(0).as_string::<i32>().value(1), "h");
+        assert!(stack.is_null(1));
+    }
+
+    #[test]
+    fn values_of_another_kind_are_refused() {
+        let refused = |kind, value: Value| Cells::of(kind, &[&value]).is_err();
+        assert!(refused(Kind::Whole, (-1).into()) && refused(Kind::Whole, 0.5.into()));
+        assert!(refused(Kind::Flag, "yes".into()) && refused(Kind::Text, 5.into()));
+        assert!(refused(
+            Kind::List(&Kind::Text),
+            serde_json::json!(["a", 5])
+        ));
+        assert!(!refused(Kind::Number, 5.into()) && !refused(Kind::Signed, (-5).into()));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 const PAGE: u32 = 12;
 
 /// Mean footprint of windows of one size, of which most lies between samples.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the fields are the symbols of docs/mgz-analyze.md"
@@ -344,7 +344,9 @@ pub fn tables(
         pages,
         PAGE,
     );
-    let value = |curve: &Curve, size: f64| curve.at(size).map(|p| p.footprint.value);
+    // (The sum of nothing is -0.)
+    let plain = |x: f64| x + 0.0;
+    let value = |curve: &Curve, size: f64| curve.at(size).map(|p| plain(p.footprint.value));
     let rows = (MIN_LEVEL..63)
         .map(|level| (1u64 << level) as f64)
         .take_while(|&size| size <= all.end())
@@ -359,13 +361,13 @@ pub fn tables(
                 footprint_lo: Some(point.footprint.lo),
                 footprint_hi: Some(point.footprint.hi),
                 footprint_undersampled: point.footprint.vague(),
-                strided: strided.map(|e| e.value),
-                strided_lo: strided.map(|e| e.lo),
-                strided_hi: strided.map(|e| e.hi),
+                strided: strided.map(|e| plain(e.value)),
+                strided_lo: strided.map(|e| plain(e.lo)),
+                strided_hi: strided.map(|e| plain(e.hi)),
                 strided_undersampled: vague(strided),
-                irregular: irregular.map(|e| e.value),
-                irregular_lo: irregular.map(|e| e.lo),
-                irregular_hi: irregular.map(|e| e.hi),
+                irregular: irregular.map(|e| plain(e.value)),
+                irregular_lo: irregular.map(|e| plain(e.lo)),
+                irregular_hi: irregular.map(|e| plain(e.hi)),
                 irregular_undersampled: vague(irregular),
                 pages: value(&page_curve, size),
                 measured: point.measured,

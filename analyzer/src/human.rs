@@ -5,9 +5,15 @@ pub fn count(n: u64) -> String {
     scaled(n as f64, 1000.0, &["", "K", "M", "G", "T", "P", "E"])
 }
 
+/// A count with what is counted.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{} {}", count(n), if n == 1 { one } else { many })
+}
+
 /// A count that may be a fraction.
 pub fn number(x: Option<f64>) -> String {
-    match x {
+    // What is next to nothing has no sign.
+    match x.map(|x| if x.abs() < 1e-12 { 0.0 } else { x }) {
         None => "–".into(),
         Some(x) if !x.is_finite() => "–".into(),
         Some(x) if x == x.trunc() && x.abs() < 1000.0 => format!("{x:.0}"),
@@ -31,7 +37,7 @@ pub fn bytes(n: u64) -> String {
 pub fn percent(x: Option<f64>) -> String {
     match x {
         None => "–".into(),
-        Some(x) => format!("{x:.1}"),
+        Some(x) => format!("{:.1}", (x * 10.0).round() / 10.0 + 0.0),
     }
 }
 
@@ -75,5 +81,15 @@ mod tests {
         assert_eq!(number(Some(3.0)), "3");
         assert_eq!(number(Some(123_456.0)), "123K");
         assert_eq!(percent(Some(66.67)), "66.7");
+        assert_eq!(
+            (
+                number(Some(-0.0)),
+                number(Some(-1e-17)),
+                percent(Some(-0.04))
+            ),
+            ("0".into(), "0".into(), "0.0".into())
+        );
+        assert_eq!(counted(1, "address", "addresses"), "1 address");
+        assert_eq!(counted(1200, "address", "addresses"), "1.20K addresses");
     }
 }

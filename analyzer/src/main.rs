@@ -3,13 +3,14 @@
 use anyhow::Context;
 use clap::{CommandFactory, Parser};
 use mgz_analyzer::cli::{Arguments, Format};
-use mgz_analyzer::commands::progress_bar;
+use mgz_analyzer::commands::{Common, is_watched, progress_bar, refuse_watched, show_watched};
 use mgz_analyzer::examine::{examine, merge_all, partial, tables_of};
 use mgz_analyzer::export::{FileFormat, write};
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::tables::{Style, render};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -107,6 +108,9 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
         });
     }
     let folder = arguments.trace.as_deref().context("no trace given")?;
+    if is_watched(folder) {
+        return watched(folder, arguments);
+    }
     let trace = Trace::open(folder, !arguments.no_annotations)?;
     if let Some(file) = &arguments.partial {
         let damaged = !trace.damage.is_empty();
@@ -135,6 +139,27 @@ fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::from(1)
     })
+}
+
+/// A trace of `--mode watch` has other things to show than tables of loads.
+fn watched(folder: &Path, arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let asked = [
+        (arguments.zoom, "--zoom"),
+        (arguments.objects, "--objects"),
+        (arguments.partial.is_some(), "--partial"),
+    ];
+    if let Some((_, option)) = asked.iter().find(|a| a.0) {
+        return Err(refuse_watched(folder, option));
+    }
+    let common = Common {
+        format: arguments.format,
+        output: arguments.output.clone(),
+        rows: arguments.rows,
+        no_annotations: arguments.no_annotations,
+        // They have been started.
+        threads: 0,
+    };
+    show_watched(folder, common)
 }
 
 fn warn(warnings: &[String]) {

@@ -108,7 +108,7 @@ impl Counts {
 }
 
 /// The metrics of a set of rows, as they stand in JSON. `None` where a quotient has no denominator.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
     reason = "the fields are the symbols of docs/mgz-analyze.md"
@@ -197,7 +197,7 @@ impl Default for LogHistogram {
 }
 
 /// A bin of a histogram.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Bin {
     /// Smallest value.
     pub from: u64,

@@ -142,6 +142,28 @@ fn place(address: u64) -> usize {
     ((address >> GRAIN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT)) as usize
 }
 
+/// The stack of a thread at a time; empty if it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnStack {
+    start: u64,
+    end: u64,
+    object: u32,
+}
+
+impl OwnStack {
+    /// The stack as an object, if the address is in it.
+    #[inline(always)]
+    pub fn at(&self, address: u64) -> Option<u32> {
+        (self.start <= address && address < self.end).then_some(self.object)
+    }
+}
+
+/// The thread whose stack an object is.
+fn thread_of(object: &Object) -> Option<u32> {
+    let name = object.name.strip_prefix("[stack of thread ")?;
+    name.strip_suffix(']')?.parse().ok()
+}
+
 /// Finds objects by process, address and time.
 #[derive(Default)]
 pub struct Resolver {
@@ -153,6 +175,10 @@ pub struct Resolver {
     pub bytes: Vec<u64>,
     /// Objects that are only memory for others, by object.
     containers: Vec<bool>,
+    /// Stacks, by object: whose the memory is before and after is no matter of what is near in time.
+    stacks: Vec<bool>,
+    /// Those of threads, by process and thread.
+    own_stacks: HashMap<(u32, u32), Vec<Instance>>,
     by_process: HashMap<u32, Vec<Class>>,
     /// Pages of which not every byte belongs to the same object for the whole run, by process.
     mixed: HashMap<u32, MixedPages>,
@@ -164,10 +190,12 @@ impl Resolver {
         let container =
             |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
         let containers = objects.iter().map(container).collect();
+        let stacks = objects.iter().map(|o| o.kind == "stack").collect();
         let mut resolver = Resolver {
             instances: vec![0; objects.len()],
             bytes: vec![0; objects.len()],
             containers,
+            stacks,
             objects,
             ..Resolver::default()
         };
@@ -207,8 +235,31 @@ impl Resolver {
                 object: instance.object,
             });
         }
+        for instance in instances {
+            let object = resolver.objects.get(instance.object as usize);
+            if let Some(thread) = object.filter(|o| o.kind == "stack").and_then(thread_of) {
+                let own = resolver.own_stacks.entry((instance.process, thread));
+                own.or_default().push(*instance);
+            }
+        }
         resolver.find_mixed(instances);
         resolver
+    }
+
+    /// The stack of a thread. What it loads from there is from its own stack, whatever the times say: those of rows are
+    /// estimates, and go on behind the end of a thread, when its stack may be another one's already.
+    pub fn own_stack(&self, process: u32, thread: u32, time: u64) -> OwnStack {
+        let lives = self.own_stacks.get(&(process, thread));
+        let away = |i: &&Instance| {
+            let before = i.begin_ns.saturating_sub(time);
+            before.max(time.saturating_sub(i.end_ns))
+        };
+        let life = lives.and_then(|lives| lives.iter().min_by_key(away));
+        life.map_or_else(OwnStack::default, |i| OwnStack {
+            start: i.start,
+            end: i.start.saturating_add(i.bytes),
+            object: i.object,
+        })
     }
 
     /// A page is whole if one instance covers it all, and no other instance of another object ever touched it.
@@ -225,6 +276,12 @@ impl Resolver {
             }
             if !i.start.saturating_add(i.bytes).is_multiple_of(1 << PAGE) {
                 mixed.insert(last);
+            }
+            if self.stacks.get(i.object as usize) == Some(&true)
+                && (i.begin_ns, i.end_ns) != (0, u64::MAX)
+            {
+                // Before and after it is somebody else's.
+                mixed.extend(first..=last);
             }
             if covered.0 == i.process && first < covered.1 && covered.2 != i.object {
                 mixed.extend(first..=last.min(covered.1 - 1));
@@ -255,7 +312,7 @@ impl Resolver {
 
     /// The object at an address and a time; of several (a stack in a mapping), the smallest. Outside of all lives of a range the one that
     /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window. So it is where only a
-    /// mapping is alive that is memory for others, such as the allocator's.
+    /// mapping is alive that is memory for others, such as the allocator's. A stack is its thread's only as long as that lives: the same clock tells both.
     pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
         self.answer(process, address, time).object
     }
@@ -298,6 +355,8 @@ impl Resolver {
         // Latest end before, and earliest beginning after, of what is near in time.
         let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
         for class in classes {
+            // The smallest range of the class in which something is alive.
+            let mut alive: Option<(u64, u32)> = None;
             let mut at = class.ranges.partition_point(|r| r.0 <= address);
             if let Some(after) = class.ranges.get(at) {
                 answer.end = answer.end.min(after.0);
@@ -324,6 +383,7 @@ impl Resolver {
                     answer.from = answer.from.max(life.begin);
                 }
                 // The last one that began is alive, or (where lives overlap) one before it, or none.
+                let mut here = None;
                 for life in lives[..next].iter().rev() {
                     if life.until <= time {
                         answer.from = answer.from.max(life.until);
@@ -334,28 +394,36 @@ impl Resolver {
                         continue;
                     }
                     answer.to = answer.to.min(life.end);
-                    // Smaller classes came before: a block that is not alive, but near in time.
-                    let block = nearest.filter(|_| self.containers[life.object as usize]);
-                    return match block {
-                        Some((_, object)) => answer.nearest(object, time, past, future),
-                        None => Answer {
-                            object: life.object,
-                            ..answer
-                        },
-                    };
+                    here = Some(life.object);
+                    break;
                 }
-                if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
+                if let Some(object) = here {
+                    if alive.is_none_or(|a| end - start < a.0) {
+                        alive = Some((end - start, object));
+                    }
+                    continue;
+                }
+                let near = |life: &Life| !self.stacks[life.object as usize];
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l]).filter(near) {
                     past = past.max(Some(life.end));
                     if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
                         nearest = Some((time.saturating_sub(life.end), life.object));
                     }
                 }
-                if let Some(life) = lives.get(next) {
+                if let Some(life) = lives.get(next).copied().filter(near) {
                     future = Some(future.map_or(life.begin, |f| f.min(life.begin)));
                     if nearest.is_none_or(|n| life.begin - time < n.0) {
                         nearest = Some((life.begin - time, life.object));
                     }
                 }
+            }
+            if let Some((_, object)) = alive {
+                // In this class or a smaller one: a block that is not alive, but near in time.
+                let block = nearest.filter(|_| self.containers[object as usize]);
+                return match block {
+                    Some((_, object)) => answer.nearest(object, time, past, future),
+                    None => Answer { object, ..answer },
+                };
             }
         }
         match nearest {
@@ -468,6 +536,67 @@ mod tests {
             [2, 2, 2]
         );
         assert_eq!(resolver.find(1, 0x3000, 55), 1);
+    }
+
+    #[test]
+    fn of_ranges_of_about_one_size_the_smallest_counts() {
+        let objects = vec![
+            object(""),
+            object("smaller"),
+            object("larger"),
+            object("other"),
+        ];
+        let all = [
+            instance(0x1000, 0x1000, 0, u64::MAX, 1),
+            instance(0x1000, 0x1800, 0, u64::MAX, 2),
+            instance(0x0800, 0x1c00, 0, u64::MAX, 3),
+        ];
+        let resolver = Resolver::new(objects, &all);
+        let found = [0x900, 0x1900, 0x2100, 0x2500].map(|a| resolver.find(1, a, 5));
+        assert_eq!(found, [3, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_stack_is_its_threads_only_while_that_lives() {
+        let kind = |kind: &str, name: &str| Object {
+            kind: kind.into(),
+            name: name.into(),
+            ..Object::default()
+        };
+        let objects = vec![
+            kind("unknown", ""),
+            kind("anonymous", "0x1000 (64 KiB)"),
+            kind("stack", "[stack of thread 7]"),
+            kind("stack", "[stack of thread 9]"),
+            kind("stack", "[stack]"),
+        ];
+        let mapping = instance(0x1000, 0x10000, 0, u64::MAX, 1);
+        let lives = [
+            instance(0x2000, 0x2000, 10, 20, 2),
+            // Another size, on a part of the memory.
+            instance(0x3000, 0x1000, 30, 40, 3),
+            instance(0x90000, 0x1000, 0, u64::MAX, 4),
+        ];
+        let mut all = lives.to_vec();
+        all.push(mapping);
+        let resolver = Resolver::new(objects.clone(), &all);
+        let at = |resolver: &Resolver, address| {
+            [5, 15, 25, 35, 45].map(|time| resolver.find(1, address, time))
+        };
+        assert_eq!(at(&resolver, 0x3800), [1, 2, 1, 3, 1]);
+        assert_eq!(at(&resolver, 0x2800), [1, 2, 1, 1, 1]);
+        assert!(resolver.mixed(1, 0x2800) && resolver.mixed(1, 0x3800));
+        assert_eq!(at(&resolver, 0x90010), [4; 5]);
+        // What a thread loads from its own stack is from there also where times say otherwise.
+        let own = |thread, time, address| resolver.own_stack(1, thread, time).at(address);
+        assert_eq!((own(7, 35, 0x3800), own(9, 15, 0x3800)), (Some(2), Some(3)));
+        assert_eq!((own(9, 35, 0x2800), own(8, 35, 0x3800)), (None, None));
+        assert_eq!(resolver.own_stack(2, 7, 15), OwnStack::default());
+        assert!(!resolver.mixed(1, 0x90010));
+        // Where nothing else is known of the memory it is nobody's, not the nearest thread's.
+        let resolver = Resolver::new(objects, &lives);
+        assert_eq!(at(&resolver, 0x3800), [0, 2, 0, 3, 0]);
+        assert!(resolver.mixed(1, 0x3800));
     }
 
     #[test]

@@ -3,7 +3,7 @@
 mod parts;
 
 use crate::hats::Hats;
-use crate::human::{bytes, count, number, percent};
+use crate::human::{bytes, count, counted, number, percent};
 use crate::metrics::Metrics;
 use crate::report::Analysis;
 use crate::zoom::location::{CodePart, LocationZoom, Region};
@@ -120,7 +120,8 @@ fn head(text: &str, most: usize) -> String {
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     summary(analysis, &mut out);
-    if analysis.summary.metrics.accesses == 0 && analysis.summary.metrics.stores == Some(0) {
+    // What was not measured is not shown as nothing.
+    if analysis.summary.metrics.accesses == 0 {
         return out;
     }
     functions(analysis, style, &mut out);
@@ -369,7 +370,11 @@ fn heading(out: &mut String, text: &str) {
     out.push_str(&format!("\n{text}\n"));
 }
 
+/// A table without rows is left out, whatever its columns are called.
 fn push(out: &mut String, table: &Table) {
+    if table.row_count() == 0 {
+        return;
+    }
     for line in table.lines() {
         out.push_str(line.trim_end());
         out.push('\n');
@@ -435,31 +440,41 @@ fn summary(analysis: &Analysis, out: &mut String) {
     line(
         "samples",
         format!(
-            "{} of {} to {} loads, {} thread(s), {} process(es)",
+            "{}{}, {}, {}",
             count(s.samples),
-            count(s.sample_min),
-            count(s.sample_max),
-            s.threads,
-            s.processes
+            match (s.sample_min, s.sample_max) {
+                _ if s.samples == 0 => String::new(),
+                (least, most) if least == most => format!(" of {}", counted(most, "load", "loads")),
+                (least, most) => format!(" of {} to {} loads", count(least), count(most)),
+            },
+            counted(s.threads, "thread", "threads"),
+            counted(s.processes, "process", "processes")
         ),
     );
+    let measured = m.accesses > 0;
     line(
         "loads  A",
-        format!(
-            "{} recorded + {} implied Constant ({} %), κ {}",
-            count(m.accesses),
-            count(m.implied),
-            percent(m.implied_pct),
-            number(m.kappa)
-        ),
+        if measured {
+            format!(
+                "{} recorded + {} implied Constant ({} %), κ {}",
+                count(m.accesses),
+                count(m.implied),
+                percent(m.implied_pct),
+                number(m.kappa)
+            )
+        } else {
+            "none recorded: there is nothing to measure".into()
+        },
     );
     line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
-        (Some(n), _, _) => format!("{} loads, ρ {}", count(n), number(s.rho)),
+        (Some(n), _, _) if !measured => counted(n, "load", "loads"),
+        (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
         (None, Some(n), _) => {
             let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
             format!("≈ {} loads (estimate{error}), ρ {}", number(Some(n)), number(s.rho))
         }
         (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
+        (None, None, _) if !measured => "unknown".into(),
         (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
     });
     let vague = if s.hats.undersampled {
@@ -467,54 +482,62 @@ fn summary(analysis: &Analysis, out: &mut String) {
     } else {
         ""
     };
-    line(
-        "footprint  F",
-        format!(
-            "{} addresses, {} in {} lines of 64 B; in the whole run ≈ {} ({} estimator{}){vague}",
-            count(m.footprint),
-            bytes(m.bytes),
-            count(m.lines64),
-            number(s.hats.footprint),
-            s.estimator,
-            interval(s.hats.footprint_lo, s.hats.footprint_hi)
-        ),
-    );
-    line(
-        "growth  ΔF",
-        format!(
-            "{} new addresses per load; {} % Strided, {} % Irregular",
-            number(m.growth),
-            percent(m.growth_strided_pct),
-            percent(m.growth_irregular_pct)
-        ),
-    );
-    line(
-        "C and S",
-        format!(
-            "{} addresses with reuse, {} without",
-            count(m.captures),
-            count(m.survivals)
-        ),
-    );
-    line(
-        "distance  D",
-        format!(
-            "mean {}, max {} blocks of {}; mean interval {} loads ({} reuses, {} first touches, inside samples)",
-            number(m.distance_mean),
-            m.distance_max.map_or("–".into(), count),
-            bytes(s.block),
-            number(m.interval_mean),
-            count(m.reuses),
-            count(m.first_touches)
-        ),
-    );
+    if measured {
+        line(
+            "footprint  F",
+            format!(
+                "{}, {} in {} of 64 B; in the whole run ≈ {} ({} estimator{}){vague}",
+                counted(m.footprint, "address", "addresses"),
+                bytes(m.bytes),
+                counted(m.lines64, "line", "lines"),
+                number(s.hats.footprint),
+                s.estimator,
+                interval(s.hats.footprint_lo, s.hats.footprint_hi)
+            ),
+        );
+        line(
+            "growth  ΔF",
+            format!(
+                "{} new addresses per load; {} % Strided, {} % Irregular",
+                number(m.growth),
+                percent(m.growth_strided_pct),
+                percent(m.growth_irregular_pct)
+            ),
+        );
+        line(
+            "C and S",
+            format!(
+                "{} with reuse, {} without",
+                counted(m.captures, "address", "addresses"),
+                count(m.survivals)
+            ),
+        );
+        line(
+            "distance  D",
+            format!(
+                "{} ({}, {}, inside samples)",
+                match m.distance_max {
+                    Some(most) => format!(
+                        "mean {}, max {} blocks of {}; mean interval {} loads",
+                        number(m.distance_mean),
+                        count(most),
+                        bytes(s.block),
+                        number(m.interval_mean)
+                    ),
+                    None => format!("none: no block of {} was used twice", bytes(s.block)),
+                },
+                counted(m.reuses, "reuse", "reuses"),
+                counted(m.first_touches, "first touch", "first touches")
+            ),
+        );
+    }
     if let Some(stores) = &s.store_footprint {
         line(
             "stores",
             format!(
-                "{} recorded, F {} addresses, {}",
+                "{} recorded, F {}, {}",
                 count(stores.rows),
-                count(stores.footprint),
+                counted(stores.footprint, "address", "addresses"),
                 bytes(stores.bytes)
             ),
         );

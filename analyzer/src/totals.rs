@@ -8,7 +8,7 @@
 use crate::histogram::Histogram;
 use crate::input::weights::{UNIT, Weights};
 use crate::metrics::LogHistogram;
-use crate::objects::Resolver;
+use crate::objects::{OwnStack, Resolver};
 use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
 use crate::rows::Rows;
 use crate::windows::Levels;
@@ -510,6 +510,8 @@ pub(crate) struct Place {
     pub(crate) process: u32,
     /// Tells objects apart that share a page; none if no objects are known.
     pub(crate) objects: Option<Arc<Resolver>>,
+    /// The stack of the thread.
+    pub(crate) stack: OwnStack,
     /// `time_ns` of the first row, and nanoseconds per row.
     pub(crate) clock: (u64, f64),
     /// Regions of a heat map; none if no map is made.

@@ -61,8 +61,8 @@ pub const GS_BACK: u32 = 96;
 pub const GS_HOOK_BEFORE: u32 = 104;
 /// Offset of the address of the hook behind system calls: `lea rcx, [next]; jmp gs:[GS_HOOK_AFTER]`.
 pub const GS_HOOK_AFTER: u32 = 112;
-/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, clone3.
-pub const HOOKED_CALLS: [u32; 8] = [13, 14, 56, 57, 58, 59, 131, 435];
+/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, execveat, clone3.
+pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
 /// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes
@@ -321,10 +321,13 @@ pub const TRAP: u8 = 0xf4;
 /// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
 /// instruction (`burst`).
 pub const FEATURE_TRANSLATED: u32 = 1;
+/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written into the original: no entry jumps are installed, and
+/// it can be recorded in `burst` alone.
+pub const FEATURE_READS_CODE: u32 = 2;
 /// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
-pub const FEATURE_OWN_ALLOCATOR: u32 = 2;
+pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
 /// [`ModuleNote::features`]: such a runtime is part of the file itself.
-pub const FEATURE_SANITIZER_INSIDE: u32 = 4;
+pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -11,6 +11,7 @@
 pub mod abi;
 pub mod addrmap;
 mod columns;
+pub mod coverage;
 pub mod expand;
 mod replace;
 pub mod ring;

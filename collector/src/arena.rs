@@ -7,11 +7,12 @@
 //! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
 //! nobody can shrink it under the mapping.
 
+use crate::objects::stacks::StackSeen;
 use crate::runtime_image::{RUNTIME, fd_path, memfd, seal};
 use crate::shared::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
-    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, StaticImage,
-    VERSION, chunk_offset, slot_offset, stride,
+    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
+    StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use crate::static_image::flatten;
 use crate::trigger::Trigger;
@@ -19,6 +20,8 @@ use mgz_annotations_schema::abi::{RingSlot, SLOT_ID, STATIC_MAGIC, Slot};
 use mgz_annotations_schema::ring::unpack;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -221,6 +224,7 @@ impl Arena {
             (*header).version = VERSION;
             (*header).mode = settings.mode;
             (*header).recorder = std::process::id();
+            (*header).process_namespace = process_namespace();
             (*header).period = settings.period;
             (*header).window = settings.window;
             (*header).chunk_bytes = settings.chunk_bytes;
@@ -263,6 +267,17 @@ impl Arena {
         unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
     }
 
+    /// Where traced processes find sidecars of files that they have made copies of. To be told before the first one starts.
+    pub fn set_sidecars(&self, folder: &Path) {
+        let mut bytes = [0u8; PATH_BYTES];
+        let path = folder.as_os_str().as_bytes();
+        if path.len() < bytes.len() {
+            bytes[..path.len()].copy_from_slice(path);
+            // SAFETY: the field lies in the mapping, and no process has it yet.
+            unsafe { (&raw mut (*self.header()).sidecars).write_volatile(bytes) };
+        }
+    }
+
     /// The path by which traced processes open this memory.
     pub fn path(&self) -> String {
         fd_path(&self.fd)
@@ -290,7 +305,6 @@ impl Arena {
     }
 
     /// Whether recording was ended.
-    #[cfg(test)]
     pub fn stopped(&self) -> bool {
         // SAFETY: an atomic in the mapping.
         unsafe { &(*self.header()).stop }.load(Ordering::Acquire) != 0
@@ -304,9 +318,13 @@ impl Arena {
 
     /// What the runtime has counted, see `shared::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: an array of atomics in the mapping; the index is checked.
-        unsafe { &(*self.header()).counters }
-            .get(number)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
+        let (first, rest) =
+            unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
+        first
+            .iter()
+            .chain(rest)
+            .nth(number)
             .map_or(0, |c| c.load(Ordering::Relaxed))
     }
 
@@ -399,6 +417,32 @@ impl Arena {
         }
     }
 
+    /// Rows that threads have begun to write of their stacks.
+    pub fn stacks_claimed(&self) -> u64 {
+        // SAFETY: the word lies in the mapping, and only this atomic is referred to.
+        unsafe { &(*self.header()).stack_count }.load(Ordering::Acquire)
+    }
+
+    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its place.
+    pub fn stack(&self, number: u64) -> Option<StackSeen> {
+        // SAFETY: the row lies in the mapping, and consists of atomics.
+        let row = unsafe { &(*self.header()).stacks[(number % STACK_ROWS as u64) as usize] };
+        let complete = || row.ready.load(Ordering::SeqCst) == number + 1;
+        if !complete() {
+            return None;
+        }
+        let seen = StackSeen {
+            pid: row.pid.load(Ordering::Acquire),
+            tid: row.tid.load(Ordering::Acquire),
+            at: row.at.load(Ordering::Acquire),
+            thread_area: row.thread_area.load(Ordering::Acquire),
+            low: row.low.load(Ordering::Acquire),
+            bytes: row.bytes.load(Ordering::Acquire),
+            begin_ns: row.begin_ns.load(Ordering::Acquire),
+        };
+        complete().then_some(seen)
+    }
+
     /// A thread slot. Panics if there is none with this number.
     pub fn slot(&self, index: usize) -> ThreadSlot<'_> {
         assert!(index < MAX_THREADS, "thread slot {index}");
@@ -443,8 +487,16 @@ pub struct Snapshot {
     pub published: u64,
     /// See [`Control::filling`].
     pub filling: u64,
-    /// See [`Control::stack`].
-    pub stack: u64,
+}
+
+/// Number of this process's namespace of process ids; 0 if the kernel does not tell.
+fn process_namespace() -> u64 {
+    let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let text = link.to_string_lossy();
+    text.trim_start_matches("pid:[")
+        .trim_end_matches(']')
+        .parse()
+        .unwrap_or(0)
 }
 
 /// One thread's part of the file.
@@ -512,7 +564,6 @@ impl<'a> ThreadSlot<'a> {
                 begin_ns: (&raw const (*c).begin_ns).read_volatile(),
                 published,
                 filling: (&raw const (*c).filling).read_volatile(),
-                stack: (&raw const (*c).stack).read_volatile(),
             }
         }
     }

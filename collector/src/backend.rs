@@ -37,12 +37,11 @@ pub fn pt_obstacles(report: &ProbeReport) -> String {
     list.join("; ")
 }
 
-/// Whether all modules can be recorded in `burst`.
+/// Whether all modules can be recorded in `burst`, as far as they are known.
 pub fn serves_burst(modules: &[Instrumented]) -> bool {
-    !modules.is_empty()
-        && modules
-            .iter()
-            .all(|m| m.note.features & FEATURE_TRANSLATED != 0)
+    modules
+        .iter()
+        .all(|m| m.note.features & FEATURE_TRANSLATED != 0)
 }
 
 /// Chooses. The machine is only looked at if Intel PT comes into question.
@@ -61,7 +60,25 @@ pub fn choose(
         .or(modules.first().as_ref())
         .map(|m| m.path.display().to_string())
     else {
-        return no("nothing is instrumented".into());
+        // A program that starts others, of which nobody knows yet.
+        return match asked {
+            Backend::Auto | Backend::Soft => Ok(Choice {
+                backend: Chosen::Soft,
+                why: "for what the program starts".into(),
+            }),
+            Backend::Pt => {
+                let obstacles = pt_obstacles(&probe());
+                if !obstacles.is_empty() {
+                    return no(format!(
+                        "--backend pt: this machine cannot record with Intel PT: {obstacles}"
+                    ));
+                }
+                Ok(Choice {
+                    backend: Chosen::Pt,
+                    why: "as asked for".into(),
+                })
+            }
+        };
     };
     if with_pt.is_empty() {
         return match asked {

@@ -11,12 +11,14 @@ use crate::child;
 use crate::drain::{Drainer, KnownProcess, Tally};
 use crate::heap::hooks::Hook;
 use crate::heap::{Collector, Heap};
+use crate::objects::stacks::StackSeen;
 use crate::runtime_image::RuntimeImage;
-use crate::shared::count;
+use crate::shared::{CLOSING, LIVE, STACK_ROWS, count};
 use crate::signals::{FileSizesLifted, Signals};
 use crate::trigger::Trigger;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
-use std::collections::BTreeMap;
+use mgz_annotations_schema::trace::ANNOTATIONS_DIR;
+use std::collections::{BTreeMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -28,7 +30,9 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 mod subject;
+mod unseen;
 use subject::Subject;
+use unseen::Unseen;
 
 pub use crate::drain::ThreadSeen;
 pub use crate::note::instrumented_note;
@@ -177,15 +181,10 @@ impl From<Row> for ModuleSeen {
 pub enum Event {
     /// A module was loaded.
     Module(ModuleSeen),
-    /// A thread has begun; those that are gone within a [`TICK`] may be missing.
-    Thread {
-        /// Process id.
-        pid: u32,
-        /// Thread id.
-        tid: u32,
-        /// An address in its stack.
-        stack: u64,
-    },
+    /// A thread has begun, and tells of its stack.
+    Thread(StackSeen),
+    /// The threads that are there, as process and thread.
+    Living(HashSet<(u32, u32)>),
     /// About every [`TICK`].
     Progress {
         /// Slots kept so far.
@@ -232,6 +231,8 @@ pub struct RunOutcome {
     pub interrupted: bool,
     /// Heap blocks, if they were logged.
     pub heap: Option<Heap>,
+    /// Programs in which the runtime began.
+    pub programs: u64,
 }
 
 /// Why a program could not be run.
@@ -393,6 +394,10 @@ fn record(
         arena.set_heap(&collector.path());
     }
     drop(lifted);
+    let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
+    if let Ok(folder) = std::fs::canonicalize(sidecars) {
+        arena.set_sidecars(&folder);
+    }
     let drainer = Drainer::new(&arena, &options.spill_dir, options.max_bytes);
     let began = Instant::now();
     let mut subject = begin(&image, &arena, &signals)?;
@@ -406,9 +411,12 @@ fn record(
         rows: 0,
         unfinished: None,
         threads: Vec::new(),
+        stacks: 0,
+        waited_for: None,
         problems: Vec::new(),
         segment: EncodedSegment::default(),
         until: options.duration.map(|d| began + d),
+        unseen: Unseen::new(),
     };
     let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
     let (status, wall, heap) = std::thread::scope(|scope| {
@@ -451,6 +459,7 @@ fn record(
     let Session {
         modules,
         mut problems,
+        unseen,
         ..
     } = session;
     let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
@@ -459,6 +468,13 @@ fn record(
         if value != 0 {
             dropped.insert((*name).to_owned(), value);
         }
+    }
+    // Those without room are no secret.
+    let unseen = unseen
+        .count()
+        .saturating_sub(arena.counter(count::THREADS_WITHOUT_RING));
+    if unseen > 0 {
+        dropped.insert("threads_unseen".to_owned(), unseen);
     }
     let triggers = count::TRIGGER_NAMES
         .iter()
@@ -500,6 +516,7 @@ fn record(
         spill_bytes: tally.bytes,
         interrupted,
         heap,
+        programs: arena.counter(count::PROGRAMS),
     })
 }
 
@@ -529,10 +546,14 @@ struct Session<'a> {
     unfinished: Option<Instant>,
     /// Process and thread that were seen last in each thread slot.
     threads: Vec<(u32, u32)>,
+    /// Rows of the threads' stacks that were read, and the one that was not complete at the last look.
+    stacks: u64,
+    waited_for: Option<u64>,
     problems: Vec<String>,
     segment: EncodedSegment,
     /// When recording is to end, if not with the program.
     until: Option<Instant>,
+    unseen: Unseen,
 }
 
 impl Session<'_> {
@@ -574,6 +595,9 @@ impl Session<'_> {
                 self.arena.stop();
             }
             self.report(false, on_event);
+            if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
+                self.unseen.look(self.threads.iter().copied());
+            }
         }
     }
 
@@ -635,6 +659,30 @@ impl Session<'_> {
         None
     }
 
+    /// The next row of the threads' stacks. Rows that others have taken the place of are left out, and so is one whose thread was killed while it wrote.
+    fn next_stack(&mut self) -> Option<StackSeen> {
+        loop {
+            let claimed = self.arena.stacks_claimed();
+            self.stacks = self.stacks.max(claimed.saturating_sub(STACK_ROWS as u64));
+            if self.stacks >= claimed {
+                return None;
+            }
+            let number = self.stacks;
+            let row = self.arena.stack(number);
+            if row.is_none() && self.arena.stacks_claimed() - number <= STACK_ROWS as u64 {
+                // It is being written; that takes less than the time between two looks.
+                if self.waited_for != Some(number) {
+                    self.waited_for = Some(number);
+                    return None;
+                }
+            }
+            self.stacks += 1;
+            if row.is_some() {
+                return row;
+            }
+        }
+    }
+
     /// Tells of new modules and of the progress; `over`: for the last time.
     fn report(&mut self, over: bool, on_event: &mut dyn FnMut(&Event)) {
         while let Some(row) = self.next_row(over) {
@@ -643,20 +691,25 @@ impl Session<'_> {
             on_event(&Event::Module(module));
         }
         self.arena.modules_read(self.rows);
+        // First who has begun: of those who begin from now on nobody expects that they are there.
+        while let Some(seen) = self.next_stack() {
+            on_event(&Event::Thread(seen));
+        }
+        let mut living = HashSet::new();
         for index in 0..self.arena.slots_tried() {
-            let seen = self.arena.slot(index).snapshot();
+            let slot = self.arena.slot(index);
+            let seen = slot.snapshot();
             if self.threads.len() <= index {
                 self.threads.resize(index + 1, (0, 0));
             }
-            if seen.tid != 0 && seen.stack != 0 && self.threads[index] != (seen.pid, seen.tid) {
+            if seen.tid != 0 {
                 self.threads[index] = (seen.pid, seen.tid);
-                on_event(&Event::Thread {
-                    pid: seen.pid,
-                    tid: seen.tid,
-                    stack: seen.stack,
-                });
+            }
+            if matches!(slot.state(), LIVE | CLOSING) {
+                living.insert((seen.pid, seen.tid));
             }
         }
+        on_event(&Event::Living(living));
         let (slots, bytes) = self.drainer.progress();
         let (windows, outside) = (
             self.arena.counter(count::WINDOWS),

@@ -5,7 +5,7 @@
 //! instrumented or has no symbols. Functions are named as `mgz-instrument --functions` knows them: by symbol, or
 //! `fn_ADDRESS` where there is none.
 
-mod perf;
+pub(crate) mod perf;
 mod report;
 pub(crate) mod symbols;
 
@@ -31,7 +31,7 @@ pub fn run(cli: &Cli) -> Result<i32, Failure> {
         .first()
         .ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
-    let mut sampler = perf::Sampler::open().map_err(|e| own(e.to_string()))?;
+    let mut sampler = perf::Sampler::open(perf::PERIOD_NS).map_err(|e| own(e.to_string()))?;
     let signals = Signals::install().map_err(|e| own(format!("setting up signals: {e}")))?;
     let inherited = signals.inherited();
     let mut command = Command::new(&program);

@@ -10,6 +10,7 @@ pub mod backend;
 pub mod child;
 pub mod cli;
 pub mod convert;
+pub mod coverage;
 pub mod drain;
 pub mod driver;
 pub mod heap;

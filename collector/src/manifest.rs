@@ -8,7 +8,7 @@
 use crate::convert::make_dir;
 use mgz_annotations_schema::trace::{
     ANNOTATIONS_DIR, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT,
-    TRACE_VERSION, WATCH,
+    TRACE_VERSION, WATCH, WINDOWS,
 };
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -224,6 +224,8 @@ fn clear(path: &Path) -> io::Result<()> {
         "objects.parquet.tmp",
         WATCH,
         "watch.parquet.tmp",
+        WINDOWS,
+        "windows.parquet.tmp",
         "manifest.json.tmp",
         MANIFEST,
     ] {
@@ -412,12 +414,14 @@ mod tests {
         assert_eq!(read(&path).unwrap().command, ["a"]);
         std::fs::write(path.join("notes.txt"), "mine").unwrap();
         std::fs::write(path.join("samples/part-00000.parquet"), "old").unwrap();
+        std::fs::write(path.join(WINDOWS), "old").unwrap();
         assert!(matches!(
             Folder::create(&path, false),
             Err(FolderError::Exists { .. })
         ));
         Folder::create(&path, true).unwrap();
         assert!(!path.join("samples/part-00000.parquet").exists());
+        assert!(!path.join(WINDOWS).exists(), "it is another recording's");
         assert_eq!(
             std::fs::read(path.join("notes.txt")).unwrap(),
             b"mine",

@@ -7,19 +7,22 @@
 //! checked by the runtime when that happens.
 
 mod dynamic;
+pub mod launch;
 
 use crate::heap::hooks::Hook;
 use crate::note::instrumented_note;
+use crate::shared::is_sanitizer;
 use mgz_annotations_schema::abi::{
     ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
 };
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use dynamic::{Dynamic, Finder};
+pub use launch::linked_closure;
 
 /// Why a program is not recorded, with the exit status of `env` and `timeout`.
 #[derive(Debug, thiserror::Error)]
@@ -128,13 +131,22 @@ pub fn is_static(program: &Path) -> bool {
     Dynamic::read(program).is_some_and(|d| d.interpreter.is_none())
 }
 
+/// What is known of a program before it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Instrumented files that it is linked to (itself included), or that words in its arguments and scripts name.
+    pub instrumented: Vec<Instrumented>,
+    /// Whether the program itself is not recorded, but what it starts.
+    pub starts_others: bool,
+}
+
 /// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
-/// recording them, each by the backend of its flavour, else there is an error. A program that starts others (a shell, `mpirun`,
-/// `make`) or a script is accepted if one of its arguments names an instrumented program: that one is recorded when it is started.
-pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>, Refusal> {
+/// recording them, each by the backend of its flavour, else there is an error. A program without instrumentation is accepted if it may start an instrumented one or load
+/// an instrumented library: scripts, shells, `env`, `make`, `mpirun`, interpreters.
+pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
     let shown = program.display().to_string();
     let no = |text: String| Err(Refusal::CannotRecord(text));
-    let mut start = [0u8; 4];
+    let mut start = [0u8; 20];
     let read =
         std::fs::File::open(program).and_then(|mut f| std::io::Read::read(&mut f, &mut start));
     let length = read.map_err(|e| Refusal::CannotExecute {
@@ -142,39 +154,53 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Vec<Instrumented>
         why: e.to_string(),
     })?;
     let script = start[..length].starts_with(b"#!");
-    if !script && start != *b"\x7fELF" {
+    if !script && !start.starts_with(b"\x7fELF") {
         return Err(Refusal::CannotExecute {
             path: shown,
             why: "it is not an ELF program".into(),
         });
     }
-    let mut instrumented = if script {
-        Vec::new()
-    } else {
-        instrumented_in(&closure(program))?
-    };
-    if instrumented.is_empty() {
-        for path in started(arguments) {
-            instrumented.extend(instrumented_in(&closure(&path))?);
-        }
-        instrumented.sort_by(|a, b| a.path.cmp(&b.path));
-        instrumented.dedup_by(|a, b| a.path == b.path);
-    }
-    if instrumented.is_empty() && script {
+    // Class 64, x86-64.
+    if !script && (start[4] != 2 || start[18..20] != [62, 0]) {
         return no(format!(
-            "{shown}: a script is run by its interpreter, which is what can be recorded: `mgz-instrument -o interp INTERPRETER`, then `mgz-record -- ./interp {shown} …`; \
-             if it starts an instrumented program, name that one among its arguments"
+            "{shown}: it is not a 64-bit x86-64 program, so that neither it nor what it starts can be recorded; record the 64-bit program that it starts directly"
         ));
     }
-    if instrumented.is_empty() {
+    let mut checked = Checked::default();
+    if !script {
+        checked.instrumented = instrumented_in(&closure(program))?;
+    }
+    if checked.instrumented.is_empty() {
+        checked.starts_others = true;
+        for path in launch::named(program, arguments) {
+            let found = instrumented_in(&closure(&path))?;
+            if !found.is_empty() {
+                privileged(&path)?;
+            }
+            checked.instrumented.extend(found);
+        }
+        let list = &mut checked.instrumented;
+        list.sort_by(|a, b| a.path.cmp(&b.path));
+        list.dedup_by(|a, b| a.path == b.path);
+    }
+    if checked.instrumented.is_empty() && !script && !launch::can_start_others(program) {
         return no(format!(
-            "{shown}: neither it, a library that it is linked to, nor a program among its arguments is instrumented, so there is nothing to record; run `mgz-instrument -o {name}.inst {shown}` and record ./{name}.inst",
-            name = program.file_name().unwrap_or_default().to_string_lossy()
+            "{shown}: neither it, a library that it is linked to, nor a program among its arguments is instrumented, so there is nothing to record; {}",
+            instrument_it(program)
         ));
     }
     privileged(program)?;
-    overlaps(&instrumented)?;
-    Ok(instrumented)
+    overlaps(&checked.instrumented)?;
+    Ok(checked)
+}
+
+/// What to do about a program without instrumentation.
+pub fn instrument_it(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    format!(
+        "run `mgz-instrument -o {name}.inst {}` and record ./{name}.inst",
+        program.display()
+    )
 }
 
 /// Libraries of the program that the runtime must come behind: those of its note or, in a program that is not instrumented itself, up to the last that is a
@@ -190,7 +216,8 @@ pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<Stri
             .map(|list| list.split(|&b| b == b':').map(lossy).collect())
             .unwrap_or_default();
     }
-    let mut needed = Dynamic::read(program).map_or_else(Vec::new, |d| d.needed);
+    let executed = launch::executed(program);
+    let mut needed = Dynamic::read(&executed).map_or_else(Vec::new, |d| d.needed);
     let last = needed.iter().rposition(|name| is_sanitizer(name));
     needed.truncate(last.map_or(0, |last| last + 1));
     needed.iter().map(|name| lossy(name)).collect()
@@ -263,41 +290,11 @@ pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<St
         .or_else(needs)
 }
 
-/// Whether a library is the runtime of a sanitizer that stands in for the allocator.
-pub fn is_sanitizer(name: &[u8]) -> bool {
-    const STEMS: [&[u8]; 9] = [
-        b"libasan.so",
-        b"libtsan.so",
-        b"liblsan.so",
-        b"libhwasan.so",
-        b"libclang_rt.asan",
-        b"libclang_rt.tsan",
-        b"libclang_rt.msan",
-        b"libclang_rt.lsan",
-        b"libclang_rt.hwasan",
-    ];
-    let name = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
-    STEMS.iter().any(|stem| name.starts_with(stem))
-}
-
 fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
     let noted = files
         .iter()
         .filter_map(|path| Some((path, instrumented_note(path).ok()??)));
     noted.map(|(path, note)| recordable(path, note)).collect()
-}
-
-/// Programs that the arguments name, be it in a line for a shell.
-fn started(arguments: &[OsString]) -> Vec<PathBuf> {
-    let words = arguments.iter().flat_map(|a| {
-        a.as_bytes()
-            .split(|b| b.is_ascii_whitespace() || b"'\"();&|=".contains(b))
-    });
-    let words = words.filter(|w| !w.is_empty()).map(OsStr::from_bytes);
-    let path = std::env::var_os("PATH");
-    words
-        .filter_map(|w| resolve(w, path.as_deref()).ok())
-        .collect()
 }
 
 fn closure(program: &Path) -> Vec<PathBuf> {
@@ -426,20 +423,30 @@ fn overlaps(modules: &[Instrumented]) -> Result<(), Refusal> {
 
 /// The loader ignores LD_PRELOAD for programs that gain privileges.
 fn privileged(program: &Path) -> Result<(), Refusal> {
-    let Ok(meta) = std::fs::metadata(program) else {
+    let Some(what) = launch::privilege(program) else {
         return Ok(());
     };
-    // SAFETY: no arguments.
-    let (uid, gid) = unsafe { (libc::getuid(), libc::getgid()) };
-    let gains = meta.mode() & 0o4000 != 0 && meta.uid() != uid
-        || meta.mode() & 0o2000 != 0 && meta.gid() != gid;
-    if gains {
-        return Err(Refusal::CannotRecord(format!(
-            "{}: it is set-user-ID or set-group-ID, and the loader keeps foreign libraries out of such programs; record a copy without that bit",
-            program.display()
-        )));
-    }
-    Ok(())
+    let executed = launch::executed(program);
+    let by = if executed == program {
+        String::new()
+    } else {
+        format!(" (the interpreter of {})", program.display())
+    };
+    let (is, remedy) = match what {
+        "has file capabilities" => (
+            "it has file capabilities (`getcap` shows them)",
+            "record a copy without them (`cp` makes one), or record as root",
+        ),
+        "set-group-ID" => ("it is set-group-ID", "record a copy without that bit"),
+        _ => (
+            "it is set-user-ID",
+            "record a copy without that bit, or as its owner",
+        ),
+    };
+    Err(Refusal::CannotRecord(format!(
+        "{}{by}: {is}, and the loader keeps foreign libraries out of programs that gain rights; {remedy}",
+        executed.display()
+    )))
 }
 
 #[cfg(test)]
@@ -470,18 +477,35 @@ mod tests {
     }
 
     #[test]
-    fn plain_programs_scripts_and_others_are_refused_with_a_remedy() {
-        let error = check(Path::new("/proc/self/exe"), &["/bin/true".into()]).unwrap_err();
+    fn plain_programs_and_others_are_refused_with_a_remedy() {
+        let error = check(Path::new("/bin/true"), &["/bin/true".into()]).unwrap_err();
         assert_eq!(error.status(), 125);
         assert!(error.to_string().contains("mgz-instrument"), "{error}");
         let dir = tempfile::tempdir().unwrap();
         let script = dir.path().join("s");
-        std::fs::write(&script, "#!/bin/sh\n").unwrap();
-        let error = check(&script, &[]).unwrap_err();
-        assert_eq!(error.status(), 125);
-        assert!(error.to_string().contains("interpreter"), "{error}");
         std::fs::write(&script, "hello").unwrap();
         assert_eq!(check(&script, &[]).unwrap_err().status(), 126);
+        let mut foreign = b"\x7fELF\x01\x01\x01".to_vec();
+        foreign.resize(64, 0);
+        std::fs::write(&script, foreign).unwrap();
+        let error = check(&script, &[]).unwrap_err();
+        assert_eq!(error.status(), 125);
+        assert!(error.to_string().contains("64-bit"), "{error}");
+    }
+
+    #[test]
+    fn programs_that_may_start_others_are_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("s");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        for program in [
+            script.as_path(),
+            Path::new("/usr/bin/env"),
+            Path::new("/bin/sh"),
+        ] {
+            let checked = check(program, &[]).unwrap();
+            assert!(checked.starts_others && checked.instrumented.is_empty());
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! forbid what CPUID says), files of the kernel, and the process's own limits. The files are read
 //! below a given root, so that tests can show the module a machine that is not there.
 
-use crate::live::attr::{Attr, TYPE_SOFTWARE, flag};
+use crate::live::attr::{Attr, TYPE_SOFTWARE, action, flag};
 use crate::live::kernel::Kernel as Events;
+use crate::live::known::Known;
 use crate::live::linux::Linux;
 use crate::live::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
 use crate::trigger;
@@ -60,6 +61,8 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
+    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if none is known.
+    pub erratum: Vec<String>,
 }
 
 /// What this process may do.
@@ -107,10 +110,19 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
             flags: attr.flags | flag::DISABLED,
             ..*attr
         };
-        let text = kernel
-            .open(&attr, 0, cpu as i32, None)
-            .err()
-            .map_or(String::new(), |e| e.to_string());
+        let mut opened = kernel.open(&attr, 0, cpu as i32, None);
+        // As recording does.
+        if opened
+            .as_ref()
+            .is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
+        {
+            let with_guests = Attr {
+                flags: attr.flags & !flag::EXCLUDE_GUEST,
+                ..attr
+            };
+            opened = kernel.open(&with_guests, 0, cpu as i32, None);
+        }
+        let text = opened.err().map_or(String::new(), |e| e.to_string());
         kernel.close_all();
         text
     };
@@ -122,6 +134,7 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
         },
         timing: Timing::default(),
         filter: String::new(),
+        guests: false,
     };
     let alone = Machine {
         pt: None,
@@ -174,7 +187,12 @@ pub fn trials(kernel: &mut dyn Events) -> Trials {
         let Some(event) = made.events.iter().find(|e| e.role == Role::Trace) else {
             continue;
         };
-        let text = open(kernel, &event.attr, cpu);
+        // Any action is refused by kernels that have none.
+        let attr = Attr {
+            aux_action: if pause { action::START_PAUSED } else { 0 },
+            ..event.attr
+        };
+        let text = open(kernel, &attr, cpu);
         *(if pause {
             &mut trials.pause
         } else {
@@ -305,14 +323,14 @@ fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials
         missing(
             true,
             "ptwrite is in CPUID but raises SIGILL".into(),
-            "a hypervisor seems to forbid it: enable PT for the guest, or run on the host",
+            "a hypervisor seems to forbid it: record on the host itself",
         );
     }
     if cpu.intel_pt && !kernel.intel_pt {
         missing(
             true,
             "the kernel has no intel_pt PMU".into(),
-            "use a kernel with perf events; in a guest, the host must pass PT on (kvm_intel.pt_mode=1)",
+            "use a kernel with perf events; in a guest, the host must pass PT on, which KVM of Linux 6.12 and newer (and of stable releases since November 2024) no longer does: record on the host itself, or use the software backend",
         );
     }
     if kernel.intel_pt && kernel.caps.get("ptwrite").is_some_and(|v| v == "0") {
@@ -321,6 +339,11 @@ fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials
             "the intel_pt PMU reports no ptwrite".into(),
             OTHER_CPU,
         );
+    }
+    if kernel.intel_pt
+        && let [what, remedy] = &kernel.erratum[..]
+    {
+        missing(false, what.clone(), remedy);
     }
     let paranoid = kernel.paranoid.unwrap_or(2);
     if paranoid > 2 && !rights.perfmon {
@@ -502,6 +525,12 @@ fn kernel(root: &Path) -> Kernel {
             .and_then(|n| n.parse().ok()),
         aux_sampling: at_least(&release, 5, 5),
         aux_pause: at_least(&release, 6, 13),
+        erratum: Known::new(
+            &release,
+            &std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default(),
+        )
+        .erratum()
+        .map_or(Vec::new(), |(what, remedy)| vec![what, remedy.into()]),
         release,
         ..Kernel::default()
     };
@@ -839,6 +868,45 @@ mod tests {
             "Max locked memory         unlimited            unlimited            bytes\n",
         );
         assert_eq!(rights(dir.path()).memlock, None);
+    }
+
+    #[test]
+    fn a_processor_with_an_erratum_is_named_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let said = |release: &str| {
+            write(dir.path(), "proc/sys/kernel/osrelease", release);
+            let info = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 154\n";
+            write(dir.path(), "proc/cpuinfo", info);
+            let kernel = kernel(dir.path());
+            let report = report(full(), kernel, rights(dir.path()), Trials::default());
+            assert_eq!(report.backend, "pt");
+            report.to_string()
+        };
+        let text = said("5.15.60-generic");
+        assert!(
+            text.contains("ADL037") && text.contains("5.15.80"),
+            "{text}"
+        );
+        assert!(!said("6.1.0").contains("ADL037"));
+    }
+
+    /// KVM gave up passing PT on, so that its module's parameter is no remedy.
+    #[test]
+    fn guests_are_not_sent_after_a_parameter_that_does_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let kernel = Kernel {
+            intel_pt: false,
+            ..kernel(dir.path())
+        };
+        let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        let text = report.to_string();
+        assert!(!text.contains("pt_mode"), "{text}");
+        assert!(
+            text.contains("6.12") && text.contains("record on the host"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -4,6 +4,7 @@ use crate::attach::Candidate;
 use crate::backend::{self, Chosen};
 use crate::cli::{Cli, Codec, Format, Mode};
 use crate::convert::{self, ConvertError};
+use crate::coverage;
 use crate::driver::{self, DriverError, Event, ModuleSeen, RunOptions, RunOutcome};
 use crate::heap::{self, Heap, names::Names};
 use crate::live;
@@ -17,8 +18,9 @@ use crate::summary;
 use crate::ticker::Ticker;
 use crate::trigger;
 use crate::watch;
-use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
+use mgz_annotations_schema::abi::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::addrmap::AddrMap;
+use mgz_annotations_schema::coverage::sentences;
 use mgz_annotations_schema::expand::{ModuleMap, Placement};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::ThreadKey;
@@ -91,7 +93,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     if cli.mode == Some(Mode::Watch) {
         return watch::command::record(cli, program);
     }
-    let instrumented = modules::check(&program, &cli.program[1..])?;
+    let modules::Checked {
+        instrumented,
+        starts_others,
+    } = modules::check(&program, &cli.program[1..])?;
+    if instrumented.is_empty() && cli.format == Format::Text {
+        eprintln!(
+            "mgz-record: {}: not instrumented; what it starts is recorded, if that is instrumented",
+            program.display()
+        );
+    }
     let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) {
         Mode::Burst
     } else {
@@ -136,6 +147,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
         )));
     }
+    if matches!(asked, Mode::Full | Mode::Ring)
+        && let Some(reader) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_READS_CODE != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
+            reader.path.display()
+        )));
+    }
     if cli.heap {
         if modules::is_static(&program) {
             return Err(Failure::own(format!(
@@ -157,6 +178,10 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         }
     }
     let (mode, mode_name) = driver_mode(asked);
+    let subject = Subject {
+        program: program.clone(),
+        starts_others,
+    };
     let triggers = trigger_of(cli, asked)?;
     say_if_slower(cli, triggers.as_ref());
     let mut before_runtime = modules::before_runtime(&program, &instrumented);
@@ -201,9 +226,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         ..manifest::begin(command, mode_name, options.period, options.window)
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
-    into_trace(cli, manifest, &instrumented, |on_event| {
+    into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
         driver::run(&options, on_event)
     })
+}
+
+/// The program that is started.
+struct Subject {
+    program: PathBuf,
+    /// It is not instrumented itself.
+    starts_others: bool,
 }
 
 /// What begins windows, and why; for `burst` alone.
@@ -289,7 +321,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     };
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
-    into_trace(cli, manifest, &instrumented, |on_event| {
+    into_trace(cli, manifest, &instrumented, None, |on_event| {
         driver::run_attached(&options, candidate, on_event)
     })
 }
@@ -299,6 +331,7 @@ fn into_trace(
     cli: &Cli,
     manifest: Manifest,
     instrumented: &[modules::Instrumented],
+    subject: Option<&Subject>,
     run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
@@ -307,7 +340,11 @@ fn into_trace(
         manifest,
         folder,
         objects: Objects::default(),
+        watch: coverage::Watch::default(),
     };
+    if matches!(session.manifest.mode.as_str(), "full" | "ring") {
+        session.watch.sample_time();
+    }
     let ticker = Ticker::new(cli.progress);
     let started = session
         .start(instrumented)
@@ -320,8 +357,13 @@ fn into_trace(
             return Err(failure);
         }
     };
+    if let Some(failure) = subject.and_then(|s| session.nothing_ran(s, &outcome)) {
+        session.folder.remove();
+        return Err(failure);
+    }
     session.ended(&outcome);
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
+    session.cover();
     session.convert(cli);
     let written = session.finish();
     report(&session.manifest, &cli.output, cli.format);
@@ -348,9 +390,9 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             if let Some(times) = manifest.totals.triggers.get("slowed") {
                 text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
             }
-            text.extend(
-                summary::outside(manifest).map(|sentence| format!("mgz-record: {sentence}\n")),
-            );
+            for sentence in sentences(manifest) {
+                text.push_str(&format!("mgz-record: {sentence}\n"));
+            }
             text.push_str(&summary::text(manifest, &shown));
         }
         Format::Json => text.push_str(&summary::json(manifest, &shown)),
@@ -366,6 +408,8 @@ pub(crate) struct Session {
     pub(crate) manifest: Manifest,
     /// Only while a program runs.
     pub(crate) objects: Objects,
+    /// The same: what runs beside what is recorded.
+    pub(crate) watch: coverage::Watch,
 }
 
 impl Session {
@@ -391,11 +435,14 @@ impl Session {
 
     fn event(&mut self, event: &Event, ticker: &Ticker) {
         match event {
+            Event::Module(module) if is_program(module.result) => self.program(module),
             Event::Module(module) => {
                 self.objects.met(module.pid);
+                self.watch.met(module.pid);
                 self.module(module);
             }
-            Event::Thread { pid, tid, stack } => self.objects.thread(*pid, *tid, *stack),
+            Event::Thread(seen) => self.objects.thread(seen),
+            Event::Living(threads) => self.objects.living(threads),
             Event::Progress {
                 slots,
                 bytes,
@@ -403,6 +450,7 @@ impl Session {
                 outside,
             } => {
                 self.objects.tick();
+                self.watch.tick();
                 ticker.tell(*slots, *bytes, *windows, *outside);
             }
         }
@@ -411,6 +459,71 @@ impl Session {
     fn problem(&mut self, sentence: String) {
         if !self.manifest.problems.contains(&sentence) {
             self.manifest.problems.push(sentence);
+        }
+    }
+
+    /// A program that is not recorded, or only what it starts.
+    fn program(&mut self, seen: &ModuleSeen) {
+        let shown = seen.path.display();
+        match seen.result {
+            shared::MODULE_LATE => self.problem(format!(
+                "{shown}: not recorded in process {}: it has loaded an instrumented library when a thread had SIGSEGV blocked, which recording needs; instrument the program as well, so that it is recorded from its start, or record with --mode burst",
+                seen.pid
+            )),
+            shared::MODULE_SHADOW_STACK => self.problem(format!(
+                "{shown}: not recorded in process {}: it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK",
+                seen.pid
+            )),
+            result => self.watch.program(&seen.path, result),
+        }
+    }
+
+    /// What to tell, and nothing else, if nothing instrumented has run although the program has.
+    fn nothing_ran(&self, subject: &Subject, outcome: &RunOutcome) -> Option<Failure> {
+        let m = &self.manifest;
+        if !m.modules.is_empty() || !m.problems.is_empty() || !outcome.threads.is_empty() {
+            return None;
+        }
+        let shown = subject.program.display();
+        let why = if outcome.programs == 0 {
+            format!(
+                "{shown}: nothing was recorded: the loader has not loaded the recorder's library into it (it gains rights by being executed, its loader knows no LD_PRELOAD, or it ended before that was due: is a library missing?); record a copy that gains no rights, or instrument a static build"
+            )
+        } else if subject.starts_others {
+            let mut names = self.watch.plain_programs();
+            let own = std::fs::canonicalize(&subject.program).unwrap_or_default();
+            if names.len() == 1 && names[0] == own.display().to_string() {
+                return Some(Failure {
+                    status: nothing_recorded(outcome),
+                    message: format!(
+                        "{shown}: nothing was recorded: it is not instrumented and has started no other program; {} (the program's own end: {})",
+                        modules::instrument_it(&subject.program),
+                        outcome.status
+                    ),
+                });
+            }
+            names.truncate(5);
+            format!(
+                "{shown}: nothing was recorded, since no instrumented program has run; without instrumentation ran {}; run `mgz-instrument -o PROGRAM.inst PROGRAM` on the one that is meant and let {shown} start that{}",
+                names.join(", "),
+                self.beyond_reach(outcome)
+            )
+        } else {
+            return None;
+        };
+        Some(Failure {
+            status: nothing_recorded(outcome),
+            message: format!("{why} (the program's own end: {})", outcome.status),
+        })
+    }
+
+    /// What may be the reason if a program was to be recorded and was not.
+    fn beyond_reach(&self, outcome: &RunOutcome) -> String {
+        match outcome.dropped.get("forbidden") {
+            Some(n) => format!(
+                ", where the recorder can be reached: {n} programs ran as another user, in another root, or behind a filter of system calls"
+            ),
+            None => String::new(),
         }
     }
 
@@ -515,16 +628,14 @@ impl Session {
         for process in processes {
             placed.at(process, u64::MAX, &mut list);
             let at = |p: &Placement| {
-                self.manifest
-                    .modules
-                    .get(usize::from(p.module))
-                    .map(|m| (process, PathBuf::from(&m.path), p.bias))
+                let module = self.manifest.modules.get(usize::from(p.module))?;
+                Some((process, self.file_of(module), p.bias))
             };
             modules.extend(list.iter().filter_map(at));
         }
         let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
         problems.into_iter().for_each(|p| self.problem(p));
-        self.manifest.totals.outside = objects::files_of(&instances, elsewhere);
+        self.manifest.totals.outside = self.watch.files_of(elsewhere);
         let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
         if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
             self.problem(format!(
@@ -532,6 +643,23 @@ impl Session {
                 self.folder.path().display()
             ));
         }
+    }
+
+    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may be gone; then it is the file that it is a copy of.
+    fn file_of(&self, module: &Module) -> PathBuf {
+        let gone = |m: &&Module| !Path::new(&m.path).exists();
+        let original = Some(module).filter(gone).and_then(|gone| {
+            self.manifest
+                .modules
+                .iter()
+                .find(|m| m.sidecar_id == gone.sidecar_id && Path::new(&m.path).exists())
+        });
+        PathBuf::from(&original.unwrap_or(module).path)
+    }
+
+    /// Enters what ran beside what was recorded.
+    fn cover(&mut self) {
+        self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
     }
 
     /// Heap blocks with the names of their sites; tells what was lost of them.
@@ -692,6 +820,26 @@ fn hex(id: &[u8; 16]) -> String {
     id.iter().map(|b| format!("{b:02x}")).collect()
 }
 
+/// The status where nothing was recorded: that of a failure, unless the program was killed.
+fn nothing_recorded(outcome: &RunOutcome) -> i32 {
+    match outcome.status {
+        driver::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
+        _ => 125,
+    }
+}
+
+/// Whether a row of the module table is about a program, not a module.
+fn is_program(result: u32) -> bool {
+    matches!(
+        result,
+        shared::MODULE_PLAIN
+            | shared::MODULE_PRIVILEGED
+            | shared::MODULE_32_BIT
+            | shared::MODULE_LATE
+            | shared::MODULE_SHADOW_STACK
+    )
+}
+
 /// Why the runtime did not record a module.
 fn refused_module(result: u32) -> Option<&'static str> {
     Some(match result {
@@ -716,6 +864,9 @@ fn refused_module(result: u32) -> Option<&'static str> {
         shared::MODULE_UNPATCHED => {
             "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged"
         }
+        shared::MODULE_READS_CODE => {
+            "it reads its own code, which these modes change (record with --mode burst)"
+        }
         _ => "the runtime refused it",
     })
 }
@@ -730,6 +881,9 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "foreign_threads" => {
             format!("{n} times a thread met the ring of another and stopped recording")
         }
+        "threads_unseen" => format!(
+            "{n} threads were not recorded: the program makes them where they cannot be met (by system calls in code that it generates, or in a large library without instrumentation); `mgz-instrument --libs` on the library that makes them lets them be met, and with --mode burst they run unrecorded but untouched"
+        ),
         "lost_probe_states" => format!(
             "{n} signals interrupted probes in an unknown state; the records around them may be missing"
         ),
@@ -766,6 +920,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         folder,
         manifest: m,
         objects: Objects::default(),
+        watch: coverage::Watch::default(),
     };
     session
         .manifest

@@ -1,5 +1,6 @@
 //! The line at the end: what was recorded, what was lost, how large it is.
 
+use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::trace::{Manifest, within};
 use std::fmt::Write;
 
@@ -83,11 +84,14 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         }
         // An import knows only how often a sample was taken.
         (None, Some(estimate)) if t.records_executed == 0 => {
+            let every = match manifest.period {
+                0 => manifest.trigger_why.clone(),
+                period => format!("a sample every {} of them", count(period as f64)),
+            };
             let _ = write!(
                 line,
-                "~{} loads executed in all code (a sample every {} of them), ",
-                count(estimate),
-                count(manifest.period as f64)
+                "~{} loads executed in all code ({every}), ",
+                count(estimate)
             );
         }
         (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
@@ -165,55 +169,6 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     line
 }
 
-/// `burst`: where the program was instead, if most triggers came where no window can begin.
-pub fn outside(manifest: &Manifest) -> Option<String> {
-    /// Fewer triggers are no reason to say anything.
-    const FEW: u64 = 10;
-    /// Files that are named.
-    const MOST: usize = 3;
-    let t = &manifest.totals;
-    let of = |what| t.triggers.get(what).copied().unwrap_or(0);
-    let (came, outside, known) = (of("came"), of("outside"), t.outside.values().sum::<u64>());
-    if came < FEW || outside * 2 <= came {
-        return None;
-    }
-    let mut text = format!(
-        "{} of {} triggers came where no window can begin",
-        count(outside as f64),
-        count(came as f64)
-    );
-    let own = |path: &str| manifest.modules.iter().any(|m| m.path == path);
-    let mut files: Vec<(u64, &str)> = t
-        .outside
-        .iter()
-        .map(|(path, &n)| (n, path.as_str()))
-        .collect();
-    files.sort_by_key(|&(n, path)| (std::cmp::Reverse(n), path));
-    let named: Vec<String> = files
-        .iter()
-        .filter(|f| !f.1.is_empty())
-        .take(MOST)
-        .map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64))
-        .collect();
-    if !named.is_empty() {
-        let _ = write!(text, " (of the last {known}: {})", named.join(", "));
-    }
-    // A library is worth naming if much of the time goes there.
-    let library = files.iter().find(|(n, path)| {
-        let is_runtime = crate::modules::is_sanitizer(path.as_bytes());
-        *n * 10 >= known && path.contains(".so") && !own(path) && !is_runtime
-    });
-    if let Some(name) = library.and_then(|(_, path)| path.rsplit('/').next()) {
-        // Versions behind `.so.N` are those of the file that the name leads to.
-        let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
-        let _ = write!(
-            text,
-            "; `mgz-instrument --libs={name}` takes that library in as well"
-        );
-    }
-    Some(text)
-}
-
 /// The same as one line of JSON.
 pub fn json(manifest: &Manifest, trace: &str) -> String {
     serde_json::json!({
@@ -228,6 +183,8 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "data": manifest.data,
         "totals": manifest.totals,
         "problems": manifest.problems,
+        "coverage": manifest.coverage,
+        "not_recorded": coverage::sentences(manifest),
     })
     .to_string()
 }
@@ -236,38 +193,6 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
 mod tests {
     use super::*;
     use mgz_annotations_schema::trace::Totals;
-
-    #[test]
-    fn where_triggers_came_in_vain_is_said_if_most_did() {
-        let mut m = Manifest {
-            mode: "burst".into(),
-            ..Manifest::default()
-        };
-        let mut with = |came, outside, files: &[(&str, u64)]| {
-            m.totals.triggers = [("came".to_owned(), came), ("outside".to_owned(), outside)].into();
-            m.totals.outside = files.iter().map(|(f, n)| ((*f).to_owned(), *n)).collect();
-            super::outside(&m)
-        };
-        assert_eq!(with(1000, 500, &[("/lib/libc.so.6", 256)]), None);
-        assert_eq!(with(9, 9, &[("/lib/libc.so.6", 9)]), None);
-        assert_eq!(
-            with(
-                1000,
-                900,
-                &[
-                    ("/usr/lib/liblzma.so.5.4.1", 192),
-                    ("", 60),
-                    ("/usr/bin/xz", 4)
-                ]
-            )
-            .unwrap(),
-            "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `mgz-instrument --libs=liblzma` takes that library in as well"
-        );
-        assert_eq!(
-            with(20, 20, &[]).unwrap(),
-            "20 of 20 triggers came where no window can begin"
-        );
-    }
 
     #[test]
     fn numbers_read_well() {
@@ -331,6 +256,10 @@ mod tests {
         assert!(text(&m, "trace").contains(
             "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
         ));
+        (m.period, m.trigger_why) = (0, "3 samples every 100 loads".into());
+        assert!(
+            text(&m, "trace").contains("loads executed in all code (3 samples every 100 loads), ")
+        );
         m.totals.loads_executed_estimate = None;
         assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
         m.program_status.clear();

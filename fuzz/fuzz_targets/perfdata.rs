@@ -7,6 +7,7 @@ use mgz_collector::import::modules::{Annotations, Modules};
 use mgz_collector::import::parts::Parts;
 use mgz_collector::import::resolve::{Slices, slices};
 use mgz_collector::perfdata::{Session, events, import};
+use std::collections::HashMap;
 use std::path::Path;
 
 /// Records of one and of three slots, written at the addresses that the encoder of the seeds uses.
@@ -22,7 +23,7 @@ fn resolve(bytes: &[u8]) -> Option<()> {
     let session = Session::read(bytes).ok()?;
     let name = &session.spaces.mappings().first()?.path;
     let annotations = Annotations::new(Path::new("x.mgza"), &sidecar(name)).ok()?;
-    let modules = Modules::new(&session, vec![annotations]).ok()?;
+    let modules = Modules::new(&session, vec![annotations], &HashMap::new()).ok()?;
     let order: Vec<_> = (0..session.windows.len()).rev().collect();
     let mut parts = Parts::default();
     let (mut seen, mut resolved) = (0, 0);
@@ -31,10 +32,10 @@ fn resolve(bytes: &[u8]) -> Option<()> {
         &order,
         &|events| (events.len(), slices(&session.spaces, &modules, &events)),
         &mut |unit| {
-            let (count, Slices { list, without_ip, unresolved, .. }) = unit.data;
+            let (count, Slices { list, without_ip, unresolved, doubtful, .. }) = unit.data;
             seen += count as u64;
             let slots: usize = list.iter().map(|s| s.slots.len()).sum();
-            assert_eq!(count as u64, slots as u64 + without_ip + unresolved, "each ptwrite is in a slice or counted");
+            assert_eq!(count as u64, slots as u64 + without_ip + unresolved + doubtful, "each ptwrite is in a slice or counted");
             for slice in list {
                 assert!(!slice.slots.is_empty());
                 for joined in parts.join(|id| if id % 2 == 1 { 5 } else { 1 }, slice) {

@@ -3,7 +3,7 @@
 use libfuzzer_sys::fuzz_target;
 use mgz_collector::pt::packet::Packet;
 use mgz_collector::pt::pair::LastIp;
-use mgz_collector::pt::{Clock, ClockSettings, Packets, Ptwrite, Ptwrites, Step};
+use mgz_collector::pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, Step};
 use std::sync::Once;
 
 #[path = "../../collector/tests/pt/words.rs"]
@@ -31,9 +31,15 @@ fn plain_pairs(bytes: &[u8], settings: ClockSettings) -> Vec<Ptwrite> {
     let mut out = Vec::new();
     let mut at_end = 0;
     for step in Packets::new(bytes) {
-        let Step::Packet { at, len, packet } = step else {
-            pending = None;
-            continue;
+        let (at, len, packet) = match step {
+            Step::Packet { at, len, packet } => (at, len, packet),
+            Step::Gap(gap) => {
+                pending = None;
+                if gap.reason == GapReason::BadPacket {
+                    clock = Clock::new(settings);
+                }
+                continue;
+            }
         };
         assert_eq!(at.max(at_end), at, "packets overlap");
         at_end = at + len;

@@ -171,7 +171,7 @@ pub fn analyze(
     let loops = Loops::find(&graph);
     if !input.shows_faults && info.exact && info.inner().called.is_empty() {
         let effects = Effects::of(input, &graph, &loops, uses);
-        if liveness::mark(&mut graph, &effects) {
+        if liveness::mark(input, &mut graph, &effects, uses) {
             consumed::mark(&mut graph, &effects.steps, uses, accesses);
         }
     }

@@ -14,6 +14,7 @@ use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::replace;
 use regex::Regex;
+use std::borrow::Cow;
 use std::fs::Permissions;
 use std::io::Write;
 use std::os::unix::ffi::OsStrExt;
@@ -450,7 +451,16 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         // Giving back so much memory takes a while, and the process ends.
         std::mem::forget(used);
     } else {
-        rayon::spawn(move || drop(used));
+        // (What belongs to the input, its payload, is not ours to give back.)
+        let (changes, pieces, annotations, leftovers) = used;
+        let pieces: Vec<Vec<u8>> = pieces
+            .into_iter()
+            .filter_map(|(_, bytes)| match bytes {
+                Cow::Owned(bytes) => Some(bytes),
+                Cow::Borrowed(_) => None,
+            })
+            .collect();
+        rayon::spawn(move || drop((changes, pieces, annotations, leftovers)));
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok((report, next_id))

@@ -146,7 +146,7 @@ mod tests {
         );
         let facts = Facts::of(&g, 0x100, false, &mut InstructionInfoFactory::new());
         let effects = Effects::of(&Input::default(), &g, &Loops::find(&g), &facts.uses);
-        crate::liveness::mark(&mut g, &effects);
+        crate::liveness::mark(&Input::default(), &mut g, &effects, &facts.uses);
         mark(&mut g, &effects.steps, &facts.uses, &facts.accesses);
         g.insns.iter().map(|i| i.own.0).collect()
     }

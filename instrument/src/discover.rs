@@ -8,6 +8,7 @@ use crate::elf::symbols::merge;
 use crate::freestanding;
 use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program, SegmentBytes};
 use crate::ir::{FunctionId, Insn};
+use crate::reads;
 use crate::room::{JUMP, is_call};
 use crate::sanitizers;
 use crate::skim::{Skimmed, WINDOW, What, bare_len, four, skim, window};
@@ -75,6 +76,7 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         uses_gs: scans.iter().filter_map(|s| s.rare().gs).min(),
         aimed: Vec::new(),
         data,
+        reads_code: None,
     };
     // Nearly all targets are where functions begin: those are sorted out on all cores.
     let entered: Vec<Entered> = scans
@@ -106,6 +108,17 @@ pub fn discover(input: &Input, options: &Options) -> Program {
         f.computed |=
             used.changed || at != f.range.start && (s.jumps || at == used.at && !used.read);
     }
+    let takers: Vec<Range<u64>> = scans
+        .par_iter()
+        .filter(|s| {
+            let rare = s.rare();
+            rare.others.iter().any(|u| reads::may_be_read(input, u))
+                || rare.takes_bound
+                || input.bounds.leads_to_segments(&s.calls)
+        })
+        .map(|s| s.range.clone())
+        .collect();
+    reads::find(input, &mut program, &takers);
     merge(&mut program.data);
     for &target in scans.iter().chain(&stray).flat_map(|s| &s.rare().ways) {
         if let Some(id) = inside(&program, target) {
@@ -501,6 +514,8 @@ struct Rare {
     strays: Vec<u64>,
     gs: Option<u64>,
     course: Option<Box<Course>>,
+    /// It takes an address where code begins or ends.
+    takes_bound: bool,
 }
 
 impl Scan {
@@ -516,6 +531,7 @@ impl Scan {
             strays: Vec::new(),
             gs: None,
             course: None,
+            takes_bound: false,
         };
         self.rare.as_deref().unwrap_or(&NOTHING)
     }
@@ -594,6 +610,9 @@ impl Scan {
                 whole,
                 input.bytes_at(inst.next_ip()).unwrap_or(&[]),
             ));
+        }
+        if reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
+            self.rare_mut().takes_bound = true;
         }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
@@ -764,6 +783,11 @@ impl<'a> Scanner<'a> {
             .map(|s| s.vaddr..s.vaddr.saturating_add(s.bytes.len() as u64));
         let all = around(&mut segments.chain([code.clone()]).filter(|r| !r.is_empty()));
         Scanner { input, code, all }
+    }
+
+    /// Whether an address is in code, or where it begins or ends.
+    fn is_near(&self, at: u64) -> bool {
+        self.code.contains(&at) || self.input.bounds.is_near(at)
     }
 
     /// Whether no negative number is an address: those of one byte are not looked at.
@@ -947,10 +971,10 @@ impl<'a> Scanner<'a> {
             let displacement = number(skimmed.displacement);
             if skimmed.ip_relative {
                 let at = next.wrapping_add(displacement);
-                let is_near = self.code.contains(&at) || range.contains(&at);
+                let is_near = self.is_near(at) || range.contains(&at);
                 let word = || {
                     if skimmed.loads_word() {
-                        input.word(at)
+                        input.bounds.word(at).or_else(|| input.word(at))
                     } else {
                         None
                     }
@@ -958,12 +982,11 @@ impl<'a> Scanner<'a> {
                 return is_near
                     || skimmed.constant != 0
                     || skimmed.takes_address() && leads_on(at)
-                    || word().is_some_and(|w| self.code.contains(&w));
+                    || word().is_some_and(|w| self.is_near(w));
             }
             let is_word = skimmed.no_base && (skimmed.takes_address() || skimmed.loads_word());
             if !input.pie
-                && (self.code.contains(&displacement)
-                    || is_word && self.all.contains(&displacement))
+                && (self.is_near(displacement) || is_word && self.all.contains(&displacement))
             {
                 return true;
             }
@@ -975,7 +998,7 @@ impl<'a> Scanner<'a> {
         // Whether its sign is extended.
         [constant, constant & u64::from(u32::MAX)]
             .iter()
-            .any(|&c| self.code.contains(&c) || skimmed.takes_constant() && leads_on(c))
+            .any(|&c| self.is_near(c) || skimmed.takes_constant() && leads_on(c))
     }
 
     /// The same as [`Scanner::scan`] for any function.

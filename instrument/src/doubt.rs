@@ -6,7 +6,7 @@
 //! the data, may be there to be read, also where it stands behind a call or system call: that may never return.
 
 use crate::cfg::Graph;
-use crate::disasm::{is_padding, make};
+use crate::disasm::{direct_target, is_padding, make};
 use crate::facts;
 use crate::functions::FunctionInfo;
 use crate::ir::{Insn, RegSet};
@@ -412,6 +412,10 @@ pub struct Used {
     pub changed: bool,
     /// Nothing else than reading there.
     pub read: bool,
+    /// It is put into the frame.
+    pub kept: bool,
+    /// What is called with it: the target of a direct call, or the word of one through memory, and the registers that hold the address.
+    pub given: Option<(u64, RegSet)>,
 }
 
 /// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it). `behind`: the bytes of the code that follows.
@@ -421,6 +425,8 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
             at,
             changed: true,
             read: false,
+            kept: false,
+            given: None,
         };
     }
     let decoder = Decoder::with_ip(64, behind, inst.next_ip(), DecoderOptions::NONE);
@@ -434,7 +440,15 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     let fate_of = |n: usize, inst: &Instruction, factory: &mut InstructionInfoFactory| {
         fate(&insns[n..], inst, factory)
     };
-    let fate = fate_of(0, inst, &mut factory);
+    let (fate, end) = followed(&insns, inst, &mut factory);
+    let given = end.and_then(|(n, held)| {
+        let inst = &insns[n].inst;
+        let through = inst
+            .is_ip_rel_memory_operand()
+            .then(|| inst.ip_rel_memory_address());
+        Some((direct_target(inst).or(through)?, held))
+    });
+    let kept = |slot: Slot| matches!(slot.base, Register::RSP | Register::RBP);
     let changed = match fate {
         // In memory, or behind it.
         Fate::Stored(slot) => insns
@@ -454,6 +468,8 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
         at,
         changed,
         read: fate == Fate::Read,
+        kept: matches!(fate, Fate::Stored(slot) if kept(slot)),
+        given,
     }
 }
 
@@ -583,29 +599,40 @@ impl Held {
 
 /// What becomes of the address that `taker` takes, in the instructions behind it.
 fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFactory) -> Fate {
+    followed(behind, taker, factory).0
+}
+
+/// The same, and where it goes out of sight: which instruction leads elsewhere, and the registers that hold the address there.
+fn followed(
+    behind: &[Insn],
+    taker: &Instruction,
+    factory: &mut InstructionInfoFactory,
+) -> (Fate, Option<(usize, RegSet)>) {
     use Mnemonic::*;
     let mut held = Held {
         general: RegSet::EMPTY,
         vectors: 0,
     };
     match (taker.mnemonic(), taker.op0_kind()) {
-        (Push, _) => return Fate::Pushed,
-        (_, OpKind::Memory) => return Slot::of(taker).map_or(Fate::Other, Fate::Stored),
+        (Push, _) => return (Fate::Pushed, None),
+        (_, OpKind::Memory) => {
+            return (Slot::of(taker).map_or(Fate::Other, Fate::Stored), None);
+        }
         _ => held.add(taker.op0_register()),
     }
     let mut is_read = false;
-    for insn in behind.iter().take(LOOK) {
+    for (n, insn) in behind.iter().enumerate().take(LOOK) {
         let inst = &insn.inst;
         if held.has(inst.memory_base()) || held.has(inst.memory_index()) {
             if inst.mnemonic() == Lea {
-                return Fate::Changed;
+                return (Fate::Changed, None);
             }
             is_read = true;
         }
         is_read |=
             inst.is_string_instruction() && (held.has(Register::RSI) || held.has(Register::RDI));
         // What is read at is no target, unless another address is made of it.
-        let or_read = |fate| if is_read { Fate::Read } else { fate };
+        let or_read = |fate| (if is_read { Fate::Read } else { fate }, None);
         let sources = 1.min(inst.op_count())..inst.op_count();
         let moved = sources
             .clone()
@@ -645,14 +672,14 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
             }
             Cmp | Test => {}
             // The stack's pointer and the like may be made of it: all but copies is arithmetic.
-            _ if moved && !carries => return Fate::Changed,
+            _ if moved && !carries => return (Fate::Changed, None),
             _ if here && inst.op_count() > 0 && !carries && changes(inst, factory) => {
-                return Fate::Changed;
+                return (Fate::Changed, None);
             }
             _ => {}
         }
         if insn.flow != FlowControl::Next && insn.flow != FlowControl::ConditionalBranch {
-            return or_read(Fate::Other);
+            return (or_read(Fate::Other).0, Some((n, held.general)));
         }
         held.general.0 &= !facts::uses(factory, inst).clobber.0;
         if inst.op_count() > 0
@@ -669,7 +696,7 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
             break;
         }
     }
-    if is_read { Fate::Read } else { Fate::Other }
+    (if is_read { Fate::Read } else { Fate::Other }, None)
 }
 
 /// Whether the instruction makes its first operand from what it was.

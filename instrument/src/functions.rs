@@ -7,8 +7,9 @@
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
 use crate::analyze::Course;
-use crate::hash::FastSet;
+use crate::hash::{FastMap, FastSet};
 use crate::ir::{FunctionId, UnwindRange};
+use crate::reads::Bounds;
 use crate::risk::Own;
 use crate::starts::Starts;
 use std::borrow::Cow;
@@ -42,6 +43,17 @@ pub struct FuncSymbol<'a> {
     pub size: u64,
 }
 
+/// What is known of the registers that an imported function changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for lost.
+    Abi,
+    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
+    Lazy,
+    /// Nothing.
+    Unknown,
+}
+
 /// A file as analysis sees it: plain values, so that analysis stays a pure core.
 #[derive(Clone, Debug, Default)]
 pub struct Input<'a> {
@@ -73,8 +85,10 @@ pub struct Input<'a> {
     pub entry: u64,
     /// Linkage-table entries and words of the global offset table of imported functions that do not return.
     pub no_return: FastSet<u64>,
-    /// Linkage-table entries and words of the global offset table of all imported functions.
-    pub imported: FastSet<u64>,
+    /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
+    pub imported: FastMap<u64, Import>,
+    /// Where code begins and ends ([`crate::reads`]).
+    pub bounds: Bounds,
     /// A sanitizer's runtime is part of the file: its functions are left ([`crate::sanitizers`]).
     pub has_sanitizer: bool,
     /// A sanitizer watches the file's code, and shows return addresses.
@@ -313,6 +327,8 @@ pub struct Program {
     pub aimed: Vec<u64>,
     /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
     pub data: Vec<Range<u64>>,
+    /// Where a function or a table begins by which most of the code is read as data.
+    pub reads_code: Option<u64>,
 }
 
 impl FunctionInfo {

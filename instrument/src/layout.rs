@@ -20,8 +20,8 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED,
-    FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE,
+    FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
 };
 use object::elf;
 use rayon::prelude::*;
@@ -49,6 +49,8 @@ pub struct Parts<'a> {
     pub translated: bool,
     /// What a sanitizer has to do with the file.
     pub sanitizer: Sanitizer,
+    /// The original must stay as it is, since the program reads it.
+    pub reads_code: bool,
     /// The entry point lets the runtime in ([`freestanding`]).
     pub enters_runtime: bool,
     /// First record id of the module.
@@ -579,6 +581,7 @@ pub fn lay_out<'n>(
         sidecar_id: parts.sidecar_id,
         features: [
             (parts.translated, FEATURE_TRANSLATED),
+            (parts.reads_code, FEATURE_READS_CODE),
             (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
             (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
         ]

@@ -3,25 +3,25 @@
 //! Backward liveness, exact inside the function and careful at its borders:
 //!
 //! - a call reads everything (arguments may be passed in any register) and kills nothing (a compiler that knows the callee may keep values
-//!   in registers that it leaves alone), except that a call through a linkage table cannot pass anything in r11, and that no r11 outlives
-//!   the call of an imported function;
+//!   in registers that it leaves alone), except that nothing is passed in r11 to a function that follows the ABI or is bound at its first
+//!   call, and that no r11 outlives such a call;
 //! - leaving for code that is not followed (unresolved jumps, tail calls, falling off the end) reads everything, and so do
 //!   system calls, interrupts and undefined instructions;
-//! - `ret` reads everything but the caller-saved registers that the function itself writes, rax and rdx excepted: a caller
-//!   that knows this function may rely on the others. A call of an imported function, whose code no compiler has seen, counts as writing
-//!   all caller-saved registers (with the one exception of profiling, where compilers rely on nothing);
+//! - `ret` reads everything but the caller-saved registers that are lost to the function's callers ([`crate::preserved`]), rax, rdx and what
+//!   may be another result excepted;
 //! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
 //!
-//! A register is offered only if the function writes it, it is not rsp or rbp, and it is caller-saved or saved by a `push` here.
+//! A register is offered only if it is caller-saved, or saved by a `push` here and written, and neither rsp nor rbp.
 //! A function whose extent is a guess, or that has several callable entries, offers none (and is not asked).
 
 use crate::cfg::{Exit, Graph};
 use crate::consumed::Step;
 use crate::disasm::direct_target;
-use crate::functions::Input;
+use crate::functions::{Import, Input};
 use crate::ir::{Insn, RegSet};
 use crate::loops::Loops;
-use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RBP, RDX, RSP, RegUse};
+use crate::preserved;
+use crate::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RDX, RSP, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
 /// Whether a call goes through a linkage table.
@@ -34,14 +34,17 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// Whether a call is of a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
-fn calls_import(input: &Input, insn: &Insn) -> bool {
+/// What is known of a call's convention, if it is of a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
+pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
-        _ if insn.inst.is_ip_rel_memory_operand() => Some(insn.inst.ip_rel_memory_address()),
+        FlowControl::IndirectCall if insn.inst.is_ip_rel_memory_operand() => {
+            Some(insn.inst.ip_rel_memory_address())
+        }
         _ => None,
-    };
-    through.is_some_and(|at| input.imported.contains(&at) && !input.no_return.contains(&at))
+    }?;
+    let import = input.imported.get(&through).copied();
+    import.filter(|_| !input.no_return.contains(&through))
 }
 
 /// What an instruction, or several, read before they overwrite it, and what they overwrite for certain.
@@ -119,7 +122,7 @@ impl Effects {
                     }
                 } else {
                     step = step.then(Step::of(insn.flow, u));
-                    written |= outside(input, insn, effect);
+                    outside(input, insn, effect);
                 }
                 sum = sum.then(*effect);
             }
@@ -136,41 +139,35 @@ impl Effects {
     }
 }
 
-/// What other code does where an instruction leads to it: changes the effect, and gives what registers it writes.
-fn outside(input: &Input, insn: &Insn, effect: &mut Effect) -> u16 {
+/// What other code does where an instruction leads to it: changes the effect.
+fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
     match insn.flow {
         FlowControl::ConditionalBranch
         | FlowControl::UnconditionalBranch
         | FlowControl::IndirectBranch
         | FlowControl::Return => {}
         FlowControl::Call | FlowControl::IndirectCall => {
-            effect.read = if through_linkage(input, insn) {
-                ALL.without(R11).0
-            } else {
-                ALL.0
+            let import = imported(input, insn);
+            let takes_r11 = match import {
+                Some(import) => import == Import::Unknown,
+                None => !through_linkage(input, insn),
             };
-            if calls_import(input, insn) {
+            effect.read = if takes_r11 { ALL.0 } else { ALL.without(R11).0 };
+            if matches!(import, Some(Import::Abi | Import::Lazy)) {
                 effect.kill |= 1 << R11.0;
-                return CALLER_SAVED.0;
             }
         }
         _ => effect.read = ALL.0,
     }
-    0
 }
 
 /// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one callable entry. Says whether any register may be offered.
-pub fn mark(graph: &mut Graph, effects: &Effects) -> bool {
-    let own = CALLER_SAVED.0 & effects.written;
-    let allowed = (own | CALLEE_SAVED.0 & effects.written & effects.saved)
-        & !RegSet::EMPTY.with(RSP).with(RBP).0;
-    if allowed == 0 {
-        return false;
-    }
-    let at_return = ALL.0 & !(own & !RegSet::EMPTY.with(RAX).with(RDX).0);
-    let leave = |exit: Exit| match exit {
+pub fn mark(input: &Input, graph: &mut Graph, effects: &Effects, uses: &[RegUse]) -> bool {
+    let returned = preserved::find(input, graph, uses, RegSet(effects.saved));
+    let allowed = CALLER_SAVED.0 | CALLEE_SAVED.0 & effects.written & effects.saved;
+    let leave = |block: usize| match graph.exits[block] {
         Exit { leaves: true, .. } => ALL.0,
-        Exit { returns: true, .. } => at_return,
+        Exit { returns: true, .. } => returned.live(block),
         _ => 0,
     };
     let (live_in, live_out) = backward(graph, &effects.blocks, leave);
@@ -207,7 +204,8 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
         )
     };
     let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
-    let leave = |exit: Exit| {
+    let leave = |block: usize| {
+        let exit = graph.exits[block];
         if exit.leaves || exit.returns {
             ALL.0 & !CALLER_SAVED.0
         } else {
@@ -225,7 +223,7 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
 fn backward(
     graph: &Graph,
     effects: &[Effect],
-    leave: impl Fn(Exit) -> u16,
+    leave: impl Fn(usize) -> u16,
 ) -> (Vec<u16>, Vec<u16>) {
     let n = graph.blocks.len();
     let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
@@ -245,9 +243,7 @@ fn backward(
         live_out[b] = graph.blocks[b]
             .succs
             .iter()
-            .fold(leave(graph.exits[b]), |live, s| {
-                live | live_in[s.0 as usize]
-            });
+            .fold(leave(b), |live, s| live | live_in[s.0 as usize]);
         let new = effects[b].before(live_out[b]) | pads(graph, b, &live_in);
         if new != live_in[b] {
             live_in[b] = new;
@@ -278,7 +274,7 @@ mod tests {
     use super::*;
     use crate::cfg::Entries;
     use crate::disasm::decode;
-    use crate::hash::FastSet;
+    use crate::hash::{FastMap, FastSet};
     use crate::regs::reg_use;
     use iced_x86::InstructionInfoFactory;
 
@@ -302,7 +298,7 @@ mod tests {
             .map(|i| reg_use(factory.info(&i.inst)))
             .collect();
         let effects = Effects::of(input, &g, &Loops::find(&g), &uses);
-        mark(&mut g, &effects);
+        mark(input, &mut g, &effects, &uses);
         g.insns.iter().map(|i| i.dead.0).collect()
     }
 
@@ -335,45 +331,141 @@ mod tests {
         );
     }
 
+    const RAX_RCX: u16 = 0b11;
+    const R11_BIT: u16 = 1 << 11;
+    /// All that a function may change but rax, rdx (results) and rdi.
+    const SCRATCH: u16 = CALLER_SAVED.0 & !(1 << 0 | 1 << 2 | 1 << 7);
+    const STUB: u64 = 0x1107;
+
+    fn with_import(import: Import, no_return: bool) -> Input<'static> {
+        Input {
+            plt: std::iter::once(0x1100..0x1200).collect(),
+            imported: FastMap::from_iter([(STUB, import)]),
+            no_return: FastSet::from_iter(no_return.then_some(STUB)),
+            ..Input::default()
+        }
+    }
+
     #[test]
-    fn a_call_of_an_import_leaves_no_scratch_register_alone() {
+    fn a_call_of_what_follows_the_abi_leaves_no_scratch_register_alone() {
         // xor ecx,ecx; call; mov rcx,[rdi]; ret
         let code = [&[0x31, 0xc9, 0xe8, 0, 0x10, 0, 0][..], &MOV_RCX_RDI, &[RET]].concat();
-        let stub = 0x1107;
-        let plt = || std::iter::once(0x1100..0x1200).collect::<Vec<_>>();
-        let input = Input {
-            plt: plt(),
-            imported: FastSet::from_iter([stub]),
-            ..Input::default()
-        };
         const RCX: u16 = 1 << 1;
-        let r11 = 1 << R11.0;
-        assert_eq!(dead(&code), [RCX, 0, RCX, RCX], "the callee is in the file");
-        let linked = Input {
-            imported: Default::default(),
-            plt: plt(),
-            ..Input::default()
-        };
+        // rcx is unread at the end: it may be a result.
+        assert_eq!(dead(&code), [RCX, 0, RCX, 0], "the callee is in the file");
+        for no_return in [false, true] {
+            let got = dead_with(&with_import(Import::Unknown, no_return), &code);
+            assert_eq!(got, [RCX, 0, RCX, 0], "nothing is known of the callee");
+        }
         assert_eq!(
-            dead_with(&linked, &code),
-            [RCX, 0, RCX, RCX],
-            "so it may be here"
-        );
-        let ends = Input {
-            plt: plt(),
-            imported: FastSet::from_iter([stub]),
-            no_return: FastSet::from_iter([stub]),
-            ..Input::default()
-        };
-        assert_eq!(
-            dead_with(&ends, &code),
-            [RCX, 0, RCX, RCX],
+            dead_with(&with_import(Import::Abi, true), &code),
+            [RCX, 0, RCX, 0],
             "what does not return writes nothing that anybody sees"
         );
-        let got = dead_with(&input, &code);
-        // Behind the call: all but rdi (read), rax, rdx (results) and those that are not caller-saved.
-        let scratch = CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).with(RSP).0;
-        assert_eq!(got, [RCX | r11, r11, scratch & !(1 << 7), scratch]);
+        assert_eq!(
+            dead_with(&with_import(Import::Abi, false), &code),
+            [RCX | R11_BIT, R11_BIT, SCRATCH, SCRATCH & !RCX | 1 << 7]
+        );
+        // Its first call changes two.
+        let bound = 1 << 10 | R11_BIT;
+        assert_eq!(
+            dead_with(&with_import(Import::Lazy, false), &code),
+            [RCX | R11_BIT, R11_BIT, RCX | bound, bound]
+        );
+    }
+
+    #[test]
+    fn a_value_that_is_kept_in_a_saved_register_shows_what_a_callee_changes() {
+        // push rbx; mov rbx,rdi; call; mov rdi,[rbx]; xor eax,eax; pop rbx; ret
+        let code = |kept: &[u8]| {
+            let head = [0x53, 0x48, 0x89, 0xfb];
+            let call = [0xe8, (STUB - 0x109) as u8, 0x0f, 0, 0];
+            assert_eq!(
+                0x109 + i64::from(i32::from_le_bytes([call[1], 0x0f, 0, 0])),
+                STUB as i64
+            );
+            [&head[..], &call, kept, &[0x31, 0xc0, 0x5b, RET]].concat()
+        };
+        let dead = |kept: &[u8]| dead_with(&with_import(Import::Unknown, false), &code(kept))[4];
+        // Nobody else would save rbx for that. (The function gets an argument in rdi, which `ms_abi` would not.)
+        let all = RAX_RCX | 1 << 6 | 0xf00;
+        assert_eq!(dead(&[0x48, 0x8b, 0x3b]) & all, all);
+        // mov rcx,[rsi]; mov rdi,[rbx]: rsi has come through the call.
+        assert_eq!(dead(&[0x48, 0x8b, 0x0e, 0x48, 0x8b, 0x3b]) & 0xf00, 0);
+        // mov rdi,[rax]: nothing is kept.
+        assert_eq!(dead(&[0x48, 0x8b, 0x38]) & 0xf00, 0);
+    }
+
+    #[test]
+    fn a_register_that_is_put_back_is_the_callers() {
+        // push rcx; mov rcx,[rdi]; mov rax,[rcx]; pop rcx; mov rdx,[rdi]; ret
+        let tail = [0x59, 0x48, 0x8b, 0x17, RET];
+        let code = [&[0x51][..], &MOV_RCX_RDI, &MOV_RAX_RCX, &tail].concat();
+        let rcx: Vec<u16> = dead(&code).iter().map(|d| d >> 1 & 1).collect();
+        assert_eq!(rcx, [0, 1, 0, 1, 0, 0]);
+        // The same through another register, a vector register and memory of any kind; exchanged.
+        for (save, restore) in [
+            (&[0x49, 0x89, 0xc8][..], &[0x4c, 0x89, 0xc1][..]),
+            (
+                &[0x66, 0x48, 0x0f, 0x6e, 0xc1],
+                &[0x66, 0x48, 0x0f, 0x7e, 0xc1],
+            ),
+            (&[0x48, 0x89, 0x4e, 8], &[0x48, 0x8b, 0x4e, 8]),
+            (&[0x48, 0x87, 0x4e, 8], &[0x48, 0x87, 0x4e, 8]),
+            (&[0x49, 0x87, 0xc8], &[0x4c, 0x87, 0xc1]),
+            // lea r8,[rsp-8]; mov [r8],rcx; mov rcx,[rsp-8]
+            (
+                &[0x4c, 0x8d, 0x44, 0x24, 0xf8, 0x49, 0x89, 0x08],
+                &[0x48, 0x8b, 0x4c, 0x24, 0xf8],
+            ),
+        ] {
+            let code = [save, &MOV_RCX_RDI, &MOV_RAX_RCX, restore, &tail[1..]].concat();
+            let last = dead(&code);
+            assert_eq!(last[last.len() - 2] >> 1 & 1, 0, "{save:x?}");
+        }
+        // mov [rsi+8],rcx; …; mov rcx,[rsi+16] is something else.
+        let code = [
+            &[0x48, 0x89, 0x4e, 8][..],
+            &MOV_RCX_RDI,
+            &MOV_RAX_RCX,
+            &[0x48, 0x8b, 0x4e, 16, 0x48, 0x8b, 0x01],
+            &tail[1..],
+        ]
+        .concat();
+        let last = dead(&code);
+        assert_eq!(last[last.len() - 2] >> 1 & 1, 1);
+    }
+
+    #[test]
+    fn one_way_that_does_not_put_a_register_back_is_enough() {
+        // test edi,edi; je 1f; mov rcx,[rdi]; mov rax,[rcx]; 1: mov rdx,[rdi]; ret
+        let code = [
+            &[0x85, 0xff, 0x74, 6][..],
+            &MOV_RCX_RDI,
+            &MOV_RAX_RCX,
+            &[0x48, 0x8b, 0x17, RET],
+        ]
+        .concat();
+        assert_eq!(dead(&code)[4] >> 1 & 1, 1);
+    }
+
+    #[test]
+    fn an_unread_register_may_be_a_result() {
+        // mov rcx,[rdi]; mov rax,[rdi]; ret
+        let code = [&MOV_RCX_RDI[..], &[0x48, 0x8b, 0x07, RET]].concat();
+        assert_eq!(dead(&code)[1], 1, "only rax, which is about to be written");
+    }
+
+    #[test]
+    fn a_function_that_is_passed_callee_saved_registers_has_its_own_rules() {
+        // mov rcx,[rdi]; mov rax,[rcx]; mov rdx,[rdi]; ret; with rbx for rdi.
+        let tail = |base: u8| [0x48, 0x8b, 0x10 | base, RET];
+        let code = |first: u8| [&[0x48, 0x8b, 0x08 | first][..], &MOV_RAX_RCX, &tail(7)].concat();
+        assert_eq!(dead(&code(7))[2] >> 1 & 1, 1);
+        assert_eq!(dead(&code(3))[2] >> 1 & 1, 0);
+        // sbb ebx,ebx reads nothing.
+        let idle = [&[0x53, 0x19, 0xdb][..], &code(7)[..9], &[0x5b, RET]].concat();
+        assert_eq!(dead(&idle)[4] >> 1 & 1, 1);
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub const RBP: Gpr = Gpr(5);
 pub const RSI: Gpr = Gpr(6);
 /// rdi.
 pub const RDI: Gpr = Gpr(7);
+/// r10.
+pub const R10: Gpr = Gpr(10);
 /// r11.
 pub const R11: Gpr = Gpr(11);
 

@@ -40,6 +40,12 @@ pub struct Report {
     /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the original's places by way of `sigaction` (with `soft` the
     /// runtime always does that).
     pub shows_faults: bool,
+    /// Where a function or a table begins by which most of the file's own code is read as data: it can be recorded in `burst` alone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads_code: Option<u64>,
+    /// What programs look for at the end of their file, if the input has that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub payload: Option<Payload>,
     /// Executable bytes of the input (linkage tables left out).
     pub text_bytes: u64,
     /// Executable bytes that belong to instrumented functions.
@@ -119,6 +125,20 @@ pub struct Implicit {
     pub ret: u64,
     /// `leave`.
     pub leave: u64,
+}
+
+/// See [`Report`].
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Payload {
+    /// How long it is.
+    pub bytes: u64,
+    /// Where it begins in the input, and in the output as well.
+    pub offset: u64,
+    /// Where the output has it once more, up to its end.
+    pub repeated_at: u64,
+    /// The section that it lies in, if it is not behind the ELF content.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub section: Option<String>,
 }
 
 /// Code outside of the file itself.
@@ -312,6 +332,27 @@ impl Report {
             line(
                 "handlers",
                 format!("may look at faults: probes change no register{how}"),
+            );
+        }
+        if let Some(at) = self.reads_code {
+            line(
+                "own code",
+                format!(
+                    "is read as data (seen at {at:#x}): mgz-record serves this file with --mode burst alone, which changes none of it"
+                ),
+            );
+        }
+        if let Some(p) = &self.payload {
+            let place = match &p.section {
+                Some(name) => format!("from section {name} on"),
+                None => "behind the ELF content".into(),
+            };
+            line(
+                "payload",
+                format!(
+                    "{} bytes {place}, at offset {}: they stay there, and are repeated at the end of the output (offset {})",
+                    p.bytes, p.offset, p.repeated_at
+                ),
             );
         }
         line(

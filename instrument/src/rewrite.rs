@@ -5,6 +5,7 @@
 
 use crate::annotate::{self, Annotations, Entry, Strings};
 use crate::columns::{Columns, OfClone};
+use crate::elf::payload::{self, Payload};
 use crate::elf::read::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
 use crate::elf::write::{self, Image, NewSymbol, assemble};
 use crate::elf::{Refusal, symbols};
@@ -17,11 +18,13 @@ use crate::handlers::{Finding, Wrapped};
 use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::libs;
-use crate::report::Report;
+use crate::reads::Bounds;
+use crate::report::{self, Report};
 use crate::risk::Own;
 use crate::sanitizers::{self, Sanitizer};
 use crate::unwind::Tables;
-use crate::{faults, freestanding, handlers, lines};
+use crate::{faults, freestanding, handlers, lines, packed};
+use iced_x86::{Decoder, DecoderOptions, OpKind};
 use mgz_annotations_schema::abi::{Cover, FLAVOUR_PT, FLAVOUR_SOFT, ID_LIMIT};
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use object::elf;
@@ -133,6 +136,7 @@ fn of_parts<'a>(
         reports: Default::default(),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
+        bounds: Bounds::default(),
         hook_calls: false,
         shows_faults: false,
         own: Own::default(),
@@ -142,12 +146,9 @@ fn of_parts<'a>(
         imported: Default::default(),
     };
     let imports = Imports::read(elf, &input);
+    input.bounds = Bounds::of(elf, &input, &imports);
     input.no_return = imports.no_return();
-    input.imported = imports
-        .slots
-        .into_keys()
-        .chain(imports.stubs.into_keys())
-        .collect();
+    input.imported = imports.conventions;
     input
 }
 
@@ -278,6 +279,65 @@ fn shown_by(
     })
 }
 
+/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or both.
+fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
+    let remedy = if elf.is_static_executable() {
+        "a static executable's is changed in all modes: link it dynamically, and"
+    } else if options.flavour == FLAVOUR_PT {
+        "the pt backend's are in the file:"
+    } else if !options.translated {
+        "those of full and ring are written when it runs:"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::declined(format!(
+        "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// Declines a file that knows where its payload begins, or how long the file is: it may read to its end, or compare.
+fn check_payload(
+    elf: &Elf,
+    payload: &Payload,
+    input: &Input,
+    program: &Program,
+) -> Result<(), Refusal> {
+    let immediates = program
+        .functions
+        .iter()
+        .filter_map(|f| Some(numbers(f.range.start, input.slice(&f.range)?)))
+        .flatten();
+    let Some((at, number)) = payload::known_offset(elf, payload, immediates) else {
+        return Ok(());
+    };
+    let what = if number == payload.range.start {
+        "the offset at which it begins"
+    } else {
+        "the length of the whole file"
+    };
+    let (start, end) = (payload.range.start, payload.range.end);
+    Err(Refusal::declined(format!(
+        "it carries a payload of {} bytes, and holds {what} ({number}, at {at:#x}): a rewritten file is longer, so that it would read more, or find another length; instrument the program before the payload is appended (head -c {start}), or its libraries only",
+        end - start,
+    )))
+}
+
+/// The numbers in code that are no addresses, with the instructions' addresses.
+fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    decoder.into_iter().flat_map(|inst| {
+        let is_near = |o: &u32| inst.op_kind(*o) != OpKind::Memory;
+        let immediates = (0..inst.op_count())
+            .filter(is_near)
+            .filter_map(|o| inst.try_immediate(o).ok());
+        let displacement = (!inst.is_ip_rel_memory_operand()).then(|| inst.memory_displacement64());
+        immediates
+            .chain(displacement)
+            .map(|number| (inst.ip(), number))
+            .collect::<Vec<_>>()
+    })
+}
+
 /// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
 pub fn rewrite<'a, W: Send>(
     data: &'a [u8],
@@ -312,12 +372,20 @@ pub fn rewrite<'a, W: Send>(
     // What comes first keeps one core busy, so that another can go through the input meanwhile.
     let ((mut input, mut program), hash) =
         rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    packed::check(&elf, &input, &program, unwind.fdes.is_empty())?;
     if options.flavour == FLAVOUR_SOFT
         && let Some(at) = program.uses_gs
     {
         return Err(Refusal::declined(format!(
             "it uses the gs segment itself (at {at:#x}), which the soft backend needs; use --backend pt, or leave this file out"
         )));
+    }
+    if let Some(by) = program.reads_code {
+        check_reader(&elf, by, options)?;
+    }
+    let payload = payload::find(&elf);
+    if let Some(payload) = &payload {
+        check_payload(&elf, payload, &input, &program)?;
     }
     let inspected = handlers::inspected_faults(&elf, &input, &program);
     input.shows_faults = inspected.is_some();
@@ -349,6 +417,12 @@ pub fn rewrite<'a, W: Send>(
     }
     .all();
 
+    let undecoded = LeftReason::Undecodable.to_string();
+    let undecoded = outcomes
+        .iter()
+        .flatten()
+        .filter(|o| matches!(o, Outcome::Left(why) if *why == undecoded));
+    packed::check_decoded(program.functions.len(), undecoded.count())?;
     if input.hook_calls && elf.is_static_executable() {
         let left: Vec<bool> = outcomes
             .iter()
@@ -363,6 +437,13 @@ pub fn rewrite<'a, W: Send>(
     }
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
+    report.reads_code = program.reads_code;
+    report.payload = payload.as_ref().map(|p| report::Payload {
+        bytes: p.range.end - p.range.start,
+        offset: p.range.start,
+        section: p.section.clone(),
+        ..report::Payload::default()
+    });
     let count = program.functions.len();
     let mut entries = Vec::with_capacity(count);
     let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -431,6 +512,7 @@ pub fn rewrite<'a, W: Send>(
         wrapped,
         translated,
         sanitizer,
+        payload,
     };
     // Giving back so much memory takes a while.
     rayon::join(
@@ -461,6 +543,7 @@ struct Gathered {
     translated: bool,
     /// What a sanitizer has to do with the file.
     sanitizer: Sanitizer,
+    payload: Option<Payload>,
 }
 
 /// The symbol of a function's clone.
@@ -502,6 +585,7 @@ fn finish<'a, W: Send>(
         wrapped,
         translated,
         sanitizer,
+        payload,
     } = gathered;
     let identity = [
         hash,
@@ -529,6 +613,7 @@ fn finish<'a, W: Send>(
         flavour: options.flavour,
         translated,
         sanitizer,
+        reads_code: report.reads_code.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,
@@ -547,7 +632,10 @@ fn finish<'a, W: Send>(
                     .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
             })
             .collect();
-        Ok::<_, Refusal>((begin(assemble(elf, additions)?), sizes))
+        additions.payload = payload;
+        let image = assemble(elf, additions)?;
+        let payload_at = image.payload_at;
+        Ok::<_, Refusal>((begin(image), sizes, payload_at))
     };
     let annotate = || {
         let mut strings = Strings::default();
@@ -561,10 +649,13 @@ fn finish<'a, W: Send>(
     };
     // Much of either is on one core.
     let (file, (map, columns)) = rayon::join(file, annotate);
-    let (begun, sizes) = file?;
+    let (begun, sizes, payload_at) = file?;
     let (columns, counts) =
         columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
     report.sized(&placed, sizes, counts);
+    if let Some((payload, at)) = report.payload.as_mut().zip(payload_at) {
+        payload.repeated_at = at;
+    }
     let mut annotations = Annotations {
         id,
         map,

@@ -7,6 +7,8 @@ use crate::times::Times;
 
 /// Accesses between the prefetch of a table line and its use.
 const AHEAD: usize = 24;
+/// The same for blocks of one access.
+const AHEAD_INSIDE: u64 = 64;
 
 /// See the module's text.
 pub struct ApproxEngine {
@@ -15,7 +17,6 @@ pub struct ApproxEngine {
     tree: ScaleTree,
     /// Time of the next access; the sample began at time 1.
     now: u64,
-    touched: Vec<(u64, u64)>,
 }
 
 impl ApproxEngine {
@@ -26,7 +27,6 @@ impl ApproxEngine {
             times: Times::new(),
             tree: ScaleTree::new(bound, 1),
             now: 1,
-            touched: Vec::new(),
         }
     }
 
@@ -104,8 +104,7 @@ impl ApproxEngine {
         self.now += 1;
     }
 
-    /// An access to several blocks: they do not stand between each other. Very long ones are taken in portions, as by the exact engine,
-    /// each of which takes a time of its own.
+    /// An access to several blocks: first all distances, then all updates, so that they do not stand between each other.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(
         &mut self,
@@ -115,52 +114,36 @@ impl ApproxEngine {
         tag: u32,
         sink: &mut S,
     ) {
-        const PORTION: u64 = 1 << 16;
-        let mut from = first;
-        loop {
-            let to = last.min(from.saturating_add(PORTION - 1));
-            self.touch_portion(row, from, to, tag, sink);
-            if to == last {
-                return;
-            }
-            from = to + 1;
-        }
-    }
-
-    fn touch_portion<S: ReuseSink>(
-        &mut self,
-        row: u64,
-        first: u64,
-        last: u64,
-        tag: u32,
-        sink: &mut S,
-    ) {
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.clear();
-        touched.extend((first..=last).map(|block| (block, self.times.get(block))));
-        for &(block, time) in &touched {
+        // Blocks that were touched together before share their distance.
+        let mut known = (0, 0);
+        for block in first..=last {
+            self.times.prefetch(block.saturating_add(AHEAD_INSIDE));
+            let time = self.times.get(block);
             if time == 0 {
                 sink.first(row, block, tag);
-            } else {
-                sink.reuse(row, block, tag, self.tree.distance(time), self.now - time);
+                continue;
             }
+            if known.0 != time {
+                known = (time, self.tree.distance(time));
+            }
+            sink.reuse(row, block, tag, known.1, self.now - time);
         }
-        for &(block, time) in &touched {
+        for block in first..=last {
+            self.times.prefetch(block.saturating_add(AHEAD_INSIDE));
+            let time = self.times.swap(block, self.now);
             if time != 0 {
                 self.tree.take(time);
             }
-            self.times.swap(block, self.now);
         }
-        self.tree.push(touched.len() as u64);
+        self.tree.push(last - first + 1);
         self.now += 1;
-        self.touched = touched;
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reuse::tests::by_definition;
+    use crate::reuse::tests::{Hurried, by_definition, by_last_touches, large_and_small};
     use proptest::prelude::*;
 
     /// Row, block, tag, and distance and interval of a reuse.
@@ -210,5 +193,43 @@ mod tests {
                 }
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(16))]
+
+        /// Rows, intervals and the bound also hold where an access has more than 65,536 blocks.
+        #[test]
+        fn accesses_to_very_many_blocks_agree_with_the_definition_within_the_bound(
+            accesses in large_and_small(), shift in prop_oneof![Just(0u32), Just(3), Just(6)], e in 0.01f64..0.5,
+        ) {
+            let mut engine = ApproxEngine::new(shift, Bound::Relative(e));
+            let (address, size): (Vec<u64>, Vec<u32>) = accesses.iter().copied().unzip();
+            let tag: Vec<u32> = (0..accesses.len() as u32).collect();
+            engine.begin();
+            let mut log = Log::default();
+            engine.run(&address, &size, &tag, &mut log);
+            let want = by_last_touches(&accesses, shift);
+            prop_assert_eq!(log.0.len(), want.len());
+            for (got, want) in log.0.iter().zip(&want) {
+                prop_assert_eq!((got.0, got.1, got.2, got.3.map(|r| r.1)), (want.0, want.1, want.2, want.3.map(|r| r.1)));
+                if let (Some((d, _)), Some((exact, _))) = (got.3, want.3) {
+                    prop_assert!(d <= exact && (exact - d) as f64 <= e * exact as f64 + 1e-9, "{:?} {:?}", got, want);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn accesses_of_64_mib_take_linear_time() {
+        let lines = (64u64 << 20) / 64;
+        let mut sink = Hurried::new();
+        let mut engine = ApproxEngine::new(6, Bound::Relative(0.01));
+        engine.begin();
+        engine.run(&[1 << 40; 4], &[64 << 20; 4], &[0; 4], &mut sink);
+        assert_eq!(
+            (sink.firsts, sink.reuses, sink.distance),
+            (lines, 3 * lines, 0)
+        );
     }
 }

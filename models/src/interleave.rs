@@ -57,20 +57,9 @@ pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
         }
         Turns::Random { seed } => {
             let mut random = Random::new(seed);
-            let mut total: u64 = left.iter().sum();
-            while total > 0 {
-                let mut at = random.below(total);
-                let thread = left
-                    .iter()
-                    .position(|&n| {
-                        let here = at < n;
-                        at = at.wrapping_sub(if here { 0 } else { n });
-                        here
-                    })
-                    .unwrap_or(0);
-                next(thread);
-                left[thread] -= 1;
-                total -= 1;
+            let mut sums = Sums::new(&left);
+            for total in (1..=left.iter().sum()).rev() {
+                next(sums.take(random.below(total)));
             }
         }
     }
@@ -95,12 +84,52 @@ impl Ord for Due {
 }
 
 fn chunks(left: &mut [u64], length: u64, next: &mut impl FnMut(usize)) {
-    while left.iter().any(|&n| n > 0) {
-        for (thread, n) in left.iter_mut().enumerate() {
-            let now = (*n).min(length);
+    // Threads that have ended are not looked at again: one may have nearly all accesses.
+    let mut active: Vec<usize> = (0..left.len()).filter(|&t| left[t] > 0).collect();
+    while !active.is_empty() {
+        active.retain(|&thread| {
+            let now = left[thread].min(length);
             (0..now).for_each(|_| next(thread));
-            *n -= now;
+            left[thread] -= now;
+            left[thread] > 0
+        });
+    }
+}
+
+/// Numbers in a row, with sums over ranges of powers of two (a Fenwick tree).
+struct Sums(Vec<u64>);
+
+impl Sums {
+    fn new(numbers: &[u64]) -> Sums {
+        let mut tree = vec![0; numbers.len() + 1];
+        for (at, &n) in numbers.iter().enumerate() {
+            let at = at + 1;
+            tree[at] += n;
+            let above = at + (at & at.wrapping_neg());
+            if above < tree.len() {
+                tree[above] += tree[at];
+            }
         }
+        Sums(tree)
+    }
+
+    /// Which number the one at place `at` of their sum belongs to; that number is one less now.
+    fn take(&mut self, mut at: u64) -> usize {
+        let len = self.0.len();
+        let (mut before, mut step) = (0, len.next_power_of_two() / 2);
+        while step > 0 {
+            match self.0.get(before + step) {
+                Some(&sum) if sum <= at => {
+                    before += step;
+                    at -= sum;
+                }
+                // The one that is sought lies in this range.
+                Some(_) => self.0[before + step] -= 1,
+                None => {}
+            }
+            step /= 2;
+        }
+        before
     }
 }
 
@@ -109,6 +138,38 @@ mod tests {
     use super::*;
     use crate::reuse::{ReuseEngine, ReuseSink};
     use proptest::prelude::*;
+
+    proptest! {
+        /// Against lists that are gone through from the start.
+        #[test]
+        fn places_in_sums_are_found_and_taken(mut numbers in prop::collection::vec(0u64..5, 1..40), seed: u64) {
+            let mut sums = Sums::new(&numbers);
+            let mut random = Random::new(seed);
+            for total in (1..=numbers.iter().sum::<u64>()).rev() {
+                let at = random.below(total);
+                let mut behind = 0;
+                let want = numbers.iter().position(|&n| { behind += n; at < behind }).unwrap();
+                prop_assert_eq!(sums.take(at), want);
+                numbers[want] -= 1;
+            }
+        }
+
+        #[test]
+        fn turns_of_several_accesses_leave_out_who_has_ended(lengths in prop::collection::vec(0u64..30, 0..6), length in 1u64..9) {
+            let mut got = Vec::new();
+            interleave(&lengths, Turns::Chunks { length }, |t| got.push(t));
+            let mut left = lengths.clone();
+            let mut want = Vec::new();
+            while left.iter().any(|&n| n > 0) {
+                for (thread, n) in left.iter_mut().enumerate() {
+                    let now = (*n).min(length);
+                    want.extend(std::iter::repeat_n(thread, now as usize));
+                    *n -= now;
+                }
+            }
+            prop_assert_eq!(got, want);
+        }
+    }
 
     #[derive(Default)]
     struct Distances(Vec<Option<u64>>);

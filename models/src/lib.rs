@@ -22,6 +22,7 @@ pub mod cache;
 pub mod emd;
 pub mod histogram;
 pub mod interleave;
+mod joined;
 mod long;
 pub mod memory;
 pub mod miss_ratio;

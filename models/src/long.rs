@@ -9,6 +9,7 @@
 //! told. So what nobody can foresee costs one loop, not all, and each fetches ahead for the next: outside the cache only prefetched accesses are
 //! affordable. First touches and repetitions of the access before have no distance to be counted; the second loop runs over a list of the others.
 
+use crate::joined::Joined;
 use crate::rank::Rank;
 use crate::reuse::{ReuseSink, spread};
 use crate::short::Line;
@@ -22,6 +23,10 @@ const MORE_SLOTS: usize = 1 << 14;
 const MANY_SLOTS: usize = 1 << 17;
 /// In place of an index.
 const NOWHERE: usize = usize::MAX;
+/// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those in blocks below 64 bytes.
+pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
+/// Blocks between the prefetch of a table line and its use, inside an access.
+const FAR: u64 = 64;
 /// Smallest number of table entries.
 const MIN_TABLE: usize = 2048;
 /// Instead of an interval: there was no touch before.
@@ -55,8 +60,8 @@ pub(crate) struct Long {
     rank: Rank,
     /// Blocks of the sample.
     live: u32,
-    /// Marks slots whose successor belongs to the same access. Empty as long as no access has straddled.
-    joined: Vec<u64>,
+    /// Slots whose successor belongs to the same access.
+    joined: Joined,
     next_slot: u32,
     /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several blocks, or there is none.
     last_at: usize,
@@ -68,7 +73,6 @@ pub(crate) struct Long {
     ancient: std::collections::HashMap<u64, (u32, u64)>,
     horizon: u64,
     swept: u64,
-    touched: Vec<(u64, Option<(u32, u64)>)>,
 }
 
 impl Long {
@@ -87,7 +91,7 @@ impl Long {
             used: 0,
             rank: Rank::new(MIN_SLOTS),
             live: 0,
-            joined: Vec::new(),
+            joined: Joined::default(),
             next_slot: 0,
             last_at: NOWHERE,
             tick: 1,
@@ -96,7 +100,6 @@ impl Long {
             ancient: std::collections::HashMap::new(),
             horizon,
             swept: 1,
-            touched: Vec::new(),
         }
     }
 
@@ -117,7 +120,7 @@ impl Long {
         } else {
             self.rank.reset(self.next_slot as usize);
         }
-        self.joined = Vec::new();
+        self.joined = Joined::default();
         self.next_slot = 0;
         self.used = 0;
         self.live = 0;
@@ -150,11 +153,9 @@ impl Long {
             .for_each(|slot| self.rank.clear(slot));
         self.next_slot = slots;
         self.live = lines.len() as u32;
-        if lines.iter().any(|l| l.slot != l.end) {
-            self.joined = vec![0; self.rank.capacity() / 64];
-            lines
-                .iter()
-                .for_each(|l| (l.slot..l.end).for_each(|slot| self.set_joined(slot.into())));
+        for line in lines.iter().filter(|l| l.slot != l.end) {
+            self.joined
+                .join(line.slot.into(), line.end.into(), self.rank.capacity());
         }
         for line in lines {
             let (at, _) = self.find(line.block, self.tick);
@@ -239,7 +240,12 @@ impl Long {
 
     #[inline(always)]
     fn prefetch(&self, address: u64) {
-        crate::prefetch(&self.table[self.home(address >> self.shift)]);
+        self.prefetch_block(address >> self.shift);
+    }
+
+    #[inline(always)]
+    fn prefetch_block(&self, block: u64) {
+        crate::prefetch(&self.table[self.home(block)]);
     }
 
     /// How many accesses from the first one on touch one block each.
@@ -292,14 +298,26 @@ impl Long {
     /// Makes room for `n` more touches.
     #[inline(always)]
     fn reserve(&mut self, n: usize) {
+        self.reserve_slots(n);
+        self.reserve_entries(n);
+    }
+
+    /// Makes room for the slots of `n` more touches.
+    #[inline(always)]
+    fn reserve_slots(&mut self, n: usize) {
         if self.next_slot as usize + n > self.rank.capacity() {
             self.compact(n);
         }
-        if (self.used + n) * 2 > self.table.len() {
-            self.grow(n);
-        }
         if self.tick - self.swept >= self.horizon / 2 {
             self.sweep();
+        }
+    }
+
+    /// Makes room for `n` more entries.
+    #[inline(always)]
+    fn reserve_entries(&mut self, n: usize) {
+        if (self.used + n) * 2 > self.table.len() {
+            self.grow(n);
         }
     }
 
@@ -362,7 +380,7 @@ impl Long {
                 self.prefetch(ahead);
             }
             batch.distance[i as usize % BATCH] =
-                live.wrapping_sub(self.rank.upto(self.access_end(slot)));
+                live.wrapping_sub(self.rank.upto(self.joined.end(slot)));
             self.rank.clear(slot);
         }
         ahead.iter().skip(listed).for_each(|&a| self.prefetch(a));
@@ -377,11 +395,11 @@ impl Long {
     }
 
     /// An access to several blocks: first all distances, then all updates, so that the blocks of one
-    /// access do not stand between each other. Very long accesses are taken in portions; then the
-    /// earlier portions count as touched before the later ones.
+    /// access do not stand between each other. The time is linear in the number of blocks. Accesses to more
+    /// than [`MOST_TOGETHER`] blocks are taken in portions; then the earlier portions count as touched before
+    /// the later ones.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
-        const PORTION: u64 = 1 << 16;
         let (first, last) = (
             address >> self.shift,
             address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
@@ -390,7 +408,7 @@ impl Long {
         self.last_at = NOWHERE;
         let mut from = first;
         loop {
-            let to = last.min(from.saturating_add(PORTION - 1));
+            let to = last.min(from.saturating_add(MOST_TOGETHER - 1));
             self.touch_portion(row, from, to, tag, sink);
             if to == last {
                 break;
@@ -408,73 +426,102 @@ impl Long {
         tag: u32,
         sink: &mut S,
     ) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("bmi2")
+        {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.touch_portion_modern(row, first, last, tag, sink) };
+        }
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt")]
+    fn touch_portion_modern<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[inline(always)]
+    fn touch_portion_any<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
         let count = (last - first + 1) as usize;
-        self.reserve(count);
-        let mut touched = std::mem::take(&mut self.touched);
-        touched.clear();
+        self.reserve_slots(count);
+        // Slots of one access share their distance: it is counted once for those that follow one another.
+        let (mut known, mut distance) = (1..=0, 0);
+        let mut new = 0;
         for block in first..=last {
+            self.prefetch_block(block.saturating_add(FAR));
             let (at, found) = self.find(block, self.tick);
             let entry = self.table[at];
             let before = if found {
-                Some((
-                    entry.slot,
-                    self.tick - u64::from((self.tick as u32).wrapping_sub(entry.tick)),
-                ))
+                let age = (self.tick as u32).wrapping_sub(entry.tick);
+                Some((entry.slot, self.tick - u64::from(age)))
             } else {
-                self.take_ancient(block)
+                new += 1;
+                self.ancient.get(&block).copied()
             };
-            touched.push((block, before));
-        }
-        for &(block, before) in &touched {
-            match before {
-                Some((slot, tick)) => {
-                    let distance = self.live - self.rank.upto(self.access_end(slot));
-                    sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
-                }
-                None => sink.first(row, block, tag),
+            let Some((slot, tick)) = before else {
+                sink.first(row, block, tag);
+                continue;
+            };
+            if !known.contains(&slot) {
+                let end = self.joined.end(slot);
+                known = slot..=end;
+                distance = self.live - self.rank.upto(end);
             }
+            sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
         }
-        if self.joined.is_empty() {
-            self.joined = vec![0; self.rank.capacity() / 64];
-        }
-        for &(block, before) in &touched {
-            match before {
-                Some((slot, _)) => self.rank.clear(slot),
-                None => self.live += 1,
-            }
-            let slot = self.next_slot;
-            self.next_slot += 1;
-            if block != last {
-                self.set_joined(slot);
-            }
+        // Only now it is known how many entries come: copies of the same data add none.
+        self.reserve_entries(new);
+        let begin = self.next_slot;
+        // Slots that are to be cleared, as long as they follow one another.
+        let mut gone: Option<(u32, u32)> = None;
+        for block in first..=last {
+            self.prefetch_block(block.saturating_add(FAR));
             let (at, found) = self.find(block, self.tick);
-            self.used += usize::from(!found);
+            let before = if found {
+                Some(self.table[at].slot)
+            } else {
+                self.used += 1;
+                self.take_ancient(block).map(|(slot, _)| slot)
+            };
+            match (before, gone) {
+                (None, _) => self.live += 1,
+                (Some(slot), Some((from, to))) if slot == to + 1 => gone = Some((from, slot)),
+                (Some(slot), _) => {
+                    if let Some((from, to)) = gone.replace((slot, slot)) {
+                        self.rank.clear_range(from, to);
+                    }
+                }
+            }
             self.table[at] = Entry {
                 block,
-                slot,
+                slot: self.next_slot,
                 tick: self.tick as u32,
             };
+            self.next_slot += 1;
         }
-        self.touched = touched;
-    }
-
-    /// The last slot of the access that `slot` belongs to.
-    #[inline(always)]
-    fn access_end(&self, slot: u32) -> u32 {
-        if self.joined.is_empty() {
-            return slot;
+        if let Some((from, to)) = gone {
+            self.rank.clear_range(from, to);
         }
-        let mut slot = slot;
-        while self.joined[slot as usize / 64] >> (slot % 64) & 1 == 1 {
-            slot += 1;
-        }
-        slot
-    }
-
-    /// Tells that the next slot belongs to the same access. (No slot is so from the start.)
-    #[inline(always)]
-    fn set_joined(&mut self, slot: u32) {
-        self.joined[slot as usize / 64] |= 1 << (slot % 64);
+        self.joined
+            .join(begin, self.next_slot - 1, self.rank.capacity());
     }
 
     /// Renumbers the live slots in their order and makes room for `n` more.
@@ -491,7 +538,9 @@ impl Long {
             slots
         };
         if !self.joined.is_empty() {
-            self.joined = self.joined_of_live(slots);
+            self.joined = self
+                .joined
+                .renumbered(self.next_slot, slots, |old| self.rank.is_set(old));
         }
         let now = self.tick as u32;
         let span = self.span(self.tick);
@@ -518,25 +567,6 @@ impl Long {
             self.rank = Rank::new(slots);
         }
         self.next_slot = self.live;
-    }
-
-    /// Which of the live slots are joined to the next live one of the same access, by their numbers after renumbering.
-    #[cold]
-    fn joined_of_live(&self, slots: usize) -> Vec<u64> {
-        let mut joined = vec![0u64; slots.div_ceil(64)];
-        let mut new = 0u32;
-        let mut open = false;
-        for old in 0..self.next_slot {
-            if self.rank.is_set(old) {
-                if open {
-                    joined[(new - 1) as usize / 64] |= 1 << ((new - 1) % 64);
-                }
-                open = true;
-                new += 1;
-            }
-            open &= self.joined[old as usize / 64] >> (old % 64) & 1 == 1;
-        }
-        joined
     }
 
     /// Makes the table large enough for `n` more entries.

@@ -144,6 +144,44 @@ impl Rank {
         }
     }
 
+    /// Clears the slots from `first` to `last`, all of which must be set.
+    pub(crate) fn clear_range(&mut self, first: u32, last: u32) {
+        let (first, last) = (first as usize, last as usize);
+        if first == last {
+            return self.clear(first as u32);
+        }
+        for word in first / 64..=last / 64 {
+            let from = if word == first / 64 { first % 64 } else { 0 };
+            let to = if word == last / 64 { last % 64 } else { 63 };
+            let gone = (!0 << from) & (!0 >> (63 - to));
+            self.leaves[word / LEAF_WORDS].0[word % LEAF_WORDS] &= !gone;
+        }
+        // How many of the slots lie in an entry that stands for `each`.
+        let inside = |entry: usize, each: usize| {
+            (last + 1)
+                .min((entry + 1) * each)
+                .saturating_sub(first.max(entry * each))
+        };
+        for line in first / LINE_BITS..=last / LINE_BITS {
+            let mut less = 0;
+            for (k, counter) in self.level1[line].0.iter_mut().enumerate() {
+                *counter = counter.wrapping_sub(less);
+                less += inside(line * FAN1 + k, LEAF_BITS) as u16;
+            }
+        }
+        let mut each = LINE_BITS;
+        for level in &mut self.upper {
+            for line in first / (each * FAN)..=last / (each * FAN) {
+                let mut less = 0;
+                for (k, counter) in level[line].0.iter_mut().enumerate() {
+                    *counter = counter.wrapping_sub(less);
+                    less += inside(line * FAN + k, each) as u32;
+                }
+            }
+            each *= FAN;
+        }
+    }
+
     /// Number of set slots up to and with `slot`.
     #[inline(always)]
     pub(crate) fn upto(&self, slot: u32) -> u32 {
@@ -207,6 +245,35 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn ranges_are_cleared_as_their_slots_one_by_one() {
+        let slots = 600_000u32;
+        let (mut whole, mut single) = (Rank::new(slots as usize), Rank::new(slots as usize));
+        let mut random = 777u64;
+        let mut at = 0;
+        while at < slots - 1 {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            // Ranges inside a word, a leaf, a line of counters, and across many of them.
+            let most = [3u64, 700, 20_000, 150_000][(random >> 60) as usize % 4];
+            let first = at + (random >> 40) as u32 % 70;
+            let last = (first + ((random >> 20) % most) as u32).min(slots - 1);
+            if first <= last {
+                whole.clear_range(first, last);
+                (first..=last).for_each(|slot| single.clear(slot));
+            }
+            at = last + 1;
+        }
+        for slot in 0..slots {
+            assert_eq!(
+                (whole.upto(slot), whole.is_set(slot)),
+                (single.upto(slot), single.is_set(slot)),
+                "{slot}"
+            );
         }
     }
 

@@ -286,22 +286,23 @@ impl Watcher {
         (self.period / 2 + self.random.below(self.period + 1)).max(1)
     }
 
-    /// An access to a block by code `context`.
+    /// An access by code `context` to the blocks from `first` to `last`. It is sampled as one to the first, as hardware samples addresses, but is a
+    /// reuse of all of them.
     #[inline(always)]
-    pub fn access(&mut self, block: u64, context: u32) {
+    pub fn access(&mut self, first: u64, last: u64, context: u32) {
         self.now += 1;
-        if self.armed && self.places.contains(&block) {
-            self.trap(block, context);
+        if self.armed && self.places.iter().any(|p| (first..=last).contains(p)) {
+            self.trap(first, last, context);
         }
         if self.now >= self.next {
-            self.take(block, context);
+            self.take(first, context);
         }
     }
 
     #[cold]
-    fn trap(&mut self, block: u64, context: u32) {
+    fn trap(&mut self, first: u64, last: u64, context: u32) {
         for slot in 0..self.places.len() {
-            if self.places[slot] == block {
+            if self.places[slot] != NOTHING && (first..=last).contains(&self.places[slot]) {
                 self.reservoir.reuse(slot, self.now, context);
                 self.places[slot] = NOTHING;
             }
@@ -348,9 +349,9 @@ mod tests {
         for _ in 0..25 {
             for (line, twice) in [(2u32, false), (5, false), (8, true)] {
                 for i in 0..n {
-                    watcher.access(i, line);
+                    watcher.access(i, i, line);
                     if twice {
-                        watcher.access(i, line + 1);
+                        watcher.access(i, i, line + 1);
                     }
                 }
             }
@@ -481,7 +482,7 @@ mod tests {
             let mut sampled: std::collections::HashSet<u64> = Default::default();
             for (i, &block) in trace.iter().enumerate() {
                 let next = watcher.next;
-                watcher.access(block, block as u32);
+                watcher.access(block, block, block as u32);
                 if sampled.contains(&block) {
                     want.push(i as u64 + 1 - last[&block]);
                     sampled.remove(&block);

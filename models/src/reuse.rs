@@ -203,7 +203,7 @@ impl ReuseEngine {
 pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
 
     /// What a sink is told, in order: row, block, tag, and distance and interval of a reuse.
     type Told = Vec<(u64, u64, u32, Option<(u64, u64)>)>;
@@ -249,6 +249,50 @@ pub(crate) mod tests {
             }
         }
         told
+    }
+
+    /// The same as [`by_definition`], in time that is linear in the touches and in the accesses times each other: for accesses to many blocks.
+    pub(crate) fn by_last_touches(accesses: &[(u64, u32)], shift: u32) -> Told {
+        let mut last: HashMap<u64, usize> = HashMap::new();
+        // How many blocks were touched last by each access.
+        let mut blocks_of = vec![0u64; accesses.len()];
+        let mut told = Vec::new();
+        for (i, &(address, size)) in accesses.iter().enumerate() {
+            let end = address.saturating_add(u64::from(size.max(1)) - 1);
+            let mut behind = vec![0; i + 1];
+            for p in (0..i).rev() {
+                behind[p] = behind[p + 1] + blocks_of[p];
+            }
+            let touched = (address >> shift)..=(end >> shift);
+            for block in touched.clone() {
+                let before = last.get(&block);
+                told.push((
+                    i as u64,
+                    block,
+                    i as u32,
+                    before.map(|&p| (behind[p + 1], (i - p) as u64)),
+                ));
+            }
+            for block in touched {
+                if let Some(p) = last.insert(block, i) {
+                    blocks_of[p] -= 1;
+                }
+                blocks_of[i] += 1;
+            }
+        }
+        told
+    }
+
+    /// Accesses of up to a quarter of a million bytes at odd places, in a space where they overlap, between small ones.
+    pub(crate) fn large_and_small() -> impl Strategy<Value = Vec<(u64, u32)>> {
+        let large = (0u64..300_000, 1u32..250_000);
+        // Where a large one begins and ends, and in between: small ones cut it up.
+        let small = (
+            prop_oneof![0u64..600_000, (0u64..9).prop_map(|k| k * 65_536)],
+            1u32..40,
+        );
+        let middle = (0u64..600_000, 40u32..9000);
+        prop::collection::vec(prop_oneof![2 => large, 6 => small, 2 => middle], 1..60)
     }
 
     fn measured(engine: &mut ReuseEngine, accesses: &[(u64, u32)], cuts: usize) -> Told {
@@ -490,5 +534,91 @@ pub(crate) mod tests {
                 prop_assert_eq!(measured(&mut engine, &accesses, 2), by_definition(&accesses, 6));
             }
         }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(200))]
+
+        #[test]
+        fn linear_brute_force_agrees_with_the_definition(accesses in prop::collection::vec((0u64..500, 0u32..300), 0..40), shift in 0u32..7) {
+            prop_assert_eq!(by_last_touches(&accesses, shift), by_definition(&accesses, shift));
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+
+        /// Also where an access has more than 65,536 blocks: none of them stands between another and itself.
+        #[test]
+        fn accesses_to_very_many_blocks_agree_with_the_definition(
+            accesses in large_and_small(), shift in prop_oneof![Just(0u32), Just(3), Just(6), Just(12)],
+            cuts in 0usize..4, horizon in prop_oneof![Just(1u64 << 30), 4u64..40],
+        ) {
+            let mut engine = ReuseEngine::with_limits(shift, horizon, SLOTS);
+            let want = by_last_touches(&accesses, shift);
+            for cuts in [cuts, 0] {
+                // Not by `prop_assert_eq`: it would print millions of touches.
+                let got = measured(&mut engine, &accesses, cuts);
+                prop_assert_eq!(got.len(), want.len());
+                if let Some((got, want)) = got.iter().zip(&want).find(|(got, want)| got != want) {
+                    prop_assert_eq!(got, want);
+                }
+            }
+        }
+    }
+
+    /// Sums of what a sink is told; gives up where that takes too long.
+    pub(crate) struct Hurried {
+        pub(crate) firsts: u64,
+        pub(crate) reuses: u64,
+        pub(crate) distance: u64,
+        pub(crate) until: std::time::Instant,
+    }
+
+    impl Hurried {
+        pub(crate) fn new() -> Hurried {
+            Hurried {
+                firsts: 0,
+                reuses: 0,
+                distance: 0,
+                until: std::time::Instant::now() + std::time::Duration::from_secs(60),
+            }
+        }
+    }
+
+    impl ReuseSink for Hurried {
+        fn first(&mut self, _row: u64, _block: u64, _tag: u32) {
+            self.firsts += 1;
+        }
+        fn reuse(&mut self, _row: u64, _block: u64, _tag: u32, distance: u64, _interval: u64) {
+            self.reuses += 1;
+            self.distance += distance;
+            if self.reuses.is_multiple_of(4096) {
+                assert!(
+                    std::time::Instant::now() < self.until,
+                    "too slow: {} reuses in a minute",
+                    self.reuses
+                );
+            }
+        }
+        fn done(&mut self, _row: u64, _tag: u32) {}
+    }
+
+    /// What a copy of 64 MiB by one instruction does, again and again: the time is linear in its bytes. (One more block takes some nanoseconds, not one
+    /// per block of the access: that would be years.)
+    #[test]
+    fn accesses_of_64_mib_take_linear_time() {
+        const BYTES: u32 = 64 << 20;
+        let lines = u64::from(BYTES) / 64;
+        let from = 0x7f00_0000_0000u64;
+        let copies: Vec<(u64, u32)> = (0..4)
+            .flat_map(|_| [(from, BYTES), (from + (1 << 30), BYTES)])
+            .collect();
+        let (address, size): (Vec<u64>, Vec<u32>) = copies.into_iter().unzip();
+        let mut sink = Hurried::new();
+        ReuseEngine::new(6).run(&address, &size, &[0; 8], &mut sink);
+        assert_eq!((sink.firsts, sink.reuses), (2 * lines, 6 * lines));
+        // Between two reads of one there is all of the other.
+        assert_eq!(sink.distance, 6 * lines * lines);
     }
 }

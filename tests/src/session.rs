@@ -3,6 +3,7 @@
 use crate::age::oldest_first;
 use crate::compare::{self, Summary};
 use crate::events::{Event, Kind, Watch};
+use crate::nop;
 use crate::rows::{self, Trace};
 use crate::tools::{self, LIMIT};
 use anyhow::{Context, Result, bail, ensure};
@@ -57,6 +58,40 @@ pub fn instrument(original: &Path, flavour: &str, extra: &[&str]) -> Result<Inst
         path,
         sidecar,
     })
+}
+
+/// Instruments a file as `NAME.FORM`: `ring` and `burst` are forms of the soft flavour. Where this processor does not execute `ptwrite`, the form `pt` has
+/// no-operations instead, in libraries as well.
+pub fn instrument_as(file: &Path, form: &str, more: &[&str]) -> PathBuf {
+    let out = PathBuf::from(format!("{}.{form}", file.display()));
+    let options: &[&str] = if form == "pt" {
+        &["--backend", "pt"]
+    } else {
+        &["--backend", "soft", "--for", form]
+    };
+    tools::succeed(
+        tools::tool("mgz-instrument")
+            .args(options)
+            .args(more)
+            .arg("-o")
+            .arg(&out)
+            .arg(file),
+        LIMIT,
+    )
+    .unwrap();
+    if form == "pt" && !nop::executes_ptwrite() {
+        nop::replace(&out).unwrap();
+        for entry in std::fs::read_dir(format!("{}.libs", out.display()))
+            .into_iter()
+            .flatten()
+        {
+            let path = entry.unwrap().path();
+            if !path.is_symlink() && path.extension().is_none_or(|e| e != "mgza") {
+                nop::replace(&path).unwrap();
+            }
+        }
+    }
+    out
 }
 
 /// `mgz-record OPTIONS -o TRACE -- PROGRAM ARGS`.

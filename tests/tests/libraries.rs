@@ -5,10 +5,10 @@
 //! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few. `MGZ_WAY=2` picks one by its number.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use mgz_tests::programs;
 use mgz_tests::rows::{self, Trace};
-use mgz_tests::session::{record_command, same_result};
+use mgz_tests::session::{instrument_as as instrument, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
-use mgz_tests::{nop, programs};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -166,39 +166,6 @@ fn library(way: Way, dir: &Path) -> Option<PathBuf> {
         dir,
         LIBRARY,
     )
-}
-
-/// Instruments a file as `NAME.FORM`: `ring` and `burst` are forms of the soft flavour.
-fn instrument(file: &Path, form: &str, more: &[&str]) -> PathBuf {
-    let out = PathBuf::from(format!("{}.{form}", file.display()));
-    let options: &[&str] = if form == "pt" {
-        &["--backend", "pt"]
-    } else {
-        &["--backend", "soft", "--for", form]
-    };
-    tools::succeed(
-        tools::tool("mgz-instrument")
-            .args(options)
-            .args(more)
-            .arg("-o")
-            .arg(&out)
-            .arg(file),
-        LIMIT,
-    )
-    .unwrap();
-    if form == "pt" && !nop::executes_ptwrite() {
-        nop::replace(&out).unwrap();
-        for entry in std::fs::read_dir(format!("{}.libs", out.display()))
-            .into_iter()
-            .flatten()
-        {
-            let path = entry.unwrap().path();
-            if !path.is_symlink() && path.extension().is_none_or(|e| e != "mgza") {
-                nop::replace(&path).unwrap();
-            }
-        }
-    }
-    out
 }
 
 /// Its functions are all instrumented.

@@ -121,8 +121,8 @@ pub fn run(arguments: &AffinityArguments) -> anyhow::Result<(Document, bool)> {
             }
         }
     });
-    document.put("A", Unit::Number, accesses);
-    document.put("reach", Unit::Number, arguments.reach);
+    document.put("A", Unit::Count, accesses);
+    document.put("reach", Unit::Count, arguments.reach);
     document.put(
         "hot_share",
         Unit::Share,
@@ -189,11 +189,11 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
         name: "places",
         title: "Hot places (SA, SI, SD of a place with itself: reuse, interval, density)".into(),
         columns: vec![
-            Column("place", Unit::Text),
-            Column("process", Unit::Text),
+            Column("place", Unit::Id),
+            Column("process", Unit::Id),
             Column("address", Unit::Address),
             Column("bytes", Unit::Bytes),
-            Column("A", Unit::Number),
+            Column("A", Unit::Count),
             Column("SA", Unit::Number),
             Column("SI", Unit::Number),
             Column("SD", Unit::Number),
@@ -232,11 +232,11 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
             "Pairs by what lying together would save (accesses that would find their place at hand)"
                 .into(),
         columns: vec![
-            Column("x", Unit::Text),
-            Column("y", Unit::Text),
+            Column("x", Unit::Id),
+            Column("y", Unit::Id),
             Column("address_x", Unit::Address),
             Column("address_y", Unit::Address),
-            Column("saved", Unit::Number),
+            Column("saved", Unit::Count),
             Column("saved_share", Unit::Share),
             Column("SA_xy", Unit::Number),
             Column("SA_yx", Unit::Number),
@@ -260,12 +260,12 @@ fn tables(hot: &[Hot], affinity: &Affinity, document: &mut Document) {
         }
     }
     let columns = vec![
-        Column("x", Unit::Text),
-        Column("y", Unit::Text),
+        Column("x", Unit::Id),
+        Column("y", Unit::Id),
         Column("SA", Unit::Number),
         Column("SI", Unit::Number),
         Column("SD", Unit::Number),
-        Column("saved", Unit::Number),
+        Column("saved", Unit::Count),
     ];
     document.tables.push(Table {
         name: "matrix",

@@ -188,9 +188,9 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         .iter()
         .map(|t| t.accesses.address.len() as u64)
         .sum();
-    document.put("A", Unit::Number, accesses);
-    document.put("A_const", Unit::Number, implied);
-    document.put("threads", Unit::Number, threads.len());
+    document.put("A", Unit::Count, accesses);
+    document.put("A_const", Unit::Count, implied);
+    document.put("threads", Unit::Count, threads.len());
     let (mut rows, mut ways) = (Vec::new(), Vec::new());
     if arguments.mimic.is_empty() {
         let setup = Setup {
@@ -203,8 +203,8 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             Some(turns) => {
                 let aligned = aligned(&threads, &trace.code);
                 if threads.len() > 1 {
-                    document.put("regions", Unit::Number, aligned.regions);
-                    document.put("aligned", Unit::Text, aligned.regions > 0);
+                    document.put("regions", Unit::Count, aligned.regions);
+                    document.put("aligned", Unit::Flag, aligned.regions > 0);
                 }
                 evaluate(
                     &threads,
@@ -257,7 +257,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
                 .map(|t| t.accesses.address.len() as u64)
                 .sum();
             if n == arguments.mimic[0] {
-                document.put("regions", Unit::Number, made.regions);
+                document.put("regions", Unit::Count, made.regions);
                 document.put(
                     "parallel_share",
                     Unit::Share,
@@ -285,13 +285,13 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         name: "levels",
         title: "Hit rates (model, sets and alone: the cache sees every access; hierarchy: hits in this level or before it; lo and hi: 95% interval)".into(),
         columns: vec![
-            Column("threads", Unit::Text),
+            Column("threads", Unit::Id),
             Column("order", Unit::Text),
-            Column("level", Unit::Text),
+            Column("level", Unit::Id),
             Column("size", Unit::Bytes),
-            Column("ways", Unit::Text),
+            Column("ways", Unit::Id),
             Column("line", Unit::Bytes),
-            Column("shared", Unit::Text),
+            Column("shared", Unit::Flag),
             Column("hit_rate_model", Unit::Share),
             Column("hit_rate_sets", Unit::Share),
             Column("hit_rate_alone", Unit::Share),
@@ -302,7 +302,7 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             Column("hit_rate_hierarchy", Unit::Share),
             Column("hit_rate_local", Unit::Share),
             Column("hit_rate_with_implied", Unit::Share),
-            Column("misses", Unit::Number),
+            Column("misses", Unit::Count),
         ],
         rows,
         text_rows: usize::MAX,
@@ -312,9 +312,9 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
         title: "Hit rates with other numbers of ways (as many sets as the level; by set distances)"
             .into(),
         columns: vec![
-            Column("threads", Unit::Text),
-            Column("level", Unit::Text),
-            Column("ways", Unit::Text),
+            Column("threads", Unit::Id),
+            Column("level", Unit::Id),
+            Column("ways", Unit::Id),
             Column("size", Unit::Bytes),
             Column("hit_rate_sets", Unit::Share),
             Column("hit_rate_sets_lo", Unit::Share),

@@ -1,7 +1,7 @@
 //! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
 
 use crate::export::{ExportError, FileFormat, write_frame};
-use crate::frame::{Cells, Frame};
+use crate::frame::{Cells, Frame, Kind};
 use crate::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use serde_json::{Map, Value};
@@ -15,7 +15,15 @@ pub const SCHEMA: &str = "mgz-models-1";
 pub enum Unit {
     /// Names.
     Text,
-    /// Counts and plain numbers.
+    /// Whole numbers that name something.
+    Id,
+    /// Yes or no.
+    Flag,
+    /// Whole numbers that count something.
+    Count,
+    /// Lines of source files; 0 where they are not known.
+    Line,
+    /// Plain numbers.
     Number,
     /// Bytes.
     Bytes,
@@ -23,6 +31,23 @@ pub enum Unit {
     Share,
     /// Addresses.
     Address,
+}
+
+impl Unit {
+    /// The type of the column in files, whatever the values are.
+    fn kind(self) -> Kind {
+        match self {
+            Unit::Text => Kind::Text,
+            Unit::Flag => Kind::Flag,
+            Unit::Id | Unit::Count | Unit::Line | Unit::Bytes | Unit::Address => Kind::Whole,
+            Unit::Number | Unit::Share => Kind::Number,
+        }
+    }
+
+    /// Whether texts of it begin at the left.
+    fn is_left(self) -> bool {
+        matches!(self, Unit::Text | Unit::Id | Unit::Flag)
+    }
 }
 
 /// A column.
@@ -57,7 +82,8 @@ pub struct Document {
 
 /// A number as JSON; what is not finite becomes null.
 pub fn value(x: f64) -> Value {
-    serde_json::Number::from_f64(x).map_or(Value::Null, Value::Number)
+    // A sum of nothing is -0, which is no number for people.
+    serde_json::Number::from_f64(x + 0.0).map_or(Value::Null, Value::Number)
 }
 
 /// A number that may be missing.
@@ -127,6 +153,11 @@ impl Document {
             .filter(|t| t.text_rows > 0 && !t.rows.is_empty())
         {
             out.push_str(&format!("\n{}\n", table.title));
+            let most = if table.text_rows == usize::MAX {
+                rows
+            } else {
+                table.text_rows
+            };
             let mut text = comfy_table::Table::new();
             text.load_style(presets::NOTHING);
             text.set_content_arrangement(if width.is_some() {
@@ -138,7 +169,7 @@ impl Document {
                 text.set_width(width);
             }
             let align = |unit: Unit| {
-                if unit == Unit::Text {
+                if unit.is_left() {
                     CellAlignment::Left
                 } else {
                     CellAlignment::Right
@@ -150,11 +181,6 @@ impl Document {
                     .iter()
                     .map(|c| Cell::new(c.0).set_alignment(align(c.1))),
             );
-            let most = if table.text_rows == usize::MAX {
-                rows
-            } else {
-                table.text_rows
-            };
             for row in table.rows.iter().take(most) {
                 text.add_row(
                     table
@@ -164,7 +190,10 @@ impl Document {
                         .map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
                 );
             }
-            out.push_str(&format!("{text}\n"));
+            // Headings alone say nothing.
+            if most > 0 {
+                out.push_str(&format!("{text}\n"));
+            }
             if table.rows.len() > most {
                 out.push_str(&format!("… {} more\n", table.rows.len() - most));
             }
@@ -181,9 +210,14 @@ impl Document {
         let summary = self
             .summary
             .iter()
-            .map(|(name, _, v)| frame_column(name, &[v]))
-            .collect();
-        let mut files = vec![write_frame(folder, "summary", Frame::new(summary), format)?];
+            .map(|(name, unit, v)| frame_column(name, *unit, &[v]))
+            .collect::<Result<_, _>>();
+        let mut files = vec![write_frame(
+            folder,
+            "summary",
+            summary.and_then(Frame::new),
+            format,
+        )?];
         for table in &self.tables {
             let columns = table.columns.iter().enumerate().map(|(i, c)| {
                 let cells: Vec<&Value> = table
@@ -191,12 +225,12 @@ impl Document {
                     .iter()
                     .map(|r| r.get(i).unwrap_or(&Value::Null))
                     .collect();
-                frame_column(c.0, &cells)
+                frame_column(c.0, c.1, &cells)
             });
             files.push(write_frame(
                 folder,
                 table.name,
-                Frame::new(columns.collect()),
+                columns.collect::<Result<_, _>>().and_then(Frame::new),
                 format,
             )?);
         }
@@ -204,24 +238,10 @@ impl Document {
     }
 }
 
-fn frame_column(name: &str, cells: &[&Value]) -> (String, Cells) {
-    let cells =
-        if cells.iter().all(|c| c.is_null() || c.is_u64()) && cells.iter().any(|c| c.is_u64()) {
-            Cells::Whole(cells.iter().map(|c| c.as_u64()).collect())
-        } else if cells.iter().all(|c| c.is_null() || c.is_number()) {
-            Cells::Number(cells.iter().map(|c| c.as_f64()).collect())
-        } else {
-            Cells::Text(cells.iter().map(|c| plain(c)).collect())
-        };
-    (name.into(), cells)
-}
-
-fn plain(value: &Value) -> Option<String> {
-    match value {
-        Value::Null => None,
-        Value::String(s) => Some(s.clone()),
-        other => Some(other.to_string()),
-    }
+fn frame_column(name: &str, unit: Unit, cells: &[&Value]) -> Result<(String, Cells), String> {
+    Cells::of(unit.kind(), cells)
+        .map(|cells| (name.into(), cells))
+        .map_err(|e| format!("column {name:?}: {e}"))
 }
 
 fn cell(value: &Value, unit: Unit) -> String {
@@ -236,7 +256,8 @@ fn cell(value: &Value, unit: Unit) -> String {
             other => other.to_string(),
         },
         // Identities, not amounts.
-        (Unit::Text, Some(_)) => value.to_string(),
+        (Unit::Line, Some(0.0)) => "–".into(),
+        (Unit::Text | Unit::Id | Unit::Line, Some(_)) => value.to_string(),
         (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
         (Unit::Bytes, Some(x)) => bytes(x as u64),
         (Unit::Address, Some(_)) => value

@@ -15,12 +15,12 @@ pub mod watched;
 
 use crate::cli::{Format, block};
 use crate::export::FileFormat;
-use crate::input::{ColumnSet, Trace};
+use crate::input::{ColumnSet, Trace, manifest_of};
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
 use document::Document;
 use std::io::{IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// A locality model.
@@ -127,12 +127,47 @@ fn start(common: &Common) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Shows what a trace of `--mode watch` has, which is not what was asked for: rows of loads.
+pub fn show_watched(folder: &Path, common: Common) -> anyhow::Result<ExitCode> {
+    let mut arguments = reuse::ReuseArguments::of_watched(folder)?;
+    arguments.common = common;
+    note_watched(folder);
+    run(&Command::Reuse(arguments))
+}
+
+/// Says that the use–reuse pairs of a watched run are shown.
+fn note_watched(folder: &Path) {
+    eprintln!(
+        "mgz-analyze: note: {0}: a trace of mgz-record --mode watch has use\u{2013}reuse pairs that watchpoints saw, not rows of loads; this is what mgz-analyze reuse {0} --rdx shows",
+        folder.display()
+    );
+}
+
+/// Why a trace of `--mode watch` has no answer to something, and what shows what it has.
+pub fn refuse_watched(folder: &Path, asked: &str) -> anyhow::Error {
+    anyhow::anyhow!(
+        "{0}: {asked} takes rows of loads, and a trace of mgz-record --mode watch has use\u{2013}reuse pairs only; see these with mgz-analyze reuse {0} --rdx, or record with another --mode",
+        folder.display()
+    )
+}
+
+/// Whether a folder has a trace of `--mode watch`. What is wrong with the folder is told by who opens it.
+pub fn is_watched(folder: &Path) -> bool {
+    manifest_of(folder).is_ok_and(|m| m.mode == "watch")
+}
+
 /// An opened trace with its warnings in the document.
 pub(crate) fn open(
     folder: &std::path::Path,
     common: &Common,
     document: &mut Document,
 ) -> anyhow::Result<Trace> {
+    if is_watched(folder) {
+        return Err(refuse_watched(
+            folder,
+            &format!("mgz-analyze {}", document.command),
+        ));
+    }
     let trace = Trace::open(folder, !common.no_annotations)?;
     document
         .warnings

@@ -40,13 +40,20 @@ impl Owners {
         self.resolver.is_some()
     }
 
-    /// Appends the objects of consecutive accesses of a process; times in between are taken as even.
-    pub fn fill(&mut self, process: u32, address: &[u64], times: (u64, u64), out: &mut Vec<u32>) {
+    /// Appends the objects of consecutive accesses of a thread, by process and thread; times in between are taken as even.
+    pub fn fill(
+        &mut self,
+        (process, thread): (u32, u32),
+        address: &[u64],
+        times: (u64, u64),
+        out: &mut Vec<u32>,
+    ) {
         let Some(resolver) = &self.resolver else {
             return out.resize(out.len() + address.len(), UNKNOWN);
         };
         let steps = address.len().max(2) as u64 - 1;
         let span = times.1.saturating_sub(times.0);
+        let stack = resolver.own_stack(process, thread, times.0);
         for (i, &address) in address.iter().enumerate() {
             let page = address >> 12;
             let owner = match self.last {
@@ -57,7 +64,7 @@ impl Owners {
                 }),
             };
             self.last = Some((process, page, owner));
-            out.push(owner.unwrap_or_else(|| {
+            out.push(owner.or_else(|| stack.at(address)).unwrap_or_else(|| {
                 resolver.find(
                     process,
                     address,
@@ -126,17 +133,17 @@ mod tests {
         };
         let mut out = Vec::new();
         owners.fill(
-            1,
+            (1, 5),
             &[0x1008, 0x2000, 0x2000, 0x2008, 0x9000],
             (0, 100),
             &mut out,
         );
         assert_eq!(out, [1, 2, 3, 3, UNKNOWN]);
-        owners.fill(2, &[0x1008], (0, 0), &mut out);
+        owners.fill((2, 5), &[0x1008], (0, 0), &mut out);
         assert_eq!(out[5], UNKNOWN);
         assert_eq!(owners.cells(1)[0], Value::from("page"));
         out.clear();
-        Owners::default().fill(1, &[1, 2], (0, 0), &mut out);
+        Owners::default().fill((1, 5), &[1, 2], (0, 0), &mut out);
         assert_eq!(out, [UNKNOWN, UNKNOWN]);
     }
 }

@@ -169,7 +169,7 @@ fn measure(
     });
     anyhow::ensure!(
         sink.fine.count() >= 1000,
-        "{}: the trace is too short to learn from ({} reuses)",
+        "{}: the trace is too short to learn from: it has {} reuses of blocks of {block} bytes, and it takes 1,000",
         folder.display(),
         sink.fine.count()
     );
@@ -218,7 +218,7 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
         }
     };
     document.put("block", Unit::Bytes, model.block);
-    document.put("training_runs", Unit::Number, model.sizes.len());
+    document.put("training_runs", Unit::Count, model.sizes.len());
     document.put(
         "size_from",
         Unit::Text,
@@ -228,7 +228,7 @@ pub fn run(arguments: &PredictArguments) -> anyhow::Result<(Document, bool)> {
             "sampling"
         },
     );
-    document.put("dimensions", Unit::Number, model.single.dimensions);
+    document.put("dimensions", Unit::Count, model.single.dimensions);
     patterns(&model, &mut document);
     let mut results = Results::default();
     for &size in &arguments.size {
@@ -654,7 +654,7 @@ impl Results {
         document.tables.push(Table {
             name: "accuracy",
             title: "Accuracy of the prediction (overlap with the measured histogram); coverage: part of the run after the size is known".into(),
-            columns: columns(&[Column("accuracy", Unit::Share), Column("coverage", Unit::Share), Column("A", Unit::Number), Column("blocks", Unit::Number)]),
+            columns: columns(&[Column("accuracy", Unit::Share), Column("coverage", Unit::Share), Column("A", Unit::Count), Column("blocks", Unit::Count)]),
             rows: self.accuracies,
             text_rows: usize::MAX,
         });

@@ -98,8 +98,9 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
                 }
             }
             let view = segment.accesses(arguments.stores, &mut buffer);
-            for (&address, &group) in view.address.iter().zip(view.group) {
-                watcher.access(address >> shift, group / 4);
+            for ((&address, &size), &group) in view.address.iter().zip(view.size).zip(view.group) {
+                let last = address.saturating_add(u64::from(size.max(1)) - 1);
+                watcher.access(address >> shift, last >> shift, group / 4);
             }
             if let Some((engine, truth)) = &mut exact {
                 engine.run(view, truth);
@@ -108,8 +109,13 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     );
     let (observations, accesses) = watcher.finish();
     anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure",
+        arguments.trace.display()
+    );
+    anyhow::ensure!(
         observations.iter().any(|o| o.reuse.is_some()),
-        "{}: no sampled access was reused ({} samples of {accesses} accesses); the trace is too short for --period {}, choose a smaller one",
+        "{}: no sampled access was reused ({} samples of {accesses} accesses); choose a smaller --period than {}, or measure without --rdx",
         arguments.trace.display(),
         observations.len(),
         arguments.period
@@ -125,11 +131,11 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
         ),
     );
     document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Number, accesses);
-    document.put("samples", Unit::Number, observations.len());
+    document.put("A", Unit::Count, accesses);
+    document.put("samples", Unit::Count, observations.len());
     document.put(
         "samples_reused",
-        Unit::Number,
+        Unit::Count,
         observations.iter().filter(|o| o.reuse.is_some()).count(),
     );
     document.put(

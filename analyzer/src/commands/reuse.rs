@@ -9,13 +9,13 @@ use super::stream::{Accesses, Segment, View};
 use super::threads::{load, recorded};
 use super::{Common, block_size, open, require_full, size, visit, warn_of_gaps};
 use crate::input::{ColumnSet, Trace};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use mgz_models::approx::ApproxEngine;
 use mgz_models::histogram::{SMALL, Scale};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use mgz_models::scale_tree::Bound;
 use serde_json::Value;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use counts::{Counts, Part};
 pub(crate) use tables::{histogram, histogram_rows};
@@ -107,6 +107,19 @@ pub struct ReuseArguments {
     pub cache: Vec<u64>,
 }
 
+impl ReuseArguments {
+    /// What shows the pairs in a trace of `--mode watch`.
+    pub(super) fn of_watched(folder: &Path) -> anyhow::Result<ReuseArguments> {
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            reuse: ReuseArguments,
+        }
+        let words = ["reuse".as_ref(), folder.as_os_str(), "--rdx".as_ref()];
+        Ok(Line::try_parse_from(words)?.reuse)
+    }
+}
+
 /// Scale of a histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Bins {
@@ -157,6 +170,19 @@ impl Engine {
 /// Runs the command. Also tells whether something could not be read.
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     if arguments.rdx {
+        return super::rdx::run(arguments);
+    }
+    if super::is_watched(&arguments.trace) {
+        let asked = [
+            (arguments.together, "--together"),
+            (arguments.windows.is_some(), "--windows"),
+            (arguments.relative_error.is_some(), "--relative-error"),
+            (arguments.absolute_error.is_some(), "--absolute-error"),
+        ];
+        if let Some((_, option)) = asked.iter().find(|a| a.0) {
+            return Err(super::refuse_watched(&arguments.trace, option));
+        }
+        super::note_watched(&arguments.trace);
         return super::rdx::run(arguments);
     }
     let mut document = Document::new("reuse");
@@ -214,17 +240,17 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let touches = counts.distances.count() + counts.firsts;
     document.put("method", Unit::Text, method(bound));
     document.put("block", Unit::Bytes, arguments.block);
-    document.put("A", Unit::Number, accesses);
-    document.put("A_const", Unit::Number, implied);
-    document.put("threads", Unit::Number, counts.threads.len());
-    document.put("windows", Unit::Number, samples);
-    document.put("touches", Unit::Number, touches);
-    document.put("reuses", Unit::Number, counts.distances.count());
-    document.put("first_touches", Unit::Number, counts.firsts);
+    document.put("A", Unit::Count, accesses);
+    document.put("A_const", Unit::Count, implied);
+    document.put("threads", Unit::Count, counts.threads.len());
+    document.put("windows", Unit::Count, samples);
+    document.put("touches", Unit::Count, touches);
+    document.put("reuses", Unit::Count, counts.distances.count());
+    document.put("first_touches", Unit::Count, counts.firsts);
     document.put("D_mean", Unit::Number, maybe(counts.distances.mean()));
     document.put(
         "D_max",
-        Unit::Number,
+        Unit::Count,
         counts.distances.max().map_or(Value::Null, Value::from),
     );
     document.put(
@@ -234,11 +260,11 @@ pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     );
     document.put(
         "interval_max",
-        Unit::Number,
+        Unit::Count,
         counts.intervals.max().map_or(Value::Null, Value::from),
     );
     if let Engine::Approximate(engine) = &engine {
-        document.put("tree_nodes", Unit::Number, engine.most_nodes());
+        document.put("tree_nodes", Unit::Count, engine.most_nodes());
     }
     document.tables.push(histogram(
         "distances",
@@ -302,7 +328,7 @@ fn alone(
         let view = segment.accesses(arguments.stores, &mut buffer);
         counts.tags.make(
             owners,
-            segment.run.process,
+            (segment.run.process, segment.run.thread),
             view,
             (segment.run.first_time, segment.run.last_time),
         );
@@ -358,9 +384,12 @@ fn together(
         let mut tags = Vec::with_capacity(thread.accesses.address.len());
         for ends in thread.marks.chunks_exact(2) {
             let all = thread.accesses.view().slice(ends[0].0..ends[1].0 + 1);
-            counts
-                .tags
-                .make(owners, thread.process, all, (ends[0].1, ends[1].1));
+            counts.tags.make(
+                owners,
+                (thread.process, thread.thread),
+                all,
+                (ends[0].1, ends[1].1),
+            );
             tags.extend_from_slice(&counts.tags.out);
         }
         thread.accesses.group = tags;

@@ -8,7 +8,7 @@ use super::owners::Owners;
 use super::stream::{Accesses, Segment};
 use super::{Common, block_size, open, require_full, visit, warn_of_gaps};
 use crate::input::ColumnSet;
-use bands::{BINS, Band, CHUNK};
+use bands::{BINS, Band, CHUNK, Signature, chunk_of};
 use clap::Args;
 use mgz_models::emd;
 use serde_json::Value;
@@ -71,7 +71,7 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         accesses += view.len() as u64;
         objects.clear();
         owners.fill(
-            segment.run.process,
+            (segment.run.process, segment.run.thread),
             view.address,
             (segment.run.first_time, segment.run.last_time),
             &mut objects,
@@ -95,75 +95,94 @@ pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
         band.counts.touched.sort_unstable();
         band.counts.touched.dedup();
     }
-    document.put("A", Unit::Number, accesses);
+    document.put("A", Unit::Count, accesses);
     results(&sizes, &bands, &owners, &mut document);
     Ok((document, damaged))
 }
 
-/// Where something lies: all, or a range of chunks of a process.
-#[derive(Clone, Copy)]
-struct Place {
+/// A range of chunks of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
     process: u32,
     first: u64,
     last: u64,
-    all: bool,
 }
 
-impl Place {
-    fn holds(&self, process: u32, chunk: u64) -> bool {
-        self.all || (self.process == process && (self.first..=self.last).contains(&chunk))
+/// What a band has counted, in the order of addresses.
+struct Sorted<'a> {
+    band: &'a Band,
+    /// Process, first chunk of the block or blocks, signature.
+    signatures: Vec<(u32, u64, &'a Signature)>,
+}
+
+impl<'a> Sorted<'a> {
+    fn new(band: &'a Band) -> Sorted<'a> {
+        let counts = &band.counts;
+        let mut signatures: Vec<_> = counts
+            .chunks
+            .iter()
+            .map(|(&(process, chunk), &at)| (process, chunk, &counts.signatures[at]))
+            .collect();
+        signatures.sort_unstable_by_key(|s| (s.0, s.1));
+        Sorted { band, signatures }
     }
 
-    fn signature(&self, band: &Band) -> Vec<f64> {
+    /// The entries of a region in a list that is sorted by process and chunk. Blocks that are larger than a chunk are those that reach into it.
+    fn within<'l, T>(
+        &self,
+        list: &'l [T],
+        region: Region,
+        at: impl Fn(&T) -> (u32, u64),
+    ) -> &'l [T] {
+        let larger = self.band.shift.saturating_sub(CHUNK);
+        let first = region.first >> larger << larger;
+        let from = list.partition_point(|e| at(e) < (region.process, first));
+        let to = list.partition_point(|e| at(e) <= (region.process, region.last));
+        &list[from..to.max(from)]
+    }
+
+    /// The signature of a region; of all without one.
+    fn signature(&self, region: Option<Region>) -> Vec<f64> {
+        let list = region.map_or(&self.signatures[..], |r| {
+            self.within(&self.signatures, r, |s| (s.0, s.1))
+        });
         let mut sum = vec![0.0; BINS];
-        for (&(process, chunk), &at) in &band.counts.chunks {
-            if self.holds(process, chunk) {
-                sum.iter_mut()
-                    .zip(&band.counts.signatures[at])
-                    .for_each(|(s, &n)| *s += n as f64);
-            }
+        for (.., signature) in list {
+            sum.iter_mut()
+                .zip(signature.iter())
+                .for_each(|(s, &n)| *s += n as f64);
         }
         sum
     }
 
-    fn blocks(&self, band: &Band) -> u64 {
-        let chunk = |block: u64| {
-            if band.shift <= CHUNK {
-                block >> (CHUNK - band.shift)
-            } else {
-                block << (band.shift - CHUNK)
-            }
-        };
-        band.counts
-            .touched
-            .iter()
-            .filter(|t| self.holds(t.0, chunk(t.1)))
-            .count() as u64
+    /// Blocks that were touched in a region; all without one.
+    fn blocks(&self, region: Option<Region>) -> u64 {
+        let touched = &self.band.counts.touched;
+        let list = region.map_or(&touched[..], |r| {
+            self.within(touched, r, |t| (t.0, chunk_of(t.1, self.band.shift)))
+        });
+        list.len() as u64
     }
 }
 
 /// Maximal runs of touched 2 MiB chunks.
-fn regions(bands: &[Band]) -> Vec<Place> {
-    let mut chunks: Vec<(u32, u64)> = bands
-        .first()
-        .map(|b| {
-            b.counts
-                .touched
-                .iter()
-                .map(|&(p, block)| (p, (block << b.shift) >> CHUNK))
-                .collect()
-        })
-        .unwrap_or_default();
-    chunks.dedup();
-    let mut out: Vec<Place> = Vec::new();
-    for (process, chunk) in chunks {
+fn regions(bands: &[Band]) -> Vec<Region> {
+    let mut out: Vec<Region> = Vec::new();
+    let Some(finest) = bands.first() else {
+        return out;
+    };
+    // Sorted.
+    for &(process, block) in &finest.counts.touched {
+        let first = chunk_of(block, finest.shift);
+        let last = first + (1 << finest.shift.saturating_sub(CHUNK)) - 1;
         match out.last_mut() {
-            Some(last) if last.process == process && last.last + 1 == chunk => last.last = chunk,
-            _ => out.push(Place {
+            Some(before) if before.process == process && before.last + 1 >= first => {
+                before.last = before.last.max(last);
+            }
+            _ => out.push(Region {
                 process,
-                first: chunk,
-                last: chunk,
-                all: false,
+                first,
+                last,
             }),
         }
     }
@@ -234,37 +253,25 @@ fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
 }
 
 fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Document) {
-    let whole = Place {
-        process: 0,
-        first: 0,
-        last: 0,
-        all: true,
+    let name = |r: &Region| {
+        // What lies behind the address space has no address of 64 bits.
+        let end = u128::from(r.last + 1) << CHUNK;
+        format!("{:#x}-{end:#x}", r.first << CHUNK)
     };
-    let mut places = vec![(Value::from("program"), whole)];
-    places.extend(regions(bands).into_iter().map(|r| {
-        (
-            Value::from(format!(
-                "{:#x}-{:#x}",
-                r.first << CHUNK,
-                (r.last + 1) << CHUNK
-            )),
-            r,
-        )
-    }));
-    let mut all: Vec<Found> = places
+    let places = regions(bands)
         .into_iter()
-        .map(|(name, place)| Found {
+        .map(|r| (Value::from(name(&r)), Some(r)));
+    let sorted: Vec<Sorted<'_>> = bands.iter().map(Sorted::new).collect();
+    let mut all: Vec<Found> = std::iter::once((Value::from("program"), None))
+        .chain(places)
+        .map(|(name, region)| Found {
             name,
-            process: if place.all {
-                Value::Null
-            } else {
-                Value::from(place.process)
-            },
-            signatures: bands.iter().map(|b| place.signature(b)).collect(),
-            bytes: bands
+            process: region.map_or(Value::Null, |r| Value::from(r.process)),
+            signatures: sorted.iter().map(|b| b.signature(region)).collect(),
+            bytes: sorted
                 .iter()
                 .zip(sizes)
-                .map(|(b, size)| place.blocks(b) * size)
+                .map(|(b, size)| b.blocks(region) * size)
                 .collect(),
         })
         .collect();
@@ -301,18 +308,20 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
                     value(n / total),
                 ]);
             }
-            let normalised = footprint as f64 / bytes[0].max(1) as f64;
+            // Of an object whose blocks other objects touched first, nothing is its own.
+            let normalised = (bytes[0] > 0).then(|| footprint as f64 / bytes[0] as f64);
             footprints.push(vec![
                 name.clone(),
                 process.clone(),
                 Value::from(size),
                 Value::from(footprint / size),
                 Value::from(footprint),
-                value(normalised),
-                value(1.0 / normalised.max(1e-300)),
+                maybe(normalised),
+                maybe(normalised.map(|n| 1.0 / n)),
             ]);
         }
-        for i in 1..found.len() {
+        // Without reuses there is nothing to move.
+        for i in (1..found.len()).filter(|_| reuses > 0.0) {
             moves.push(vec![
                 name.clone(),
                 process.clone(),
@@ -335,7 +344,7 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
                     vec![
                         name.clone(),
                         process.clone(),
-                        value(reuses),
+                        Value::from(reuses as u64),
                         Value::from(bytes[0]),
                     ],
                     cells.to_vec(),
@@ -344,13 +353,16 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
             );
         }
     }
-    // Hottest regions first; the program stays on top.
-    advice[1..].sort_by(|a, b| {
-        b[2].as_f64()
-            .unwrap_or(0.0)
-            .total_cmp(&a[2].as_f64().unwrap_or(0.0))
-    });
-    let whose = [Column("where", Unit::Text), Column("process", Unit::Text)];
+    // Hottest regions first; the program stays on top. Where nothing was reused there is no advice.
+    if let Some(regions) = advice.get_mut(1..) {
+        regions.sort_by_key(|row| std::cmp::Reverse(row[2].as_u64()));
+    } else {
+        document.warnings.push(format!(
+            "no block of {} bytes was used twice, so there are no distances and no advice",
+            sizes[0]
+        ));
+    }
+    let whose = [Column("where", Unit::Text), Column("process", Unit::Id)];
     let table = |name, title: &str, columns: &[Column], rows: Vec<Vec<Value>>, text_rows| Table {
         name,
         title: title.into(),
@@ -362,7 +374,7 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
         "advice",
         "Advice (footprint in the smallest blocks; utilisation of the page size advised)",
         &[
-            Column("reuses", Unit::Number),
+            Column("reuses", Unit::Count),
             Column("footprint", Unit::Bytes),
             Column("prototype", Unit::Text),
             Column("page", Unit::Bytes),
@@ -384,7 +396,7 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
         "Footprint by block size (normalised to the smallest)",
         &[
             Column("granularity", Unit::Bytes),
-            Column("blocks", Unit::Number),
+            Column("blocks", Unit::Count),
             Column("bytes", Unit::Bytes),
             Column("normalised", Unit::Number),
             Column("utilisation", Unit::Share),
@@ -405,4 +417,68 @@ fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Docume
         signatures,
         96,
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_thousands_of_places_have_what_lies_in_them() {
+        // Places of 64 bytes in every third chunk, of two processes, and one run of chunks; each touched twice.
+        let mut bands: Vec<Band> = [6, 12, 21, 24].map(Band::new).into();
+        for process in [1, 2] {
+            bands.iter_mut().for_each(|b| b.begin(process));
+            let far = (0..2000u64).map(|i| (1 << 40) + i * (3 << CHUNK));
+            let close = (0..64u64).map(|i| (1 << 44) + i * (1 << 19));
+            let address: Vec<u64> = far.chain(close).flat_map(|a| [a, a]).collect();
+            let view = super::super::stream::View {
+                address: &address,
+                size: &vec![8; address.len()],
+                group: &[],
+            };
+            bands
+                .iter_mut()
+                .for_each(|b| b.run(view, &vec![0; address.len()]));
+        }
+        for band in &mut bands {
+            band.counts.touched.sort_unstable();
+            band.counts.touched.dedup();
+        }
+        let found = regions(&bands);
+        assert_eq!(found.len(), 2 * 2001);
+        let sorted: Vec<Sorted<'_>> = bands.iter().map(Sorted::new).collect();
+        let reuses = |band: &Sorted<'_>, region| band.signature(region).iter().sum::<f64>();
+        for region in &found {
+            let many = region.first == 1 << (44 - CHUNK);
+            let (lines, chunks) = if many { (64, 16) } else { (1, 1) };
+            assert_eq!(region.last - region.first + 1, chunks);
+            let blocks: Vec<u64> = sorted.iter().map(|b| b.blocks(Some(*region))).collect();
+            // Blocks of 16 MiB are shared by the regions that they reach into.
+            assert_eq!(blocks, [lines, lines, chunks, if many { 2 } else { 1 }]);
+            assert_eq!(reuses(&sorted[0], Some(*region)), lines as f64);
+        }
+        assert_eq!(sorted[0].blocks(None), 2 * 2064);
+        assert_eq!(reuses(&sorted[0], None), 2.0 * 2064.0);
+    }
+
+    #[test]
+    fn regions_of_large_blocks_reach_to_the_end_of_these() {
+        let mut bands = vec![Band::new(24)];
+        bands[0].begin(1);
+        let view = super::super::stream::View {
+            address: &[u64::MAX, 0],
+            size: &[1, 1],
+            group: &[],
+        };
+        bands[0].run(view, &[0, 0]);
+        bands[0].counts.touched.sort_unstable();
+        let region = |first, last| Region {
+            process: 1,
+            first,
+            last,
+        };
+        let most = u64::MAX >> CHUNK;
+        assert_eq!(regions(&bands), [region(0, 7), region(most - 7, most)]);
+    }
 }

@@ -4,6 +4,8 @@ use super::document::Document;
 use super::stream::{Accesses, Segment};
 use super::visit;
 use crate::input::{ColumnSet, Trace};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
 
 /// One thread.
 #[derive(Default)]
@@ -76,9 +78,26 @@ pub fn load(
     Ok((threads, implied, damaged))
 }
 
+/// When a thread is due.
+#[derive(PartialEq)]
+struct Due(f64, usize);
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Due) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    fn cmp(&self, other: &Due) -> Ordering {
+        self.0.total_cmp(&other.0).then(self.1.cmp(&other.1))
+    }
+}
+
 /// Calls `next(thread, access)` for all accesses in the order of their recorded times (linear between known ones).
 pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
-    let mut cursors: Vec<(f64, usize, usize)> = Vec::new();
     let time = |thread: usize, access: usize, mark: &mut usize| -> f64 {
         let marks = &threads[thread].marks;
         while *mark + 1 < marks.len() && marks[*mark + 1].0 < access {
@@ -95,35 +114,23 @@ pub fn recorded(threads: &[Thread], mut next: impl FnMut(usize, usize)) {
     };
     let mut marks = vec![0usize; threads.len()];
     let mut done = vec![0usize; threads.len()];
-    for (t, thread) in threads.iter().enumerate() {
-        if !thread.accesses.address.is_empty() {
-            cursors.push((time(t, 0, &mut marks[t]), t, 0));
-        }
-    }
-    while !cursors.is_empty() {
+    let mut waiting: BinaryHeap<Reverse<Due>> = (0..threads.len())
+        .filter(|&t| !threads[t].accesses.address.is_empty())
+        .map(|t| Reverse(Due(time(t, 0, &mut marks[t]), t)))
+        .collect();
+    while let Some(Reverse(Due(_, thread))) = waiting.pop() {
         // The thread that is due goes on until another one is.
-        let (at, &(_, thread, _)) = cursors
-            .iter()
-            .enumerate()
-            .min_by(|a, b| a.1.0.total_cmp(&b.1.0).then(a.1.1.cmp(&b.1.1)))
-            .unwrap_or((0, &cursors[0]));
-        let limit = cursors
-            .iter()
-            .enumerate()
-            .filter(|(i, _)| *i != at)
-            .map(|(_, c)| c.0)
-            .fold(f64::INFINITY, f64::min);
+        let limit = waiting.peek().map_or(f64::INFINITY, |w| w.0.0);
         let length = threads[thread].accesses.address.len();
         loop {
             next(thread, done[thread]);
             done[thread] += 1;
             if done[thread] == length {
-                cursors.swap_remove(at);
                 break;
             }
             let due = time(thread, done[thread], &mut marks[thread]);
             if due > limit {
-                cursors[at].0 = due;
+                waiting.push(Reverse(Due(due, thread)));
                 break;
             }
         }

@@ -95,22 +95,22 @@ pub fn run(arguments: &ReuseArguments, manifest: &Manifest) -> anyhow::Result<(D
     document.put("block", Unit::Bytes, WORD);
     document.put(
         "A_hat",
-        Unit::Number,
+        Unit::Count,
         accesses.map_or(Value::Null, Value::from),
     );
     if let Time::Rate(rate) = time {
         document.put("accesses_per_second_hat", Unit::Number, value(rate * 1e9));
     }
     document.put("cpu_seconds", Unit::Number, value(manifest.cpu_seconds));
-    document.put("samples", Unit::Number, observations.len());
+    document.put("samples", Unit::Count, observations.len());
     document.put(
         "samples_reused",
-        Unit::Number,
+        Unit::Count,
         observations.iter().filter(|o| o.reuse.is_some()).count(),
     );
     document.put(
         "samples_reused_while_stepped",
-        Unit::Number,
+        Unit::Count,
         rows.iter().filter(|r| r.near).count(),
     );
     document.put(

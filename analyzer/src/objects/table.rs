@@ -1,6 +1,6 @@
 //! The table of objects: what each was loaded, and how far apart.
 
-use super::{Resolver, UNKNOWN};
+use super::{OwnStack, Resolver, UNKNOWN};
 use crate::blocks::UnitEntry;
 use crate::code::{CLASS_STORE, CodeMap};
 use crate::engine::SampleInfo;
@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// An object.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct ObjectRow {
     /// Variable, allocation site or file.
     pub object: String,
@@ -93,23 +93,20 @@ fn seen(
     resolver: &Resolver,
     pages: &WholePages<'_>,
 ) -> Grouped {
-    let times: HashMap<u32, u64, Mixed> = samples
+    let times: HashMap<u32, (u64, OwnStack), Mixed> = samples
         .iter()
         .map(|s| {
-            (
-                s.sample,
-                s.first_time + s.last_time.saturating_sub(s.first_time) / 2,
-            )
+            let middle = s.first_time + s.last_time.saturating_sub(s.first_time) / 2;
+            let stack = resolver.own_stack(s.process, s.thread, middle);
+            (s.sample, (middle, stack))
         })
         .collect();
     Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         let process = pages.process(space);
         if resolver.mixed(process, mark.address) {
-            pages.number(resolver.find(
-                process,
-                mark.address,
-                times.get(&mark.sample).copied().unwrap_or(0),
-            ))
+            let (time, stack) = times.get(&mark.sample).copied().unwrap_or_default();
+            let object = stack.at(mark.address);
+            pages.number(object.unwrap_or_else(|| resolver.find(process, mark.address, time)))
         } else {
             pages.of(space, mark.address >> pages.unit_shift())
         }

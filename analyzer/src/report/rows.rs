@@ -5,7 +5,7 @@ use crate::metrics::{Bin, Metrics};
 use serde::Serialize;
 
 /// What the loads of a piece of code did.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Loads {
     /// Share of the recorded and implied loads, percent; in traces of `burst` of the executed ones, estimated.
     #[serde(rename = "A_pct")]
@@ -24,7 +24,7 @@ pub struct Loads {
 }
 
 /// A function.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct FunctionRow {
     /// Name.
     pub function: String,
@@ -36,7 +36,7 @@ pub struct FunctionRow {
 }
 
 /// A source line.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LineRow {
     /// Innermost function.
     pub function: String,
@@ -54,7 +54,7 @@ pub struct LineRow {
 }
 
 /// A loop of the machine code, with the loops inside it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct LoopRow {
     /// Function that it is in.
     pub function: String,

@@ -6,7 +6,7 @@ use crate::windows::{MAX_LEVEL, MIN_LEVEL};
 use serde::Serialize;
 
 /// All whole windows of one size. Footprints are means per window of the run: each recorded one counts for the loads that its sample's stand for.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct WindowRow {
     /// Accesses per window.
     #[serde(rename = "W")]

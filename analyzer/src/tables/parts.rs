@@ -170,12 +170,21 @@ pub(super) fn heat(map: &HeatMap, out: &mut String) {
         .flatten()
         .copied()
         .fold(0.0, f64::max);
+    let right = if map
+        .rows
+        .iter()
+        .flat_map(|r| &r.distances)
+        .any(Option::is_some)
+    {
+        format!("Right: mean D, █ = {}", number(Some(farthest)))
+    } else {
+        "No block was used twice, so there is no D".into()
+    };
     heading(
         out,
         &format!(
-            "Heat maps: regions by time (left to right). Left: loads, █ = {}. Right: mean D, █ = {}",
-            count(most),
-            number(Some(farthest))
+            "Heat maps: regions by time (left to right). Left: loads, █ = {}. {right}",
+            count(most)
         ),
     );
     for r in &map.rows {

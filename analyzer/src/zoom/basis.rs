@@ -75,7 +75,8 @@ impl<'a> Basis<'a> {
                 .map(|(group, loads)| {
                     loads as f64 * stands_for.get(group as usize).copied().unwrap_or(1.0)
                 })
-                .sum(),
+                // (The sum of nothing is -0.)
+                .fold(0.0, |sum, executed| sum + executed),
         )
     }
 }

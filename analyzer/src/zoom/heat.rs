@@ -56,7 +56,7 @@ pub struct HeatMap {
 }
 
 /// A cell, for files.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Cell {
     /// Id of the region.
     pub region: String,

@@ -38,7 +38,7 @@ use std::collections::HashMap;
 pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, 12];
 
 /// A region.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Region {
     /// Numbers of the children on the way from the root; the root is empty.
     pub id: String,

@@ -250,7 +250,8 @@ impl ZoomSink<'_> {
             let at = row - self.before;
             let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
             let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
-                o.find_recent(self.recent, self.place.process, address, time)
+                let own = self.place.stack.at(address);
+                own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))
             });
             let object = if found == UNKNOWN { NOBODY } else { found };
             self.last = (row, address >> PAGE, object);

@@ -43,10 +43,11 @@ const SMALLEST: u64 = 64;
 const FUNCTIONS: usize = 10;
 
 /// What a node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
     /// The whole run.
+    #[default]
     Run,
     /// Several samples.
     Interval,
@@ -57,7 +58,7 @@ pub enum Kind {
 }
 
 /// A node of the tree.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Node {
     /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
     pub id: String,

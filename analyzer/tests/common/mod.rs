@@ -2,7 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use arrow_array::{
-    ArrayRef, BooleanArray, RecordBatch, UInt8Array, UInt16Array, UInt32Array, UInt64Array,
+    Array, ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt8Array, UInt16Array,
+    UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, Sidecar, Site};
@@ -259,4 +260,98 @@ impl Random {
     pub fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
+}
+
+/// Writes columns as a Parquet file.
+pub fn write_columns(path: &Path, columns: Vec<(&str, ArrayRef)>) {
+    let fields: Vec<Field> = columns
+        .iter()
+        .map(|(name, c)| Field::new(*name, c.data_type().clone(), c.null_count() > 0))
+        .collect();
+    let schema = Arc::new(Schema::new(fields));
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(path).unwrap(), schema.clone(), None).unwrap();
+    writer
+        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
+        .unwrap();
+    writer.close().unwrap();
+}
+
+/// Rows of `objects.parquet`: start, bytes, begin, end, number, kind, name.
+pub type Life = (u64, u64, u64, u64, u64, &'static str, &'static str);
+
+/// Writes `objects.parquet` for process 7, with the columns of docs/trace-format.md.
+pub fn write_lives(folder: &Path, lives: &[Life]) {
+    let u64s = |of: fn(&Life) -> u64| {
+        Arc::new(UInt64Array::from_iter_values(lives.iter().map(of))) as ArrayRef
+    };
+    let texts = |of: fn(&Life) -> &str| {
+        Arc::new(StringArray::from_iter_values(lives.iter().map(of))) as ArrayRef
+    };
+    let process = Arc::new(UInt32Array::from(vec![7; lives.len()]));
+    write_columns(
+        &folder.join(trace::OBJECTS),
+        vec![
+            ("process", process),
+            ("object", u64s(|l| l.4)),
+            ("kind", texts(|l| l.5)),
+            ("name", texts(|l| l.6)),
+            ("type", texts(|_| "")),
+            ("module", texts(|_| "")),
+            ("stack", texts(|_| "")),
+            ("start", u64s(|l| l.0)),
+            ("bytes", u64s(|l| l.1)),
+            ("begin_ns", u64s(|l| l.2)),
+            ("end_ns", u64s(|l| l.3)),
+            ("times", u64s(|_| 1)),
+        ],
+    );
+}
+
+/// A row of `watch.parquet`: number of the sample, and whether it was reused.
+pub type Watched = (u64, bool);
+
+/// Writes `watch.parquet` of one thread, with the columns of docs/trace-format.md.
+pub fn write_watch(folder: &Path, rows: &[Watched]) {
+    let u64s = |of: fn(&Watched) -> u64| {
+        Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) as ArrayRef
+    };
+    let texts = |of: fn(&Watched) -> &'static str| {
+        Arc::new(StringArray::from_iter_values(rows.iter().map(of))) as ArrayRef
+    };
+    let id = || Arc::new(UInt32Array::from(vec![7; rows.len()])) as ArrayRef;
+    let nulls = || Arc::new(UInt64Array::from(vec![None; rows.len()])) as ArrayRef;
+    let lines = || Arc::new(Int32Array::from(vec![3; rows.len()])) as ArrayRef;
+    write_columns(
+        &folder.join(trace::WATCH),
+        vec![
+            ("process", id()),
+            ("thread", id()),
+            ("sample", u64s(|r| r.0)),
+            ("until", u64s(|r| r.0 + 1)),
+            (
+                "outcome",
+                texts(|r| if r.1 { "watched" } else { "replaced" }),
+            ),
+            ("address", u64s(|_| 0x1000)),
+            (
+                "write",
+                Arc::new(BooleanArray::from(vec![false; rows.len()])),
+            ),
+            ("counts", texts(|_| "both")),
+            ("stepped_loads", u64s(|_| 5)),
+            ("stepped_stores", u64s(|_| 5)),
+            ("cpu_ns", u64s(|r| r.0 * 100)),
+            ("loads", nulls()),
+            ("stores", nulls()),
+            ("use_module", texts(|_| "app")),
+            ("use_function", texts(|_| "main")),
+            ("use_file", texts(|_| "app.c")),
+            ("use_line", lines()),
+            ("reuse_module", texts(|_| "app")),
+            ("reuse_function", texts(|_| "main")),
+            ("reuse_file", texts(|_| "app.c")),
+            ("reuse_line", lines()),
+        ],
+    );
 }

@@ -130,7 +130,7 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
     private.stack = alternate;
     private.segv_blocked = segv;
     private.trigger_blocked = triggered;
-    ring.control().stack = stack;
+    thread::tell_stack(thread::Stack::UNKNOWN, stack as usize);
     attached::DONE
 }
 

@@ -105,6 +105,104 @@ pub fn stored_id(code: &[u8]) -> Option<u32> {
     Some(u32::from_le_bytes(*value))
 }
 
+/// A system call whose number is set right before, see [`numbered_call`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NumberedCall {
+    /// Bytes that a jump may overwrite: whole instructions, at least five bytes.
+    pub room: usize,
+    /// Bytes before the system call.
+    pub before: usize,
+}
+
+/// Longest way from the instruction that sets the number to the system call.
+const MOST_BEFORE: usize = 48;
+
+/// Understands code that sets the number of a system call, one of `numbers`, and goes straight on to make it, by instructions that mean the same
+/// elsewhere: C libraries and inline assembly. The jump takes the place of one instruction where it can, so that nobody comes to its middle.
+pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
+    let number = |at: usize| {
+        let bytes = code.get(at..at + 4)?;
+        Some(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    };
+    let set = match *code {
+        // mov eax, imm32; mov rax, imm32; xor eax, eax and mov al, imm8 (musl)
+        [0xb8, ..] if numbers.contains(&number(1)?) => 5,
+        [0x48, 0xc7, 0xc0, ..] if numbers.contains(&number(3)?) => 7,
+        [0x31, 0xc0, 0xb0, n, ..] if numbers.contains(&n.into()) => 4,
+        _ => return None,
+    };
+    let (mut at, mut room) = (set, set);
+    loop {
+        let rest = code.get(at..)?;
+        if rest.starts_with(&[0x0f, 0x05]) {
+            return (room >= 5).then_some(NumberedCall { room, before: at });
+        }
+        at += movable(rest)?;
+        if room < 5 {
+            room = at;
+        }
+        if at > MOST_BEFORE {
+            return None;
+        }
+    }
+}
+
+/// Length of an instruction of few common kinds that means the same wherever it stands and after which the next one follows.
+fn movable(code: &[u8]) -> Option<usize> {
+    let wide = usize::from(*code.first()? == 0x66);
+    let rex = usize::from(code.get(wide)? & 0xf0 == 0x40);
+    let at = wide + rex;
+    let big = rex == 1 && code[wide] & 8 != 0;
+    let immediate = if wide == 1 { 2 } else { 4 };
+    let (opcode, rest) = code.get(at..)?.split_first()?;
+    let length = match opcode {
+        // Arithmetic and moves between registers and memory; lea; movsxd
+        0x01
+        | 0x03
+        | 0x09
+        | 0x0b
+        | 0x21
+        | 0x23
+        | 0x29
+        | 0x2b
+        | 0x31
+        | 0x33
+        | 0x39
+        | 0x3b
+        | 0x63
+        | 0x85
+        | 0x88..=0x8b
+        | 0x8d => operand(rest)?,
+        0x83 | 0xc6 => operand(rest)? + 1,
+        0x81 | 0xc7 => operand(rest)? + immediate,
+        0x50..=0x5f | 0x90 => 0,
+        0xb0..=0xb7 | 0x6a => 1,
+        0xb8..=0xbf if big => 8,
+        0xb8..=0xbf => immediate,
+        // movzx, movsx, no-operations
+        0x0f if matches!(rest.first()?, 0xb6 | 0xb7 | 0xbe | 0xbf | 0x1f) => {
+            1 + operand(&rest[1..])?
+        }
+        _ => return None,
+    };
+    (at + 1 + length <= code.len()).then_some(at + 1 + length)
+}
+
+/// Length of a ModRM byte and what belongs to it, unless it is relative to the instruction's place.
+fn operand(code: &[u8]) -> Option<usize> {
+    let modrm = *code.first()?;
+    let (mode, rm) = (modrm >> 6, modrm & 7);
+    let index = usize::from(mode != 3 && rm == 4);
+    let distance = match mode {
+        0 if rm == 5 => return None,
+        0 if rm == 4 && code.get(1)? & 7 == 5 => 4,
+        1 => 1,
+        2 => 4,
+        _ => 0,
+    };
+    Some(1 + index + distance)
+}
+
 /// Whether bytes behind a `ret` are the no-operations that assemblers align functions with.
 pub fn is_padding(mut bytes: &[u8]) -> bool {
     while let Some((&first, rest)) = bytes.split_first() {
@@ -211,6 +309,47 @@ mod tests {
         assert_eq!(stored_id(&[0xc7, 0x40, 0x1c, 1, 0, 0, 0]), Some(1));
         assert_eq!(stored_id(&[0x49, 0x89, 0x53, 0x06]), None);
         assert_eq!(stored_id(&[0x65, 0xc7, 0x04, 0x25]), None);
+    }
+
+    #[test]
+    fn system_calls_are_found_by_their_numbers() {
+        let found = |code: &str| {
+            let bytes: Vec<u8> = code
+                .split(' ')
+                .map(|b| u8::from_str_radix(b, 16).unwrap())
+                .collect();
+            numbered_call(&bytes, &[56, 435]).map(|c| (c.room, c.before))
+        };
+        // glibc's clone and clone3.
+        assert_eq!(found("b8 38 00 00 00 0f 05 48 85 c0"), Some((5, 5)));
+        assert_eq!(found("b8 b3 01 00 00 0f 05"), Some((5, 5)));
+        assert_eq!(found("48 c7 c0 38 00 00 00 0f 05"), Some((7, 7)));
+        // musl's: xor eax,eax; mov al,56; mov r11,rdi; mov rdi,rdx; and rsi,-16; sub rsi,8; mov [rsi],rcx; mov r10,[rsp+8]
+        assert_eq!(
+            found(
+                "31 c0 b0 38 49 89 fb 48 89 d7 48 83 e6 f0 48 83 ee 08 48 89 0e 4c 8b 54 24 08 0f 05"
+            ),
+            Some((7, 26))
+        );
+        // Inline assembly: mov eax,56; mov edi,imm; xor edx,edx; xor r10d,r10d; movabs r8,imm64; lea rsi,[rbp-8]
+        assert_eq!(
+            found(
+                "b8 38 00 00 00 bf 11 00 20 01 31 d2 45 31 d2 49 b8 1 2 3 4 5 6 7 8 48 8d 75 f8 0f 05"
+            ),
+            Some((5, 29))
+        );
+        for other in [
+            "b8 39 00 00 00 0f 05",                      // another number
+            "b8 38 00 00 00 c3 0f 05",                   // a return
+            "b8 38 00 00 00 74 02 0f 05",                // a branch
+            "b8 38 00 00 00 e8 00 00 00 00 0f 05",       // a call
+            "b8 38 00 00 00 48 8b 35 10 00 00 00 0f 05", // relative to rip
+            "b8 38 00 00 00 48 8d 35 10 00 00 00 0f 05", // the same
+            "b8 38 00 00 00",
+            "31 c0 b0 38 0f 05", // no room
+        ] {
+            assert_eq!(found(other), None, "{other}");
+        }
     }
 
     #[test]

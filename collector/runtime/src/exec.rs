@@ -1,11 +1,17 @@
-//! `exec`: an instrumented program that a recorded one starts is recorded as well; every other program gets the
-//! environment as its parent sees it, without a trace of the runtime.
+//! `exec`: the runtime's settings go on to every program that can take them, through the environment of the call, so that an instrumented program is recorded whoever starts it:
+//! a shell, `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment again before it sees that, and is left alone
+//! ([`process::fall_asleep`]). Programs that cannot take them get the environment as it is, and the recorder is told.
+//!
+//! The new environment lies on the stack of the caller: a child that shares its parent's memory (`vfork`, `posix_spawn`) would leave anything else behind there.
 
 use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
-use crate::shared::{PRELOAD_NAME, count};
-use crate::sys::{self, map};
+use crate::seal;
+use crate::shared::{
+    MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, PRELOAD_NAME, count, is_sanitizer,
+};
+use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
 
 /// Silences the trigger while `exec` is tried: the new program must not meet its signal.
@@ -39,175 +45,355 @@ fn length(list: Strings) -> usize {
     n
 }
 
-/// An environment with the runtime in it, in memory of its own that lives until `exec` (or a failed exec: unmapped).
-struct Environment {
-    list: Strings,
-    memory: usize,
-    bytes: usize,
+/// What is about to be executed, as far as that matters here.
+enum Target {
+    /// Instrumented, by software.
+    Instrumented(Loading),
+    /// Something that may start others.
+    Plain(Loading),
+    /// The loader keeps the runtime out of it.
+    Privileged,
+    /// Its loader would complain about the runtime on the program's standard error.
+    Foreign,
+    /// Nothing that can be looked at.
+    Unknown,
 }
 
-impl Drop for Environment {
-    fn drop(&mut self) {
-        if self.memory != 0 {
-            // SAFETY: made by `with_runtime`, used by nobody else.
-            unsafe { sys::munmap(self.memory, self.bytes) };
+/// Interpreters of interpreters that the kernel goes through.
+const DEPTH: usize = 5;
+
+/// Looks at what a descriptor leads to, and closes it.
+fn look(fd: isize, depth: usize) -> Target {
+    if fd < 0 {
+        return Target::Unknown;
+    }
+    let target = look_into(fd, depth);
+    sys::close(fd);
+    target
+}
+
+fn look_into(fd: isize, depth: usize) -> Target {
+    let mut start = [0u8; 256];
+    let read = sys::pread(fd, &mut start, 0).max(0) as usize;
+    let start = &start[..read.min(255)];
+    if let Some(line) = start.strip_prefix(b"#!") {
+        let line = line.split(|&b| b == b'\n').next().unwrap_or(&[]);
+        let mut words = line
+            .split(|b| matches!(b, b' ' | b'\t' | 0))
+            .filter(|w| !w.is_empty());
+        let mut path = [0u8; 256];
+        let Some(interpreter) = words.next().filter(|_| depth < DEPTH) else {
+            return Target::Unknown;
+        };
+        path[..interpreter.len()].copy_from_slice(interpreter);
+        return look(sys::open_quietly(path.as_ptr()), depth + 1);
+    }
+    const CLASS_64: u8 = 2;
+    const X86_64: u8 = 62;
+    match start {
+        [0x7f, b'E', b'L', b'F', class, _, rest @ ..] => {
+            if *class != CLASS_64 || rest.get(12) != Some(&X86_64) {
+                Target::Foreign
+            } else if gains_privileges(fd) {
+                Target::Privileged
+            } else if let Some(loading) = read_note(fd) {
+                Target::Instrumented(loading)
+            } else {
+                Target::Plain(read_needed(fd))
+            }
         }
+        _ => Target::Unknown,
     }
 }
 
-/// The environment to pass on to a program: with the runtime if the program is instrumented.
-fn environment_for(instrumented: Option<Instrumented>, list: Strings) -> Environment {
-    let unchanged = Environment {
-        list,
-        memory: 0,
-        bytes: 0,
+/// Whether a program gets other rights by being executed: then the kernel says so to the loader (`AT_SECURE`), which ignores what is preloaded.
+fn gains_privileges(fd: isize) -> bool {
+    const GETUID: usize = 102;
+    const GETGID: usize = 104;
+    const FGETXATTR: usize = 193;
+    // SAFETY: no memory is involved.
+    let (uid, gid) = unsafe {
+        (
+            sys::call(GETUID, 0, 0, 0, 0, 0, 0) as u32,
+            sys::call(GETGID, 0, 0, 0, 0, 0, 0) as u32,
+        )
     };
-    let Some(program) = instrumented else {
-        return unchanged;
+    let name = c"security.capability".as_ptr() as usize;
+    // SAFETY: the name lives across the call; nothing is written.
+    let capable = uid != 0 && unsafe { sys::call(FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
+    let Some((mode, owner, group)) = sys::owner(fd) else {
+        return false;
     };
+    const SET_GID: u32 = 0o2010;
+    capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
+}
+
+/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
+fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::start::early();
     if process::own_path().is_empty() || !process::is_recorded() {
-        return unchanged;
+        return None;
     }
-    let is_heap = process::header().is_some_and(|h| h.heap_path[0] != 0);
-    if !process::can_reach_recorder()
-        || is_heap && program.features & abi::FEATURE_OWN_ALLOCATOR != 0
-    {
-        // The loader would complain on the program's standard error.
+    if !seal::may_set_up() {
         process::count(count::FORBIDDEN, 1);
-        return unchanged;
+        return None;
     }
+    // The program may be no file at all: opening a pipe would wait for its other end.
+    let fd = open();
+    if fd < 0 {
+        return None;
+    }
+    let target = look_into(fd, 0);
+    let mut name = [0u8; PATH_BYTES];
+    crate::modules::path_of_descriptor(fd, &mut name);
+    sys::close(fd);
+    let unfollowed = match target {
+        Target::Privileged => MODULE_PRIVILEGED,
+        Target::Foreign => MODULE_32_BIT,
+        Target::Instrumented(loading) => {
+            let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
+            if !is_possible {
+                // The loader would complain on the program's standard error, or a sanitizer's runtime about who comes before it.
+                process::count(count::FORBIDDEN, 1);
+            }
+            return is_possible.then_some(loading);
+        }
+        Target::Plain(loading) => {
+            return (!loading.refuses_heap() && process::can_reach_recorder()).then_some(loading);
+        }
+        Target::Unknown => {
+            return process::can_reach_recorder().then_some(Loading::default());
+        }
+    };
+    crate::modules::tell_program(unfollowed, &name);
+    None
+}
+
+/// Most entries of an environment for which there is room on the stack.
+const FEW: usize = 120;
+const MANY: usize = 1020;
+/// Bytes of text for which there is room there.
+const TEXT: usize = 768;
+
+/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be followed.
+fn with_environment<R>(
+    follow: Option<Loading>,
+    list: Strings,
+    exec: impl FnOnce(Strings) -> R,
+) -> R {
+    let Some(loading) = follow else {
+        return exec(list);
+    };
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
+    let known =
+        |i: usize| process::value_of(entry(i), crate::shared::ENV_NAME.as_bytes()).is_some();
+    // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
+    if (0..n).any(known) {
+        return exec(list);
+    }
     // The loader takes the last one.
     let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let old = preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD"));
-    let list_before = old.unwrap_or(b"");
-    let (own, shared) = (process::own_path(), process::shared_entry());
-    let before = program.before();
-    // Room for two colons more in the one, and for one in the other.
-    let text = b"LD_PRELOAD=".len() + list_before.len() + before.len() + own.len() + 3 + 1;
-    let text = text + PRELOAD_NAME.len() + 1 + own.len() + 1 + list_before.len() + 1;
-    let text = text + shared.len() + 1;
-    let bytes = (n + 4) * 8 + text;
+    let made = Made {
+        list,
+        n,
+        preload,
+        old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
+        before: if process::logs_heap() {
+            &[]
+        } else {
+            loading.before()
+        },
+    };
+    let text = made.text();
+    match n {
+        ..=FEW if text <= TEXT => on_stack::<{ FEW + 4 }, R>(&made, exec),
+        ..=MANY if text <= TEXT => on_stack::<{ MANY + 4 }, R>(&made, exec),
+        _ => elsewhere(&made, text, exec),
+    }
+}
+
+/// What a new environment is made of.
+struct Made<'a> {
+    list: Strings,
+    n: usize,
+    preload: Option<usize>,
+    /// What the program preloads, if it does.
+    old: Option<&'a [u8]>,
+    /// Libraries that are to come before the runtime.
+    before: &'a [u8],
+}
+
+impl Made<'_> {
+    /// Bytes of the text of the entries that are new.
+    fn text(&self) -> usize {
+        let list = self.old.unwrap_or(&[]).len();
+        let own = process::own_path().len();
+        // Three colons at most and a zero; one colon and a zero.
+        let first = b"LD_PRELOAD=".len() + list + self.before.len() + own + 4;
+        first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
+    }
+
+    /// Writes pointers and the text of the entries that are new, as the recorder does it (`child.rs`).
+    ///
+    /// # Safety
+    /// There must be room for `n` + 4 pointers and the text.
+    unsafe fn write(&self, pointers: *mut *const u8, text: *mut u8) {
+        let list = self.old.unwrap_or(&[]);
+        let (front, back) = list.split_at(process::place_among(list));
+        let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
+        let mut at = 0;
+        let mut put = |parts: &[&[u8]]| {
+            let start = at;
+            for part in parts.iter().chain(&[&b"\0"[..]]) {
+                // SAFETY: the caller's contract.
+                unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(at), part.len()) };
+                at += part.len();
+            }
+            text.wrapping_add(start) as *const u8
+        };
+        let own = process::own_path();
+        let first = put(&[
+            b"LD_PRELOAD=",
+            front,
+            joint(front),
+            self.before,
+            joint(self.before),
+            own,
+            joint(back),
+            back,
+        ]);
+        let name = PRELOAD_NAME.as_bytes();
+        let second = match self.old {
+            Some(old) => put(&[name, b"=", own, b":", old]),
+            None => put(&[name, b"=", own]),
+        };
+        let mut k = 0;
+        let mut add = |entry| {
+            // SAFETY: the caller's contract.
+            unsafe { *pointers.add(k) = entry };
+            k += 1;
+        };
+        for i in 0..self.n {
+            // SAFETY: entries of the program's list.
+            add(if Some(i) == self.preload {
+                first
+            } else {
+                unsafe { *self.list.add(i) }
+            });
+        }
+        if self.preload.is_none() {
+            add(first);
+        }
+        add(second);
+        add(process::shared_entry().as_ptr());
+        add(core::ptr::null());
+    }
+}
+
+#[inline(never)]
+fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> R {
+    let mut pointers = [const { core::mem::MaybeUninit::<*const u8>::uninit() }; N];
+    let mut text = [const { core::mem::MaybeUninit::<u8>::uninit() }; TEXT];
+    // SAFETY: both are large enough, as the caller has seen.
+    unsafe {
+        made.write(pointers.as_mut_ptr().cast(), text.as_mut_ptr().cast());
+    }
+    exec(pointers.as_ptr().cast())
+}
+
+/// The same in memory of its own, given back if `exec` fails.
+#[inline(never)]
+fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
+    let pointers = (made.n + 4) * 8;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         sys::mmap(
             0,
-            bytes,
+            pointers + text,
             map::READ | map::WRITE,
             map::PRIVATE | map::ANONYMOUS,
             -1,
             0,
         )
     }) else {
-        return unchanged;
+        process::count(count::FORBIDDEN, 1);
+        return exec(made.list);
     };
-    let pointers = memory as *mut *const u8;
-    let mut at = memory + (n + 4) * 8;
-    let mut put = |parts: &[&[u8]]| {
-        let start = at;
-        for part in parts {
-            // SAFETY: `bytes` was computed for exactly these parts.
-            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), at as *mut u8, part.len()) };
-            at += part.len();
-        }
-        at += 1; // the mapping is zero
-        start as *const u8
-    };
-    let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
-    // As the recorder does it (`child.rs`).
-    let (front, back) = list_before.split_at(process::place_among(list_before));
-    let before = if is_heap { b"" } else { before };
-    let first = put(&[
-        b"LD_PRELOAD=",
-        front,
-        joint(front),
-        before,
-        joint(before),
-        own,
-        joint(back),
-        back,
-    ]);
-    let name = PRELOAD_NAME.as_bytes();
-    let second = match old {
-        Some(old) => put(&[name, b"=", own, b":", old]),
-        None => put(&[name, b"=", own]),
-    };
-    let third = put(&[shared]);
-    let mut k = 0;
-    // SAFETY: n + 4 pointers fit.
-    unsafe {
-        for i in 0..n {
-            *pointers.add(k) = if Some(i) == preload {
-                first
-            } else {
-                *list.add(i)
-            };
-            k += 1;
-        }
-        if preload.is_none() {
-            *pointers.add(k) = first;
-            k += 1;
-        }
-        *pointers.add(k) = second;
-        *pointers.add(k + 1) = third;
-    }
-    Environment {
-        list: pointers.cast(),
-        memory,
-        bytes,
-    }
+    // SAFETY: the mapping has room for both.
+    unsafe { made.write(memory as *mut *const u8, (memory + pointers) as *mut u8) };
+    let result = exec(memory as Strings);
+    // SAFETY: made above.
+    unsafe { sys::munmap(memory, pointers + text) };
+    result
 }
 
-/// An instrumented executable of the soft flavour.
-struct Instrumented {
-    /// Its note's `FEATURE_*`.
-    features: u32,
+/// How a program is to be loaded.
+struct Loading {
+    /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
+    own_allocator: bool,
     /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
     before: [u8; 512],
 }
 
-impl Instrumented {
+impl Default for Loading {
+    fn default() -> Loading {
+        Loading {
+            own_allocator: false,
+            before: [0; 512],
+        }
+    }
+}
+
+impl Loading {
     fn before(&self) -> &[u8] {
         process::until_zero(&self.before)
     }
-}
 
-/// What is to be known of a file if it is an instrumented executable of the soft flavour.
-fn instrumented(path: *const u8) -> Option<Instrumented> {
-    crate::start::early();
-    process::header()?;
-    // The program may be no file at all: opening a pipe would wait for its other end.
-    let fd = sys::open_quietly(path);
-    if fd < 0 {
-        return None;
+    fn refuses_heap(&self) -> bool {
+        self.own_allocator && process::logs_heap()
     }
-    let found = read_note(fd);
-    sys::close(fd);
-    found
 }
 
-fn read_note(fd: isize) -> Option<Instrumented> {
-    const PT_LOAD: u64 = 1;
-    const PT_NOTE: u64 = 4;
+/// A little-endian number of `n` bytes.
+fn word(bytes: &[u8], at: usize, n: usize) -> u64 {
+    bytes[at..at + n]
+        .iter()
+        .rev()
+        .fold(0, |v, &x| v << 8 | u64::from(x))
+}
+
+/// The program headers of an ELF file.
+fn headers(fd: isize) -> impl Iterator<Item = [u8; 56]> + Clone {
     let mut ehdr = [0u8; 64];
-    if sys::pread(fd, &mut ehdr, 0) != 64 || !ehdr.starts_with(b"\x7fELF\x02\x01") {
-        return None;
-    }
-    let word = |b: &[u8], at: usize, n: usize| {
-        b[at..at + n]
-            .iter()
-            .rev()
-            .fold(0u64, |v, &x| v << 8 | u64::from(x))
-    };
+    let is_elf =
+        sys::pread(fd, &mut ehdr, 0) == 64 && ehdr.starts_with(b"\x7fELF\x02\x01");
     let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
-    let header = |i: u64| {
+    (0..if is_elf { count } else { 0 }).map_while(move |i| {
         let mut phdr = [0u8; 56];
-        (sys::pread(fd, &mut phdr, offset + i * 56) == 56).then_some(phdr)
+        let at = offset.wrapping_add(i * 56);
+        (sys::pread(fd, &mut phdr, at) == 56).then_some(phdr)
+    })
+}
+
+/// The file offset of an address.
+fn offset_of(fd: isize, address: u64) -> Option<u64> {
+    const PT_LOAD: u64 = 1;
+    let holds = |phdr: &[u8; 56]| {
+        word(phdr, 0, 4) == PT_LOAD
+            && address.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
     };
+    let phdr = headers(fd).find(holds)?;
+    Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
+}
+
+/// Of an instrumented program, what its note says.
+fn read_note(fd: isize) -> Option<Loading> {
+    const PT_NOTE: u64 = 4;
+    const FEATURES: usize = 16 + core::mem::offset_of!(abi::ModuleNote, features);
     const FIELD: usize = 16 + core::mem::offset_of!(abi::ModuleNote, before);
-    let note = (0..count).map_while(header).find_map(|phdr| {
+    let note = headers(fd).find_map(|phdr| {
         let mut note = [0u8; FIELD + 8];
         let is_ours = word(&phdr, 0, 4) == PT_NOTE
             && sys::pread(fd, &mut note, word(&phdr, 8, 8)) >= 24
@@ -216,61 +402,140 @@ fn read_note(fd: isize) -> Option<Instrumented> {
             && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT);
         is_ours.then_some(note)
     })?;
-    const FEATURES: usize = 16 + core::mem::offset_of!(abi::ModuleNote, features);
-    let mut found = Instrumented {
-        features: word(&note, FEATURES, 4) as u32,
+    let features = word(&note, FEATURES, 4) as u32;
+    let mut loading = Loading {
+        own_allocator: features & abi::FEATURE_OWN_ALLOCATOR != 0,
         before: [0; 512],
     };
     // (Older files have a shorter note.)
-    let at = if 16 + word(&note, 4, 4) as usize >= FIELD + 8 {
-        word(&note, FIELD, 8)
-    } else {
-        0
-    };
-    let holder = (0..count).map_while(header).find(|phdr| {
-        word(phdr, 0, 4) == PT_LOAD && at.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
-    });
-    if let Some(phdr) = holder.filter(|_| at != 0) {
-        let from = word(&phdr, 8, 8) + at - word(&phdr, 16, 8);
-        sys::pread(fd, &mut found.before, from);
-        if !found.before.contains(&0) {
-            found.before = [0; 512];
+    let has_field = 16 + word(&note, 4, 4) as usize >= FIELD + 8;
+    let at = word(&note, FIELD, 8);
+    if has_field
+        && at != 0
+        && let Some(from) = offset_of(fd, at)
+    {
+        sys::pread(fd, &mut loading.before, from);
+        if !loading.before.contains(&0) {
+            loading.before = [0; 512];
         }
     }
-    Some(found)
+    Some(loading)
 }
 
-/// The environment to pass to the system call. It is unmapped after a call that has failed, or in the parent of the child that made it.
+/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which wants to be first.
+fn read_needed(fd: isize) -> Loading {
+    const PT_DYNAMIC: u64 = 2;
+    const DT_NEEDED: u64 = 1;
+    const DT_STRTAB: u64 = 5;
+    /// Entries that are looked at.
+    const ENTRIES: usize = 64;
+    let mut loading = Loading::default();
+    let Some(phdr) = headers(fd).find(|phdr| word(phdr, 0, 4) == PT_DYNAMIC) else {
+        return loading;
+    };
+    let mut dynamic = [0u8; 16 * ENTRIES];
+    let read = sys::pread(fd, &mut dynamic, word(&phdr, 8, 8)).max(0) as usize;
+    let bytes = read.min(word(&phdr, 32, 8) as usize);
+    let dynamic = dynamic[..bytes - bytes % 16].chunks_exact(16);
+    let entries = dynamic
+        .map(|entry| (word(entry, 0, 8), word(entry, 8, 8)))
+        .take_while(|entry| entry.0 != 0);
+    let strings = entries.clone().find(|entry| entry.0 == DT_STRTAB);
+    let Some(strings) = strings.and_then(|entry| offset_of(fd, entry.1)) else {
+        return loading;
+    };
+    let (mut all, mut end, mut last) = ([0u8; 512], 0, 0);
+    for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
+        let mut name = [0u8; 128];
+        sys::pread(fd, &mut name, strings.wrapping_add(name_at));
+        let name = process::until_zero(&name);
+        let joint = usize::from(end != 0);
+        // (What has so many or so long names is not asked any more.)
+        if name.len() == 128 || end + joint + name.len() >= all.len() {
+            break;
+        }
+        all[end..end + joint].fill(b':');
+        all[end + joint..end + joint + name.len()].copy_from_slice(name);
+        end += joint + name.len();
+        if is_sanitizer(name) {
+            loading.own_allocator = true;
+            last = end;
+        }
+    }
+    loading.before[..last].copy_from_slice(&all[..last]);
+    loading
+}
+
+/// No such file.
+const NOT_FOUND: isize = -2;
+
+/// The system call, with the runtime's settings in the environment. Returns −errno, if at all.
 ///
 /// # Safety
-/// As for `execve`.
-pub unsafe fn environment_of_call(path: *const u8, list: Strings) -> Strings {
-    if path.is_null() {
-        return list;
-    }
-    let environment = core::mem::ManuallyDrop::new(environment_for(instrumented(path), list));
-    if let Some(ring) = crate::thread::ring_at(sys::gs()).filter(|_| environment.memory != 0) {
-        forget_environment(ring);
-        ring.private().environment = [environment.memory, environment.bytes];
-    }
-    environment.list
+/// As the system call: the lists must be valid, or the kernel says that they are not.
+pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> isize {
+    let follow = is_list(envp)
+        .then(|| follow(|| sys::open_quietly(path)))
+        .flatten();
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            sys::call(
+                nr::EXECVE,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                0,
+                0,
+                0,
+            )
+        }
+    })
 }
 
-/// Unmaps the environment of the last system call.
-pub fn forget_environment(ring: crate::thread::Ring) {
-    let [memory, bytes] = core::mem::take(&mut ring.private().environment);
-    if memory != 0 {
-        // SAFETY: made by `environment_of_call`; the call has returned.
-        unsafe { sys::munmap(memory, bytes) };
-    }
+/// As [`system_execve`].
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn system_execveat(
+    dir: i32,
+    path: *const u8,
+    argv: Strings,
+    envp: Strings,
+    flags: usize,
+) -> isize {
+    let follow = is_list(envp)
+        .then(|| follow(|| sys::open_at(dir, path, flags)))
+        .flatten();
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            sys::call(
+                nr::EXECVEAT,
+                dir as isize as usize,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                flags,
+                0,
+            )
+        }
+    })
 }
 
-/// Finds `file` in the program's PATH and tells whether it is instrumented.
-fn instrumented_in_path(file: *const u8) -> Option<Instrumented> {
+/// Whether there is a list of strings that can be looked at.
+fn is_list(list: Strings) -> bool {
+    list.is_null() || sys::is_readable(list as usize, 8)
+}
+
+/// Opens what `execvp` would execute.
+fn open_in_path(file: *const u8) -> isize {
     // SAFETY: a zero-terminated name, as the C functions demand.
     let name = unsafe { process::c_bytes(file) };
     if name.contains(&b'/') || name.is_empty() {
-        return instrumented(file);
+        return sys::open_quietly(file);
     }
     let list: Strings = environ();
     // SAFETY: entries of the environment are strings.
@@ -290,26 +555,28 @@ fn instrumented_in_path(file: *const u8) -> Option<Instrumented> {
         const X_OK: usize = 1;
         // SAFETY: a zero-terminated path.
         if unsafe { sys::call(ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
-            return instrumented(full.as_ptr());
+            return sys::open_quietly(full.as_ptr());
         }
     }
-    None
+    NOT_FOUND
 }
+
+const ENOSYS: isize = 38;
 
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(instrumented(path), envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"execve",
         unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(path, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| sys::open_quietly(path));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
 }
 
 /// # Safety
@@ -324,16 +591,16 @@ pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
-    let environment = environment_for(instrumented_in_path(file), envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"execvpe",
         unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(file, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| open_in_path(file));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(file, argv, envp) })
 }
 
 /// # Safety
@@ -348,17 +615,16 @@ pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
-    let program = process::header().and_then(|_| read_note(fd as isize));
-    let environment = environment_for(program, envp);
-    let _quiet = Quiet::new();
-    match next!(
+    let Some(real) = next!(
         c"fexecve",
         unsafe extern "C" fn(i32, Strings, Strings) -> i32
-    ) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(fd, argv, environment.list) },
-        None => fail(38),
-    }
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow(|| sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })
 }
 
 type Spawn = unsafe extern "C" fn(usize, *const u8, usize, usize, Strings, Strings) -> i32;
@@ -374,12 +640,14 @@ pub unsafe extern "C" fn posix_spawn(
     argv: Strings,
     envp: Strings,
 ) -> i32 {
-    let environment = environment_for(instrumented(path), envp);
-    match next!(c"posix_spawn", Spawn) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(pid, path, actions, attributes, argv, environment.list) },
-        None => 38,
-    }
+    let Some(real) = next!(c"posix_spawn", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow(|| sys::open_quietly(path));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, path, actions, attributes, argv, envp)
+    })
 }
 
 /// # Safety
@@ -393,12 +661,14 @@ pub unsafe extern "C" fn posix_spawnp(
     argv: Strings,
     envp: Strings,
 ) -> i32 {
-    let environment = environment_for(instrumented_in_path(file), envp);
-    match next!(c"posix_spawnp", Spawn) {
-        // SAFETY: the caller's arguments.
-        Some(real) => unsafe { real(pid, file, actions, attributes, argv, environment.list) },
-        None => 38,
-    }
+    let Some(real) = next!(c"posix_spawnp", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow(|| open_in_path(file));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, file, actions, attributes, argv, envp)
+    })
 }
 
 /// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers` holds rsi, rdx, rcx,

@@ -8,9 +8,8 @@
 
 use crate::shared::{PAGE, StaticImage};
 use crate::sys::{self, map, nr};
-use crate::{exec, guard, modules, process, signals, start, thread, threads, trigger};
+use crate::{exec, modules, process, signals, start, thread, threads, trigger};
 use core::arch::naked_asm;
-use core::sync::atomic::Ordering;
 
 /// Where the rewritten entry point jumps to: rbx the image's address, rcx the offset of its list of relocations, rdi the initial stack, rsi the
 /// program's own entry point, rdx its load bias. Relocates the image, starts the runtime and begins the program as the kernel would have.
@@ -63,9 +62,12 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
     // SAFETY: single-threaded, at the very start.
     unsafe { ENVIRONMENT = envp.cast() };
     // SAFETY: as above.
-    let Some(vectors) = (unsafe { start::begin(envp) }) else {
+    let Some(vectors) = (unsafe { start::attach(envp) }) else {
         return;
     };
+    if !start::begin() {
+        return;
+    }
     if let Some(header) = process::header() {
         let StaticImage {
             text_start,
@@ -88,28 +90,28 @@ unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
 }
 
 /// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`, `emit/hooks.rs`).
-const REST: u64 = 17;
+pub(crate) const REST: u64 = 17;
 
 /// Registers as the hooks save them, lowest address first.
 #[repr(C)]
 pub struct Saved {
     vectors: [[u64; 2]; 16],
-    r15: u64,
-    r14: u64,
-    r13: u64,
-    r12: u64,
-    r11: u64,
-    r10: u64,
-    r9: u64,
-    r8: u64,
-    rbp: u64,
-    rdi: u64,
-    rsi: u64,
-    rdx: u64,
-    rcx: u64,
-    rbx: u64,
-    rax: u64,
-    flags: u64,
+    pub(crate) r15: u64,
+    pub(crate) r14: u64,
+    pub(crate) r13: u64,
+    pub(crate) r12: u64,
+    pub(crate) r11: u64,
+    pub(crate) r10: u64,
+    pub(crate) r9: u64,
+    pub(crate) r8: u64,
+    pub(crate) rbp: u64,
+    pub(crate) rdi: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rcx: u64,
+    pub(crate) rbx: u64,
+    pub(crate) rax: u64,
+    pub(crate) flags: u64,
 }
 
 macro_rules! hook {
@@ -148,6 +150,7 @@ macro_rules! hook {
         }
     };
 }
+pub(crate) use hook;
 
 hook!(
     /// Entered in front of a system call, rcx its address: goes there, or behind it if the call is done.
@@ -174,13 +177,24 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
         // SAFETY: as above.
         nr::SIGALTSTACK => unsafe { signals::alternate_stack(r.rdi as *const _, r.rsi as *mut _) },
         nr::CLONE | nr::CLONE3 if !thread::provide() => -ENOMEM,
-        nr::EXECVE => {
-            // SAFETY: as above.
-            r.rdx =
-                unsafe { exec::environment_of_call(r.rdi as *const u8, r.rdx as *const *const u8) }
-                    as u64;
-            return;
-        }
+        // SAFETY: as above.
+        nr::EXECVE => unsafe {
+            exec::system_execve(
+                r.rdi as *const u8,
+                r.rsi as *const *const u8,
+                r.rdx as *const *const u8,
+            )
+        },
+        // SAFETY: as above.
+        nr::EXECVEAT => unsafe {
+            exec::system_execveat(
+                r.rdi as i32,
+                r.rsi as *const u8,
+                r.rdx as *const *const u8,
+                r.r10 as *const *const u8,
+                r.r8 as usize,
+            )
+        },
         _ => return,
     };
     r.rax = result as u64;
@@ -205,8 +219,6 @@ unsafe extern "C" fn settle(_: *mut Saved) {
     } else if !trigger::is_of_this_thread(ring) {
         // A child with memory of its own: the trigger is its parent's.
         trigger::renew(ring);
-    } else {
-        exec::forget_environment(ring);
     }
 }
 

@@ -42,6 +42,8 @@ pub mod shared;
 #[path = "../../../annotations-schema/src/addrmap.rs"]
 pub mod addrmap;
 #[cfg(not(test))]
+pub mod call_sites;
+#[cfg(not(test))]
 pub mod cancel;
 #[cfg(not(test))]
 pub mod clock;

@@ -120,6 +120,28 @@ pub fn scan() {
     }
 }
 
+/// Whether any module has a note of the rewriter's, of whatever version.
+pub fn any_instrumented() -> bool {
+    let Some(iterate) = crate::next::dl_iterate_phdr() else {
+        return true;
+    };
+    let mut found = false;
+    // SAFETY: the C library's function with a callback of its type.
+    unsafe { iterate(visit_note, (&raw mut found).cast()) };
+    found
+}
+
+extern "C" fn visit_note(info: *const PhdrInfo, _size: usize, found: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, and `found` is the caller's.
+    let info = unsafe { &*info };
+    if notes(info).next().is_none() {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { *(found as *mut bool) = true };
+    1
+}
+
 /// Takes in the executable itself, where no C library can be asked.
 pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
     add_loaded(&LoadedModule {
@@ -147,35 +169,61 @@ pub fn forget_all() {
     LEN.store(0, Ordering::Release);
 }
 
+/// A module's program headers.
+fn headers(info: &PhdrInfo) -> &[ProgramHeader] {
+    // SAFETY: the module's program headers are mapped.
+    unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) }
+}
+
+/// The rewriter's notes in a module.
+fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
+    const PT_NOTE: u32 = 4;
+    headers(info)
+        .iter()
+        .filter(|h| h.kind == PT_NOTE)
+        .filter_map(|header| {
+            // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
+            parse_note(unsafe {
+                core::slice::from_raw_parts(
+                    (info.addr + header.vaddr) as *const u8,
+                    header.memsz as usize,
+                )
+            })
+        })
+}
+
 extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, and `data` is `scan`'s array.
     let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MOST])) };
-    // SAFETY: the module's program headers are mapped.
-    let headers = unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) };
-    const PT_NOTE: u32 = 4;
-    for header in headers.iter().filter(|h| h.kind == PT_NOTE) {
-        // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
-        let note = unsafe {
-            core::slice::from_raw_parts(
-                (info.addr + header.vaddr) as *const u8,
-                header.memsz as usize,
-            )
-        };
-        let Some(note) = parse_note(note) else {
-            continue;
-        };
+    for note in notes(info) {
         let known = modules().iter().position(|m| {
             m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0
         });
         match known {
             Some(i) => seen[i] = true,
             None => {
-                if let Some(i) = exclusively(&LOCK, || add(info, headers, &note)) {
+                if let Some(i) = exclusively(&LOCK, || add(info, headers(info), &note)) {
                     seen[i] = true;
                 }
             }
         }
     }
+    0
+}
+
+/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
+pub fn meet_calls() {
+    if let Some(iterate) = crate::next::dl_iterate_phdr() {
+        // SAFETY: the C library's function with a callback of its type.
+        unsafe { iterate(visit_calls, core::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, with a zero-terminated name.
+    let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
+    let instrumented = notes(info).next().is_some();
+    crate::call_sites::meet(info.addr, headers(info), name, instrumented);
     0
 }
 
@@ -206,10 +254,16 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         let n = name.len().min(PATH_BYTES - 1);
         path[..n].copy_from_slice(&name[..n]);
     }
-    let mut sidecar = [0u8; PATH_BYTES];
+    let (mut sidecar, mut kept) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
     sidecar_path(info, note, &path, &mut sidecar);
     let (result, map) = match check(note) {
-        MODULE_OK => open_sidecar(&sidecar, note),
+        MODULE_OK => match open_sidecar(&sidecar, note) {
+            (MODULE_NO_SIDECAR | MODULE_OTHER_SIDECAR, _) if kept_sidecar(note, &mut kept) => {
+                sidecar = kept;
+                open_sidecar(&sidecar, note)
+            }
+            opened => opened,
+        },
         bad => (bad, &[][..]),
     };
     let mut result = result;
@@ -264,13 +318,17 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         // Without its map nobody knows what is what in its clones: the original runs.
         _ if result != MODULE_OK => false,
         MODE_BURST => catch_calls(info, headers, note),
+        _ if note.features & abi::FEATURE_READS_CODE != 0 => {
+            result = MODULE_READS_CODE;
+            false
+        }
         _ => patches.install(headers),
     };
     if result == MODULE_OK && !done {
         result = MODULE_UNPATCHED;
     }
     // The recorder must know the module before its first record arrives. None of its code has run yet.
-    tell(info, note, result, &path, &sidecar);
+    tell(info.addr, note, result, &path, &sidecar);
     place.filter(|_| result == MODULE_OK)
 }
 
@@ -334,12 +392,41 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
     }
 }
 
+/// Where the recorder keeps the sidecar of such a file, if it does: a copy that the program has made of a file of its own (in a memfd, say) has none beside it.
+fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let folder = process::header().map_or(&[][..], |h| process::until_zero(&h.sidecars));
+    let name = 1 + 2 * note.sidecar_id.len() + b".mgza".len();
+    if folder.is_empty() || folder.len() + name >= PATH_BYTES {
+        return false;
+    }
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(folder);
+    put(b"/");
+    for byte in note.sidecar_id {
+        put(&[
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
+    }
+    put(b".mgza");
+    true
+}
+
+/// The path of what a descriptor leads to.
+pub fn path_of_descriptor(fd: isize, out: &mut [u8; PATH_BYTES]) {
+    read_link(sys::link_of_descriptor(fd as i32).as_ptr(), out);
+}
+
 fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
-    const READLINK: usize = 89;
     // SAFETY: the buffer is ours; one byte is left for the terminating zero.
     unsafe {
         sys::call(
-            READLINK,
+            sys::nr::READLINK,
             link as usize,
             out.as_mut_ptr() as usize,
             PATH_BYTES - 1,
@@ -400,14 +487,26 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     result
 }
 
+/// Tells the recorder of a program that is not recorded: `result` says why.
+pub fn tell_program(result: u32, path: &[u8; PATH_BYTES]) {
+    tell(0, &ModuleNote::default(), result, path, &[0; PATH_BYTES]);
+}
+
+/// The same of the one that runs here.
+pub fn tell_this_program(result: u32) {
+    let mut path = [0u8; PATH_BYTES];
+    read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
+    tell_program(result, &path);
+}
+
 fn tell(
-    info: &PhdrInfo,
+    bias: u64,
     note: &ModuleNote,
     result: u32,
     path: &[u8; PATH_BYTES],
     sidecar: &[u8; PATH_BYTES],
 ) {
-    let Some(header) = process::header() else {
+    let Some(header) = process::recorder() else {
         return;
     };
     // Again if the recorder has taken this process for dead, because it was stopped over the row.
@@ -424,7 +523,7 @@ fn tell(
             (*row).pid = sys::getpid();
             (*row).id_first = note.id_first;
             (*row).id_count = note.id_count;
-            (*row).bias = info.addr;
+            (*row).bias = bias;
             (*row).sidecar_id = note.sidecar_id;
             (*row).path = *path;
             (*row).sidecar = *sidecar;

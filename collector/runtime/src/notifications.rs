@@ -6,6 +6,7 @@
 
 use crate::next::{fail, next};
 use crate::process;
+use crate::thread::Stack;
 use crate::threads::come_into_being;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -35,7 +36,7 @@ unsafe extern "C" fn notify() {
 
 /// Gives the thread a ring. Returns what it is to run.
 extern "C" fn begin_notification(behind: usize) -> usize {
-    come_into_being(false, false);
+    come_into_being(false, false, Stack::UNKNOWN);
     FUNCTIONS[(behind - stubs as *const () as usize) / STUB - 1].load(Ordering::Acquire)
 }
 

@@ -242,7 +242,8 @@ pub fn watch(
     let pace = &mut ring.private().pace;
     let attributes = attributes(address);
     if pace.event == 0 {
-        pace.event = trigger::open_event(header, &attributes).map_or(-1, |fd| fd as i32);
+        pace.event =
+            trigger::open_event(header, &attributes, sys::gettid()).map_or(-1, |fd| fd as i32);
     } else if pace.event > 0 {
         // SAFETY: the attributes live across the call.
         let set = unsafe {

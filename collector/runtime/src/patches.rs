@@ -76,7 +76,7 @@ fn has_no_filter() -> bool {
 }
 
 /// Whether the kernel lets memory be executed that was written to, as code with jumps must be: tried on a page that nobody needs.
-fn can_be_executed() -> bool {
+pub fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
         let Ok(page) = sys::mmap(

@@ -1,13 +1,18 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
 use crate::shared::{
-    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, name_hash, place_in_preload,
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
+    place_in_preload,
 };
 use crate::sys;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
 static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+/// The header where the process is [asleep](fall_asleep), else null.
+static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+/// It stays so whatever is loaded.
+static FOR_GOOD: AtomicBool = AtomicBool::new(false);
 /// Where [`owner`] is noted: in a page that the kernel clears in forked children.
 static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
@@ -24,6 +29,41 @@ static mut PRELOADED: (u64, usize) = (0, 0);
 pub fn header() -> Option<&'static Header> {
     // SAFETY: null or a mapping that is never removed. The fields that others change are atomics.
     unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same, in a process that is asleep as well.
+pub fn recorder() -> Option<&'static Header> {
+    // SAFETY: as in `header`.
+    header().or_else(|| unsafe { ASLEEP.load(Ordering::Acquire).as_ref() })
+}
+
+/// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but the environment of the programs that it starts. Wrappers pass on what
+/// they are called with, as where nobody records.
+pub fn fall_asleep() {
+    ASLEEP.store(
+        HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
+        Ordering::Release,
+    );
+}
+
+/// The program has loaded an instrumented library. Returns whether it was asleep.
+pub fn wake() -> bool {
+    let header = ASLEEP.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !header.is_null() {
+        HEADER.store(header, Ordering::Release);
+    }
+    !header.is_null()
+}
+
+/// The process cannot be recorded: it is as if nobody recorded, but that programs which it starts are.
+pub fn fall_asleep_for_good() {
+    FOR_GOOD.store(true, Ordering::Relaxed);
+    fall_asleep();
+}
+
+/// Whether the process is recorded as soon as it loads something instrumented.
+pub fn is_asleep() -> bool {
+    !ASLEEP.load(Ordering::Acquire).is_null() && !FOR_GOOD.load(Ordering::Relaxed)
 }
 
 /// The process for which the tables in this address space hold: 0 right after a fork, and the creator's id in a process that shares its creator's
@@ -84,8 +124,8 @@ fn note_owner() -> bool {
 
 /// Adds to one of the header's counters.
 pub fn count(what: usize, by: u64) {
-    if let Some(header) = header() {
-        header.counters[what].fetch_add(by, Ordering::Relaxed);
+    if let Some(header) = recorder() {
+        header.counter(what).fetch_add(by, Ordering::Relaxed);
     }
 }
 
@@ -101,12 +141,17 @@ pub fn own_path() -> &'static [u8] {
     until_zero(unsafe { &*(&raw const OWN_PATH) })
 }
 
+/// Whether blocks of the heap are logged.
+pub fn logs_heap() -> bool {
+    recorder().is_some_and(|h| h.heap_path[0] != 0)
+}
+
 /// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list.
 pub fn place_among(list: &[u8]) -> usize {
     // SAFETY: as above.
     let (hash, at) = unsafe { *(&raw const PRELOADED) };
     let last = place_in_preload(list);
-    if header().is_none_or(|h| h.heap_path[0] == 0) {
+    if !logs_heap() {
         last
     } else if name_hash(list) == hash {
         at.min(last)
@@ -168,7 +213,8 @@ pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
 
 /// Whether the recorder is there and wants records; programs that are started otherwise must not be led to its files.
 pub fn is_recorded() -> bool {
-    header().is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && sys::process_exists(h.recorder))
+    recorder()
+        .is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && sys::process_exists(h.recorder))
 }
 
 /// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen. (Opened they are as by that
@@ -184,6 +230,31 @@ pub fn can_reach_recorder() -> bool {
             }
             all && fd >= 0
         })
+}
+
+/// Number of this process's namespace of process ids.
+fn namespace() -> Option<u64> {
+    const START: &[u8] = b"pid:[";
+    let mut text = [0u8; 64];
+    // SAFETY: a zero-terminated path; one byte of the buffer stays zero.
+    let length = unsafe {
+        sys::call(
+            sys::nr::READLINK,
+            c"/proc/self/ns/pid".as_ptr() as usize,
+            text.as_mut_ptr() as usize,
+            text.len() - 1,
+            0,
+            0,
+            0,
+        )
+    };
+    let digits = text
+        .get(..usize::try_from(length).ok()?)?
+        .strip_prefix(START)?;
+    let digits = digits.iter().take_while(|c| c.is_ascii_digit());
+    Some(digits.fold(0u64, |n, c| {
+        n.wrapping_mul(10).wrapping_add(u64::from(c - b'0'))
+    }))
 }
 
 fn map_header() -> bool {
@@ -210,10 +281,14 @@ fn map_header() -> bool {
     if !valid || !note_owner() {
         return false;
     }
-    HEADER.store(header, Ordering::Release);
     // SAFETY: mapped above.
-    #[cfg(mgz_cdylib)]
-    crate::heap::attach(unsafe { &*header });
+    let theirs = unsafe { (*header).process_namespace };
+    if theirs != 0 && namespace().is_some_and(|own| own != theirs) {
+        // SAFETY: an atomic of the header.
+        unsafe { (*header).counter(count::FORBIDDEN) }.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    HEADER.store(header, Ordering::Release);
     true
 }
 

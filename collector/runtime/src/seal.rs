@@ -2,10 +2,11 @@
 //! one it makes none any more: recording ends, and the thread's probes go on in the spare ring.
 
 use crate::filter::{self, Instruction};
+use crate::freestanding::REST;
 use crate::next::{fail, next};
 use crate::shared::{PAGE, count};
 use crate::sys::{self, map, nr};
-use crate::{patches, process, signals, thread, window};
+use crate::{call_sites, patches, process, signals, thread, window};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     }
 }
 
-/// `syscall` of what the runtime must see: filters, signal handlers, masks and alternate stacks; others are passed on as they are.
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.
@@ -188,13 +189,46 @@ pub unsafe extern "C" fn syscall() {
         "je {signals_by_number}",
         "cmp rdi, {stack_number}",
         "je {signals_by_number}",
+        "cmp rdi, {clone}", "je 2f",
+        "cmp rdi, {fork}", "je 2f",
+        "cmp rdi, {execve}", "je 2f",
+        "cmp rdi, {execveat}", "je 2f",
+        "cmp rdi, {clone3}", "je 2f",
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
         "call {real}",
         "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
         "jmp rax",
-        number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number,
-        action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK,
-        signals_by_number = sym signals_by_number, real = sym real)
+        // What makes threads and programs is met as elsewhere (`call_sites`); a new thread goes on by the return address on its own stack.
+        "2:",
+        "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
+        "lea rcx, [rip + 3f]",
+        "jmp {before}",
+        "3:",
+        "syscall",
+        "lea rcx, [rip + 4f]",
+        "jmp {after}",
+        // Where `before` goes if it has made the call.
+        ".skip {rest} - (. - 3b), 0x90",
+        "4:",
+        "cmp rax, -4095",
+        "jae 5f",
+        "ret",
+        "5:",
+        "neg rax",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "call {failed}",
+        "add rsp, 8",
+        "movsxd rax, eax",
+        "ret",
+        number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
+        action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
+        clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
+        before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
+}
+
+extern "C" fn failed(errno: isize) -> i32 {
+    fail(errno)
 }
 
 /// The calls about signals, which are the thread's own view of them ([`crate::signals`]).

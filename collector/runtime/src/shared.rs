@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 7;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -51,6 +51,23 @@ pub fn place_in_preload(list: &[u8]) -> usize {
         start += part.len() + 1;
     }
     list.len()
+}
+
+/// Whether a library is the runtime of a sanitizer that stands in for the allocator.
+pub fn is_sanitizer(name: &[u8]) -> bool {
+    const STEMS: [&[u8]; 9] = [
+        b"libasan.so",
+        b"libtsan.so",
+        b"liblsan.so",
+        b"libhwasan.so",
+        b"libclang_rt.asan",
+        b"libclang_rt.tsan",
+        b"libclang_rt.msan",
+        b"libclang_rt.lsan",
+        b"libclang_rt.hwasan",
+    ];
+    let name = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    STEMS.iter().any(|stem| name.starts_with(stem))
 }
 
 /// Whether a path or name is that of the C library or of one of the libraries that it was divided into.
@@ -159,6 +176,12 @@ pub mod count {
     pub const FORBIDDEN: usize = 14;
     /// Entry jumps that were taken back (or not written) because handlers look at the code under them.
     pub const ENTRIES_TAKEN_BACK: usize = 15;
+    /// Programs in which the runtime began, with or without instrumentation.
+    pub const PROGRAMS: usize = 16;
+    /// System calls that make threads or programs in code that could not be changed, so that nobody hears of them there.
+    pub const CALLS_UNSEEN: usize = 17;
+    /// Counters that there are.
+    pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
     pub const TRIGGER_NAMES: [(usize, &str); 8] = [
         (TRIGGERS, "came"),
@@ -217,7 +240,7 @@ pub struct Header {
     /// Number of rows of `modules` that were claimed.
     pub module_count: AtomicU32,
     /// See [`count`].
-    pub counters: [AtomicU64; 16],
+    pub counters: [AtomicU64; FIRST_COUNTERS],
     /// The runtime for executables without a loader.
     pub image: StaticImage,
     /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more of small ones, so that the recorder may look
@@ -239,6 +262,54 @@ pub struct Header {
     pub next_slot: AtomicU64,
     /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
     pub heap_path: [u8; 64],
+    /// The counters behind those of `counters`, see [`Header::counter`].
+    pub more_counters: [AtomicU64; count::NUMBER - FIRST_COUNTERS],
+    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of copies of files that the program has made itself, whose own
+    /// sidecar lies elsewhere. Empty if there is none.
+    pub sidecars: [u8; PATH_BYTES],
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In another one nobody knows whose ids are whose.
+    pub process_namespace: u64,
+    /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read or not.
+    pub stack_count: AtomicU64,
+    /// What is known of the stacks of threads when they begin.
+    pub stacks: [StackRow; STACK_ROWS],
+}
+
+/// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
+pub const STACK_ROWS: usize = 4096;
+
+/// What a thread knows of its stack.
+#[repr(C)]
+pub struct StackRow {
+    /// Number of the row + 1 once it is complete; 0 while it is written.
+    pub ready: AtomicU64,
+    /// System process id.
+    pub pid: AtomicU32,
+    /// System thread id.
+    pub tid: AtomicU32,
+    /// An address in the stack, near its top where the thread has just begun.
+    pub at: AtomicU64,
+    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of the memory that holds the stack.
+    pub thread_area: AtomicU64,
+    /// Lowest address, if the program has given the memory; else 0.
+    pub low: AtomicU64,
+    /// Bytes that were asked for; 0 if that is not known.
+    pub bytes: AtomicU64,
+    /// CLOCK_MONOTONIC when the thread began.
+    pub begin_ns: AtomicU64,
+}
+
+/// Length of [`Header::counters`], whose successors must lie where they lie.
+const FIRST_COUNTERS: usize = 16;
+
+impl Header {
+    /// One of [`count`].
+    pub fn counter(&self, what: usize) -> &AtomicU64 {
+        match what.checked_sub(FIRST_COUNTERS) {
+            None => &self.counters[what],
+            Some(rest) => &self.more_counters[rest % (count::NUMBER - FIRST_COUNTERS)],
+        }
+    }
 }
 
 /// Length of [`Header::elsewhere`].
@@ -289,7 +360,7 @@ pub struct Attachment {
 pub const MAX_FUNCTIONS: usize = 64;
 
 /// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
-pub const BEHIND_WRAPPERS: [&CStr; 43] = [
+pub const BEHIND_WRAPPERS: [&CStr; 46] = [
     c"_Fork",
     c"__longjmp_chk",
     c"__xpg_sigpause",
@@ -322,6 +393,9 @@ pub const BEHIND_WRAPPERS: [&CStr; 43] = [
     c"ppoll",
     c"prctl",
     c"pselect",
+    c"pthread_attr_getstack",
+    c"pthread_attr_getstacksize",
+    c"pthread_attr_init",
     c"pthread_cancel",
     c"pthread_create",
     c"pthread_detach",
@@ -401,6 +475,19 @@ pub const MODULE_NOT_TRANSLATED: u32 = 7;
 pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
+/// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
+pub const MODULE_READS_CODE: u32 = 9;
+
+/// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
+pub const MODULE_PLAIN: u32 = 9;
+/// [`ModuleRow::result`]: a program that was executed and gains privileges, so that the loader keeps the runtime out; neither it nor what it starts is recorded.
+pub const MODULE_PRIVILEGED: u32 = 10;
+/// [`ModuleRow::result`]: a 32-bit program that was executed; neither it nor what it starts is recorded.
+pub const MODULE_32_BIT: u32 = 11;
+/// [`ModuleRow::result`]: a thread that began before the module was loaded has SIGSEGV blocked, and could not be told to unblock it.
+pub const MODULE_LATE: u32 = 12;
+/// [`ModuleRow::result`]: the process has a shadow stack.
+pub const MODULE_SHADOW_STACK: u32 = 13;
 
 /// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
 pub const ROW_SKIPPED: u32 = 1 << 31;
@@ -484,8 +571,6 @@ pub struct Control {
     pub windows: u64,
     /// Ring mode: how late in its period the last window lies, slots.
     pub late: u64,
-    /// An address in the owner's stack.
-    pub stack: u64,
     /// The queue.
     pub chunks: [ChunkInfo; QUEUE],
 }

@@ -1,9 +1,9 @@
 //! The constructor, and the hook in the loader that finds modules which are loaded later.
 
 use crate::process;
-use crate::shared::PAGE;
+use crate::shared::{MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, PAGE, count};
 use crate::sys::{self, map};
-use crate::{modules, signals, thread, trigger};
+use crate::{modules, signals, thread, threads, trigger};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -54,11 +54,17 @@ pub fn begun() {
 fn start(envp: *mut *mut u8) {
     crate::next::find_all();
     // SAFETY: the process is single-threaded, and nobody has been told of its environment.
-    let Some(vectors) = (unsafe { begin(envp) }) else {
+    let Some(vectors) = (unsafe { attach(envp) }) else {
         return;
     };
     hook_loader(vectors.phdr, vectors.phnum);
-    modules::scan();
+    if !modules::any_instrumented() {
+        process::fall_asleep();
+        modules::tell_this_program(MODULE_PLAIN);
+    } else if begin() {
+        modules::scan();
+    }
+    modules::meet_calls();
     if let Some(ring) = thread::current() {
         trigger::start(ring);
     }
@@ -72,11 +78,11 @@ pub struct Vectors {
     pub phnum: u64,
 }
 
-/// Attaches this process to the recorder and gives its thread a ring. `None` if it is not recorded.
+/// Attaches this process to the recorder. `None` if there is none.
 ///
 /// # Safety
 /// `envp` must be the environment as the kernel has made it; nothing else may run yet.
-pub unsafe fn begin(envp: *mut *mut u8) -> Option<Vectors> {
+pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
     // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
@@ -105,14 +111,60 @@ pub unsafe fn begin(envp: *mut *mut u8) -> Option<Vectors> {
     sys::init_gs(hwcap2);
     // SAFETY: the kernel's own image, or 0.
     unsafe { crate::vdso::init(vdso as usize) };
+    process::count(count::PROGRAMS, 1);
+    Some(Vectors { phdr, phnum })
+}
+
+/// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder knows why, if it cannot be recorded.
+pub fn begin() -> bool {
     if shadow_stack() {
-        return None;
+        modules::tell_this_program(MODULE_SHADOW_STACK);
+        process::fall_asleep_for_good();
+        return false;
     }
+    take_in_heap();
     thread::set_up_scrap();
     thread::set_up();
-    thread::current()?;
+    if thread::current().is_none() {
+        process::fall_asleep_for_good();
+        return false;
+    }
     signals::install();
-    Some(Vectors { phdr, phnum })
+    true
+}
+
+/// From now on blocks of the heap are logged, if they are to be.
+fn take_in_heap() {
+    #[cfg(mgz_cdylib)]
+    process::header().inspect(|h| crate::heap::attach(h));
+}
+
+/// A program without instrumentation has loaded a library that has some. Handlers of signals are wrapped as they stand. Threads that it has already get
+/// their rings when they meet their first probe or trigger ([`threads::join`]).
+fn wake() {
+    let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
+    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a ring.)
+    let late = !burst && !threads::all_can_join();
+    if late || shadow_stack() {
+        modules::tell_this_program(if late {
+            MODULE_LATE
+        } else {
+            MODULE_SHADOW_STACK
+        });
+        return process::fall_asleep_for_good();
+    }
+    if !process::wake() {
+        return;
+    }
+    take_in_heap();
+    thread::set_up_scrap();
+    threads::join_here();
+    if let Some(ring) = thread::current() {
+        trigger::start(ring);
+    }
+    if burst {
+        threads::others(|tid, _| trigger::arm_for(tid));
+    }
 }
 
 /// Whether the kernel has given this thread a shadow stack, which moved code would violate.
@@ -142,9 +194,16 @@ extern "C" fn on_change() {
     const RT_CONSISTENT: u32 = 0;
     // SAFETY: the loader's structure lives as long as the process: version, map, brk, state.
     let state = unsafe { ((DEBUG.load(Ordering::Relaxed) + 24) as *const u32).read_volatile() };
-    if state == RT_CONSISTENT && (thread::current().is_some() || crate::attach::is_attached()) {
+    if state != RT_CONSISTENT {
+        return;
+    }
+    if process::is_asleep() && modules::any_instrumented() {
+        wake();
+    }
+    if thread::current().is_some() || crate::attach::is_attached() {
         modules::scan();
     }
+    modules::meet_calls();
 }
 
 #[unsafe(naked)]

@@ -20,15 +20,20 @@ pub mod nr {
     pub const PREAD64: usize = 17;
     pub const MADVISE: usize = 28;
     pub const CLONE: usize = 56;
+    pub const FORK: usize = 57;
+    pub const VFORK: usize = 58;
     pub const EXECVE: usize = 59;
     pub const GETPID: usize = 39;
     pub const KILL: usize = 62;
+    pub const READLINK: usize = 89;
     pub const SIGALTSTACK: usize = 131;
     pub const ARCH_PRCTL: usize = 158;
     pub const GETTID: usize = 186;
     pub const FUTEX: usize = 202;
     pub const CLOCK_GETTIME: usize = 228;
     pub const TGKILL: usize = 234;
+    pub const OPENAT: usize = 257;
+    pub const EXECVEAT: usize = 322;
     pub const CLONE3: usize = 435;
 }
 
@@ -137,6 +142,75 @@ pub fn open_quietly(path: *const u8) -> isize {
     const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400; // O_CLOEXEC, O_NONBLOCK, O_NOCTTY
     // SAFETY: the kernel checks the pointer.
     unsafe { call(nr::OPEN, path as usize, FLAGS, 0, 0, 0, 0) }
+}
+
+/// `AT_EMPTY_PATH`.
+pub const EMPTY_PATH: usize = 0x1000;
+
+/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the descriptor itself leads to, however that was opened.
+pub fn open_at(dir: i32, path: *const u8, flags: usize) -> isize {
+    const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400;
+    const NO_FOLLOW: usize = 0o400_000;
+    const SYMLINK_NOFOLLOW: usize = 0x100;
+    let empty = is_readable(path as usize, 1) && {
+        // SAFETY: just asked.
+        unsafe { *path == 0 }
+    };
+    if empty && flags & EMPTY_PATH != 0 {
+        return open_quietly(link_of_descriptor(dir).as_ptr());
+    }
+    let flags = FLAGS
+        | if flags & SYMLINK_NOFOLLOW != 0 {
+            NO_FOLLOW
+        } else {
+            0
+        };
+    // SAFETY: the kernel checks the pointer.
+    unsafe {
+        call(
+            nr::OPENAT,
+            dir as isize as usize,
+            path as usize,
+            flags,
+            0,
+            0,
+            0,
+        )
+    }
+}
+
+/// `/proc/self/fd/N`, zero-terminated.
+pub fn link_of_descriptor(fd: i32) -> [u8; 32] {
+    const START: &[u8] = b"/proc/self/fd/";
+    let mut link = [0u8; 32];
+    link[..START.len()].copy_from_slice(START);
+    let (mut number, mut digits) = (fd.max(0) as u32, 1);
+    while digits < 10 && number / 10u32.pow(digits) != 0 {
+        digits += 1;
+    }
+    for place in (START.len()..START.len() + digits as usize).rev() {
+        link[place] = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+    link
+}
+
+/// Mode, owner and group of an open file.
+pub fn owner(fd: isize) -> Option<(u32, u32, u32)> {
+    let mut stat = [0u64; 18];
+    // SAFETY: struct stat has 144 bytes; mode, owner and group lie at offsets 24, 28 and 32.
+    let r = unsafe {
+        call(
+            nr::FSTAT,
+            fd as usize,
+            stat.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    (r == 0).then_some((stat[3] as u32, (stat[3] >> 32) as u32, stat[4] as u32))
 }
 
 /// Whether memory can be read, all of it.
@@ -360,6 +434,29 @@ pub fn gs() -> usize {
             call(
                 nr::ARCH_PRCTL,
                 0x1004,
+                &mut base as *mut usize as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+    }
+    base
+}
+
+/// The calling thread's `%fs` base.
+pub fn fs() -> usize {
+    let mut base: usize = 0;
+    if FSGSBASE.load(core::sync::atomic::Ordering::Relaxed) {
+        // SAFETY: allowed, see `init_gs`; changes nothing.
+        unsafe { asm!("rdfsbase {}", out(reg) base, options(nomem, nostack)) };
+    } else {
+        // SAFETY: ARCH_GET_FS writes eight bytes.
+        unsafe {
+            call(
+                nr::ARCH_PRCTL,
+                0x1003,
                 &mut base as *mut usize as usize,
                 0,
                 0,

@@ -67,8 +67,8 @@ pub struct Private {
     pub mapped: u32,
     /// The program's alternate stack: address, flags, size.
     pub stack: [usize; 3],
-    /// An environment made for a system call, to be unmapped: address, length.
-    pub environment: [usize; 2],
+    /// What is known of the thread's own stack.
+    pub own_stack: Stack,
     /// Whose turn it is to make room in what hooks know.
     pub noted: u32,
 }
@@ -238,6 +238,8 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
                 use_private_page(ring);
             }
             begin(header, ring);
+            // The thread goes on where it was in the parent.
+            tell_stack(ring.private().own_stack, 0);
         }
     }
     if let Ok(old) = old {
@@ -339,7 +341,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
         pace: Default::default(),
         mapped: ring.private().mapped,
         stack: [0, SS_DISABLE, 0],
-        environment: [0, 0],
+        own_stack: Stack::UNKNOWN,
         noted: 0,
     };
     install_signal_stack(ring);
@@ -352,9 +354,16 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
 pub const SS_DISABLE: usize = 2;
 
 fn install_signal_stack(ring: Ring) {
+    const EPERM: isize = 1;
     let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
-    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation.
-    unsafe { sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0) };
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
+    // signals blocked.)
+    unsafe {
+        let set = sys::call(sys::nr::SIGALTSTACK, stack.as_ptr() as usize, 0, 0, 0, 0, 0);
+        if set == -EPERM {
+            sys::set_signal_stack(&stack);
+        }
+    }
 }
 
 /// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.
@@ -527,6 +536,48 @@ pub fn begin_spare(ring: Ring) {
     spare.guard = start + SPARE_RING as u64;
 }
 
+/// Memory for a thread's stack, as far as its creator knows.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// Lowest address, if the program gave the memory; else 0.
+    pub low: usize,
+    /// Bytes, without what guards them; 0 if unknown.
+    pub bytes: usize,
+}
+
+impl Stack {
+    /// Nothing is known.
+    pub const UNKNOWN: Stack = Stack { low: 0, bytes: 0 };
+}
+
+/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this function's. A thread whose records go nowhere is none to it.
+pub fn tell_stack(stack: Stack, at: usize) {
+    let (Some(header), Some(ring)) = (process::header(), current()) else {
+        return;
+    };
+    if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
+        return;
+    }
+    ring.private().own_stack = stack;
+    let here = 0u8;
+    let at = if at == 0 {
+        &raw const here as usize
+    } else {
+        at
+    };
+    let number = header.stack_count.fetch_add(1, Ordering::Relaxed);
+    let row = &header.stacks[number as usize % STACK_ROWS];
+    row.ready.store(0, Ordering::SeqCst);
+    row.pid.store(ring.control().pid, Ordering::Relaxed);
+    row.tid.store(ring.control().tid, Ordering::Relaxed);
+    row.at.store(at as u64, Ordering::Relaxed);
+    row.thread_area.store(sys::fs() as u64, Ordering::Relaxed);
+    row.low.store(stack.low as u64, Ordering::Relaxed);
+    row.bytes.store(stack.bytes as u64, Ordering::Relaxed);
+    row.begin_ns.store(sys::now_ns(), Ordering::Relaxed);
+    row.ready.store(number + 1, Ordering::Release);
+}
+
 /// Starts the calling thread's record stream in a ring.
 fn begin(header: &Header, ring: Ring) {
     let control = ring.control();
@@ -537,8 +588,6 @@ fn begin(header: &Header, ring: Ring) {
     control.slots_before = 0;
     control.period_before = 0;
     (control.stretch, control.windows, control.late) = (0, 0, 0);
-    let here = 0u8;
-    control.stack = &raw const here as u64;
     control.ring_start = if header.mode == MODE_RING {
         (ring.address + PAGE) as u64
     } else {

@@ -1,10 +1,11 @@
 //! New threads and processes: each thread gets its ring before it runs code of the program.
 
+use crate::context::Context;
 use crate::next::{fail, next};
-use crate::process;
 use crate::shared::PAGE;
 use crate::sys::{self, map};
-use crate::thread;
+use crate::thread::Stack;
+use crate::{process, signals, thread};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -19,6 +20,7 @@ struct Start {
     argument: usize,
     segv_blocked: bool,
     trigger_blocked: bool,
+    stack: Stack,
 }
 
 const POOL: usize = 256;
@@ -28,11 +30,17 @@ const FREE: Start = Start {
     argument: 0,
     segv_blocked: false,
     trigger_blocked: false,
+    stack: Stack::UNKNOWN,
 };
 static mut STARTS: [Start; POOL] = [FREE; POOL];
 
-/// Takes a place. 0 if there is no memory for one.
+/// Takes a place for a thread of which the stack is not known. 0 if there is no memory for one.
 extern "C" fn prepare(function: usize, argument: usize) -> usize {
+    prepare_on(function, argument, Stack::UNKNOWN)
+}
+
+/// Takes a place. 0 if there is no memory for one.
+fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
     if process::header().is_some() && !thread::provide() {
         return 0;
     }
@@ -45,6 +53,7 @@ extern "C" fn prepare(function: usize, argument: usize) -> usize {
         argument,
         segv_blocked,
         trigger_blocked,
+        stack,
     };
     // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
     unsafe {
@@ -103,15 +112,16 @@ pub struct Call {
 /// First step of a new thread.
 extern "C" fn begin(start: *mut Start) -> Call {
     // SAFETY: made by `prepare` for this thread alone.
-    let (call, blocked, trigger_blocked) = unsafe {
+    let (call, blocked, trigger_blocked, stack) = unsafe {
         let call = Call {
             function: (*start).function,
             argument: (*start).argument,
         };
-        (call, (*start).segv_blocked, (*start).trigger_blocked)
+        let blocked = ((*start).segv_blocked, (*start).trigger_blocked);
+        (call, blocked.0, blocked.1, (*start).stack)
     };
     release(start as usize);
-    come_into_being(blocked, trigger_blocked);
+    come_into_being(blocked, trigger_blocked, stack);
     call
 }
 
@@ -120,13 +130,25 @@ pub fn begin_raw(parents: thread::Ring) {
     come_into_being(
         parents.private().segv_blocked,
         parents.private().trigger_blocked,
+        Stack::UNKNOWN,
     );
 }
 
 /// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
-pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
+pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
     let old = sys::sigprocmask(0, Some(!0));
     let gs = sys::gs();
+    if let Some(ring) = own_ring(gs) {
+        // It was met at the system call that has made it.
+        ring.private().segv_blocked = segv_blocked;
+        ring.private().trigger_blocked = trigger_blocked;
+        // Its stack was not known there.
+        thread::tell_stack(stack, 0);
+        if let Ok(old) = old {
+            let _ = sys::sigprocmask(2, Some(old));
+        }
+        return;
+    }
     let borrows = process::borrows_memory();
     if borrows && has_signal_stack() {
         // As behind `vfork`: its creator waits for it.
@@ -145,11 +167,159 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool) {
         if let Some(ring) = thread::current() {
             ring.private().segv_blocked = segv_blocked;
             ring.private().trigger_blocked = trigger_blocked;
+            thread::tell_stack(stack, 0);
         }
     }
     if let Ok(old) = old {
         let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
     }
+}
+
+/// The calling thread's ring, if it has one of its own.
+fn own_ring(gs: usize) -> Option<thread::Ring> {
+    // (The control page of a parent is not there.)
+    thread::ring_at(gs).filter(|ring| {
+        !process::is_forked()
+            && ring.control().tid == sys::gettid()
+            && ring.control().pid == sys::getpid()
+    })
+}
+
+/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the handlers that it has.
+pub fn join_here() {
+    let Ok(mask) = sys::sigprocmask(0, Some(!0)) else {
+        return;
+    };
+    let mut alternate = [0usize; 3];
+    // SAFETY: fills the three words of a stack_t.
+    unsafe {
+        sys::call(
+            sys::nr::SIGALTSTACK,
+            0,
+            alternate.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    signals::adopt();
+    thread::set_up();
+    settle(alternate, mask);
+    let kept = signals::SEGV_BIT | crate::trigger::bit();
+    let _ = sys::sigprocmask(2, Some(mask & !kept));
+}
+
+/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no ring, needs one. Returns whether it has it.
+pub fn join(context: &mut Context) -> bool {
+    if process::header().is_none() || sys::gs() != 0 {
+        return false;
+    }
+    thread::set_up();
+    let Some(ring) = thread::ring_at(sys::gs()) else {
+        return false;
+    };
+    settle(context.stack.map(|word| word as usize), context.mask);
+    // What the kernel restores when the handler returns.
+    context.stack = [ring.signal_stack(), 0, thread::SIGNAL_STACK].map(|word| word as u64);
+    context.mask &= !(signals::SEGV_BIT | crate::trigger::bit());
+    true
+}
+
+/// Notes what the calling thread had before it got its ring: its alternate stack and mask.
+fn settle(alternate: [usize; 3], mask: u64) {
+    if let Some(ring) = thread::ring_at(sys::gs()) {
+        let private = ring.private();
+        private.stack = [
+            alternate[0],
+            alternate[1] & thread::SS_DISABLE,
+            alternate[2],
+        ];
+        private.segv_blocked = mask & signals::SEGV_BIT != 0;
+        private.trigger_blocked = mask & crate::trigger::bit() != 0;
+    }
+}
+
+/// Whether all threads of this process can get their rings by [`join`].
+pub fn all_can_join() -> bool {
+    let mut all = true;
+    others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
+    all
+}
+
+/// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).
+pub fn others(mut tell: impl FnMut(u32, u64)) {
+    const GETDENTS64: usize = 217;
+    const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
+    // SAFETY: a zero-terminated path.
+    let fd = unsafe {
+        let path = c"/proc/self/task".as_ptr() as usize;
+        sys::call(sys::nr::OPEN, path, DIRECTORY, 0, 0, 0, 0)
+    };
+    if fd < 0 {
+        return;
+    }
+    let own = sys::gettid();
+    let mut buffer = [0u64; 256];
+    loop {
+        let bytes = size_of_val(&buffer);
+        // SAFETY: the kernel writes at most so many bytes.
+        let read = unsafe {
+            let at = buffer.as_mut_ptr() as usize;
+            sys::call(GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
+        };
+        if read <= 0 {
+            break;
+        }
+        let mut at = buffer.as_ptr() as usize;
+        let end = at + read as usize;
+        while at < end {
+            // SAFETY: struct linux_dirent64: inode, offset, length of the entry (u16), type, zero-terminated name.
+            let (length, name) = unsafe {
+                (
+                    ((at + 16) as *const u16).read_unaligned() as usize,
+                    process::c_bytes((at + 19) as *const u8),
+                )
+            };
+            let id = name.iter().try_fold(0u32, |n, c| {
+                c.is_ascii_digit()
+                    .then(|| n.wrapping_mul(10).wrapping_add(u32::from(c - b'0')))
+            });
+            if let Some(id) = id.filter(|&id| id != own) {
+                tell(id, blocked_by(name));
+            }
+            at += length.max(1);
+        }
+    }
+    sys::close(fd);
+}
+
+/// The signals that a thread has blocked.
+fn blocked_by(id: &[u8]) -> u64 {
+    const SAID: &[u8] = b"\nSigBlk:\t";
+    let mut path = [0u8; 64];
+    let mut at = 0;
+    for part in [b"/proc/self/task/", id, b"/status"] {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    let mut text = [0u8; 4096];
+    let fd = sys::open(path.as_ptr(), false);
+    if fd < 0 {
+        return !0;
+    }
+    let read = sys::pread(fd, &mut text, 0).max(0) as usize;
+    sys::close(fd);
+    let text = &text[..read];
+    let Some(place) = text.windows(SAID.len()).position(|w| w == SAID) else {
+        return !0;
+    };
+    let digits = text[place + SAID.len()..]
+        .iter()
+        .map(|&c| (c as char).to_digit(16));
+    digits
+        .map_while(|d| d)
+        .fold(0, |mask, d| mask << 4 | u64::from(d))
 }
 
 /// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).
@@ -177,6 +347,45 @@ unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
+/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which looks at the attributes and at its defaults alone.
+///
+/// # Safety
+/// What is pointed to must be attributes of threads.
+unsafe fn asked_for(attributes: usize) -> Stack {
+    type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
+    type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
+    let Some(get_size) = next!(c"pthread_attr_getstacksize", Get) else {
+        return Stack::UNKNOWN;
+    };
+    // More than attributes take in any library.
+    let mut own = [0u64; 32];
+    let mut from = attributes;
+    if attributes == 0 {
+        from = own.as_mut_ptr() as usize;
+        let Some(init) = next!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
+            return Stack::UNKNOWN;
+        };
+        // SAFETY: there is room for attributes.
+        if unsafe { init(from) } != 0 {
+            return Stack::UNKNOWN;
+        }
+    } else if let Some(get) = next!(c"pthread_attr_getstack", GetBoth) {
+        let (mut low, mut bytes) = (0, 0);
+        // SAFETY: the caller's attributes, and two words.
+        let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
+        // Where none was given, glibc shows one that ends at address 0.
+        if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
+            return Stack { low, bytes };
+        }
+    }
+    let mut bytes = 0;
+    // SAFETY: attributes, and a word.
+    if unsafe { get_size(from, &raw mut bytes) } != 0 {
+        return Stack::UNKNOWN;
+    }
+    Stack { low: 0, bytes }
+}
+
 /// # Safety
 /// As the C function.
 #[unsafe(no_mangle)]
@@ -198,7 +407,8 @@ pub unsafe extern "C" fn pthread_create(
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, attributes, function, argument) };
     }
-    let start = prepare(function, argument);
+    // SAFETY: the caller's attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(attributes) });
     if start == 0 {
         return EAGAIN;
     }
@@ -227,7 +437,8 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
         // SAFETY: the caller's arguments.
         return unsafe { real(thread, function, argument) };
     }
-    let start = prepare(function, argument);
+    // SAFETY: there are no attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(0) });
     if start == 0 {
         return THRD_NOMEM;
     }
@@ -351,8 +562,12 @@ forks!(
     forkpty, c"forkpty", (master, name, settings, size), fail(ENOSYS)
 );
 
-/// In a child of `fork`.
-fn in_child() {
+/// In a child of `fork`. It may be met twice: at the system call, and by the wrapper.
+pub fn in_child() {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    if LAST.swap(sys::getpid(), Ordering::Relaxed) == sys::getpid() {
+        return;
+    }
     #[cfg(mgz_cdylib)]
     crate::heap::forked();
     if process::header().is_none() {

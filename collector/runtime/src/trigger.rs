@@ -139,9 +139,9 @@ pub fn arm(ring: Ring) {
     let old = sys::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
     let trigger = match header.trigger_tick {
-        _ if by_loads => event(header),
-        0 => event(header).or_else(|| timer(header)),
-        _ => timer(header).or_else(|| event(header)),
+        _ if by_loads => event(header, sys::gettid()),
+        0 => event(header, sys::gettid()).or_else(|| timer(header, sys::gettid())),
+        _ => timer(header, sys::gettid()).or_else(|| event(header, sys::gettid())),
     };
     match trigger {
         Some(trigger) => {
@@ -162,30 +162,74 @@ pub fn arm(ring: Ring) {
     }
 }
 
+/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
+static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+fn for_other(kind: u32, handle: i32) -> u64 {
+    u64::from(kind) << 32 | u64::from(handle as u32)
+}
+
+/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the first signal ([`was_for_other`]).
+pub fn arm_for(tid: u32) {
+    let Some(header) = process::header().filter(|h| !is_over(h)) else {
+        return;
+    };
+    let made = match header.trigger_tick {
+        _ if by_loads(header) => event(header, tid),
+        0 => event(header, tid).or_else(|| timer(header, tid)),
+        _ => timer(header, tid).or_else(|| event(header, tid)),
+    };
+    let noted = made.is_some_and(|made| {
+        let entry = for_other(made.kind, made.handle);
+        FOR_OTHERS.iter().any(|place| {
+            place
+                .compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    });
+    if !noted {
+        process::count(count::THREADS_WITHOUT_TRIGGER, 1);
+    }
+}
+
+/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger ends, since the thread makes its own now.
+pub fn was_for_other(info: &Info) -> bool {
+    const SI_TIMER: i32 = -2;
+    let (kind, handle) = match info.code {
+        SI_TIMER if info.value == VALUE => (TRIGGER_TIMER, info.address as u32 as i32),
+        code if code > 0 => (TRIGGER_EVENT, info.value as u32 as i32),
+        _ => return false,
+    };
+    let entry = for_other(kind, handle);
+    let noted = FOR_OTHERS.iter().any(|place| {
+        place
+            .compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    });
+    if noted {
+        end(kind, handle);
+    }
+    noted
+}
+
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
-    const TIMER_DELETE: usize = 226;
     crate::pace::end(ring);
     let trigger = core::mem::take(&mut ring.private().trigger);
-    match trigger.kind {
+    end(trigger.kind, trigger.handle);
+}
+
+fn end(kind: u32, handle: i32) {
+    const TIMER_DELETE: usize = 226;
+    match kind {
         TRIGGER_EVENT => {
             // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
-            unsafe {
-                sys::call(
-                    sys::nr::IOCTL,
-                    trigger.handle as usize,
-                    IOC_DISABLE,
-                    0,
-                    0,
-                    0,
-                    0,
-                )
-            };
-            sys::close(trigger.handle as isize);
+            unsafe { sys::call(sys::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            sys::close(handle as isize);
         }
         // SAFETY: integers only; the runtime's own timer.
         TRIGGER_TIMER => unsafe {
-            sys::call(TIMER_DELETE, trigger.handle as usize, 0, 0, 0, 0, 0);
+            sys::call(TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
         },
         _ => {}
     }
@@ -244,7 +288,7 @@ pub fn renew(ring: Ring) {
     arm(ring);
 }
 
-fn event(header: &Header) -> Option<Trigger> {
+fn event(header: &Header, tid: u32) -> Option<Trigger> {
     const BYTES: usize = 64;
     // struct perf_event_attr, first version: type, size, config, period.
     let mut attributes = [0u64; BYTES / 8];
@@ -253,17 +297,17 @@ fn event(header: &Header) -> Option<Trigger> {
     attributes[2] = period(header);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
-    open_event(header, &attributes).map(|fd| Trigger {
+    open_event(header, &attributes, tid).map(|fd| Trigger {
         kind: TRIGGER_EVENT,
         handle: fd as i32,
         left: SAME,
-        tid: sys::gettid(),
+        tid,
         ..Trigger::default()
     })
 }
 
-/// Opens an event of the calling thread that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
-pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
+/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
+pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize> {
     const PERF_EVENT_OPEN: usize = 298;
     const FCNTL: usize = 72;
     const CLOEXEC: usize = 8;
@@ -276,7 +320,11 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
         sys::call(
             PERF_EVENT_OPEN,
             attributes.as_ptr() as usize,
-            0,
+            if tid == sys::gettid() {
+                0
+            } else {
+                tid as usize
+            },
             usize::MAX,
             usize::MAX,
             CLOEXEC,
@@ -288,7 +336,7 @@ pub fn open_event(header: &Header, attributes: &[u64]) -> Option<isize> {
     }
     let fd = out_of_sight(fd)?;
     // F_OWNER_TID.
-    let owner = [0u32, sys::gettid()];
+    let owner = [0u32, tid];
     // SAFETY: the owner lives across the call.
     let asked = unsafe {
         sys::call(
@@ -391,20 +439,26 @@ fn out_of_sight(fd: isize) -> Option<isize> {
 /// Marks the signals of [`timer`].
 const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
-fn timer(header: &Header) -> Option<Trigger> {
+fn timer(header: &Header, tid: u32) -> Option<Trigger> {
     const TIMER_CREATE: usize = 222;
     const CLOCK_THREAD_CPUTIME: usize = 3;
+    // Of another thread: the id's complement, and what makes it a thread's scheduler clock.
+    let clock = if tid == sys::gettid() {
+        CLOCK_THREAD_CPUTIME
+    } else {
+        (!tid << 3 | 6) as i32 as isize as usize
+    };
     const SIGEV_THREAD_ID: u64 = 4;
     let mut event = [0u64; 8];
     event[0] = VALUE;
     event[1] = u64::from(header.signal) | SIGEV_THREAD_ID << 32;
-    event[2] = u64::from(sys::gettid());
+    event[2] = u64::from(tid);
     let mut number = 0i32;
     // SAFETY: both live across the call.
     let made = unsafe {
         sys::call(
             TIMER_CREATE,
-            CLOCK_THREAD_CPUTIME,
+            clock,
             event.as_ptr() as usize,
             &raw mut number as usize,
             0,
@@ -420,7 +474,7 @@ fn timer(header: &Header) -> Option<Trigger> {
         kind: TRIGGER_TIMER,
         handle: number,
         left: 1,
-        tid: sys::gettid(),
+        tid,
         ..Trigger::default()
     })
 }

@@ -4,14 +4,14 @@
 //! events only so); a child that this thread starts inherits them, and they begin to count when it
 //! executes the program.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
-const PERIOD_NS: u64 = 1_001_003;
+pub const PERIOD_NS: u64 = 1_001_003;
 const PAGE: usize = 4096;
 /// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB per CPU).
 const RING_PAGES: usize = 64;
@@ -36,6 +36,7 @@ const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 const RECORD_LOST: u32 = 2;
 const RECORD_COMM: u32 = 3;
+const RECORD_EXIT: u32 = 4;
 const RECORD_FORK: u32 = 7;
 const RECORD_SAMPLE: u32 = 9;
 const RECORD_MMAP2: u32 = 10;
@@ -191,23 +192,44 @@ pub struct Mapping {
 pub struct Samples {
     /// `(path, file offset)` to number.
     pub places: HashMap<(Vec<u8>, u64), u64>,
+    /// The same by process and path.
+    pub files: HashMap<(u32, Vec<u8>), u64>,
     /// Samples that the kernel had no room for.
     pub lost: u64,
 }
 
+/// How the time of some processes is spread over files.
+#[derive(Clone, Debug, Default)]
+pub struct Shares {
+    /// Samples.
+    pub samples: u64,
+    /// Those in a file's code; `""` is code of no file.
+    pub by_file: BTreeMap<String, f64>,
+}
+
+impl Shares {
+    /// The share of a file; `None` if there are no samples.
+    pub fn of(&self, path: &str) -> Option<f64> {
+        (self.samples > 0)
+            .then(|| self.by_file.get(path).copied().unwrap_or(0.0) / self.samples as f64)
+    }
+}
+
 /// The open events.
 pub struct Sampler {
-    rings: Vec<(Ring, Vec<u8>)>,
+    rings: Vec<Ring>,
+    bytes: Vec<u8>,
+    placer: Placer,
 }
 
 impl Sampler {
-    /// Opens the events, disabled.
-    pub fn open() -> Result<Sampler, Refused> {
+    /// Opens the events, disabled, for a sample every so many nanoseconds of CPU time.
+    pub fn open(period: u64) -> Result<Sampler, Refused> {
         let attr = Attr {
             kind: TYPE_SOFTWARE,
             size: size_of::<Attr>() as u32,
             config: SW_TASK_CLOCK,
-            sample_period: PERIOD_NS,
+            sample_period: period,
             sample_type: SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME,
             flags: DISABLED
                 | INHERIT
@@ -225,7 +247,7 @@ impl Sampler {
         let mut rings = Vec::new();
         for cpu in online() {
             match Ring::open(&attr, cpu) {
-                Ok(ring) => rings.push((ring, Vec::new())),
+                Ok(ring) => rings.push(ring),
                 // The CPU went away, or this process may not use it.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(e) => return Err(Refused::new(e)),
@@ -234,27 +256,54 @@ impl Sampler {
         if rings.is_empty() {
             return Err(Refused::new(io::Error::from_raw_os_error(libc::ENODEV)));
         }
-        Ok(Sampler { rings })
+        Ok(Sampler {
+            rings,
+            bytes: Vec::new(),
+            placer: Placer::default(),
+        })
     }
 
-    /// Takes what the kernel has written.
+    /// From now on files are counted, not places in them.
+    pub fn files_only(&mut self) {
+        self.placer.files_only = true;
+    }
+
+    /// Takes what the kernel has written, and finds out where the samples lie.
     pub fn drain(&mut self) {
-        for (ring, bytes) in &mut self.rings {
-            ring.drain(bytes);
+        let mut records: Vec<Record> = Vec::new();
+        for ring in &self.rings {
+            self.bytes.clear();
+            ring.drain(&mut self.bytes);
+            records.extend(parse(&self.bytes));
         }
-    }
-
-    /// Takes the rest and finds out where the samples lie.
-    pub fn finish(mut self) -> Samples {
-        self.drain();
-        let mut records: Vec<Record> = self
-            .rings
-            .iter()
-            .flat_map(|(_, bytes)| parse(bytes))
-            .collect();
         // The rings are in order each; between them the time decides.
         records.sort_by_key(|r| r.time);
-        place(records)
+        self.placer.place(records);
+    }
+
+    /// Takes the rest.
+    pub fn finish(mut self) -> Samples {
+        self.drain();
+        self.placer.samples
+    }
+
+    /// The same for the files of some processes. What the recorder itself has put there does not count.
+    pub fn shares(self, of: &dyn Fn(u32) -> bool) -> Shares {
+        let mut shares = Shares::default();
+        for ((process, path), n) in self.finish().files {
+            let path = String::from_utf8_lossy(&path);
+            if !of(process) || path.starts_with("/memfd:mgz-") {
+                continue;
+            }
+            shares.samples += n;
+            let path = match &*path {
+                "//anon" | UNKNOWN => "",
+                p if p.starts_with("/memfd:") || p.starts_with("[anon") => "",
+                p => p.strip_suffix(" (deleted)").unwrap_or(p),
+            };
+            *shares.by_file.entry(path.to_owned()).or_default() += n as f64;
+        }
+        shares
     }
 }
 
@@ -283,7 +332,11 @@ enum Kind {
     Sample(u64),
     Map(Mapping),
     Exec,
-    Fork { parent: u32 },
+    Fork {
+        parent: u32,
+    },
+    /// A thread has ended.
+    Exit,
     Lost(u64),
 }
 
@@ -339,6 +392,7 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
                         parent: u32_at(body, 4)?,
                     },
                 ),
+                RECORD_EXIT => (u32_at(body, 0)?, u64_at(body, 16)?, Kind::Exit),
                 RECORD_LOST => (0, u64_at(body, end + 8)?, Kind::Lost(u64_at(body, 8)?)),
                 _ => return None,
             };
@@ -353,37 +407,74 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
     out
 }
 
+/// Path of samples where nothing is mapped.
+const UNKNOWN: &str = "[unknown]";
+
 /// Follows the processes' mappings through time.
-fn place(records: Vec<Record>) -> Samples {
-    let mut samples = Samples::default();
-    let mut maps: HashMap<u32, Vec<Mapping>> = HashMap::new();
-    for Record { process, kind, .. } in records {
-        match kind {
-            // Threads of the same process share its mappings.
-            Kind::Fork { parent } if parent != process => {
-                let inherited = maps.get(&parent).cloned().unwrap_or_default();
-                maps.insert(process, inherited);
-            }
-            Kind::Fork { .. } => {}
-            Kind::Exec => {
-                maps.remove(&process);
-            }
-            Kind::Map(mapping) => maps.entry(process).or_default().push(mapping),
-            Kind::Lost(n) => samples.lost += n,
-            Kind::Sample(ip) => {
-                // Later mappings replace earlier ones.
-                let found = maps
-                    .get(&process)
-                    .and_then(|m| m.iter().rfind(|m| ip.wrapping_sub(m.start) < m.length));
-                let place = found.map_or_else(
-                    || (b"[unknown]".to_vec(), ip),
-                    |m| (m.path.clone(), ip - m.start + m.offset),
-                );
-                *samples.places.entry(place).or_default() += 1;
+#[derive(Debug, Default)]
+struct Placer {
+    maps: HashMap<u32, Vec<Mapping>>,
+    /// Threads of each process.
+    threads: HashMap<u32, u32>,
+    /// Places are not needed.
+    files_only: bool,
+    samples: Samples,
+}
+
+impl Placer {
+    fn place(&mut self, records: Vec<Record>) {
+        let Placer {
+            maps,
+            threads,
+            files_only,
+            samples,
+        } = self;
+        for Record { process, kind, .. } in records {
+            match kind {
+                // Threads of the same process share its mappings.
+                Kind::Fork { parent } if parent != process => {
+                    let inherited = maps.get(&parent).cloned().unwrap_or_default();
+                    maps.insert(process, inherited);
+                    threads.insert(process, 1);
+                }
+                Kind::Fork { .. } => *threads.entry(process).or_insert(1) += 1,
+                Kind::Exit => {
+                    let left = threads.entry(process).or_insert(1);
+                    *left -= 1;
+                    if *left == 0 {
+                        threads.remove(&process);
+                        maps.remove(&process);
+                    }
+                }
+                Kind::Exec => {
+                    maps.remove(&process);
+                }
+                Kind::Map(mapping) => maps.entry(process).or_default().push(mapping),
+                Kind::Lost(n) => samples.lost += n,
+                Kind::Sample(ip) => {
+                    // Later mappings replace earlier ones.
+                    let found = maps
+                        .get(&process)
+                        .and_then(|m| m.iter().rfind(|m| ip.wrapping_sub(m.start) < m.length));
+                    let (path, offset) = found.map_or_else(
+                        || (UNKNOWN.as_bytes().to_vec(), ip),
+                        |m| (m.path.clone(), ip - m.start + m.offset),
+                    );
+                    *samples.files.entry((process, path.clone())).or_default() += 1;
+                    if !*files_only {
+                        *samples.places.entry((path, offset)).or_default() += 1;
+                    }
+                }
             }
         }
     }
-    samples
+}
+
+#[cfg(test)]
+fn place(records: Vec<Record>) -> Samples {
+    let mut placer = Placer::default();
+    placer.place(records);
+    placer.samples
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use super::{Outcome, threads_of};
 use crate::manifest;
 use crate::perfdata::Session;
 use crate::perfdata::session::Sampling;
+use crate::summary::{bytes, count};
 use mgz_annotations_schema::trace::Manifest;
 
 /// A manifest with what the file says of itself.
@@ -19,12 +20,43 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest.started.clear();
     manifest.host = session.host.clone();
     manifest.cpu = session.processor.clone();
-    if let Some(sampling) = session.sampling.filter(|_| mode == "samples") {
-        manifest.trigger = sampling.trigger.into();
-        manifest.unit = sampling.trigger.into();
-        manifest.period = sampling.period;
+    if mode == "samples" {
+        triggers(&mut manifest, session);
     }
     manifest
+}
+
+/// What took samples. Where events or periods differ each is named, and the manifest has no single period.
+fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
+    let used = |sampling: &&Sampling| sampling.windows > 0;
+    let all: Vec<_> = session.sampling.iter().filter(used).collect();
+    let Some(first) = all.first() else { return };
+    let same = all.iter().all(|s| s.trigger == first.trigger);
+    manifest.trigger = if same { first.trigger } else { "mixed" }.into();
+    manifest.unit.clone_from(&manifest.trigger);
+    let (least, most) = all.iter().fold((u64::MAX, 0), |(least, most), s| {
+        (least.min(s.periods.0), most.max(s.periods.1))
+    });
+    if same && least == most {
+        manifest.period = least;
+        return;
+    }
+    let each = |s: &&Sampling| {
+        let unit = if s.trigger == "cpu-clock" {
+            "ns"
+        } else {
+            s.trigger
+        };
+        let (least, most) = s.periods;
+        let period = if least == most {
+            count(least as f64)
+        } else {
+            format!("{} to {}", count(least as f64), count(most as f64))
+        };
+        format!("{} samples every {period} {unit}", count(s.windows as f64))
+    };
+    let list: Vec<_> = all.iter().map(each).collect();
+    manifest.trigger_why = list.join(", ");
 }
 
 /// Enters what was decoded.
@@ -46,18 +78,65 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
     losses(manifest, session, outcome);
 }
 
-/// Loads that were executed, as far as the number of samples tells: each stands for a period of loads, whether or not of
-/// instrumented code.
-pub fn executed(session: &Session<'_>, outcome: &Outcome) -> Option<f64> {
-    let Sampling { trigger, period } = session.sampling?;
-    let taken = outcome.totals.samples + session.loss.lost_samples;
-    (trigger == "loads" && !session.windows.is_empty()).then_some(taken as f64 * period as f64)
+/// Loads that were executed, as far as the number of samples tells: each stands for its own period of loads, whether or not
+/// of instrumented code. A lost one stands for what the others do on average.
+pub fn executed(session: &Session<'_>) -> Option<f64> {
+    let (mut windows, mut loads) = (0, 0.0);
+    for sampling in session.sampling.iter().filter(|s| s.windows > 0) {
+        if sampling.trigger != "loads" {
+            return None;
+        }
+        windows += sampling.windows;
+        loads += sampling.events? as f64;
+    }
+    let lost = session.loss.lost_samples as f64;
+    (windows > 0).then(|| loads * (1.0 + lost / windows as f64))
+}
+
+/// What share of the recording is missing: the first that the user is to know.
+fn shares(session: &Session<'_>, outcome: &Outcome) -> Vec<String> {
+    let (totals, file) = (&outcome.totals, &session.loss);
+    let percent = |part: u64, all: u64| 100.0 * part as f64 / all.max(1) as f64;
+    let mut list = Vec::new();
+    let overflows = totals.loss.overflows;
+    if overflows > 0 {
+        let where_to = if session.is_full() {
+            format!(
+                "the processor lost packets {} times, once in {} of PT data,",
+                count(overflows as f64),
+                bytes(totals.bytes / overflows)
+            )
+        } else {
+            format!(
+                "{:.1}% of the windows ({} of {}) lack records: the processor lost packets there ({} overflows)",
+                percent(totals.overflowed_samples, totals.samples),
+                count(totals.overflowed_samples as f64),
+                count(totals.samples as f64),
+                count(overflows as f64)
+            )
+        };
+        list.push(format!(
+            "{where_to} because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)"
+        ));
+    }
+    let lost = file.lost_samples + file.lost_records;
+    if lost > 0 {
+        let all = session.samples + lost;
+        list.push(format!(
+            "{:.1}% of samples and other records ({} of {}) were lost, since what reads them did not keep up; mappings or context switches may be among them; choose a longer period or larger buffers",
+            percent(lost, all),
+            count(lost as f64),
+            count(all as f64)
+        ));
+    }
+    list
 }
 
 /// Counts and sentences of what is missing.
 fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     let (totals, file) = (&outcome.totals, &session.loss);
     let loss = &totals.loss;
+    manifest.problems.extend(shares(session, outcome));
     // What every window loses at its ends has no sentence.
     let counts = [
         ("bytes_before_psb", loss.before_psb_bytes, ""),
@@ -65,11 +144,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
         ("torn_pairs", loss.torn + loss.torn_at_end, ""),
         ("torn_by_switch", totals.torn_by_switch, ""),
         ("torn_records", outcome.torn_records, ""),
-        (
-            "overflows",
-            loss.overflows,
-            "times the processor lost packets because memory could not take them; instrument fewer functions (`mgz-instrument --functions`)",
-        ),
+        ("overflows", loss.overflows, ""),
         (
             "bad_packets",
             loss.bad_packets,
@@ -88,21 +163,27 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
             "ptwrites are at addresses that no sidecar has; give all of them with --annotations, of the recorded build",
         ),
         (
+            "doubtful_ips",
+            outcome.doubtful,
+            "ptwrites are of files that two sidecars fit",
+        ),
+        (
             "aux_truncated",
             file.aux_truncated,
             "times PT data was lost because perf did not keep up; record with a larger buffer (-m ,64M) or fewer functions",
+        ),
+        (
+            "aux_truncated_unsized",
+            file.aux_empty,
+            "of these times no size was told: there was no room at all, or (Linux before 6.13) a buffer filled up at once and all of it is missing",
         ),
         (
             "aux_partial",
             file.aux_partial,
             "places in which the kernel says that PT data has gaps",
         ),
-        (
-            "lost_records",
-            file.lost_records,
-            "records of perf were lost; mappings or context switches may be among them",
-        ),
-        ("lost_samples", file.lost_samples, "samples were lost"),
+        ("lost_records", file.lost_records, ""),
+        ("lost_samples", file.lost_samples, ""),
         (
             "throttled",
             file.throttled,
@@ -119,6 +200,17 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
             "records of the file are malformed",
         ),
         ("odd_samples", file.odd_samples, ""),
+        (
+            "bad_sections",
+            file.bad_sections,
+            "sections of the file's header are cut off or lie outside of it",
+        ),
+        (
+            "guest_samples",
+            file.guest_samples,
+            "samples were taken in virtual machines and are left out",
+        ),
+        ("guest_mappings", file.guest_mappings, ""),
         (
             "unknown_events",
             file.unknown_ids,
@@ -151,6 +243,7 @@ fn losses(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) {
     for (key, n) in [
         ("without_ptwrites", totals.empty_samples),
         ("overlapping", totals.overlaps),
+        ("overflowed", totals.overflowed_samples),
     ] {
         if n > 0 {
             manifest.totals.truncated_windows.insert(key.into(), n);
@@ -164,7 +257,13 @@ pub fn settle(manifest: &mut Manifest, executed: Option<f64>) {
     totals.loads_executed = None;
     // Code that was left in its middle did not execute what the expansion counts as cut.
     let missing = |(key, n): (&String, &u64)| {
-        *n > 0 && !["cut_loads", "implied_const_unplaced"].contains(&key.as_str())
+        let harmless = [
+            "cut_loads",
+            "implied_const_unplaced",
+            "bad_sections",
+            "guest_mappings",
+        ];
+        *n > 0 && !harmless.contains(&key.as_str())
     };
     if manifest.mode == "full" && manifest.data == "samples" && !totals.dropped.iter().any(missing)
     {

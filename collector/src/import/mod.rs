@@ -19,10 +19,11 @@ pub mod resolve;
 pub mod threads;
 
 use crate::cli::Cli;
+use crate::coverage::Watch;
 use crate::manifest::{self, Folder};
 use crate::objects::Objects;
 use crate::perfdata::events::{self, Totals};
-use crate::perfdata::import::Input;
+use crate::perfdata::import::{Input, WITHOUT_PTW};
 use crate::perfdata::{PerfDataError, Session};
 use crate::record::{self, Failure};
 use mgz_annotations_schema::spill::ThreadKey;
@@ -43,6 +44,8 @@ pub struct Outcome {
     pub without_ip: u64,
     /// `ptwrite`s at addresses that no sidecar has.
     pub unresolved: u64,
+    /// `ptwrite`s of files that two sidecars fit alike.
+    pub doubtful: u64,
     /// Records that lacked one of several `ptwrite`s.
     pub torn_records: u64,
     /// By thread.
@@ -75,7 +78,10 @@ pub fn run_with(
     let in_file = |error: PerfDataError| failure(format!("{shown}: {error}"));
     Folder::check(&cli.output, cli.force)?;
     let input = Input::open(file).map_err(in_file)?;
-    let session = Session::read(&input).map_err(in_file)?;
+    let session = Session::read_all(&input.files()).map_err(in_file)?;
+    if session.ptwrites_on == Some(false) {
+        return Err(failure(format!("{shown}: {WITHOUT_PTW}")));
+    }
     let modules =
         Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
@@ -84,6 +90,7 @@ pub fn run_with(
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
+        watch: Watch::default(),
     };
     let done = spill(&session, &modules, &cli.output.join(SPILL_DIR)).and_then(|outcome| {
         enter_modules(&mut trace, &session, &modules, &outcome.met)?;
@@ -97,8 +104,12 @@ pub fn run_with(
         }
     };
     account::enter(&mut trace.manifest, &session, &outcome);
+    if outcome.doubtful > 0 {
+        let doubt = modules.doubt(session.spaces.mappings());
+        trace.manifest.problems.extend(doubt);
+    }
     amend(&mut trace.manifest);
-    let executed = account::executed(&session, &outcome);
+    let executed = account::executed(&session);
     // The file's pages are not needed any more.
     drop(session);
     drop(input);
@@ -128,8 +139,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
         // Stable: windows of one stream keep their order where their times are equal.
         order.sort_by_key(|&n| session.windows[n].identity.time);
     }
-    let whole = session.windows.is_empty() && !session.is_snapshot();
-    let mut threads = Threads::new(dir.to_owned(), whole);
+    let mut threads = Threads::new(dir.to_owned(), session.is_full());
     let mut parts: HashMap<ThreadKey, Parts> = HashMap::new();
     let has_parts = modules.has_parts();
     let mut outcome = Outcome::default();
@@ -140,10 +150,12 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
             list,
             without_ip,
             unresolved,
+            doubtful,
             lost_after,
         } = unit.data;
         outcome.without_ip += without_ip;
         outcome.unresolved += unresolved;
+        outcome.doubtful += doubtful;
         for slice in list {
             outcome
                 .met
@@ -153,8 +165,10 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
                     process: slice.pid,
                     thread: slice.tid,
                 };
+                let met = outcome.met.range((slice.pid, 0)..=(slice.pid, usize::MAX));
+                let used = modules.used(met.map(|&(_, mapping)| mapping));
                 let ptwrites = |id| {
-                    modules.slots(id).map_or(1, |slots| {
+                    modules.slots(id, &used).map_or(1, |slots| {
                         mgz_annotations_schema::sidecar::ptwrites(slots) as usize
                     })
                 };
@@ -171,6 +185,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
         Ok(())
     });
     outcome.totals = totals.map_err(|e| failure(format!("{}: {e}", dir.display())))?;
+    modules.check(&outcome.met).map_err(failure)?;
     for part in parts.values_mut() {
         part.tear();
         outcome.torn_records += part.torn;

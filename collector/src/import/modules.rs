@@ -49,6 +49,8 @@ pub struct Annotations {
     pub build_id: String,
     /// Path of the instrumented file when it was made.
     output: String,
+    /// The user named it.
+    pub given: bool,
     base: u64,
     id_first: u32,
     /// Slots of each record.
@@ -93,6 +95,7 @@ impl Annotations {
             id_hex: sidecar.id_hex(),
             build_id: header.input.build_id.clone(),
             output: header.output.clone(),
+            given: false,
             base: header.base,
             id_first: header.id_first,
             slots: sidecar.records.iter().map(|r| r.slots).collect(),
@@ -100,12 +103,40 @@ impl Annotations {
         })
     }
 
-    /// Whether a mapping is of the file that this sidecar describes.
-    fn describes(&self, mapping: &Mapping, build_id: Option<&str>) -> bool {
+    /// How well a mapping fits the file that this sidecar describes: the more, the better. `None`: it is another file.
+    ///
+    /// Files that were instrumented differently from one original have its build id in common; their paths then tell them
+    /// apart, as far as they end alike.
+    fn fit(&self, mapping: &Mapping, build_id: Option<&str>) -> Option<usize> {
+        let parts = |path: &str| {
+            let reversed: Vec<_> = Path::new(path)
+                .components()
+                .rev()
+                .map(|c| c.as_os_str().to_owned())
+                .collect();
+            reversed
+        };
+        let (mapped, made) = (parts(&mapping.path), parts(&self.output));
+        let common = mapped.iter().zip(&made).take_while(|(a, b)| a == b).count();
         match build_id {
-            Some(id) if !self.build_id.is_empty() && !id.is_empty() => id == self.build_id,
-            _ => Path::new(&mapping.path).file_name() == Path::new(&self.output).file_name(),
+            Some(id) if !self.build_id.is_empty() && !id.is_empty() => {
+                same_build_id(id, &self.build_id).then_some(common)
+            }
+            _ => Some(common).filter(|&common| common > 0),
         }
+    }
+}
+
+/// Whether a build id of a recording is a file's own. Records hold 20 bytes: of a longer one the first, behind a shorter one
+/// (where its length is not told) zeros.
+fn same_build_id(recorded: &str, own: &str) -> bool {
+    const DIGITS: usize = 40;
+    if recorded.len() < DIGITS || own.len() == DIGITS {
+        return recorded == own;
+    }
+    match recorded.strip_prefix(own) {
+        Some(rest) => rest.bytes().all(|digit| digit == b'0'),
+        None => own.starts_with(recorded),
     }
 }
 
@@ -124,6 +155,47 @@ pub struct Modules {
     sidecars: Vec<Annotations>,
     /// By number of the mapping.
     placed: Vec<Option<Placed>>,
+    /// By number of the mapping: two sidecars that fit it alike.
+    doubts: Vec<Option<(usize, usize)>>,
+    has_doubts: bool,
+}
+
+/// Which sidecar a mapping has.
+enum Choice {
+    None,
+    One(usize),
+    /// Nothing tells which of two.
+    Doubt(usize, usize),
+}
+
+/// Chooses among sidecars. `noted`: the sidecar that the file itself names, by path of the file, where it is here.
+fn choose(
+    sidecars: &[Annotations],
+    noted: &HashMap<String, String>,
+    mapping: &Mapping,
+    build_id: Option<&str>,
+) -> Choice {
+    let whole = Path::new(&mapping.path).components().count();
+    let fits = sidecars.iter().enumerate().filter_map(|(number, sidecar)| {
+        let common = sidecar.fit(mapping, build_id)?;
+        let named = noted.get(&mapping.path) == Some(&sidecar.id_hex);
+        // A sidecar that was given for this very path counts more than the file that is there now.
+        Some(((common == whole && sidecar.given, named, common), number))
+    });
+    let mut best: Option<((bool, bool, usize), usize)> = None;
+    let mut doubt = None;
+    for (fit, number) in fits {
+        match best {
+            Some((before, _)) if fit < before => {}
+            Some((before, other)) if fit == before => {
+                if sidecars[other].id_hex != sidecars[number].id_hex {
+                    doubt = Some(Choice::Doubt(other, number));
+                }
+            }
+            _ => (best, doubt) = (Some((fit, number)), None),
+        }
+    }
+    doubt.unwrap_or(best.map_or(Choice::None, |(_, number)| Choice::One(number)))
 }
 
 impl Modules {
@@ -131,7 +203,10 @@ impl Modules {
     pub fn find(session: &Session<'_>, given: &[PathBuf]) -> Result<Modules, ModulesError> {
         let mut sidecars = Vec::new();
         for path in given {
-            sidecars.push(Annotations::read(path)?);
+            sidecars.push(Annotations {
+                given: true,
+                ..Annotations::read(path)?
+            });
         }
         let paths: BTreeSet<&str> = session
             .spaces
@@ -139,56 +214,154 @@ impl Modules {
             .iter()
             .map(|m| m.path.as_str())
             .collect();
+        let mut noted = HashMap::new();
         for path in paths {
-            if let Some(found) = beside(Path::new(path))
-                && sidecars
-                    .iter()
-                    .all(|s: &Annotations| s.id_hex != found.id_hex)
+            let Some(found) = beside(Path::new(path)) else {
+                continue;
+            };
+            noted.insert(path.to_owned(), found.id_hex.clone());
+            if sidecars
+                .iter()
+                .all(|s: &Annotations| s.id_hex != found.id_hex)
             {
                 sidecars.push(found);
             }
         }
-        Self::new(session, sidecars)
+        Self::new(session, sidecars, &noted)
     }
 
-    /// Joins sidecars with the mappings of a session. A mapping takes the first that describes it.
-    pub fn new(session: &Session<'_>, sidecars: Vec<Annotations>) -> Result<Modules, ModulesError> {
-        let place = |mapping: &Mapping| {
-            let build_id = mapping
-                .build_id
-                .as_deref()
-                .or_else(|| session.build_ids.get(&mapping.path).map(String::as_str));
-            let sidecar = sidecars
-                .iter()
-                .position(|s| s.describes(mapping, build_id))?;
-            let file = mapping.start.wrapping_sub(mapping.offset);
-            Some(Placed {
-                sidecar,
-                bias: file.wrapping_sub(sidecars[sidecar].base),
-            })
+    /// Joins sidecars with the mappings of a session. `noted`: by path of a mapped file, the id of the sidecar that it names.
+    pub fn new(
+        session: &Session<'_>,
+        sidecars: Vec<Annotations>,
+        noted: &HashMap<String, String>,
+    ) -> Result<Modules, ModulesError> {
+        let mappings = session.spaces.mappings();
+        let build_id = |mapping: &Mapping| {
+            let own = mapping.build_id.clone();
+            own.or_else(|| session.build_ids.get(&mapping.path).cloned())
         };
-        let placed: Vec<_> = session.spaces.mappings().iter().map(place).collect();
-        if placed.iter().all(Option::is_none) {
-            return Err(ModulesError(nothing_fits(session, &sidecars)));
+        let mut choices: Vec<Choice> = mappings
+            .iter()
+            .map(|m| choose(&sidecars, noted, m, build_id(m).as_deref()))
+            .collect();
+        // A sidecar whose file is in the recording by its name is not that of another file with the same build id, e.g. of
+        // one that was instrumented differently.
+        let by_name = |number: usize, mapping: &Mapping| {
+            noted.get(&mapping.path) == Some(&sidecars[number].id_hex)
+                || sidecars[number]
+                    .fit(mapping, build_id(mapping).as_deref())
+                    .is_some_and(|common| common > 0)
+        };
+        let named: BTreeSet<usize> = choices
+            .iter()
+            .zip(mappings)
+            .filter_map(|(choice, mapping)| match *choice {
+                Choice::One(number) if by_name(number, mapping) => Some(number),
+                _ => None,
+            })
+            .collect();
+        for (choice, mapping) in choices.iter_mut().zip(mappings) {
+            let taken = |number: usize| named.contains(&number) && !by_name(number, mapping);
+            *choice = match std::mem::replace(choice, Choice::None) {
+                Choice::One(number) if taken(number) => Choice::None,
+                Choice::Doubt(a, b) => match (taken(a), taken(b)) {
+                    (true, true) => Choice::None,
+                    (true, false) => Choice::One(b),
+                    (false, true) => Choice::One(a),
+                    (false, false) => Choice::Doubt(a, b),
+                },
+                other => other,
+            };
         }
-        let used: BTreeSet<usize> = placed.iter().flatten().map(|p| p.sidecar).collect();
-        for a in &used {
-            for b in used.range(..a) {
-                let (x, y) = (&sidecars[*a], &sidecars[*b]);
-                let end = |s: &Annotations| u64::from(s.id_first) + s.slots.len() as u64;
-                if u64::from(x.id_first) < end(y)
-                    && u64::from(y.id_first) < end(x)
-                    && x.id_hex != y.id_hex
-                {
-                    return Err(ModulesError(format!(
-                        "{} and {} were made apart and their record numbers overlap; instrument them together (`mgz-instrument --libs` on the program) and record again",
-                        y.path.display(),
-                        x.path.display()
-                    )));
+        let placed: Vec<_> = choices
+            .iter()
+            .zip(mappings)
+            .map(|(choice, mapping)| match *choice {
+                Choice::One(sidecar) => {
+                    let file = mapping.start.wrapping_sub(mapping.offset);
+                    Some(Placed {
+                        sidecar,
+                        bias: file.wrapping_sub(sidecars[sidecar].base),
+                    })
+                }
+                _ => None,
+            })
+            .collect();
+        let doubts: Vec<_> = choices
+            .iter()
+            .map(|choice| match *choice {
+                Choice::Doubt(a, b) => Some((a, b)),
+                _ => None,
+            })
+            .collect();
+        let made = Modules {
+            sidecars,
+            placed,
+            has_doubts: doubts.iter().any(Option::is_some),
+            doubts,
+        };
+        if made.placed.iter().all(Option::is_none) {
+            let doubt = made.doubt(mappings);
+            return Err(ModulesError(
+                doubt.unwrap_or_else(|| nothing_fits(session, &made.sidecars)),
+            ));
+        }
+        Ok(made)
+    }
+
+    /// Whether it is open which sidecar a mapping has.
+    pub fn is_doubtful(&self, mapping: usize) -> bool {
+        self.doubts.get(mapping).is_some_and(Option::is_some)
+    }
+
+    /// Whether that is so of any.
+    pub fn has_doubts(&self) -> bool {
+        self.has_doubts
+    }
+
+    /// A sentence on a mapping for which it is open, if there is one.
+    pub fn doubt(&self, mappings: &[Mapping]) -> Option<String> {
+        let mut doubts = self.doubts.iter().zip(mappings);
+        let ((a, b), mapping) = doubts.find_map(|(doubt, mapping)| Some(((*doubt)?, mapping)))?;
+        Some(format!(
+            "{} and {} both describe a file with the build id of {}, and nothing tells which was recorded; give only that one with --annotations",
+            self.sidecars[a].path.display(),
+            self.sidecars[b].path.display(),
+            mapping.path
+        ))
+    }
+
+    /// Makes sure that records of different sidecars can be told apart in each process. `met`: which mappings each was met in.
+    pub fn check(&self, met: &BTreeSet<(u32, usize)>) -> Result<(), ModulesError> {
+        let list: Vec<_> = met.iter().collect();
+        for process in list.chunk_by(|a, b| a.0 == b.0) {
+            let used = self.used(process.iter().map(|m| m.1));
+            for a in &used {
+                for b in used.range(..a) {
+                    let (x, y) = (&self.sidecars[*a], &self.sidecars[*b]);
+                    let end = |s: &Annotations| u64::from(s.id_first) + s.slots.len() as u64;
+                    if u64::from(x.id_first) < end(y)
+                        && u64::from(y.id_first) < end(x)
+                        && x.id_hex != y.id_hex
+                    {
+                        return Err(ModulesError(format!(
+                            "{} and {} were made apart and their record numbers overlap; instrument them together (`mgz-instrument --libs` on the program) and record again",
+                            y.path.display(),
+                            x.path.display()
+                        )));
+                    }
                 }
             }
         }
-        Ok(Modules { sidecars, placed })
+        Ok(())
+    }
+
+    /// The sidecars of mappings, by number.
+    pub fn used(&self, mappings: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+        mappings
+            .filter_map(|mapping| Some(self.placed(mapping)?.sidecar))
+            .collect()
     }
 
     /// A sidecar by number.
@@ -217,11 +390,12 @@ impl Modules {
             .any(|s| s.slots.iter().any(|&slots| slots > 1))
     }
 
-    /// Slots of the record with this id.
-    pub fn slots(&self, id: u32) -> Option<u32> {
-        self.sidecars
-            .iter()
-            .find_map(|s| s.slots.get(id.checked_sub(s.id_first)? as usize).copied())
+    /// Slots of the record with this id, in a process that has these sidecars.
+    pub fn slots(&self, id: u32, used: &BTreeSet<usize>) -> Option<u32> {
+        used.iter().find_map(|&number| {
+            let s = &self.sidecars[number];
+            s.slots.get(id.checked_sub(s.id_first)? as usize).copied()
+        })
     }
 }
 

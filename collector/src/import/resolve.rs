@@ -44,6 +44,8 @@ pub struct Slices {
     pub without_ip: u64,
     /// `ptwrite`s at addresses that no sidecar has.
     pub unresolved: u64,
+    /// `ptwrite`s of files of which it is open which sidecar they have.
+    pub doubtful: u64,
     /// A loss that no slice shows.
     pub lost_after: bool,
 }
@@ -141,7 +143,12 @@ pub fn slices(spaces: &Spaces, modules: &Modules, events: &[Event]) -> Slices {
             .find(event.pid, time, ip)
             .and_then(|(mapping, placed)| Some((mapping, placed, modules.record(placed, ip)?)));
         let Some((mapping, placed, place)) = found else {
-            out.unresolved += 1;
+            let doubtful = modules.has_doubts()
+                && spaces
+                    .find_near(event.pid, time, ip)
+                    .is_some_and(|mapping| modules.is_doubtful(mapping));
+            out.doubtful += u64::from(doubtful);
+            out.unresolved += u64::from(!doubtful);
             continue;
         };
         match placements.iter_mut().find(|p| p.sidecar == placed.sidecar) {

@@ -28,6 +28,7 @@ pub mod flag {
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub const TASK: u64 = 1 << 13;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const EXCLUDE_GUEST: u64 = 1 << 20;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const CONTEXT_SWITCH: u64 = 1 << 26;
@@ -99,9 +100,9 @@ pub const ATTR_BYTES: usize = 120;
 const _: () = assert!(size_of::<Attr>() == ATTR_BYTES);
 
 impl Attr {
-    /// An event that follows a task's user code into its threads and children.
+    /// An event that follows a task's user code into its threads and children, but not into virtual machines that it runs.
     pub fn inherited(kind: u32, config: u64) -> Attr {
-        use flag::{EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, SAMPLE_ID_ALL};
+        use flag::{EXCLUDE_GUEST, EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, SAMPLE_ID_ALL};
         Attr {
             kind,
             size: ATTR_BYTES as u32,
@@ -109,7 +110,7 @@ impl Attr {
             sample_period: 1,
             sample_type: IDENTITY,
             read_format: FORMAT_ID,
-            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV | SAMPLE_ID_ALL,
+            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV | EXCLUDE_GUEST | SAMPLE_ID_ALL,
             ..Attr::default()
         }
     }

@@ -8,10 +8,12 @@ use super::attr::ATTR_BYTES;
 use super::file::{About, Described, Writer};
 use super::kernel::{Control, Kernel};
 use super::open::Opened;
+use super::plan::{Role, pause_period};
 use super::pmu::Pmu;
 use super::synth::{self, TscRatio};
 use crate::perfdata::records::kind;
 use crate::perfdata::{text, u16_at, u32_at, u64_at};
+use crate::summary::count;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -64,7 +66,18 @@ pub struct Capture<'k> {
     build_ids: Vec<Vec<u8>>,
     limit: Option<u64>,
     stopped: Option<Stopped>,
+    /// Ids of the PT events, by CPU.
+    traces: Vec<Option<u64>>,
+    /// Periods now, by number of the planned event.
+    periods: Vec<u64>,
+    /// The kernel does not let them be changed.
+    fixed: Option<io::Error>,
 }
+
+/// Most that a period is made longer.
+const MOST_LONGER: u64 = 1 << 12;
+/// A period is made longer if more than one of so many records found no room.
+const BEARABLE_LOSS: u64 = 20;
 
 const AUX_FLAG_TRUNCATED: u64 = 1;
 const AUX_FLAG_PARTIAL: u64 = 4;
@@ -121,7 +134,12 @@ impl<'k> Capture<'k> {
             .unwrap_or(0);
         writer.records(&synth::process(kernel, pid, track)?)?;
         writer.commit()?;
+        let events = &opened.plan.events;
+        let traces = opened.cpus.iter().map(|cpu| opened.id(cpu.trace?));
         Ok(Capture {
+            traces: traces.collect(),
+            periods: events.iter().map(|e| e.attr.sample_period).collect(),
+            fixed: None,
             kernel,
             opened,
             writer,
@@ -179,13 +197,20 @@ impl<'k> Capture<'k> {
     }
 
     fn empty_rings(&mut self, last: bool) -> io::Result<()> {
+        let mut troubled = Troubled::default();
         for number in 0..self.opened.cpus.len() {
             let cpu = &mut self.opened.cpus[number];
             self.scratch.clear();
             cpu.ring.drain(&mut self.scratch);
-            let (good, full) = look(&self.scratch, &mut self.tally, &mut self.paths);
+            let (good, full) = look(
+                &self.scratch,
+                &mut self.tally,
+                &mut self.paths,
+                &mut troubled,
+            );
             self.tally.malformed += (self.scratch.len() - good) as u64;
             self.writer.records(&self.scratch[..good])?;
+            let mut taken = 0;
             if let Some(pending) = cpu.ring.pending(last) {
                 let length = (pending.first.len() + pending.second.len()) as u64;
                 self.writer.auxtrace(
@@ -195,15 +220,27 @@ impl<'k> Capture<'k> {
                     cpu.cpu,
                     [pending.first, pending.second],
                 )?;
+                // Without room the kernel turns PT off and tells nothing.
+                if !full && length + 8 > cpu.ring.aux_size() {
+                    let end = pending.offset + length;
+                    self.tally.truncated += 1;
+                    let id = self.traces.get(number).copied().flatten();
+                    let clock = cpu.ring.time_conversion();
+                    let now = clock.map_or(0, |clock| clock.ns(self.kernel.tsc()));
+                    let told = synth::truncated(end, cpu.cpu, id.unwrap_or(0), now)?;
+                    self.writer.records(&told)?;
+                }
                 cpu.ring.taken(length);
                 self.tally.aux_bytes += length;
+                taken = length;
             }
-            if let Some(trace) = cpu.trace.filter(|_| full && !last) {
-                // When the area was full the kernel turned the event off; now there is room. A refusal shows as missing
-                // data, which has been counted already.
+            if let Some(trace) = cpu.trace.filter(|_| (full || taken > 0) && !last) {
+                // While the area was full the kernel may have turned the event off, whether it said so or not; now there is
+                // room. A refusal shows as missing data, which has been counted already.
                 let _ = self.kernel.control(trace, &Control::Enable);
             }
         }
+        self.lengthen(&troubled);
         for path in std::mem::take(&mut self.paths) {
             if !self.known.insert(path.clone()) {
                 continue;
@@ -216,6 +253,79 @@ impl<'k> Capture<'k> {
         self.writer.end_round()?;
         self.tally.file_bytes = self.writer.size();
         Ok(())
+    }
+
+    /// Doubles the period of events that the kernel throttles, or of all that take samples if too many of these are lost.
+    /// What a recorder or a kernel cannot take is lost in any case, but not by chance then.
+    fn lengthen(&mut self, troubled: &Troubled) {
+        if self.fixed.is_some() {
+            return;
+        }
+        let overrun = troubled.lost * BEARABLE_LOSS > troubled.lost + troubled.records;
+        let plan = &self.opened.plan.events;
+        for sampling in 0..plan.len() {
+            if plan[sampling].role != Role::Sample {
+                continue;
+            }
+            let pausing = Some(sampling + 1)
+                .filter(|&next| plan.get(next).is_some_and(|e| e.role == Role::Pause));
+            let throttled = std::iter::once(sampling)
+                .chain(pausing)
+                .flat_map(|event| &self.opened.ids[event])
+                .any(|id| troubled.throttled.contains(id));
+            let asked = plan[sampling].attr.sample_period;
+            let period = self.periods[sampling].saturating_mul(2);
+            if !(overrun || throttled) || period / asked.max(1) > MOST_LONGER {
+                continue;
+            }
+            let set = std::iter::once((sampling, period))
+                .chain(pausing.map(|event| (event, pause_period(period))));
+            for (event, period) in set {
+                for &id in &self.opened.events[event] {
+                    if let Err(error) = self.kernel.control(id, &Control::Period(period)) {
+                        self.fixed = Some(error);
+                        return;
+                    }
+                }
+                self.periods[event] = period;
+            }
+        }
+    }
+
+    /// Sentences on periods that were changed.
+    fn adapted(&self) -> Vec<String> {
+        let Tally {
+            throttled,
+            lost,
+            lost_samples,
+            samples,
+            ..
+        } = self.tally;
+        let gone = lost + lost_samples;
+        let why = [
+            (throttled > 0).then(|| format!("the kernel throttled sampling {throttled} times")),
+            (gone > 0).then(|| {
+                let share = 100.0 * gone as f64 / (gone + samples).max(1) as f64;
+                format!("{gone} samples or other records were lost ({share:.1}%)")
+            }),
+        ];
+        let why = why.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if let Some(error) = &self.fixed {
+            return vec![format!(
+                "{why}, and the period cannot be changed here ({error}); record with a longer one"
+            )];
+        }
+        let plan = self.opened.plan.events.iter().zip(&self.periods);
+        plan.filter(|(event, now)| event.role == Role::Sample && event.attr.sample_period != **now)
+            .map(|(event, &now)| {
+                format!(
+                    "{why}, so that in the end samples were taken every {} instead of every {} by {} (threads that ran already kept theirs)",
+                    count(now as f64),
+                    count(event.attr.sample_period as f64),
+                    event.name
+                )
+            })
+            .collect()
     }
 
     /// Takes what is left and completes the file.
@@ -238,10 +348,12 @@ impl<'k> Capture<'k> {
         }
         self.tally.file_bytes = self.writer.size();
         self.kernel.close_all();
+        let mut notes = self.adapted();
+        notes.extend(self.opened.plan.notes);
         Finished {
             tally: self.tally,
             stopped: self.stopped,
-            notes: self.opened.plan.notes,
+            notes,
         }
     }
 }
@@ -257,8 +369,24 @@ pub struct Finished {
     pub notes: Vec<String>,
 }
 
+/// What a round shows of samples that do not come.
+#[derive(Default)]
+struct Troubled {
+    /// Ids of events that were throttled.
+    throttled: BTreeSet<u64>,
+    /// Records and samples that were lost.
+    lost: u64,
+    /// Records that came.
+    records: u64,
+}
+
 /// Counts records; returns how many bytes of whole records there are, and whether PT stopped because its area was full.
-fn look(bytes: &[u8], tally: &mut Tally, paths: &mut BTreeSet<String>) -> (usize, bool) {
+fn look(
+    bytes: &[u8],
+    tally: &mut Tally,
+    paths: &mut BTreeSet<String>,
+    troubled: &mut Troubled,
+) -> (usize, bool) {
     let mut at = 0;
     let mut full = false;
     while let Some(record) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
@@ -267,11 +395,23 @@ fn look(bytes: &[u8], tally: &mut Tally, paths: &mut BTreeSet<String>) -> (usize
             break;
         };
         tally.records += 1;
+        troubled.records += 1;
         match u32_at(record, 0).unwrap_or(0) {
             kind::SAMPLE => tally.samples += 1,
-            kind::LOST => tally.lost += u64_at(body, 8).unwrap_or(0),
-            kind::LOST_SAMPLES => tally.lost_samples += u64_at(body, 0).unwrap_or(0),
-            kind::THROTTLE => tally.throttled += 1,
+            kind::LOST => {
+                let lost = u64_at(body, 8).unwrap_or(0);
+                tally.lost += lost;
+                troubled.lost += lost;
+            }
+            kind::LOST_SAMPLES => {
+                let lost = u64_at(body, 0).unwrap_or(0);
+                tally.lost_samples += lost;
+                troubled.lost += lost;
+            }
+            kind::THROTTLE => {
+                tally.throttled += 1;
+                troubled.throttled.extend(u64_at(body, 8));
+            }
             kind::AUX => {
                 let flags = u64_at(body, 16).unwrap_or(0);
                 tally.truncated += u64::from(flags & AUX_FLAG_TRUNCATED != 0);

@@ -150,12 +150,9 @@ fn enter(manifest: &mut Manifest, ended: &Ended, choice: &Choice, notes: &[Strin
     if manifest.mode == "samples" {
         manifest.window = window;
     }
-    for note in notes
-        .iter()
-        .filter(|note| !manifest.problems.contains(note))
-        .cloned()
-        .collect::<Vec<_>>()
-    {
-        manifest.problems.push(note);
-    }
+    // What the recorder had to change comes first.
+    let known = std::mem::take(&mut manifest.problems);
+    manifest.problems = notes.to_vec();
+    let others = known.into_iter().filter(|problem| !notes.contains(problem));
+    manifest.problems.extend(others);
 }

@@ -50,6 +50,13 @@ pub enum Step {
         tid: u32,
         time: u64,
     },
+    /// The thread leaves the CPU, and PT with it.
+    Out {
+        cpu: u32,
+        pid: u32,
+        tid: u32,
+        time: u64,
+    },
     /// The recorder wakes up.
     Wake,
 }
@@ -61,6 +68,8 @@ pub struct Opened {
     pub group: Option<EventId>,
     pub output: Option<EventId>,
     pub filter: Option<String>,
+    /// Period now.
+    pub period: u64,
     pub enabled: usize,
     pub disabled: usize,
 }
@@ -136,8 +145,17 @@ struct Buffers {
 /// The error with which an event is refused on a CPU, if it is.
 type Refuse = Box<dyn Fn(&Attr, u32) -> Option<i32>>;
 
+/// `f_type` of overlayfs.
+pub const OVERLAY: i64 = 0x794c_7630;
+
 pub struct Fake {
     pub files: BTreeMap<String, String>,
+    /// Kinds of file systems by file. On overlayfs, filters match nothing, as before Linux 6.18.
+    pub file_systems: BTreeMap<String, i64>,
+    /// A buffer that fills up from empty at once is reported with size 0, as before Linux 6.13.
+    pub fills_at_once: bool,
+    /// Sampling at shorter periods is throttled.
+    pub fastest: u64,
     pub events: Vec<Opened>,
     pub refuse: Refuse,
     /// Bytes that may be mapped.
@@ -217,6 +235,9 @@ impl Fake {
     pub fn new(files: BTreeMap<String, String>) -> Fake {
         Fake {
             files,
+            file_systems: BTreeMap::new(),
+            fills_at_once: false,
+            fastest: 0,
             events: Vec::new(),
             refuse: Box::new(|_, _| None),
             lockable: usize::MAX,
@@ -316,8 +337,13 @@ impl Fake {
 
     fn pt(&mut self, cpu: u32, bytes: &[u8], identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.kind == PT);
+        let filter = self.events[event].filter.as_deref().unwrap_or("");
+        let hidden = filter
+            .split_whitespace()
+            .filter_map(|word| word.split_once('@'))
+            .any(|(_, path)| self.file_systems.get(path) == Some(&OVERLAY));
         let buffers = self.buffers.get_mut(&cpu).unwrap();
-        if buffers.paused {
+        if buffers.paused || hidden {
             return;
         }
         let (area, writable) = buffers.aux.as_ref().expect("the area is mapped");
@@ -340,10 +366,22 @@ impl Fake {
         let ring = buffers.ring.as_ref().unwrap();
         let head = ring.word(page::AUX_HEAD);
         let room = size - (head - ring.word(page::AUX_TAIL));
+        if room == 0 {
+            // Nothing can be begun, so that nothing ends, and no record tells of it.
+            buffers.stopped = true;
+            self.lost.1 += bytes.len() as u64;
+            return;
+        }
         let fits = bytes.len().min(room as usize);
         put(head, &bytes[..fits]);
-        ring.set(page::AUX_HEAD, head + fits as u64);
         let cut = fits < bytes.len();
+        if self.fills_at_once && cut && room == size {
+            buffers.stopped = true;
+            self.lost.1 += bytes.len() as u64;
+            self.emit(event, kind::AUX, 0, &words(&[head, 0, 1]), identity);
+            return;
+        }
+        ring.set(page::AUX_HEAD, head + fits as u64);
         if cut {
             buffers.stopped = true;
             self.lost.1 += (bytes.len() - fits) as u64;
@@ -369,6 +407,9 @@ impl Fake {
             pair(identity.0, identity.1),
             identity.2,
         ]);
+        if attr.sample_type & bits::PERIOD != 0 {
+            body.extend(words(&[self.events[event].period]));
+        }
         if attr.sample_type & bits::AUX != 0 {
             let buffers = &self.buffers[&cpu];
             let (area, writable) = buffers.aux.as_ref().unwrap();
@@ -388,6 +429,10 @@ impl Fake {
             self.snapshots += 1;
         }
         self.emit(event, kind::SAMPLE, 2, &body, identity);
+        if self.events[event].period < self.fastest {
+            let body = words(&[identity.2, Self::id_of(event), Self::id_of(event)]);
+            self.emit(event, kind::THROTTLE, 0, &body, identity);
+        }
         // The kernel resumes behind the sample, and pauses before it.
         if attr.aux_action & action::RESUME != 0 {
             self.buffers.get_mut(&cpu).unwrap().paused = false;
@@ -442,8 +487,28 @@ impl Fake {
                 tid,
                 time,
             } => self.pause(cpu, (pid, tid, time)),
+            Step::Out {
+                cpu,
+                pid,
+                tid,
+                time,
+            } => self.out(cpu, (pid, tid, time)),
             Step::Wake => {}
         }
+    }
+
+    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that all of it was overwritten.
+    fn out(&mut self, cpu: u32, identity: (u32, u32, u64)) {
+        let event = self.find(cpu, |e| e.attr.kind == PT);
+        let buffers = &self.buffers[&cpu];
+        let (area, writable) = buffers.aux.as_ref().unwrap();
+        if *writable {
+            return;
+        }
+        let size = area.len() as u64;
+        let head = buffers.written % size;
+        buffers.ring.as_ref().unwrap().set(page::AUX_HEAD, head);
+        self.emit(event, kind::AUX, 0, &words(&[head, size, 2]), identity);
     }
 }
 
@@ -464,6 +529,11 @@ impl Kernel for Fake {
             .filter_map(|rest| rest.split('/').next())
             .map(str::to_string)
             .collect())
+    }
+
+    fn file_system(&self, path: &str) -> io::Result<i64> {
+        let found = self.file_systems.get(path).copied();
+        found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     fn open(
@@ -496,6 +566,7 @@ impl Kernel for Fake {
             group,
             output: None,
             filter: None,
+            period: attr.sample_period,
             enabled: 0,
             disabled: 0,
         });
@@ -526,6 +597,7 @@ impl Kernel for Fake {
                 self.events[event.0].output = Some(*ring);
             }
             Control::Filter(text) => self.events[event.0].filter = Some(text.clone()),
+            Control::Period(period) => self.events[event.0].period = *period,
         }
         Ok(())
     }

@@ -25,6 +25,8 @@ pub enum Control {
     Output(EventId),
     /// Address filters (`PERF_EVENT_IOC_SET_FILTER`).
     Filter(String),
+    /// Another period (`PERF_EVENT_IOC_PERIOD`). Children that inherited the event keep theirs; later ones inherit this one.
+    Period(u64),
 }
 
 /// The kernel's side.
@@ -34,6 +36,9 @@ pub trait Kernel {
 
     /// Names in a folder of sysfs, in any order.
     fn list(&self, path: &str) -> io::Result<Vec<String>>;
+
+    /// The kind of file system that a file lies on (`statfs`, `f_type`).
+    fn file_system(&self, path: &str) -> io::Result<i64>;
 
     /// `perf_event_open`. The descriptor is closed on exec.
     fn open(

@@ -8,9 +8,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::time::Duration;
 
-// _IO('$', n), _IOW('$', n, pointer) and _IOR('$', 7, pointer) of linux/perf_event.h.
+// _IO('$', n), _IOW('$', n, pointer or number) and _IOR('$', 7, pointer) of linux/perf_event.h.
 const IOC_ENABLE: libc::c_ulong = 0x2400;
 const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
 const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
 const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
 const IOC_ID: libc::c_ulong = 0x8008_2407;
@@ -61,6 +62,15 @@ impl Kernel for Linux {
             .flatten()
             .filter_map(|entry| entry.file_name().into_string().ok())
             .collect())
+    }
+
+    fn file_system(&self, path: &str) -> io::Result<i64> {
+        let path = CString::new(path)?;
+        let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: a zero-terminated text and room for the answer, both of which live across the call.
+        check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
+        // SAFETY: the call succeeded, so the kernel has filled it in.
+        Ok(unsafe { about.assume_init() }.f_type)
     }
 
     fn open(
@@ -115,6 +125,10 @@ impl Kernel for Linux {
                 let text = CString::new(text.as_str())?;
                 // SAFETY: a zero-terminated text that lives across the call.
                 check(unsafe { libc::ioctl(fd, IOC_SET_FILTER, text.as_ptr()) })
+            }
+            Control::Period(period) => {
+                // SAFETY: the kernel reads eight bytes.
+                check(unsafe { libc::ioctl(fd, IOC_PERIOD, std::ptr::from_ref(period)) })
             }
         }
     }

@@ -9,6 +9,7 @@
 //! * [`pmu`]: PMUs as sysfs describes them.
 //! * [`plan`]: which events, with which attributes, on which CPUs.
 //! * [`kernel`], [`linux`]: the kernel's side, and the real one.
+//! * [`known`]: kernels and processors with errors.
 //! * [`open`]: opening and mapping, with what may be given up.
 //! * [`ring`]: shared memory.
 //! * [`file`], [`synth`]: perf.data, and records that the kernel does not write.
@@ -26,6 +27,7 @@ pub mod command;
 pub mod file;
 pub mod filter;
 pub mod kernel;
+pub mod known;
 pub mod linux;
 pub mod open;
 pub mod plan;
@@ -37,6 +39,8 @@ pub mod synth;
 
 #[cfg(test)]
 pub(crate) mod fake;
+#[cfg(test)]
+mod scenarios;
 #[cfg(test)]
 mod tests;
 #[cfg(test)]

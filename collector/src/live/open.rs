@@ -5,6 +5,7 @@
 
 use super::attr::TYPE_SOFTWARE;
 use super::kernel::{Control, EventId, Kernel};
+use super::known::{FILTERS_ON_OVERLAYFS, OVERLAYFS};
 use super::plan::{Keep, Machine, Plan, Request, Role, Trigger, plan};
 use super::pmu::{NoTerm, online};
 use super::ring::Ring;
@@ -44,6 +45,14 @@ pub enum OpenError {
         filter: String,
         /// Why.
         error: io::Error,
+    },
+    /// Address filters that would match nothing.
+    #[error(
+        "{file} lies on overlayfs, as files of containers do, where the address filters of Linux before 6.18 (or 6.17.5, 6.12.55) match nothing: record a copy of the program on another file system (a volume, /dev/shm), or record without --functions, or choose functions with `mgz-instrument --functions`"
+    )]
+    Overlay {
+        /// The file.
+        file: String,
     },
     /// Something else.
     #[error("{what}: {error}")]
@@ -127,10 +136,20 @@ pub struct Opened {
     pub cpus: Vec<CpuEvents>,
     /// Ids of the plan's events, in the order of their CPUs.
     pub ids: Vec<Vec<u64>>,
+    /// The events, in the same order.
+    pub events: Vec<Vec<EventId>>,
     /// All counters.
     pub counters: Vec<Counter>,
     /// Sizes of the buffers.
     pub sizes: Sizes,
+}
+
+impl Opened {
+    /// The id of an event.
+    pub fn id(&self, event: EventId) -> Option<u64> {
+        let mut all = self.events.iter().flatten().zip(self.ids.iter().flatten());
+        all.find(|(handle, _)| **handle == event).map(|(_, &id)| id)
+    }
 }
 
 struct Failed {
@@ -177,29 +196,53 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
     Ok(handles)
 }
 
+/// Kernels refuse what they do not know without saying what it is. So what may be the reason is left out, one by one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Extras {
+    /// Guests are left out.
+    guests_out: bool,
+    /// PT is paused between samples.
+    pause: bool,
+}
+
+impl Extras {
+    /// The next to try.
+    fn fewer(self, asked: Extras) -> Option<Extras> {
+        let tries = [(true, true), (false, true), (true, false), (false, false)]
+            .map(|(guests_out, pause)| Extras { guests_out, pause });
+        let mut tries = tries.into_iter().filter(|t| asked.pause || !t.pause);
+        tries.find(|&t| t == self);
+        tries.next()
+    }
+}
+
 /// Makes the request smaller or the machine poorer after a refusal. The note says what is given up.
 fn concede(
     kernel: &dyn Kernel,
     failed: &Failed,
     request: &mut Request,
     machine: &mut Machine,
+    extras: &mut Extras,
+    asked: Extras,
 ) -> Option<String> {
     let errno = failed.error.raw_os_error().unwrap_or(0);
     if errno == libc::ENODEV && online(kernel).is_ok_and(|now| !now.contains(&failed.cpu)) {
         machine.cpus.retain(|&cpu| cpu != failed.cpu);
         return (!machine.cpus.is_empty()).then(|| format!("CPU {} was turned off", failed.cpu));
     }
-    let Keep::Windows { trigger, pause, .. } = &mut request.keep else {
-        return None;
-    };
     let unknown = [libc::EINVAL, libc::E2BIG, libc::EOPNOTSUPP].contains(&errno);
-    if *pause && unknown && failed.role != Role::Track {
-        *pause = false;
+    if unknown && let Some(fewer) = extras.fewer(asked) {
+        *extras = fewer;
         return Some(String::new());
     }
+    let Keep::Windows { trigger, .. } = &mut request.keep else {
+        return None;
+    };
     let absent = unknown || [libc::ENOENT, libc::ENODEV, libc::ENXIO].contains(&errno);
     if failed.role == Role::Sample && failed.kind != TYPE_SOFTWARE && absent {
         *trigger = Trigger::Clock(super::plan::CLOCK_NS);
+        // That was the reason, then.
+        *extras = asked;
         return Some(format!(
             "this machine does not sample loads ({}); samples are taken every {} ms of CPU time",
             failed.error,
@@ -247,14 +290,34 @@ pub fn open(
     sizes: Sizes,
 ) -> Result<Opened, OpenError> {
     let (mut request, mut machine) = (request.clone(), machine.clone());
+    if let Some(file) = unmatched(kernel, &machine, &request.filter) {
+        return Err(OpenError::Overlay { file });
+    }
+    let asked = Extras {
+        guests_out: !request.guests,
+        pause: matches!(request.keep, Keep::Windows { pause: true, .. }),
+    };
+    let mut extras = asked;
     let mut notes = Vec::new();
     let (plan, handles) = loop {
+        request.guests = !extras.guests_out;
+        if let Keep::Windows { pause, .. } = &mut request.keep {
+            *pause = extras.pause;
+        }
         let plan = plan(&machine, &request)?;
         match open_all(kernel, &plan, pid) {
             Ok(handles) => break (plan, handles),
             Err(failed) => {
                 kernel.close_all();
-                match concede(kernel, &failed, &mut request, &mut machine) {
+                let given_up = concede(
+                    kernel,
+                    &failed,
+                    &mut request,
+                    &mut machine,
+                    &mut extras,
+                    asked,
+                );
+                match given_up {
                     Some(note) => notes.extend(Some(note).filter(|n| !n.is_empty())),
                     None => {
                         let remedy = remedy(&failed, kernel);
@@ -297,12 +360,14 @@ pub fn open(
         }
     }
     let mut ids = vec![Vec::new(); plan.events.len()];
+    let mut events = vec![Vec::new(); plan.events.len()];
     let mut counters = Vec::new();
     for handle in &handles {
         let id = kernel
             .id(handle.id)
             .map_err(other("asking for an event's id"))?;
         ids[handle.event].push(id);
+        events[handle.event].push(handle.id);
         let ring = cpus.iter().position(|c| c.cpu == handle.cpu).unwrap_or(0) as u32;
         counters.push(Counter {
             id,
@@ -314,9 +379,24 @@ pub fn open(
         plan,
         cpus,
         ids,
+        events,
         counters,
         sizes,
     })
+}
+
+/// A file of a filter that the kernel will not find in the program's mappings.
+fn unmatched(kernel: &dyn Kernel, machine: &Machine, filter: &str) -> Option<String> {
+    if FILTERS_ON_OVERLAYFS.includes(&machine.known.release) {
+        return None;
+    }
+    let files = filter
+        .split_whitespace()
+        .filter_map(|word| word.split_once('@'))
+        .map(|(_, file)| file);
+    let mut unmatched =
+        files.filter(|file| kernel.file_system(file).is_ok_and(|kind| kind == OVERLAYFS));
+    unmatched.next().map(str::to_owned)
 }
 
 /// Maps the rings; with smaller buffers, for all CPUs alike, if memory is refused.
@@ -383,7 +463,7 @@ fn map_cpu(
                 what: "PT data",
                 error,
             })?;
-        ring.set_aux(area);
+        ring.set_aux(area, writable);
     }
     Ok(CpuEvents {
         cpu,

@@ -3,7 +3,8 @@
 //!
 //! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between is ours
 //! until `tail` is moved. Both count on for ever; places are taken modulo the size, a power of two. An AUX
-//! area that is mapped read-only is a flight recorder: the kernel overwrites it and moves no head.
+//! area that is mapped read-only is a flight recorder: the kernel overwrites it, and its head says only where, so that
+//! there is nothing to fetch.
 
 use super::kernel::Area;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
@@ -39,12 +40,22 @@ pub struct TimeConversion {
     pub zero: u64,
 }
 
+impl TimeConversion {
+    /// perf's clock, ns, at a count of the TSC.
+    pub fn ns(&self, tsc: u64) -> u64 {
+        let product = (u128::from(tsc) * u128::from(self.mult)) >> self.shift.min(127);
+        self.zero.wrapping_add(product as u64)
+    }
+}
+
 /// One event's ring.
 pub struct Ring {
     area: Area,
     offset: usize,
     size: usize,
     aux: Option<Area>,
+    /// The AUX area is to be emptied.
+    fetched: bool,
 }
 
 /// PT data that was not taken yet.
@@ -66,6 +77,7 @@ impl Ring {
             offset: page,
             size,
             aux: None,
+            fetched: false,
         })
     }
 
@@ -88,9 +100,15 @@ impl Ring {
         offset
     }
 
-    /// The AUX area has been mapped.
-    pub fn set_aux(&mut self, area: Area) {
+    /// The AUX area has been mapped, `writable` if it is to be emptied.
+    pub fn set_aux(&mut self, area: Area, writable: bool) {
         self.aux = Some(area);
+        self.fetched = writable;
+    }
+
+    /// Bytes of the AUX area.
+    pub fn aux_size(&self) -> u64 {
+        self.aux.as_ref().map_or(0, |area| area.len() as u64)
     }
 
     /// Clock parameters; `None` where the clock does not follow from the TSC.
@@ -144,7 +162,7 @@ impl Ring {
     /// PT data between the tail and the head; whole words only unless it is the `last` time, so that no
     /// padding comes between.
     pub fn pending(&self, last: bool) -> Option<Pending<'_>> {
-        let area = self.aux.as_ref()?;
+        let area = self.aux.as_ref().filter(|_| self.fetched)?;
         let size = area.len() as u64;
         let head = self.word(page::AUX_HEAD).load(Ordering::Acquire);
         let tail = self.word(page::AUX_TAIL).load(Ordering::Relaxed);

@@ -104,6 +104,7 @@ impl Settings {
             keep,
             timing,
             filter,
+            guests: false,
         }
     }
 }
@@ -185,7 +186,8 @@ mod tests {
             Request {
                 keep: Keep::Everything,
                 timing: Timing::default(),
-                filter: "f".into()
+                filter: "f".into(),
+                guests: false,
             }
         );
     }

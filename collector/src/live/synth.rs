@@ -87,6 +87,13 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
+/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter `id`, without a thread.
+pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
+    const TRUNCATED: u64 = 1;
+    let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
+    record(kind::AUX, 0, &words(&body))
+}
+
 /// What decoders of PT data need to know.
 pub fn auxtrace_info(
     pt: &Pmu,

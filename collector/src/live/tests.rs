@@ -32,7 +32,7 @@ pub(super) fn ns(tsc: u64) -> u64 {
     tsc / 2
 }
 
-fn words(list: &[u64]) -> Vec<u8> {
+pub(super) fn words(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
@@ -45,6 +45,7 @@ pub(super) fn windows(bytes: u32) -> Request {
         },
         timing: Timing::default(),
         filter: String::new(),
+        guests: false,
     }
 }
 
@@ -53,10 +54,11 @@ pub(super) fn everything() -> Request {
         keep: Keep::Everything,
         timing: Timing::default(),
         filter: String::new(),
+        guests: false,
     }
 }
 
-fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> Step {
+pub(super) fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> Step {
     let mut body = words(&[pair(PID, PID), start, 0x10_0000, 0, 0, 0, 0, pair(5, 2)]);
     body.extend_from_slice(path.as_bytes());
     body.resize((body.len() + 1).next_multiple_of(8), 0);
@@ -71,7 +73,7 @@ fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> Step {
     }
 }
 
-fn comm(cpu: u32, tid: u32, time: u64) -> Step {
+pub(super) fn comm(cpu: u32, tid: u32, time: u64) -> Step {
     let body = [words(&[pair(PID, tid)]), b"program\0".to_vec()].concat();
     Step::Track {
         cpu,
@@ -84,7 +86,7 @@ fn comm(cpu: u32, tid: u32, time: u64) -> Step {
     }
 }
 
-fn switch_in(cpu: u32, tid: u32, time: u64) -> Step {
+pub(super) fn switch_in(cpu: u32, tid: u32, time: u64) -> Step {
     Step::Track {
         cpu,
         kind: kind::SWITCH,
@@ -144,10 +146,10 @@ pub(super) fn replay(
     (finished, std::fs::read(&path).unwrap())
 }
 
-type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
+pub(super) type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
 
 /// `(ip, payload)` by thread.
-fn ours(file: &[u8]) -> (Rows, RawReport) {
+pub(super) fn ours(file: &[u8]) -> (Rows, RawReport) {
     let mut out = Vec::new();
     let report = raw_bytes(file, &mut out).unwrap();
     let hex = |s: &str| u64::from_str_radix(s.strip_prefix("0x").unwrap(), 16).unwrap();
@@ -221,7 +223,7 @@ fn perf_rows(file: &[u8]) -> Option<Rows> {
     Some(rows)
 }
 
-fn assert_same(left: &Rows, right: &Rows, what: &str) {
+pub(super) fn assert_same(left: &Rows, right: &Rows, what: &str) {
     assert_eq!(
         left.keys().collect::<Vec<_>>(),
         right.keys().collect::<Vec<_>>(),
@@ -247,7 +249,7 @@ fn encoded(random: &mut Random, count: usize) -> Encoder {
     encoder
 }
 
-fn row(w: &Write) -> (u64, u64) {
+pub(super) fn row(w: &Write) -> (u64, u64) {
     (w.ip, w.payload)
 }
 
@@ -1059,6 +1061,7 @@ fn clock(ns: u64) -> Request {
         },
         timing: Timing::default(),
         filter: String::new(),
+        guests: false,
     }
 }
 

@@ -70,7 +70,7 @@ fn sidecar() -> Sidecar {
 }
 
 /// `(ip, address)` by thread, from the trace's columns.
-type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
+pub(super) type Rows = BTreeMap<u32, Vec<(u64, u64)>>;
 
 fn rows(trace: &Path) -> Rows {
     let mut paths: Vec<_> = std::fs::read_dir(trace.join(SAMPLES_DIR))
@@ -115,7 +115,7 @@ fn expected(events: &[(u64, u64)], unknown: &mut u64) -> Vec<(u64, u64)> {
 }
 
 /// Imports a capture as the command line would.
-fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
+pub(super) fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
     let (file, annotations, trace) = (
         dir.join("perf.data"),
         dir.join("program.mgza"),

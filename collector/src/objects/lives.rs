@@ -50,13 +50,6 @@ impl Lives {
         self.last_look = now;
     }
 
-    /// Whether a mapping that is there holds an address.
-    pub fn holds(&self, address: u64) -> bool {
-        self.there
-            .iter()
-            .any(|l| (l.mapping.start..l.mapping.end).contains(&address))
-    }
-
     /// Rows.
     pub fn instances(self, process: u32) -> impl Iterator<Item = Instance> {
         self.gone.into_iter().chain(self.there).map(move |l| {
@@ -65,6 +58,7 @@ impl Lives {
                 end,
                 kind,
                 name,
+                ..
             } = l.mapping;
             let name = match kind {
                 // Nothing else tells two of them apart.
@@ -111,6 +105,7 @@ mod tests {
             end,
             kind,
             name: name.into(),
+            guarded: false,
         }
     }
 

@@ -13,6 +13,8 @@ pub struct Mapping {
     pub kind: Kind,
     /// File, or the kernel's name. Empty for memory without one.
     pub name: String,
+    /// Memory that cannot be read lies right below, as below a stack.
+    pub guarded: bool,
 }
 
 /// Files of the recorder and the kernel in the process, which hold no data of the program.
@@ -24,13 +26,19 @@ fn is_ours(path: &str) -> bool {
 /// Mappings that can be read, with neighbours of the same file (text, constants, data) joined. Lines that make no sense are left out.
 pub fn parse(text: &str) -> Vec<Mapping> {
     let mut list: Vec<Mapping> = Vec::new();
+    // Where the last one ends that cannot be read.
+    let mut guard = 0;
     for line in text.lines() {
-        let Some((mapping, readable)) = line_of(line) else {
+        let Some((mut mapping, readable)) = line_of(line) else {
             continue;
         };
+        if !readable {
+            guard = mapping.end;
+        }
         if !readable || is_ours(&mapping.name) {
             continue;
         }
+        mapping.guarded = mapping.start == guard;
         match list.last_mut() {
             // What follows a file's data without a name is its zero-initialised part.
             Some(last)
@@ -68,6 +76,7 @@ fn line_of(line: &str) -> Option<(Mapping, bool)> {
                 end,
                 kind,
                 name: name.into(),
+                guarded: false,
             },
             rights.starts_with('r'),
         )
@@ -84,7 +93,22 @@ mod tests {
             end,
             kind,
             name: name.into(),
+            guarded: false,
         }
+    }
+
+    #[test]
+    fn what_lies_above_memory_without_rights_is_guarded() {
+        let text = "\
+7ffff0000000-7ffff0001000 ---p 00000000 00:00 0 
+7ffff0001000-7ffff0801000 rw-p 00000000 00:00 0 
+7ffff0801000-7ffff0802000 ---p 00000000 00:00 0 
+7ffff0802000-7ffff1002000 rw-p 00000000 00:00 0 
+7ffff1002000-7ffff1003000 rw-s 00000000 00:01 7                          /memfd:mgz-arena (deleted)
+7ffff1003000-7ffff1004000 rw-p 00000000 00:00 0 
+";
+        let guarded: Vec<bool> = parse(text).iter().map(|m| m.guarded).collect();
+        assert_eq!(guarded, [true, true, false]);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 //! * [`maps`]: what one look shows.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
+//! * [`stacks`]: threads' stacks over time.
 //! * [`write`] makes rows of them.
 //!
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be read is left out and told.
@@ -14,12 +15,15 @@
 pub mod globals;
 pub mod lives;
 pub mod maps;
+pub mod stacks;
 pub mod write;
 
 use crate::manifest::monotonic_ns;
 use lives::Lives;
+use maps::Mapping;
 use mgz_annotations_schema::abi;
-use std::collections::BTreeMap;
+use stacks::{StackSeen, Stacks};
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -98,8 +102,7 @@ struct Process {
 #[derive(Default)]
 pub struct Objects {
     processes: BTreeMap<u32, Process>,
-    /// Process, thread, an address in its stack.
-    threads: Vec<(u32, u32, u64)>,
+    stacks: Stacks,
     problems: Vec<String>,
 }
 
@@ -114,15 +117,18 @@ impl Objects {
         look(pid, process);
     }
 
-    /// A thread has begun; `stack` is an address in its stack.
-    pub fn thread(&mut self, pid: u32, tid: u32, stack: u64) {
-        self.threads.push((pid, tid, stack));
-        // Its stack may be gone before the next look.
-        if let Some(process) = self.processes.get_mut(&pid)
-            && !process.lives.holds(stack)
-        {
-            look(pid, process);
-        }
+    /// A thread has begun.
+    pub fn thread(&mut self, seen: &StackSeen) {
+        let process = self.processes.get_mut(&seen.pid);
+        let range = stacks::range(seen, || {
+            process.map_or_else(Vec::new, |p| look(seen.pid, p))
+        });
+        self.stacks.begin(*seen, range);
+    }
+
+    /// These threads are there now.
+    pub fn living(&mut self, threads: &HashSet<(u32, u32)>) {
+        self.stacks.look(monotonic_ns(), threads);
     }
 
     /// Some time has passed: looks at the processes whose turn it is.
@@ -174,7 +180,7 @@ impl Objects {
         for (pid, process) in self.processes {
             list.extend(process.lives.instances(pid));
         }
-        name_stacks(&mut list, &self.threads);
+        list.extend(self.stacks.instances());
         list.sort();
         self.problems.extend(beyond_records(&list));
         (list, self.problems)
@@ -190,94 +196,23 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
     ))
 }
 
-/// How many of the addresses lie in which file; `""`: in none that was seen.
-pub fn files_of(instances: &[Instance], addresses: &[u64]) -> BTreeMap<String, u64> {
-    let mut files = BTreeMap::new();
-    for address in addresses {
-        let here = |i: &&Instance| {
-            i.object.kind == Kind::File
-                && (i.start..i.start.saturating_add(i.bytes)).contains(address)
-        };
-        *files
-            .entry(
-                instances
-                    .iter()
-                    .find(here)
-                    .map_or_else(String::new, |i| i.object.name.clone()),
-            )
-            .or_default() += 1;
-    }
-    files
-}
-
-/// Mappings without a name that hold the stacks of threads are named after these: after the first one, if several used it one after the other.
-fn name_stacks(list: &mut [Instance], threads: &[(u32, u32, u64)]) {
-    for instance in list.iter_mut().filter(|i| i.object.kind == Kind::Anonymous) {
-        let range = instance.start..instance.start.saturating_add(instance.bytes);
-        let mut there: Vec<u32> = threads
-            .iter()
-            .filter(|t| t.0 == instance.process && range.contains(&t.2))
-            .map(|t| t.1)
-            .collect();
-        there.dedup();
-        if let Some(first) = there.first() {
-            let others = if there.len() > 1 {
-                format!(" and {} more", there.len() - 1)
-            } else {
-                String::new()
-            };
-            instance.object = Object {
-                kind: Kind::Stack,
-                name: format!("[stack of thread {first}{others}]"),
-                ..instance.object.clone()
-            };
-        }
-    }
-}
-
-fn look(pid: u32, process: &mut Process) {
+/// Looks at a process; returns what is mapped now.
+fn look(pid: u32, process: &mut Process) -> Vec<Mapping> {
     process.looked = Instant::now();
     // A process that is gone shows nothing; what was seen of it stays.
-    if let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) {
-        let seen = maps::parse(&text);
-        if !seen.is_empty() {
-            process.lives.look(monotonic_ns(), seen);
-        }
+    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+        return Vec::new();
+    };
+    let seen = maps::parse(&text);
+    if !seen.is_empty() {
+        process.lives.look(monotonic_ns(), seen.clone());
     }
+    seen
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn addresses_are_counted_by_file() {
-        let at = |start, kind, name: &str| Instance {
-            process: 1,
-            start,
-            bytes: 0x1000,
-            begin_ns: 0,
-            end_ns: u64::MAX,
-            object: Object {
-                kind,
-                name: name.into(),
-                of_type: String::new(),
-                module: String::new(),
-            },
-        };
-        let list = [
-            at(0x1000, Kind::Global, "v"),
-            at(0x1000, Kind::File, "/a"),
-            at(0x3000, Kind::File, "/b"),
-            at(0x5000, Kind::Anonymous, ""),
-        ];
-        let files = files_of(&list, &[0x1000, 0x1fff, 0x2000, 0x3800, 0x5000]);
-        assert_eq!(
-            files.into_iter().collect::<Vec<_>>(),
-            [(String::new(), 2), ("/a".into(), 2), ("/b".into(), 1)]
-        );
-        assert!(files_of(&[], &[]).is_empty());
-    }
 
     #[test]
     fn memory_beyond_what_half_a_slot_holds_is_told_of() {
@@ -300,48 +235,5 @@ mod tests {
             told.contains("process 7") && told.contains("0x800000000000"),
             "{told}"
         );
-    }
-
-    #[test]
-    fn stacks_are_named_after_their_threads() {
-        let anonymous = |start, process| Instance {
-            process,
-            start,
-            bytes: 0x1000,
-            begin_ns: 0,
-            end_ns: u64::MAX,
-            object: Object {
-                kind: Kind::Anonymous,
-                name: "x".into(),
-                of_type: String::new(),
-                module: String::new(),
-            },
-        };
-        let mut list = vec![
-            anonymous(0x1000, 1),
-            anonymous(0x3000, 1),
-            anonymous(0x1000, 2),
-            anonymous(0x5000, 1),
-        ];
-        name_stacks(
-            &mut list,
-            &[
-                (1, 7, 0x1800),
-                (1, 8, 0x3fff),
-                (1, 9, 0x3000),
-                (1, 10, 0x2000),
-            ],
-        );
-        let names: Vec<&str> = list.iter().map(|i| i.object.name.as_str()).collect();
-        assert_eq!(
-            names,
-            [
-                "[stack of thread 7]",
-                "[stack of thread 8 and 1 more]",
-                "x",
-                "x"
-            ]
-        );
-        assert_eq!(list[0].object.kind, Kind::Stack);
     }
 }

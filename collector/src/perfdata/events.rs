@@ -52,6 +52,8 @@ pub struct Totals {
     pub samples: u64,
     /// Windows that add no `ptwrite` to those before.
     pub empty_samples: u64,
+    /// Windows in which the processor lost packets.
+    pub overflowed_samples: u64,
     /// Bytes of PT data.
     pub bytes: u64,
     /// `ptwrite`s.
@@ -76,6 +78,7 @@ impl AddAssign for Totals {
     fn add_assign(&mut self, other: Totals) {
         self.samples += other.samples;
         self.empty_samples += other.empty_samples;
+        self.overflowed_samples += other.overflowed_samples;
         self.bytes += other.bytes;
         self.events += other.events;
         self.loss += other.loss;

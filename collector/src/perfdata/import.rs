@@ -18,7 +18,14 @@ pub struct RawReport {
     pub totals: Totals,
     /// What was lost outside of PT data.
     pub file: FileLoss,
+    /// PT data comes in pieces of a full trace, not in samples or snapshots.
+    pub full: bool,
+    /// The recording was made without `ptw`, so that there can be no `ptwrite`.
+    pub without_ptw: bool,
 }
+
+/// What to say of a recording that was made without `ptw`.
+pub const WITHOUT_PTW: &str = "Intel PT was recorded without its term `ptw`, so that no ptwrite is in it; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u";
 
 impl fmt::Display for RawReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,10 +37,14 @@ impl fmt::Display for RawReport {
             loss,
             ..
         } = self.totals;
+        let unit = if self.full { "pieces" } else { "samples" };
         writeln!(
             f,
-            "{events} ptwrites in {samples} samples ({bytes} bytes of PT data; {empty_samples} samples without a ptwrite)"
+            "{events} ptwrites in {samples} {unit} ({bytes} bytes of PT data; {empty_samples} {unit} without a ptwrite)"
         )?;
+        if self.without_ptw {
+            writeln!(f, "{WITHOUT_PTW}")?;
+        }
         let totals = &self.totals;
         let mut line = |count: u64, text: String| {
             if count > 0 {
@@ -134,6 +145,20 @@ impl fmt::Display for RawReport {
             format!("{} records name an unknown event", file.unknown_ids),
         )?;
         line(
+            file.bad_sections,
+            format!(
+                "{} sections of the file's header are cut off or lie outside of it",
+                file.bad_sections
+            ),
+        )?;
+        line(
+            file.guest_samples + file.guest_mappings,
+            format!(
+                "of virtual machines, left out: {} samples, {} mappings",
+                file.guest_samples, file.guest_mappings
+            ),
+        )?;
+        line(
             file.odd_samples,
             format!(
                 "{} samples have fields that are not known",
@@ -160,6 +185,13 @@ impl fmt::Display for RawReport {
             ),
         )?;
         line(
+            file.aux_empty,
+            format!(
+                "{} of these times no size was told: there was no room at all, or a buffer filled up at once and all of it is missing",
+                file.aux_empty
+            ),
+        )?;
+        line(
             file.aux_partial,
             format!("PT data has gaps in {} places", file.aux_partial),
         )?;
@@ -170,51 +202,94 @@ impl fmt::Display for RawReport {
     }
 }
 
-/// The bytes of a file or, for `-`, of standard input (pipe form).
-pub enum Input {
-    /// A mapped file.
+/// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of standard input.
+pub struct Input {
+    /// The one with the header first.
+    files: Vec<Part>,
+}
+
+enum Part {
     Mapped(memmap2::Mmap),
-    /// Read bytes.
     Read(Vec<u8>),
 }
 
-impl std::ops::Deref for Input {
-    type Target = [u8];
-    fn deref(&self) -> &[u8] {
+impl Part {
+    fn bytes(&self) -> &[u8] {
         match self {
-            Input::Mapped(map) => map,
-            Input::Read(bytes) => bytes,
+            Part::Mapped(map) => map,
+            Part::Read(bytes) => bytes,
         }
     }
 }
 
 impl Input {
-    /// Opens a perf.data file, or standard input for `-`.
+    /// Opens a perf.data file, a folder of `perf record --threads`, or standard input for `-`.
     pub fn open(path: &Path) -> Result<Input, PerfDataError> {
-        let mut bytes = Vec::new();
         if path.as_os_str() == "-" {
+            let mut bytes = Vec::new();
             std::io::stdin().lock().read_to_end(&mut bytes)?;
-            return Ok(Input::Read(bytes));
+            return Ok(Input {
+                files: vec![Part::Read(bytes)],
+            });
         }
-        let mut file = File::open(path)?;
-        if file.metadata()?.is_file() {
-            // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access
-            // faults, as with every mapped input; no memory of ours is affected.
-            return Ok(Input::Mapped(unsafe { memmap2::Mmap::map(&file)? }));
+        if !std::fs::metadata(path)?.is_dir() {
+            return Ok(Input {
+                files: vec![part(path)?],
+            });
         }
-        file.read_to_end(&mut bytes)?;
-        Ok(Input::Read(bytes))
+        let header = path.join("data");
+        if !header.is_file() {
+            return Err(PerfDataError::NotPerfDataFolder);
+        }
+        let mut others = Vec::new();
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("data."));
+            if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+                others.push((number, entry.path()));
+            }
+        }
+        others.sort();
+        let mut files = vec![part(&header)?];
+        for (_, other) in others {
+            files.push(part(&other)?);
+        }
+        Ok(Input { files })
     }
+
+    /// The bytes, by file.
+    pub fn files(&self) -> Vec<&[u8]> {
+        self.files.iter().map(Part::bytes).collect()
+    }
+}
+
+fn part(path: &Path) -> Result<Part, PerfDataError> {
+    let mut file = File::open(path)?;
+    let about = file.metadata()?;
+    // Threads of perf that had nothing to write leave empty files.
+    if about.is_file() && about.len() > 0 {
+        // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access
+        // faults, as with every mapped input; no memory of ours is affected.
+        return Ok(Part::Mapped(unsafe { memmap2::Mmap::map(&file)? }));
+    }
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(Part::Read(bytes))
 }
 
 /// Prints one row per `ptwrite` under [`RAW_HEADER`]. An unknown IP is printed as 0.
 pub fn raw(path: &Path, out: &mut dyn Write) -> Result<RawReport, PerfDataError> {
-    raw_bytes(&Input::open(path)?, out)
+    raw_files(&Input::open(path)?.files(), out)
 }
 
-/// As [`raw`], from bytes.
+/// As [`raw`], from the bytes of a file.
 pub fn raw_bytes(file: &[u8], out: &mut dyn Write) -> Result<RawReport, PerfDataError> {
-    let session = Session::read(file)?;
+    raw_files(&[file], out)
+}
+
+fn raw_files(files: &[&[u8]], out: &mut dyn Write) -> Result<RawReport, PerfDataError> {
+    let session = Session::read_all(files)?;
     let mut out = BufWriter::with_capacity(1 << 16, out);
     writeln!(out, "{RAW_HEADER}")?;
     let totals = events::for_each(&session, &mut |events| {
@@ -233,6 +308,8 @@ pub fn raw_bytes(file: &[u8], out: &mut dyn Write) -> Result<RawReport, PerfData
     })?;
     out.flush()?;
     Ok(RawReport {
+        full: session.is_full(),
+        without_ptw: totals.events == 0 && session.ptwrites_on == Some(false),
         totals,
         file: session.loss,
     })
@@ -240,8 +317,8 @@ pub fn raw_bytes(file: &[u8], out: &mut dyn Write) -> Result<RawReport, PerfData
 
 /// Dumps the packets of all PT data, under a line for each window or piece.
 pub fn packets(path: &Path, out: &mut dyn Write) -> Result<(), PerfDataError> {
-    let file = Input::open(path)?;
-    let session = Session::read(&file)?;
+    let input = Input::open(path)?;
+    let session = Session::read_all(&input.files())?;
     let mut out = BufWriter::with_capacity(1 << 16, out);
     for window in &session.windows {
         let (pid, tid) = window.identity.task.unwrap_or((0, 0));

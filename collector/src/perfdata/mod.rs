@@ -14,6 +14,8 @@
 //! * [`events`]: `ptwrite`s of a session, in parallel.
 //! * [`import`]: what `mgz-record --import` prints and writes.
 //!
+//! A recording is one file, or (`perf record --threads`) a folder with one that has the header and one for each thread of perf.
+//!
 //! Guarantees: no file makes the reader panic or read out of bounds; what cannot be read is counted and
 //! reported; memory stays near the size of the file. Not done: big-endian files (PT is x86 only).
 
@@ -37,6 +39,14 @@ pub enum PerfDataError {
     /// No perf.data file.
     #[error("this is not a perf.data file")]
     NotPerfData,
+    /// The first version of the format.
+    #[error(
+        "this perf.data file has version 1 of the format, of perf before Linux 3.5; Intel PT came later, so record again with a newer perf"
+    )]
+    OldVersion,
+    /// A folder of another kind.
+    #[error("this folder is not what `perf record --threads` writes: it holds no file `data`")]
+    NotPerfDataFolder,
     /// Byte order of another machine.
     #[error("this perf.data file comes from a big-endian machine; Intel PT exists on x86 only")]
     ByteOrder,

@@ -21,6 +21,8 @@ pub struct Identity {
 pub struct Sample {
     /// Who, where, when.
     pub identity: Identity,
+    /// Events since the counter's sample before.
+    pub period: Option<u64>,
     /// AUX data, as a range of the record's body.
     pub aux: Option<std::ops::Range<usize>>,
     /// Bytes behind the last field.
@@ -108,7 +110,7 @@ pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
         who.cpu = Some(walk.pair()?.0);
     }
     if has(bits::PERIOD) {
-        walk.word()?;
+        sample.period = Some(walk.word()?);
     }
     if has(bits::READ) {
         walk.read(attr.read_format)?;
@@ -274,6 +276,7 @@ mod tests {
             (sample.aux, sample.rest),
             (Some(body.len() - 8..body.len()), 0)
         );
+        assert_eq!(sample.period, Some(100));
         assert_eq!(
             sample.identity,
             Identity {

@@ -55,6 +55,10 @@ pub struct Window<'a> {
     pub bytes: Bytes<'a>,
     /// Who, where and when the sample was taken.
     pub identity: Identity,
+    /// What of [`Session::sampling`] took it; `None` for snapshots, and where the file does not tell.
+    pub sampling: Option<usize>,
+    /// Events (loads, or ns) since the sample before it by the same counter; 0 if unknown.
+    pub period: u64,
 }
 
 /// A piece of a full trace.
@@ -109,8 +113,14 @@ pub struct FileLoss {
     pub bad_records: u64,
     /// Samples with bytes behind the last field that is known, e.g. of a newer kernel.
     pub odd_samples: u64,
-    /// Samples that name a counter which no attribute has.
+    /// Records of a counter which no attribute has, or which does not tell which it is.
     pub unknown_ids: u64,
+    /// Sections of the header that do not lie in the file, or are shorter than what they announce.
+    pub bad_sections: u64,
+    /// Samples taken in a virtual machine: left out, since nothing here is known of its processes.
+    pub guest_samples: u64,
+    /// Mappings in virtual machines: left out.
+    pub guest_mappings: u64,
     /// Records that the kernel lost.
     pub lost_records: u64,
     /// Samples that the kernel lost.
@@ -119,6 +129,8 @@ pub struct FileLoss {
     pub throttled: u64,
     /// AUX records that say PT data was lost, since perf did not keep up.
     pub aux_truncated: u64,
+    /// Those of them that tell no size: there was no room at all, or a buffer that filled up at once (Linux before 6.13).
+    pub aux_empty: u64,
     /// AUX records with gaps (the tracer was stopped meanwhile).
     pub aux_partial: u64,
     /// AUX records that report data overwritten on purpose (snapshot, sampling).
@@ -127,13 +139,19 @@ pub struct FileLoss {
     pub noted_errors: u64,
 }
 
-/// What made the kernel take AUX samples.
+/// An event that made the kernel take AUX samples. On hybrid processors each kind of core has its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
     pub trigger: &'static str,
-    /// Of these, from one sample to the next; 0 if the kernel adapted it.
+    /// Of these, from one sample to the next, as it was at first; 0 if the kernel adapts it.
     pub period: u64,
+    /// Samples with AUX data.
+    pub windows: u64,
+    /// Sum of the periods of these; `None` if one is unknown.
+    pub events: Option<u64>,
+    /// Shortest and longest period of a sample; 0 without samples.
+    pub periods: (u64, u64),
 }
 
 impl Sampling {
@@ -148,7 +166,25 @@ impl Sampling {
         Sampling {
             trigger,
             period: if attr.is_frequency() { 0 } else { attr.period },
+            windows: 0,
+            events: Some(0),
+            periods: (0, 0),
         }
+    }
+
+    /// Takes a sample into account, with its own period where the record has it.
+    fn sample(&mut self, own: Option<u64>) -> u64 {
+        let period = own.unwrap_or(self.period);
+        self.windows += 1;
+        let known = Some(period).filter(|&period| period > 0);
+        self.events = self.events.zip(known).and_then(|(a, b)| a.checked_add(b));
+        let (least, most) = self.periods;
+        self.periods = if self.windows == 1 {
+            (period, period)
+        } else {
+            (least.min(period), most.max(period))
+        };
+        period
     }
 }
 
@@ -177,8 +213,10 @@ pub struct Session<'a> {
     pub samples: u64,
     /// The file says that Intel PT was recorded.
     pub has_pt: bool,
-    /// What triggered AUX samples.
-    pub sampling: Option<Sampling>,
+    /// What triggered AUX samples: each event that does.
+    pub sampling: Vec<Sampling>,
+    /// Some event of Intel PT was recorded with `ptw`; `None` if the file does not tell.
+    pub ptwrites_on: Option<bool>,
     /// The command line of perf.
     pub command: Vec<String>,
     /// The machine.
@@ -194,7 +232,9 @@ pub struct Session<'a> {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Counter {
-    event: usize,
+    event: Option<usize>,
+    /// It counts in a virtual machine whose recording was merged into this one.
+    guest: bool,
     buffer: Option<u64>,
     cpu: Option<u32>,
     thread: Option<u32>,
@@ -204,6 +244,8 @@ struct Counter {
 struct Reader<'a> {
     session: Session<'a>,
     events: Vec<Event>,
+    /// By event: its number in [`Session::sampling`].
+    samplings: Vec<Option<usize>>,
     counters: HashMap<u64, Counter>,
     place: Option<IdPlace>,
     info: Option<Vec<u64>>,
@@ -211,6 +253,10 @@ struct Reader<'a> {
     cuts: Vec<(Stream, u64)>,
     number: u32,
     clock_seen: bool,
+    /// Events differ in how their records look.
+    mixed: bool,
+    /// Some counter is a virtual machine's.
+    has_guests: bool,
 }
 
 /// Bit of `misc`: for COMM, the name is that of a new program.
@@ -219,24 +265,40 @@ const MISC_COMM_EXEC: u16 = 1 << 13;
 const MISC_SWITCH_OUT: u16 = 1 << 13;
 /// Bit of `misc`: MMAP2 holds a build id in place of device and inode.
 const MISC_BUILD_ID: u16 = 1 << 14;
+/// Bit of `misc`: for a build id, its length is told.
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
+/// Bits of `misc`: where the processor was. The kernel of a virtual machine, or a program in it.
+const MISC_CPUMODE: u16 = 7;
+const MISC_GUEST: std::ops::RangeInclusive<u16> = 4..=5;
+/// Longest build id that records hold.
+const BUILD_ID_BYTES: usize = 20;
 const AUXTRACE_INTEL_PT: u32 = 1;
+/// Bit of the configuration of Intel PT on every processor that has it (IA32_RTIT_CTL.PTWEn).
+const CONFIG_PTW: u64 = 1 << 12;
 
 impl<'a> Session<'a> {
     /// Reads a file of either form, which must hold Intel PT data.
     pub fn read(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
-        let session = Self::read_any(file)?;
+        Self::read_all(&[file])
+    }
+
+    /// As [`Session::read`], of a recording in several files: that with the header, and others with further records.
+    pub fn read_all(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
+        let session = Self::read_any(files)?;
         if !session.has_pt && session.windows.is_empty() && session.full.is_empty() {
             return Err(PerfDataError::NoIntelPt);
         }
         Ok(session)
     }
 
-    /// Reads a file of either form, whatever was recorded.
-    pub fn read_any(file: &'a [u8]) -> Result<Session<'a>, PerfDataError> {
+    /// As [`Session::read_all`], whatever was recorded.
+    pub fn read_any(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
+        let (&file, others) = files.split_first().ok_or(PerfDataError::NotPerfData)?;
         let layout = header::layout(file)?;
         let mut reader = Reader {
             session: Session::default(),
             events: Vec::new(),
+            samplings: Vec::new(),
             counters: HashMap::new(),
             place: None,
             info: None,
@@ -244,29 +306,44 @@ impl<'a> Session<'a> {
             cuts: Vec::new(),
             number: 0,
             clock_seen: false,
+            mixed: false,
+            has_guests: false,
         };
         for event in layout.events {
             reader.add_event(event);
         }
-        let mut records = Records::new(file, layout.data);
-        for record in records.by_ref() {
-            if reader.record(&record).is_none() {
+        // Each file is compressed by itself.
+        let parts = std::iter::once((file, layout.data))
+            .chain(others.iter().map(|&other| (other, 0..other.len())));
+        for (file, range) in parts {
+            let mut records = Records::new(file, range);
+            for record in records.by_ref() {
+                if reader.record(&record).is_none() {
+                    reader.session.loss.bad_records += 1;
+                }
+            }
+            let problems = records.problems();
+            let loss = &mut reader.session.loss;
+            loss.cut_bytes += problems.cut_bytes;
+            loss.stopped_at = loss.stopped_at.or(problems.stopped_at);
+            loss.bad_compressed += problems.bad_compressed;
+        }
+        let mut ids = Records::new(file, layout.build_ids);
+        for record in ids.by_ref() {
+            // The section's records have a header of type 0.
+            if reader.build_id(record.misc, &record.body).is_none() {
                 reader.session.loss.bad_records += 1;
             }
         }
-        for record in Records::new(file, layout.build_ids) {
-            // The section's records have a header of type 0.
-            reader.build_id(&record.body);
+        let cut = ids.problems().cut_bytes > 0;
+        for (id, range, whole) in layout.features {
+            let complete = reader.feature(id, &file[range]);
+            // What lies outside was counted with the layout.
+            reader.session.loss.bad_sections += u64::from(whole && !complete);
         }
-        for (id, range) in layout.features {
-            reader.feature(id, &file[range]);
-        }
-        let problems = records.problems();
         let loss = &mut reader.session.loss;
         loss.incomplete = layout.incomplete;
-        loss.cut_bytes = problems.cut_bytes;
-        loss.stopped_at = problems.stopped_at;
-        loss.bad_compressed = problems.bad_compressed;
+        loss.bad_sections += layout.bad_sections + u64::from(cut && layout.bad_sections == 0);
         Ok(reader.finish())
     }
 
@@ -323,6 +400,11 @@ impl<'a> Session<'a> {
             .is_some_and(|list| list.iter().any(|s| s.2 != list[0].2))
     }
 
+    /// Whether PT data is a full trace, without windows or snapshots.
+    pub fn is_full(&self) -> bool {
+        self.windows.is_empty() && !self.snapshot
+    }
+
     /// Whether the full trace is one of snapshots, which may overlap.
     pub fn is_snapshot(&self) -> bool {
         self.snapshot
@@ -345,39 +427,75 @@ impl<'a> Reader<'a> {
     fn add_event(&mut self, event: Event) {
         let number = self.events.len();
         for id in &event.ids {
-            self.counters.entry(*id).or_default().event = number;
+            self.counters.entry(*id).or_default().event = Some(number);
         }
         if self.place.is_none() {
             self.place = IdPlace::of(&event.attr);
         }
+        let samples = event.attr.sample_type & bits::AUX != 0;
+        self.samplings
+            .push(samples.then_some(self.session.sampling.len()));
+        if samples {
+            self.session.sampling.push(Sampling::of(&event.attr));
+        }
+        if self
+            .events
+            .first()
+            .is_some_and(|first| first.attr.form() != event.attr.form())
+        {
+            self.mixed = true;
+        }
         self.events.push(event);
     }
 
-    /// The attribute that describes a record.
+    /// The attribute that describes a record. Where that cannot be known, it is counted.
     fn attr(&mut self, record: &Record<'_>) -> Option<Attr> {
-        let first = self.events.first()?.attr;
-        if self.events.iter().all(|e| {
-            (e.attr.sample_type, e.attr.flags, e.attr.read_format)
-                == (first.sample_type, first.flags, first.read_format)
-        }) {
-            return Some(first);
+        let first = self.events.first().map(|e| e.attr);
+        if first.is_some() && !self.mixed {
+            return first;
         }
+        let found = match self.id(record) {
+            // Records that perf makes up (mappings of running processes) carry the id 0.
+            Some(0) if !self.counters.contains_key(&0) => first,
+            id => id
+                .and_then(|id| self.counters.get(&id)?.event)
+                .and_then(|number| self.events.get(number))
+                .map(|e| e.attr),
+        };
+        self.session.loss.unknown_ids += u64::from(found.is_none());
+        found
+    }
+
+    /// The counter of a record, by where the file's records have it.
+    fn id(&self, record: &Record<'_>) -> Option<u64> {
         let place = self.place?;
         let at = if record.kind == kind::SAMPLE {
             Some(place.sample)
         } else {
             record.body.len().checked_sub(place.other)
         };
-        let id = at.and_then(|at| u64_at(&record.body, at))?;
-        match self.counters.get(&id) {
-            Some(counter) => self.events.get(counter.event).map(|e| e.attr),
-            // Records that perf makes up (mappings of running processes) carry the id 0.
-            None if id == 0 => Some(first),
-            None => {
-                self.session.loss.unknown_ids += 1;
-                None
+        at.and_then(|at| u64_at(&record.body, at))
+    }
+
+    /// Whether a record of the kernel's is about a virtual machine. Those that matter are counted.
+    fn is_guest(&mut self, record: &Record<'_>) -> bool {
+        let by_mode = MISC_GUEST.contains(&(record.misc & MISC_CPUMODE))
+            && matches!(record.kind, kind::SAMPLE | kind::MMAP | kind::MMAP2);
+        let guest = by_mode
+            || self.has_guests
+                && record.kind < kind::USER_FIRST
+                && self
+                    .id(record)
+                    .and_then(|id| self.counters.get(&id))
+                    .is_some_and(|counter| counter.guest);
+        if guest {
+            match record.kind {
+                kind::SAMPLE => self.session.loss.guest_samples += 1,
+                kind::MMAP | kind::MMAP2 => self.session.loss.guest_mappings += 1,
+                _ => {}
             }
         }
+        guest
     }
 
     fn identity(&mut self, record: &Record<'_>) -> Identity {
@@ -390,6 +508,9 @@ impl<'a> Reader<'a> {
     fn record(&mut self, record: &Record<'a>) -> Option<()> {
         let body = &record.body[..];
         let pair = || u32_at(body, 0).zip(u32_at(body, 4));
+        if self.is_guest(record) {
+            return Some(());
+        }
         match record.kind {
             kind::SAMPLE => self.sample(record)?,
             kind::MMAP | kind::MMAP2 => self.mapping(record)?,
@@ -456,8 +577,12 @@ impl<'a> Reader<'a> {
                     self.session.conversion = conversion;
                 }
             }
-            kind::BUILD_ID => self.build_id(body),
-            kind::HEADER_FEATURE => self.feature(u64_at(body, 0)? as u32, &body[8..]),
+            kind::BUILD_ID => self.build_id(record.misc, body)?,
+            kind::HEADER_FEATURE => {
+                let (id, section) = (u64_at(body, 0)? as u32, &body[8..]);
+                let complete = self.feature(id, section);
+                self.session.loss.bad_sections += u64::from(!complete);
+            }
             _ => {}
         }
         Some(())
@@ -473,14 +598,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn feature(&mut self, id: u32, section: &[u8]) {
-        let mut strings = header::strings(id, section);
+    /// Takes a section in, as far as it goes; false if it lacks something.
+    fn feature(&mut self, id: u32, section: &[u8]) -> bool {
+        if ![feature::HOSTNAME, feature::CPUDESC, feature::CMDLINE].contains(&id) {
+            return true;
+        }
+        let (mut strings, whole) = header::strings(id, section);
         match id {
             feature::HOSTNAME => self.session.host = strings.pop().unwrap_or_default(),
             feature::CPUDESC => self.session.processor = strings.pop().unwrap_or_default(),
             feature::CMDLINE => self.session.command = strings,
             _ => {}
         }
+        whole
     }
 
     fn next_number(&mut self) -> u32 {
@@ -498,6 +628,11 @@ impl<'a> Reader<'a> {
         self.session.loss.odd_samples += u64::from(found.rest > 0);
         let Some(aux) = found.aux else {
             return Some(());
+        };
+        let sampling = self.sampling(found.identity.id);
+        let period = match sampling.and_then(|n| self.session.sampling.get_mut(n)) {
+            Some(sampling) => sampling.sample(found.period),
+            None => found.period.unwrap_or(0),
         };
         let bytes = match &record.body {
             Bytes::File(body) => Bytes::File(&body[aux]),
@@ -526,8 +661,19 @@ impl<'a> Reader<'a> {
             number,
             bytes,
             identity,
+            sampling,
+            period,
         });
         Some(())
+    }
+
+    /// What of [`Session::sampling`] a counter belongs to.
+    fn sampling(&self, id: Option<u64>) -> Option<usize> {
+        match id.and_then(|id| self.counters.get(&id)) {
+            Some(counter) => self.samplings.get(counter.event?).copied().flatten(),
+            // Without ids there is one event, or none can be told from another.
+            None => Some(0).filter(|_| self.session.sampling.len() == 1),
+        }
     }
 
     fn mapping(&mut self, record: &Record<'_>) -> Option<()> {
@@ -546,8 +692,8 @@ impl<'a> Reader<'a> {
         if record.kind == kind::MMAP2 {
             path = 64;
             if record.misc & MISC_BUILD_ID != 0 {
-                let size = usize::from(*body.get(32)?).min(20);
-                build_id = Some(hex(body.get(36..36 + size)?));
+                let size = usize::from(*body.get(32)?).min(BUILD_ID_BYTES);
+                build_id = Some(hex(body.get(36..36 + size)?)).filter(|id| !id.is_empty());
             }
         }
         let path = text(body.get(path..)?);
@@ -573,6 +719,7 @@ impl<'a> Reader<'a> {
         );
         let loss = &mut self.session.loss;
         loss.aux_truncated += flags & 1;
+        loss.aux_empty += u64::from(flags & 1 == 1 && size == 0);
         loss.aux_overwritten += flags >> 1 & 1;
         loss.aux_partial += flags >> 2 & 1;
         let who = self.identity(record);
@@ -612,6 +759,14 @@ impl<'a> Reader<'a> {
             counter.cpu = known(word(2));
             counter.thread = known(word(3));
         }
+        // Newer files may say behind this which are of virtual machines: process of the machine, processor.
+        let machines = body.get(8 + entries.len()..).unwrap_or(&[]);
+        for (entry, machine) in entries.chunks_exact(32).zip(machines.chunks_exact(16)) {
+            if let (Some(id), Some(1..)) = (u64_at(entry, 0), u64_at(machine, 0)) {
+                self.counters.entry(id).or_default().guest = true;
+                self.has_guests = true;
+            }
+        }
         Some(())
     }
 
@@ -636,19 +791,19 @@ impl<'a> Reader<'a> {
     }
 
     /// Entry: process, build id, path.
-    fn build_id(&mut self, body: &[u8]) {
-        let Some(id) = body.get(4..24) else { return };
-        let size = body.get(24).map_or(20, |&size| {
-            if size == 0 {
-                20
-            } else {
-                usize::from(size).min(20)
-            }
-        });
-        let path = text(body.get(28..).unwrap_or(&[]));
-        if !path.is_empty() {
-            self.session.build_ids.insert(path, hex(&id[..size]));
+    fn build_id(&mut self, misc: u16, body: &[u8]) -> Option<()> {
+        // Without a size, shorter ids end in zeros.
+        let size = match misc & MISC_BUILD_ID_SIZE {
+            0 => BUILD_ID_BYTES,
+            _ => usize::from(*body.get(24)?).min(BUILD_ID_BYTES),
+        };
+        let id = body.get(4..4 + size)?;
+        let path = text(body.get(28..)?);
+        let guest = MISC_GUEST.contains(&(misc & MISC_CPUMODE));
+        if !path.is_empty() && size > 0 && !guest {
+            self.session.build_ids.insert(path, hex(id));
         }
+        Some(())
     }
 
     /// Clock settings from what perf noted about the PMU.
@@ -661,11 +816,16 @@ impl<'a> Reader<'a> {
             self.session.conversion = Some(conversion);
         }
         self.session.snapshot = word(8) != 0;
-        let config = self
-            .events
-            .iter()
-            .find(|e| u64::from(e.attr.pmu) == pmu)
-            .map_or(0, |e| e.attr.config);
+        let configs = || {
+            let of_pt = self.events.iter();
+            of_pt
+                .filter(|e| u64::from(e.attr.pmu) == pmu)
+                .map(|e| e.attr.config)
+        };
+        let config = configs().next().unwrap_or(0);
+        if configs().next().is_some() {
+            self.session.ptwrites_on = Some(configs().any(|config| config & CONFIG_PTW != 0));
+        }
         let (mtc, frequency, cyc) = (word(10), word(11), word(14));
         let small = |value: u64| u32::try_from(value).unwrap_or(0);
         let settings = &mut self.session.clock;
@@ -704,11 +864,6 @@ impl<'a> Reader<'a> {
             list.sort_by_key(|(time, ..)| *time);
         }
         self.session.number_turns();
-        let sampling = self
-            .events
-            .iter()
-            .find(|e| e.attr.sample_type & bits::AUX != 0);
-        self.session.sampling = sampling.map(|e| Sampling::of(&e.attr));
         self.session.spaces.finish();
         self.session
     }

@@ -67,8 +67,6 @@ pub enum Packet {
     ModeExec(u8),
     /// Transaction state: bit 0 in a transaction, bit 1 aborted.
     ModeTsx(u8),
-    /// A mode leaf that is reserved today, with its byte.
-    ModeOther(u8),
     /// Page-table root: CR3 and whether it belongs to a guest.
     Pip {
         /// CR3, low 5 bits zero.
@@ -319,12 +317,13 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
         0x59 => Ok((Packet::Mtc(number::<1>(bytes, 1)? as u8), 2)),
         0x99 => {
             let mode = number::<1>(bytes, 1)? as u8;
-            let packet = match mode >> 5 {
-                0 => Packet::ModeExec(mode & 0x1f),
-                1 => Packet::ModeTsx(mode & 0x1f),
-                _ => Packet::ModeOther(mode),
-            };
-            Ok((packet, 2))
+            // Both low bits together mean nothing: 64-bit code with 32-bit operands, a transaction both running and aborted.
+            match (mode >> 5, mode & 3) {
+                (0 | 1, 3) => Err(Fault::Bad),
+                (0, _) => Ok((Packet::ModeExec(mode & 0x1f), 2)),
+                (1, _) => Ok((Packet::ModeTsx(mode & 0x1f), 2)),
+                _ => Err(Fault::Bad),
+            }
         }
         0xd9 => {
             let flags = number::<1>(bytes, 1)? as u8;
@@ -589,7 +588,6 @@ impl fmt::Display for Packet {
             Packet::Fup(ip) => write!(f, "FUP {ip}"),
             Packet::ModeExec(bits) => write!(f, "MODE.Exec {bits:#x}"),
             Packet::ModeTsx(bits) => write!(f, "MODE.TSX {bits:#x}"),
-            Packet::ModeOther(byte) => write!(f, "MODE {byte:#x}"),
             Packet::Pip { cr3, guest } => {
                 write!(f, "PIP {cr3:#x}{}", if guest { " guest" } else { "" })
             }
@@ -718,7 +716,6 @@ mod tests {
             ),
             (&[0x99, 0x05], Packet::ModeExec(5)),
             (&[0x99, 0x22], Packet::ModeTsx(2)),
-            (&[0x99, 0xe1], Packet::ModeOther(0xe1)),
             (
                 &[0x02, 0x43, 0x03, 0, 0, 0, 0, 0x01],
                 Packet::Pip {
@@ -906,6 +903,13 @@ mod tests {
             &[0x02, 0xa3, 0, 0, 0, 0, 0, 0],
             &[0x02, 0xa3, 1, 0, 0, 0, 0, 0],
             &[0x02, 0x73, 0, 0, 1, 0, 0],
+            &[0x99, 0x03],
+            &[0x99, 0x23],
+            &[0x99, 0x40],
+            &[0x99, 0x82],
+            &[0x99, 0xe1],
+            &[0x39, 0],
+            &[0x02, 0x72, 0, 0, 0, 0, 0, 0, 0, 0],
             &[0x02, 0x73, 0, 0, 0, 0, 2],
             &[0xad, 0, 0],
             &[0xfd, 0, 0],

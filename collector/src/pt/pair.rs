@@ -5,7 +5,7 @@
 //! some other event.
 
 use super::packet::{Ip, Packet};
-use super::stream::{GapReason, Packets, Step, find_psb};
+use super::stream::{GapReason, Packets, Step, find_psb, may_run_on};
 use super::time::{Clock, ClockSettings};
 
 /// The last IP, against which the next is compressed.
@@ -139,7 +139,7 @@ impl<'a> Ptwrites<'a> {
     }
 
     /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
-    /// taken it, at anything else.
+    /// taken it, at anything else, and at a pair that the rest of a PSB may follow.
     #[inline(always)]
     fn plain(&mut self) -> Option<Ptwrite> {
         if self.pending.is_some() {
@@ -147,8 +147,8 @@ impl<'a> Ptwrites<'a> {
         }
         loop {
             let (rest, start) = self.packets.in_step()?;
-            // The longest pair with its next byte fits into this, so nothing below looks at lengths.
-            let head = rest.first_chunk::<24>()?;
+            // The longest pair with its next bytes fits into this, so nothing below looks at lengths.
+            let head = rest.first_chunk::<33>()?;
             let word = |at: usize| {
                 u64::from_le_bytes([
                     head[at],
@@ -169,6 +169,9 @@ impl<'a> Ptwrites<'a> {
                     let len = 6 + 4 * wide;
                     let tsc = self.clock.tsc();
                     if head[1] & 0x80 == 0 {
+                        if may_run_on([head[len], head[len + 1]]) {
+                            return None;
+                        }
                         self.packets.leave(len);
                         return Some(Ptwrite {
                             ip: None,
@@ -186,7 +189,13 @@ impl<'a> Ptwrites<'a> {
                     if kind & 0x1f != 0x1d {
                         return None;
                     }
-                    let (ip, more) = self.last_ip.update_raw(kind >> 5, raw)?;
+                    let mut last_ip = self.last_ip;
+                    let (ip, more) = last_ip.update_raw(kind >> 5, raw)?;
+                    let next = (len + more) & 31;
+                    if may_run_on([head[next], head[next + 1]]) {
+                        return None;
+                    }
+                    self.last_ip = last_ip;
                     let end = start + len + more;
                     self.packets.leave(len + more);
                     return Some(Ptwrite {
@@ -251,6 +260,8 @@ impl Ptwrites<'_> {
                         }
                         GapReason::Cut => self.loss.cut_bytes += bytes,
                         GapReason::BadPacket => {
+                            // What is no packet may have been taken for time before.
+                            self.clock.forget();
                             self.loss.bad_packets += 1;
                             self.loss.bad_bytes += bytes;
                             self.tear(gap.to);

@@ -24,7 +24,7 @@ impl fmt::Display for GapReason {
     }
 }
 
-/// Bytes that are in no packet.
+/// Bytes that are in no packet. None, if a packet that the caller decoded itself holds all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gap {
     /// Offset of the first.
@@ -51,6 +51,15 @@ pub enum Step {
     Gap(Gap),
 }
 
+/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be there to take time.
+const LONGEST_RUN: usize = 4 * PSB.len();
+
+/// Bytes from `start` on in which `02 82` repeats.
+fn run(bytes: &[u8], start: usize) -> usize {
+    let pairs = bytes[start..].chunks_exact(2).take(LONGEST_RUN / 2);
+    2 * pairs.take_while(|pair| *pair == &PSB[..2]).count()
+}
+
 /// Offset of the next PSB at or after `from`.
 ///
 /// Where the pattern `02 82` repeats more often than a PSB has it, the run's last whole PSBs count,
@@ -66,17 +75,31 @@ pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
             while start >= from + 2 && bytes[start - 2] == 0x02 && bytes[start - 1] == 0x82 {
                 start -= 2;
             }
-            let mut end = start;
-            while bytes.get(end..end + 2) == Some(&PSB[..2]) {
-                end += 2;
+            let run = run(bytes, start);
+            if run >= PSB.len() {
+                return Some(start + run % PSB.len());
             }
-            if end - start >= PSB.len() {
-                return Some(start + (end - start) % PSB.len());
-            }
-            at = end.max(at);
+            at = (start + run).max(at);
         }
         at += 8;
     }
+}
+
+/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by chance.
+#[inline(always)]
+pub(super) fn may_run_on(next: [u8; 2]) -> bool {
+    u16::from_ne_bytes(next) & 0x7f7f == 0x0202
+}
+
+/// Offset of a PSB that begins inside the packet `at..end` and ends behind it.
+///
+/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is nothing. A whole packet may
+/// end in bytes that look like a PSB's first, but then the run is longer by these.
+#[cold]
+fn swallowed(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
+    let start = (at + 1..end).find(|&start| bytes[start..].starts_with(&PSB))?;
+    let run = run(bytes, start);
+    Some(start + run % PSB.len()).filter(|&psb| run < LONGEST_RUN && psb < end)
 }
 
 /// Iterator over the packets of a byte slice.
@@ -153,6 +176,20 @@ impl Iterator for Packets<'_> {
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         match decode(rest, self.block) {
             Ok((packet, len)) => {
+                let end = self.at + len;
+                if self.bytes[end..]
+                    .first_chunk()
+                    .is_some_and(|&next| may_run_on(next))
+                    && let Some(psb) = swallowed(self.bytes, self.at, end)
+                {
+                    let from = std::mem::replace(&mut self.at, psb);
+                    self.block = None;
+                    return Some(Step::Gap(Gap {
+                        from,
+                        to: psb,
+                        reason: GapReason::BadPacket,
+                    }));
+                }
                 match packet {
                     Packet::Bbp { item, .. } => self.block = Some(item),
                     Packet::Bep { .. } | Packet::Psb | Packet::Ovf => self.block = None,
@@ -171,10 +208,28 @@ impl Iterator for Packets<'_> {
                 self.at = gap.to;
                 Some(Step::Gap(gap))
             }
-            // The bad byte itself may be the first of a PSB's run that another packet's tail precedes.
-            Err(Fault::Bad) => self
-                .synchronise(GapReason::BadPacket, self.at + 1)
-                .map(Step::Gap),
+            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside the packets before none begins,
+            // but for those that the caller decoded.
+            Err(Fault::Bad) => {
+                let from = self.at.saturating_sub(PSB.len() - 1);
+                match find_psb(
+                    &self.bytes[..self.bytes.len().min(self.at + 2 * PSB.len())],
+                    from,
+                ) {
+                    Some(psb) if psb < self.at => {
+                        self.at = psb;
+                        self.block = None;
+                        Some(Step::Gap(Gap {
+                            from: psb,
+                            to: psb,
+                            reason: GapReason::BadPacket,
+                        }))
+                    }
+                    _ => self
+                        .synchronise(GapReason::BadPacket, self.at + 1)
+                        .map(Step::Gap),
+                }
+            }
         }
     }
 }
@@ -224,6 +279,125 @@ mod tests {
         assert_eq!(find_psb(&PSB, 1), None);
     }
 
+    /// What is behind a PSB in the tests: two `ptwrite`s with their IPs.
+    const BEHIND: [u8; 26] = [
+        0x02, 0x23, 0x02, 0x92, 1, 0, 0, 0, 0x7d, 0x00, 0x10, 0x40, 0, 0, 0, 0x02, 0x92, 2, 0, 0,
+        0, 0x3d, 0x34, 0x12, 0, 0,
+    ];
+
+    fn psbs(bytes: &[u8]) -> Vec<usize> {
+        let places = steps(bytes).into_iter().filter_map(|step| match step {
+            Step::Packet {
+                at,
+                packet: Packet::Psb,
+                ..
+            } => Some(at),
+            _ => None,
+        });
+        places.collect()
+    }
+
+    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does what of the PSB is left,
+    /// where that looks like a packet.
+    #[test]
+    fn a_psb_whose_first_bytes_a_cut_packet_took_is_found() {
+        let packets: [&[u8]; 28] = [
+            &[0x0d],
+            &[0x2d, 0x34, 0x12],
+            &[0x51, 0x78, 0x56, 0x34, 0x12],
+            &[0x81, 1, 2, 3, 4, 5, 6],
+            &[0x7d, 1, 2, 3, 4, 5, 0x86],
+            &[0xdd, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x99, 0x01],
+            &[0x99, 0x22],
+            &[0x02, 0x43, 3, 0, 0, 0, 0, 1],
+            &[0x02, 0xc8, 1, 2, 3, 4, 5],
+            &[0x19, 1, 2, 3, 4, 5, 6, 7],
+            &[0x02, 0x73, 0x34, 0x12, 0, 0xff, 0x01],
+            &[0x59, 0xab],
+            &[0b0000_1111, 0b0000_0101, 0x04],
+            &[0x02, 0x03, 0x18, 0x00],
+            &[0x02, 0xa3, 5, 0, 0, 0, 0, 0x80],
+            &[0x02, 0xb2, 1, 2, 3, 4, 5, 6, 7, 8],
+            &[0x02, 0x12, 1, 2, 3, 4],
+            // The payload's bytes are a PSB's own.
+            &[0x02, 0xb2, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82],
+            &[0x02, 0x32, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02, 0x82, 0x02],
+            &[0x02, 0xc3, 0x88, 1, 0, 0, 0, 0, 0, 0, 2],
+            &[0x02, 0xc2, 0x21, 0, 0, 0, 1, 0, 0, 0],
+            &[0x02, 0x22, 0x80, 0x32],
+            &[0x02, 0xa2, 0x36, 0x01, 0, 0, 0],
+            &[0x02, 0x63, 0x84],
+            &[0x02, 0x53, 1, 1, 0, 0, 0, 0, 0, 0, 0],
+            &[0xd9, 0x40, 1, 0x34, 0x12],
+            &PSB,
+        ];
+        for packet in packets {
+            for cut in 0..packet.len() {
+                let mut bytes = [&PSB[..], &BEHIND, &packet[..cut]].concat();
+                let second = bytes.len();
+                bytes.extend_from_slice(&PSB);
+                bytes.extend_from_slice(&BEHIND);
+                let what = format!("{cut} bytes of {packet:02x?}");
+                assert_eq!(psbs(&bytes), [0, second], "{what}");
+                let bad = steps(&bytes)
+                    .into_iter()
+                    .find(|s| matches!(s, Step::Gap(_)));
+                let whole = cut == 0 || decode(&packet[..cut], None).is_ok();
+                assert!(
+                    whole
+                        || bad
+                            == Some(Step::Gap(Gap {
+                                from: second - cut,
+                                to: second,
+                                reason: GapReason::BadPacket
+                            })),
+                    "{what}: {bad:?}"
+                );
+                let mut pairs =
+                    crate::pt::Ptwrites::new(&bytes, crate::pt::ClockSettings::default());
+                let found: Vec<_> = pairs.by_ref().map(|p| (p.ip, p.payload)).collect();
+                let one = [(Some(0x40_1000), 1), (Some(0x40_1234), 2)];
+                assert_eq!(found, [one, one].concat(), "{what}");
+            }
+        }
+    }
+
+    /// In a block of items, and behind a packet whose IP is in the bytes that were lost.
+    #[test]
+    fn a_cut_pair_or_item_takes_no_psb_with_it() {
+        let ptw: &[u8] = &[0x02, 0x92, 9, 0, 0, 0];
+        for cut in [
+            &[ptw, &[0x7d, 1, 2, 3]].concat()[..],
+            &[ptw, &[0x3d]].concat(),
+            &[ptw, &[0x3d, 1]].concat(),
+            &[ptw, &[0xdd, 0x02, 0x82, 0x02, 0x82, 0x02]].concat(),
+            &[ptw, &[0x59]].concat(),
+            &[ptw, &[0x07]].concat(),
+            &[0x02, 0x63, 0x04, 0x0c, 1, 2, 3],
+            &[0x02, 0x63, 0x84, 0x0c, 1],
+            // Two cut packets in a row.
+            &[0x02, 0xb2, 1, 2, 3, 0x02, 0x92, 7],
+        ] {
+            let bytes = [&PSB[..], &BEHIND, cut, &PSB, &BEHIND].concat();
+            let second = PSB.len() + BEHIND.len() + cut.len();
+            assert_eq!(psbs(&bytes), [0, second], "{cut:02x?}");
+            let mut pairs = crate::pt::Ptwrites::new(&bytes, crate::pt::ClockSettings::default());
+            let found: Vec<_> = pairs.by_ref().map(|p| p.payload).collect();
+            let loss = pairs.loss();
+            assert_eq!(found, [1, 2, 1, 2], "{cut:02x?}");
+            assert_eq!(loss.torn, u64::from(cut.starts_with(ptw)), "{cut:02x?}");
+            assert_eq!(loss.bad_packets, 1, "{cut:02x?}");
+        }
+    }
+
+    #[test]
+    fn a_long_run_takes_no_time() {
+        let bytes = PSB.repeat(1 << 17);
+        assert_eq!(psbs(&bytes).len(), 1 << 17);
+        assert_eq!(psbs(&bytes[6..]).len(), (1 << 17) - 1);
+    }
+
     #[test]
     fn a_psb_behind_the_tail_of_a_packet_that_looks_like_it_is_found() {
         let mut bytes = vec![0x02, 0x82, 0x02, 0x82];
@@ -251,6 +425,27 @@ mod tests {
                 }
                 assert_eq!(at, bytes.len());
             }
+        }
+
+        /// Whatever stands before: each PSB that a search finds, from one to the next, is a packet.
+        #[test]
+        fn no_psb_is_lost(parts in proptest::collection::vec((proptest::sample::select(vec![0u8, 1, 2, 3]), proptest::collection::vec(proptest::num::u8::ANY, 0..12), 0usize..17), 0..30)) {
+            let mut bytes = Vec::new();
+            for (kind, noise, cut) in parts {
+                match kind {
+                    0 => bytes.extend_from_slice(&PSB[..cut.min(16)]),
+                    1 => bytes.extend_from_slice(&[0x02, [0xb2, 0x12, 0x73, 0xa3, 0x53, 0xc3][noise.len() % 6]]),
+                    2 => bytes.extend_from_slice(&[&PSB[..], &BEHIND].concat()),
+                    _ => bytes.extend_from_slice(&noise),
+                }
+            }
+            let mut found = Vec::new();
+            let mut from = 0;
+            while let Some(at) = find_psb(&bytes, from) {
+                found.push(at);
+                from = at + PSB.len();
+            }
+            assert_eq!(psbs(&bytes), found);
         }
 
         #[test]

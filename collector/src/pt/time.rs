@@ -64,6 +64,11 @@ impl Clock {
         }
     }
 
+    /// Forgets the time, until the next TSC packet.
+    pub fn forget(&mut self) {
+        *self = Clock::new(self.settings);
+    }
+
     /// TSC now; `None` before the first TSC packet.
     #[inline]
     pub fn tsc(&self) -> Option<u64> {

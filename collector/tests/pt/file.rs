@@ -2,17 +2,17 @@
 
 use super::encode::{CTC_RATIO, MTC_PERIOD};
 
-const TID: u64 = 1 << 1;
-const TIME: u64 = 1 << 2;
-const CPU: u64 = 1 << 7;
-const PERIOD: u64 = 1 << 8;
-const IDENTIFIER: u64 = 1 << 16;
-const AUX: u64 = 1 << 20;
-const IP: u64 = 1;
+pub const TID: u64 = 1 << 1;
+pub const TIME: u64 = 1 << 2;
+pub const CPU: u64 = 1 << 7;
+pub const PERIOD: u64 = 1 << 8;
+pub const IDENTIFIER: u64 = 1 << 16;
+pub const AUX: u64 = 1 << 20;
+pub const IP: u64 = 1;
 const PT_PMU: u32 = 8;
 /// Counter id of the PT event on buffer 0; the sampling event's is 100 more.
-const PT_ID: u64 = 50;
-const SAMPLE_ID: u64 = 150;
+pub const PT_ID: u64 = 50;
+pub const SAMPLE_ID: u64 = 150;
 
 /// perf's clock from the TSC: half a nanosecond a tick.
 pub fn ns(tsc: u64) -> u64 {
@@ -40,17 +40,22 @@ pub struct PerfFile {
     pub snapshot: bool,
     /// Further fields of samples, as `PERF_SAMPLE_*` bits.
     pub extra: u64,
+    /// Further events: attributes and ids.
+    pub more: Vec<(Vec<u8>, Vec<u64>)>,
+    /// Intel PT is recorded without `ptw`.
+    pub without_ptw: bool,
 }
 
-fn words(list: &[u64]) -> Vec<u8> {
+pub fn words(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
-fn pair(a: u32, b: u32) -> u64 {
+pub fn pair(a: u32, b: u32) -> u64 {
     u64::from(a) | u64::from(b) << 32
 }
 
-fn attr(
+/// An attribute of 120 bytes.
+pub fn attr(
     pmu: u32,
     config: u64,
     period: u64,
@@ -79,6 +84,19 @@ impl PerfFile {
             compressed: false,
             snapshot: false,
             extra: 0,
+            more: Vec::new(),
+            without_ptw: false,
+        }
+    }
+
+    /// The same without records.
+    fn empty(&self) -> PerfFile {
+        PerfFile {
+            snapshot: self.snapshot,
+            extra: self.extra,
+            more: self.more.clone(),
+            without_ptw: self.without_ptw,
+            ..PerfFile::new(self.kind, self.buffers, self.timing)
         }
     }
 
@@ -138,14 +156,15 @@ impl PerfFile {
         len: u64,
         offset: u64,
         path: &str,
-        build_id: Option<[u8; 20]>,
+        build_id: Option<&[u8]>,
         tsc: u64,
     ) {
         let mut body = words(&[pair(pid, pid), start, len, offset]);
         match build_id {
             Some(id) => {
-                body.extend_from_slice(&[20, 0, 0, 0]);
-                body.extend_from_slice(&id);
+                body.extend_from_slice(&[id.len() as u8, 0, 0, 0]);
+                body.extend_from_slice(id);
+                body.resize(body.len() + 20 - id.len(), 0);
             }
             None => body.extend(words(&[0, 0, 0])),
         }
@@ -268,9 +287,19 @@ impl PerfFile {
         self.record(68, 0, &[]);
     }
 
+    /// The records so far, as one of perf's threads writes them into a file of its own.
+    pub fn take_records(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.data)
+    }
+
+    /// Records that were made before.
+    pub fn append(&mut self, records: &[u8]) {
+        self.data.extend_from_slice(records);
+    }
+
     fn attrs(&self) -> Vec<(Vec<u8>, Vec<u64>)> {
         let (tsc, mtc, cyc) = self.timing;
-        let mut config = 1 | 0x20 | 0x1000;
+        let mut config = 1 | 0x20 | if self.without_ptw { 0 } else { 0x1000 };
         config |= if tsc { 0x400 } else { 0 };
         config |= if mtc {
             0x200 | u64::from(MTC_PERIOD) << 14
@@ -305,13 +334,13 @@ impl PerfFile {
             sampling[96] = 0b11;
             list.push((sampling, ids(SAMPLE_ID)));
         }
+        list.extend(self.more.clone());
         list
     }
 
     /// Records that perf writes first.
     fn preamble(&self) -> Vec<u8> {
-        let mut file = PerfFile::new(self.kind, self.buffers, self.timing);
-        file.snapshot = self.snapshot;
+        let mut file = self.empty();
         // ns = tsc * 512 >> 10
         file.record(79, 0, &words(&[10, 512, 0]));
         let per_cpu = u64::from(self.kind != Kind::PerThread);
@@ -409,7 +438,7 @@ impl PerfFile {
 
     /// The pipe form: attributes are records.
     pub fn finish_pipe(&self) -> Vec<u8> {
-        let mut file = PerfFile::new(self.kind, self.buffers, self.timing);
+        let mut file = self.empty();
         for (attr, ids) in self.attrs() {
             file.record(64, 0, &[attr, words(&ids)].concat());
         }
@@ -423,8 +452,8 @@ impl PerfFile {
 
     /// The file form, with what comes from the kernel's buffers compressed: everything but the preamble and AUXTRACE records.
     pub fn finish_compressed(&self) -> Vec<u8> {
-        let mut packed = PerfFile::new(self.kind, self.buffers, self.timing);
-        (packed.compressed, packed.snapshot, packed.extra) = (true, self.snapshot, self.extra);
+        let mut packed = self.empty();
+        packed.compressed = true;
         let mut encoder = zstd::stream::raw::Encoder::new(1).expect("zstd works");
         let (mut at, mut from) = (0, 0);
         while at < self.data.len() {

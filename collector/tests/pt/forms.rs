@@ -7,6 +7,7 @@ use super::{
 };
 use mgz_collector::perfdata::Session;
 use mgz_collector::perfdata::events::{self, Before};
+use mgz_collector::perfdata::import::Input;
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -308,7 +309,7 @@ fn files_of_the_real_perf_are_read_whole() {
         let Some(bytes) = perf(&args, &path) else {
             continue;
         };
-        let session = Session::read_any(&bytes).expect("a perf.data file");
+        let session = Session::read_any(&[&bytes]).expect("a perf.data file");
         let what = format!("{extra:?}: {:?}", session.loss);
         let loss = &session.loss;
         assert!(!loss.incomplete && loss.stopped_at.is_none(), "{what}");
@@ -318,7 +319,7 @@ fn files_of_the_real_perf_are_read_whole() {
                 loss.bad_records,
                 loss.odd_samples,
                 loss.unknown_ids,
-                loss.bad_compressed
+                loss.bad_compressed + loss.bad_sections
             ),
             (0, 0, 0, 0, 0),
             "{what}"
@@ -377,4 +378,59 @@ fn files_of_the_real_perf_are_read_whole() {
         read += 1;
     }
     eprintln!("{read} of {} forms of real files", more.len());
+}
+
+/// A folder that the real perf writes with a thread for each processor.
+#[test]
+fn a_folder_of_the_real_perf_is_read_whole() {
+    if !has_perf() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let folder = dir.path().join("perf.data");
+    let command = ["--threads", "-e", "cpu-clock:u", "-F", "5000", "-a", "-o"];
+    let output = Command::new("perf")
+        .arg("record")
+        .args(command)
+        .arg(&folder)
+        .args([
+            "--",
+            "sh",
+            "-c",
+            "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done",
+        ])
+        .output()
+        .expect("perf starts");
+    if !output.status.success() || !folder.is_dir() {
+        eprintln!(
+            "SKIPPED: perf record --threads: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        return;
+    }
+    let input = Input::open(&folder).expect("a recording");
+    let files = input.files();
+    assert!(files.len() > 1);
+    let session = Session::read_any(&files).expect("whole");
+    let script = Command::new("perf")
+        .args(["script", "-F", "pid", "-i"])
+        .arg(&folder)
+        .output()
+        .expect("perf starts");
+    let theirs = String::from_utf8_lossy(&script.stdout)
+        .lines()
+        .filter(|l| l.trim().parse::<u32>().is_ok())
+        .count() as u64;
+    assert!(theirs > 100, "{theirs} samples");
+    assert_eq!(session.samples, theirs, "{:?}", session.loss);
+    let loss = &session.loss;
+    assert_eq!(
+        (
+            loss.cut_bytes,
+            loss.bad_records,
+            loss.unknown_ids,
+            loss.bad_sections
+        ),
+        (0, 0, 0, 0)
+    );
 }

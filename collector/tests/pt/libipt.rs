@@ -190,6 +190,50 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
     assert_eq!(total, rounds() * 12 * 17_000);
 }
 
+/// A cut packet before each PSB. libipt looks backwards for the PSB's first byte, and finds all but a few.
+#[test]
+fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
+    let Some((_dir, driver)) = driver() else {
+        return;
+    };
+    let mut random = Random(14);
+    let style = Style {
+        mtc: false,
+        cyc: false,
+        ..ALL
+    };
+    let mut streams = Vec::new();
+    for cut in 1..10 {
+        let mut bytes = Vec::new();
+        let mut tsc = 1_000_000;
+        for _ in 0..200 {
+            let mut encoder = Encoder::new(style);
+            for write in writes(&mut random, 50, tsc) {
+                encoder.write(write);
+                tsc = write.tsc;
+            }
+            bytes.extend_from_slice(&encoder.bytes);
+            // A payload of which no part can be taken for packets.
+            bytes.extend_from_slice(&[0x02, 0xb2, 1, 1, 1, 1, 1, 1, 1, 1][..cut]);
+        }
+        streams.push(bytes);
+    }
+    let text = run(&driver, "events", &streams);
+    let mut theirs = Vec::new();
+    for (stream, line) in streams.iter().zip(text.lines()) {
+        theirs.push(
+            line.split(' ')
+                .next()
+                .expect("a count")
+                .parse::<u64>()
+                .expect("a number"),
+        );
+        assert_eq!(hash(stream).0, 200 * 50);
+    }
+    eprintln!("of 10,000 ptwrites each libipt reads {theirs:?}");
+    assert!(theirs.iter().all(|&count| count <= 200 * 50));
+}
+
 /// Nanoseconds of CPU time that this thread has used.
 fn cpu_time() -> f64 {
     let mut time = libc::timespec {

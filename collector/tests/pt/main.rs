@@ -10,6 +10,7 @@ mod encode;
 mod file;
 mod forms;
 mod libipt;
+mod mixed;
 mod words;
 
 use encode::{Encoder, Place, Random, Style, Write, writes};
@@ -894,5 +895,17 @@ fn seeds() {
             &format!("{name}-packed"),
             &file.finish_compressed(),
         );
+    }
+    // Cut packets before PSBs: each of another length.
+    let mut cut = Vec::new();
+    for (n, write) in writes(&mut random, 12, 1_000).into_iter().enumerate() {
+        let mut encoder = Encoder::new(ALL);
+        encoder.write(write);
+        cut.extend_from_slice(&encoder.bytes);
+        cut.extend_from_slice(&[0x02, 0xb2, 0x02, 0x82, 0x02, 0x82, 1, 2, 3, 4][..n.min(10)]);
+    }
+    put("pt_packets", "cut", &cut);
+    for (name, bytes) in mixed::seeds(&encoder) {
+        put("perfdata", name, &bytes);
     }
 }

@@ -65,8 +65,7 @@ fn name(packet: &Packet, newest: bool) -> Option<String> {
             )
         }
         // libipt does not know them, and takes the rest of the bytes differently.
-        Packet::ModeOther(_)
-        | Packet::Bbp { .. }
+        Packet::Bbp { .. }
         | Packet::Bip { .. }
         | Packet::Bep { .. }
         | Packet::Cfe { .. }
@@ -91,7 +90,10 @@ pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
             }
             Err(mut fault) => {
                 let later = matches!(bytes[at..], [0xd9, ..] | [0x02, 0x13 | 0x53, ..]) && !newest;
-                if later || matches!(bytes[at..], [0x02, 0x63 | 0x33 | 0xb3, ..]) {
+                // libipt lets modes pass that there cannot be.
+                let mode =
+                    matches!(bytes[at..], [0x99, mode, ..] if mode >> 5 < 2 && mode & 3 == 3);
+                if later || mode || matches!(bytes[at..], [0x02, 0x63 | 0x33 | 0xb3, ..]) {
                     return (lines, false);
                 }
                 // At the end, libipt does not look whether what is there of a PSB can be one.

@@ -4,8 +4,10 @@
 //! byte of the input but headers (and entry jumps in the `pt` flavour): everything new goes into one appended segment and behind
 //! it.
 
+pub mod payload;
 pub mod read;
 pub mod symbols;
+pub mod versions;
 pub mod write;
 
 pub use read::Elf;

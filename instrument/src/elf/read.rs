@@ -153,6 +153,7 @@ impl<'a> Elf<'a> {
         if data.len() < EHDR {
             return Err(cut());
         }
+        crate::packed::check_mark(data)?;
         let kind = bytes::u16(data, 16).ok_or_else(cut)?;
         match kind {
             k if k == elf::ET_EXEC.0 || k == elf::ET_DYN.0 => {}
@@ -223,7 +224,7 @@ impl<'a> Elf<'a> {
         }
         let mut end = 0;
         for s in self.segments.iter().filter(|s| s.kind == elf::PT_LOAD.0) {
-            if bytes::range(data, s.offset, s.filesz).is_none() {
+            if s.filesz > 0 && bytes::range(data, s.offset, s.filesz).is_none() {
                 return Err(truncated("a segment"));
             }
             let limit = s.vaddr.checked_add(s.memsz).filter(|_| s.memsz >= s.filesz);

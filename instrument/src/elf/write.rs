@@ -1,6 +1,7 @@
 //! The rewritten file: the input's bytes, changed headers, one appended segment, and behind it new symbol,
-//! string and section header tables.
+//! string and section header tables. Last comes what programs look for at their file's end, once more.
 
+use super::payload::Payload;
 use super::read::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use super::{PAGE, Refusal, bytes};
 use object::elf;
@@ -65,6 +66,8 @@ pub struct Additions<'n> {
     pub symbols: Vec<NewSymbol<'n>>,
     /// Bytes of the input to be overwritten: file offset, bytes.
     pub overwrite: Vec<(u64, Vec<u8>)>,
+    /// What programs look for at the end of the input.
+    pub payload: Option<Payload>,
 }
 
 impl Additions<'_> {
@@ -82,7 +85,9 @@ pub struct Image<'a> {
     /// Changes to the input's bytes, in the order in which they are made: offset and bytes. What would lie outside is left out.
     pub changes: Vec<(u64, Vec<u8>)>,
     /// Offset and content of what is behind the input.
-    pub pieces: Vec<(u64, Vec<u8>)>,
+    pub pieces: Vec<(u64, Cow<'a, [u8]>)>,
+    /// Where the input's payload is repeated.
+    pub payload_at: Option<u64>,
 }
 
 /// Bytes that are copied at a time.
@@ -221,10 +226,17 @@ pub fn place(elf: &Elf) -> Result<u64, Refusal> {
             .ok_or_else(no_room)?,
     );
     let vaddr = end.checked_next_multiple_of(PAGE).ok_or_else(no_room)?;
-    if vaddr >= 1 << 32 {
-        return Err(no_room());
+    if vaddr < 1 << 32 {
+        return Ok(vaddr);
     }
-    Ok(vaddr)
+    match super::payload::find(elf) {
+        Some(payload) if base + payload.range.start < 1 << 32 => Err(Refusal::declined(format!(
+            "its payload of {} bytes leaves no room for instrumented code, which lies behind it and below 4 GiB; instrument the program before the payload is appended (head -c {})",
+            payload.range.end - payload.range.start,
+            payload.range.start
+        ))),
+        _ => Err(no_room()),
+    }
 }
 
 fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
@@ -260,8 +272,8 @@ fn section_header(s: &Section) -> Vec<u8> {
     out
 }
 
-/// The program headers of the new file. Loadable segments stay in ascending order.
-fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
+/// The program headers of the new file. Loadable segments stay in ascending order. `reach`: what the last of them covers behind the additions.
+fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<Segment> {
     let mut headers = elf.segments.clone();
     let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| Segment {
         kind,
@@ -301,6 +313,9 @@ fn program_headers(elf: &Elf, new: &Additions, offset: u64) -> Vec<Segment> {
             ),
         );
     }
+    let end = last + usize::from(fixed < new.len());
+    headers[end].filesz += reach;
+    headers[end].memsz += reach;
     if let (Some((at, size)), Some(old)) = (
         new.dynamic,
         headers.iter_mut().find(|h| h.kind == elf::PT_DYNAMIC.0),
@@ -363,12 +378,29 @@ struct Tail {
 impl Tail {
     /// Appends content and returns its file offset.
     fn append(&mut self, bytes: &[u8]) -> u64 {
-        while !self.bytes.len().is_multiple_of(8) {
-            self.bytes.push(0);
-        }
-        let at = self.start + self.bytes.len() as u64;
+        let at = self.end().next_multiple_of(8);
+        self.bytes.resize((at - self.start) as usize, 0);
         self.bytes.extend_from_slice(bytes);
         at
+    }
+
+    fn end(&self) -> u64 {
+        self.start + self.bytes.len() as u64
+    }
+
+    /// Fills up to a place from which `len` bytes reach just before one that lies in its page as `like` does, at a multiple of eight.
+    fn fill_before(&mut self, like: u64, len: u64) {
+        let first = self.end().next_multiple_of(8) + len;
+        let end = first + like.wrapping_sub(first) % PAGE;
+        self.bytes
+            .resize(((end - len) / 8 * 8 - self.start) as usize, 0);
+    }
+
+    /// Fills up to a place that lies in its page as `like` does: programs map their payload by pages.
+    fn fill_to(&mut self, like: u64) -> u64 {
+        let missing = like.wrapping_sub(self.end()) % PAGE;
+        self.bytes.resize(self.bytes.len() + missing as usize, 0);
+        self.end()
     }
 }
 
@@ -535,19 +567,27 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
         .next()
         .ok_or_else(|| Refusal::failed("no loadable segment"))?;
     let offset = new.vaddr - (first.vaddr - first.offset);
-    let headers = program_headers(elf, &new, offset);
+    let mut tail = build_tail(elf, &new, offset);
+    if tail.sections.len() >= 0xff00 {
+        return Err(Refusal::declined("too many sections"));
+    }
+    let table: Vec<u8> = tail.sections.iter().flat_map(section_header).collect();
+    let payload = new.payload.take();
+    if let Some(payload) = &payload {
+        tail.fill_before(payload.range.start, table.len() as u64);
+    }
+    let sections_at = tail.append(&table);
+    let payload_at = payload.as_ref().map(|p| tail.fill_to(p.range.start));
+    let reach = payload_at
+        .filter(|_| payload.as_ref().is_some_and(|p| p.follows_segments))
+        .map_or(0, |at| at - tail.start);
+    let headers = program_headers(elf, &new, offset, reach);
     if headers.len() * PHDR > headers_len(elf) || headers.len() * PHDR > PAGE as usize {
         return Err(Refusal::declined("too many program headers for one page"));
     }
     for (i, h) in headers.iter().enumerate() {
         put(&mut new.segment, i * PHDR, &program_header(h));
     }
-    let mut tail = build_tail(elf, &new, offset);
-    if tail.sections.len() >= 0xff00 {
-        return Err(Refusal::declined("too many sections"));
-    }
-    let table: Vec<u8> = tail.sections.iter().flat_map(section_header).collect();
-    let sections_at = tail.append(&table);
 
     let mut changes = new.overwrite;
     debug_assert!(elf.data.len() >= EHDR, "checked on reading");
@@ -578,14 +618,19 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
         .chain([new.behind])
     {
         let len = bytes.len() as u64;
-        pieces.push((at, bytes));
+        pieces.push((at, Cow::Owned(bytes)));
         at += len;
     }
-    pieces.push((tail.start, tail.bytes));
+    pieces.push((tail.start, Cow::Owned(tail.bytes)));
+    if let Some((payload, at)) = payload.zip(payload_at) {
+        let range = payload.range.start as usize..payload.range.end as usize;
+        pieces.push((at, Cow::Borrowed(&elf.data[range])));
+    }
     Ok(Image {
         input: elf.data,
         changes,
         pieces,
+        payload_at,
     })
 }
 
@@ -705,7 +750,8 @@ mod tests {
         let image = Image {
             input: &input,
             changes,
-            pieces: vec![(last + 3, vec![1])],
+            pieces: vec![(last + 3, Cow::Owned(vec![1]))],
+            payload_at: None,
         };
         assert!(image.to_bytes() == wanted);
         let mut file = tempfile::tempfile().unwrap();

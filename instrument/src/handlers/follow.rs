@@ -50,6 +50,8 @@ pub fn only_writes(name: &str) -> bool {
 pub struct Follow<'a> {
     /// By call instruction.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
+    /// Whether a call is of an imported function that may change all registers which the ABI lets it change.
+    pub by_abi: &'a dyn Fn(&Instruction) -> bool,
     /// By call to a function of the file: which argument is an action that it only reads, and which are filled with the one before (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
     /// By call to a function of the file: which of its arguments it may hand back (bit n: argument n).
@@ -488,12 +490,13 @@ impl Follow<'_> {
                 filled.for_each(|at| state.save_perhaps(at));
             }
         }
-        // Compilers know which registers a function of the same file leaves alone, and may keep values in them.
+        // Compilers know which registers a function of the same file leaves alone, and may keep values in them; imported functions may have conventions of their own.
         let imported = (self.callee)(inst).is_some();
+        let by_abi = (self.by_abi)(inst);
         for r in CALLER_SAVED.iter() {
             let place = &mut state.regs[usize::from(r.0)];
             *place = match self.uses {
-                true if imported => Value::ANY,
+                true if by_abi => Value::ANY,
                 true => Value::from_taint(place.taint()),
                 false => Value::LEFT_OVER,
             };

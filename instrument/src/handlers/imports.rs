@@ -1,10 +1,12 @@
 //! Imported functions by the places through which code reaches them. All of it is read as the loader reads it: section headers may be missing.
 
 use crate::disasm::direct_target;
-use crate::elf::read::{Elf, R_IRELATIVE};
-use crate::functions::Input;
-use crate::hash::FastSet;
+use crate::elf::read::{Elf, R_IRELATIVE, dt};
+use crate::elf::versions::Versions;
+use crate::functions::{Import, Input};
+use crate::hash::{FastMap, FastSet};
 use iced_x86::{FlowControl, Instruction};
+use object::elf;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -33,12 +35,17 @@ pub struct Imports {
     pub strange: Vec<(u64, String)>,
     /// Words of the global offset table with the addresses of functions of this file: where the linker could not make a call of such a function a direct one.
     pub own: HashMap<u64, u64>,
+    /// What is known of the registers that imported functions change, by words and entries.
+    pub conventions: FastMap<u64, Import>,
 }
 
 impl Imports {
     /// Reads relocations and linkage tables.
     pub fn read(elf: &Elf, input: &Input) -> Imports {
         let mut imports = Imports::default();
+        let versions = Versions::read(elf);
+        let abi_alone = needs_only_musl(elf);
+        let lazy = !binds_at_start(elf);
         for r in elf.relocations().iter().filter(|r| r.symbol != 0) {
             let Some((name, value)) = elf.undefined_symbol(r.symbol) else {
                 continue;
@@ -48,6 +55,16 @@ impl Imports {
             }
             if matches!(r.kind, R_JUMP_SLOT | R_GLOB_DAT) {
                 imports.slots.insert(r.at, name.to_owned());
+                let follows_abi =
+                    abi_alone || versions.of(r.symbol).is_some_and(is_runtime_library);
+                let convention = if follows_abi && !KEEP_REGISTERS.contains(&name) {
+                    Import::Abi
+                } else if lazy && r.kind == R_JUMP_SLOT {
+                    Import::Lazy
+                } else {
+                    Import::Unknown
+                };
+                imports.conventions.insert(r.at, convention);
             }
         }
         if elf.sections.is_empty() {
@@ -112,9 +129,11 @@ impl Imports {
             }
             let end = range.start + at as u64 + 4;
             let distance = i32::from_le_bytes([code[at], code[at + 1], code[at + 2], code[at + 3]]);
-            let Some(name) = self.slots.get(&end.wrapping_add_signed(distance.into())) else {
+            let slot = end.wrapping_add_signed(distance.into());
+            let Some(name) = self.slots.get(&slot) else {
                 continue;
             };
+            let convention = self.conventions.get(&slot).copied();
             if !is_jump {
                 self.strange.push((end - 4, name.clone()));
                 continue;
@@ -129,12 +148,12 @@ impl Imports {
                 Some(entry.len()),
                 entry.strip_suffix(&ENDBR64).map(<[u8]>::len),
             ];
-            self.stubs.extend(
-                starts
-                    .into_iter()
-                    .flatten()
-                    .map(|start| (range.start + start as u64, name.clone())),
-            );
+            for start in starts.into_iter().flatten() {
+                let start = range.start + start as u64;
+                self.stubs.insert(start, name.clone());
+                self.conventions
+                    .extend(convention.map(|convention| (start, convention)));
+            }
             self.stub_jumps.push(end);
         }
     }
@@ -161,19 +180,94 @@ impl Imports {
 
     /// The imported function that an instruction calls or jumps to.
     pub fn callee(&self, inst: &Instruction) -> Option<&str> {
-        let found = match inst.flow_control() {
-            FlowControl::Call | FlowControl::UnconditionalBranch => {
-                self.stubs.get(&direct_target(inst)?)
-            }
-            FlowControl::IndirectCall | FlowControl::IndirectBranch
-                if inst.is_ip_rel_memory_operand() =>
-            {
-                self.slots.get(&inst.ip_rel_memory_address())
-            }
-            _ => None,
-        };
+        let place = through(inst)?;
+        let found = self.stubs.get(&place).or_else(|| self.slots.get(&place));
         found.map(String::as_str)
     }
+
+    /// Whether an instruction calls or jumps to an imported function of which is known that it follows the ABI.
+    pub fn callee_follows_abi(&self, inst: &Instruction) -> bool {
+        let convention = through(inst).and_then(|place| self.conventions.get(&place));
+        convention == Some(&Import::Abi)
+    }
+}
+
+/// The entry of a linkage table or the word through which an instruction calls or jumps.
+fn through(inst: &Instruction) -> Option<u64> {
+    match inst.flow_control() {
+        FlowControl::Call | FlowControl::UnconditionalBranch => direct_target(inst),
+        FlowControl::IndirectCall | FlowControl::IndirectBranch
+            if inst.is_ip_rel_memory_operand() =>
+        {
+            Some(inst.ip_rel_memory_address())
+        }
+        _ => None,
+    }
+}
+
+/// Functions of runtime libraries that leave registers alone which the ABI lets them change: those for profilers stand before code that reads its arguments,
+/// and what asks for a thread's variables has variants that keep everything.
+const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
+
+/// Whether a symbol with this file and version is one of a runtime library of GNU's compilers or C library. Their functions are called by the ABI.
+fn is_runtime_library((file, version): (&str, &str)) -> bool {
+    const FILES: [&str; 15] = [
+        "ld-linux-x86-64.so.",
+        "libanl.so.",
+        "libc.so.",
+        "libdl.so.",
+        "libgcc_s.so.",
+        "libgfortran.so.",
+        "libgomp.so.",
+        "libm.so.",
+        "libpthread.so.",
+        "libquadmath.so.",
+        "libresolv.so.",
+        "librt.so.",
+        "libstdc++.so.",
+        "libthread_db.so.",
+        "libutil.so.",
+    ];
+    const VERSIONS: [&str; 10] = [
+        "CXXABI_",
+        "GCC_",
+        "GFORTRAN_",
+        "GLIBC_",
+        "GLIBCXX_",
+        "GOACC_",
+        "GOMP_",
+        "OACC_",
+        "OMP_",
+        "QUADMATH_",
+    ];
+    FILES.iter().any(|f| file.starts_with(f)) && VERSIONS.iter().any(|v| version.starts_with(v))
+}
+
+/// Whether a file is an executable that needs no library but musl's, whose symbols have no versions, and those of GNU's compilers: then nobody else can define what it imports.
+fn needs_only_musl(elf: &Elf) -> bool {
+    let by_musl = elf.interpreter().is_some_and(|path| {
+        path.rsplit('/')
+            .next()
+            .is_some_and(|n| n.starts_with("ld-musl-"))
+    });
+    let known = |file: &String| {
+        [
+            "libc.so",
+            "libc.musl-x86_64.so.1",
+            "libgcc_s.so.1",
+            "libstdc++.so.6",
+        ]
+        .contains(&file.as_str())
+    };
+    by_musl && elf.dynamic_strings(dt(elf::DT_NEEDED)).iter().all(known)
+}
+
+/// Whether the loader binds all functions before the file runs.
+fn binds_at_start(elf: &Elf) -> bool {
+    let flag = |tag, flag: u64| elf.dynamic_value(dt(tag)).is_some_and(|f| f & flag != 0);
+    elf.dynamic_value(dt(elf::DT_BIND_NOW)).is_some()
+        || flag(elf::DT_FLAGS, elf::DF_BIND_NOW.0)
+        || flag(elf::DT_FLAGS_1, elf::DF_1_NOW.0)
 }
 
 /// Functions of the C and C++ libraries that never return to their caller.

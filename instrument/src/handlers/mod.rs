@@ -675,6 +675,7 @@ impl<'a> Search<'a> {
             return harmful(graph.insns[i].ip, "the address of sigaction is taken");
         }
         let callee = |inst: &Instruction| self.imports.callee(inst);
+        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
         let actions = |inst: &Instruction| {
             self.imports
                 .own_callee(inst)
@@ -682,6 +683,7 @@ impl<'a> Search<'a> {
         };
         let follow = Follow {
             callee: &callee,
+            by_abi: &by_abi,
             actions: &actions,
             handed_back: &|_| ALL,
             uses: false,

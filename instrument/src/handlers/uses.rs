@@ -198,8 +198,10 @@ impl Search<'_> {
         }
         let found = self.graph(function).and_then(|graph| {
             let callee = |inst: &Instruction| self.imports.callee(inst);
+            let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
             let states = Follow {
                 callee: &callee,
+                by_abi: &by_abi,
                 actions: &|_| (None, 0),
                 handed_back: &|_| ALL,
                 uses: true,
@@ -236,8 +238,10 @@ impl Search<'_> {
             return true;
         };
         let callee = |inst: &Instruction| self.imports.callee(inst);
+        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
         let Some(states) = (Follow {
             callee: &callee,
+            by_abi: &by_abi,
             actions: &|_| (None, 0),
             handed_back: &|_| ALL,
             uses: true,
@@ -262,6 +266,7 @@ impl Search<'_> {
             return true;
         };
         let callee = |inst: &Instruction| self.imports.callee(inst);
+        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
         // Whether a callee is given all arguments that come before is asked only where it makes a difference.
         let named = if look == Look::Anything {
             1 << param
@@ -271,6 +276,7 @@ impl Search<'_> {
         let handed_back = |inst: &Instruction| self.handed_back(inst);
         let Some(states) = (Follow {
             callee: &callee,
+            by_abi: &by_abi,
             actions: &|_| (None, 0),
             handed_back: &handed_back,
             uses: true,

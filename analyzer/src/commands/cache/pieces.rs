@@ -3,7 +3,7 @@
 use super::super::document::{Column, Document, Table, Unit, maybe, value};
 use super::super::stream::{Accesses, Segment};
 use super::super::threads::Thread;
-use super::super::visit;
+use super::super::{is_watched, refuse_watched, visit};
 use super::CacheArguments;
 use crate::input::{ColumnSet, Trace};
 use mgz_models::cache::{Cache, Shape, expected_hits};
@@ -142,7 +142,7 @@ pub fn pieces(
     let mut columns = vec![
         Column("function", Unit::Text),
         Column("file", Unit::Text),
-        Column("line", Unit::Number),
+        Column("line", Unit::Line),
         Column("class", Unit::Text),
         Column("P_BB", Unit::Share),
         Column("D_mean", Unit::Number),
@@ -183,6 +183,9 @@ fn recombine(
     arguments: &CacheArguments,
     document: &mut Document,
 ) -> anyhow::Result<()> {
+    if is_watched(folder) {
+        return Err(refuse_watched(folder, "--weights-from"));
+    }
     let other = Trace::open(folder, !arguments.common.no_annotations)?;
     let ids = |t: &Trace| {
         t.manifest
@@ -241,7 +244,7 @@ fn recombine(
     document.tables.push(Table {
         name: "recombined",
         title: "Hit rates with P(BB) of the other trace (coverage: its accesses whose code was profiled)".into(),
-        columns: vec![Column("level", Unit::Text), Column("size", Unit::Bytes), Column("hit_rate_model", Unit::Share), Column("hit_rate_sets", Unit::Share), Column("coverage", Unit::Share)],
+        columns: vec![Column("level", Unit::Id), Column("size", Unit::Bytes), Column("hit_rate_model", Unit::Share), Column("hit_rate_sets", Unit::Share), Column("coverage", Unit::Share)],
         rows: rows.collect(),
         text_rows: usize::MAX,
     });

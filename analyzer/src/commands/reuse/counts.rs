@@ -108,7 +108,7 @@ impl Tags {
     pub fn make(
         &mut self,
         owners: &mut Owners,
-        process: u32,
+        thread: (u32, u32),
         accesses: View<'_>,
         times: (u64, u64),
     ) {
@@ -116,7 +116,7 @@ impl Tags {
         let mut out = std::mem::take(&mut self.out);
         objects.clear();
         out.clear();
-        owners.fill(process, accesses.address, times, &mut objects);
+        owners.fill(thread, accesses.address, times, &mut objects);
         out.extend(
             accesses
                 .group

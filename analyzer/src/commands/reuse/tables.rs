@@ -67,7 +67,7 @@ pub(super) fn reference(distances: &Fine, partitions: usize) -> Table {
         .map(|(i, p)| vec![Value::from(i), value(p.from), value(p.to), value(p.mean)])
         .collect();
     let columns = vec![
-        Column("partition", Unit::Number),
+        Column("partition", Unit::Count),
         Column("from", Unit::Number),
         Column("to", Unit::Number),
         Column("mean", Unit::Number),
@@ -116,7 +116,7 @@ pub(super) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArgume
             .into(),
         columns: vec![
             Column("bytes", Unit::Bytes),
-            Column("blocks", Unit::Number),
+            Column("blocks", Unit::Count),
             Column("miss_ratio", Unit::Share),
         ],
         rows,
@@ -151,12 +151,12 @@ fn part_cells(part: &Part) -> Vec<Value> {
 }
 
 const PART_COLUMNS: [Column; 7] = [
-    Column("reuses", Unit::Number),
-    Column("first_touches", Unit::Number),
+    Column("reuses", Unit::Count),
+    Column("first_touches", Unit::Count),
     Column("D_mean", Unit::Number),
     Column("D_median", Unit::Number),
     Column("D_p90", Unit::Number),
-    Column("D_max", Unit::Number),
+    Column("D_max", Unit::Count),
     Column("interval_mean", Unit::Number),
 ];
 
@@ -214,7 +214,7 @@ pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
         columns: columns(&[
             Column("function", Unit::Text),
             Column("file", Unit::Text),
-            Column("line", Unit::Number),
+            Column("line", Unit::Line),
         ]),
         rows: lines
             .iter()
@@ -231,7 +231,12 @@ pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
                 .concat()
             })
             .collect(),
-        text_rows: usize::MAX,
+        // Without line information this would be the functions once more.
+        text_rows: if lines.iter().any(|(l, _)| code.lines[*l as usize].line > 0) {
+            usize::MAX
+        } else {
+            0
+        },
     });
     let mut rows = Vec::new();
     for (f, part) in &functions {
@@ -317,9 +322,9 @@ pub(super) fn threads(counts: &Counts, document: &mut Document) {
         name: "threads",
         title: "Threads".into(),
         columns: columns(&[
-            Column("process", Unit::Text),
-            Column("thread", Unit::Text),
-            Column("A", Unit::Number),
+            Column("process", Unit::Id),
+            Column("thread", Unit::Id),
+            Column("A", Unit::Count),
         ]),
         rows: counts
             .threads

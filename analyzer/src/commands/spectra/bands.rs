@@ -10,6 +10,16 @@ pub(super) const CHUNK: u32 = 21;
 pub(super) const BINS: usize = 48;
 pub(super) type Signature = [u64; BINS];
 
+/// The first chunk of a block.
+#[inline(always)]
+pub(super) fn chunk_of(block: u64, shift: u32) -> u64 {
+    if shift <= CHUNK {
+        block >> (CHUNK - shift)
+    } else {
+        block << (shift - CHUNK)
+    }
+}
+
 #[inline(always)]
 pub(super) fn bin(distance: u64) -> usize {
     ((64 - (distance >> 2).leading_zeros()) as usize).min(BINS - 1)
@@ -42,11 +52,7 @@ pub(super) struct BandCounts {
 impl BandCounts {
     #[inline(always)]
     fn at(&mut self, block: u64) -> &mut Signature {
-        let chunk = if self.shift <= CHUNK {
-            block >> (CHUNK - self.shift)
-        } else {
-            block << (self.shift - CHUNK)
-        };
+        let chunk = chunk_of(block, self.shift);
         if self.memo.0 != chunk {
             self.memo = (chunk, self.find(chunk));
         }

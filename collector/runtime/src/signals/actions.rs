@@ -219,14 +219,8 @@ pub(super) fn change(
     }
     crate::start::early();
     let s = signal as usize;
-    if !INSTALLED.load(Ordering::Relaxed) {
-        let new = new.map(|new| KernelAction {
-            flags: new.flags & !SA_RESTORER | SA_RESTORER,
-            restorer: restorer_address(),
-            ..*new
-        });
-        // SAFETY: the program's action, for which the caller vouches, and what handlers return to.
-        return unsafe { sys::sigaction(s, new.as_ref(), old) };
+    if !INSTALLED.load(Ordering::Relaxed) || process::header().is_none() {
+        return change_unrecorded(s, new, old);
     }
     if thread::borrows_memory() && new.is_none_or(|n| matches!(n.handler, SIG_DFL | SIG_IGN)) {
         return change_of_borrower(s, new, old);
@@ -265,6 +259,21 @@ pub(super) fn change(
             0
         }
     })
+}
+
+/// Where nobody records, the kernel is asked for what the program asks.
+fn change_unrecorded(
+    s: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
+    let new = new.map(|new| KernelAction {
+        flags: new.flags | SA_RESTORER,
+        restorer: restorer_address(),
+        ..*new
+    });
+    // SAFETY: the program's handler, or none.
+    unsafe { sys::sigaction(s, new.as_ref(), old) }
 }
 
 /// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.

@@ -271,7 +271,8 @@ impl Waiting {
             ring.private().waiting = mask;
         }
         let mut space = [0; 16];
-        space[0] = mask.unwrap_or(0) & !SEGV_BIT;
+        let kept = if ring.is_some() { SEGV_BIT } else { 0 };
+        space[0] = mask.unwrap_or(0) & !kept;
         Waiting {
             set: space,
             null: set.is_null(),

@@ -6,10 +6,10 @@ use super::entry::restorer_address;
 use super::*;
 use crate::abi::{self, RingSlot};
 use crate::context::{Context, Info, RIP, RSP};
-use crate::shared::MODE_BURST;
+use crate::shared::{MODE_BURST, PAGE};
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
-use crate::{guard, modules, process, trigger, window};
+use crate::{guard, modules, process, threads, trigger, window};
 
 /// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
 /// the program's handler.
@@ -22,6 +22,13 @@ pub(super) unsafe extern "C" fn segv(
     let (i, c) = unsafe { (&*info, &mut *context) };
     if i.code > 0 {
         let gs = sys::gs();
+        if gs == 0
+            && i.address < PAGE as u64
+            && modules::in_clone(c.registers[RIP])
+            && threads::join(c)
+        {
+            return 0;
+        }
         if let Some(ring) = thread::ring_at(gs)
             && own_fault(ring, gs, i.address, c)
         {
@@ -171,6 +178,10 @@ pub(super) unsafe extern "C" fn triggered(
         }
         // One that an earlier attachment's trigger had sent when it ended.
         Some(_) if i.code > 0 && crate::attach::is_attached() => return 0,
+        None if sys::gs() == 0 && trigger::was_for_other(i) => {
+            threads::join(c);
+            return 0;
+        }
         None if i.code > 0 => return 0,
         _ => {}
     }

@@ -1,9 +1,10 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
-use super::super::session::{FullStream, Session, Stream};
+use super::super::session::{FullStream, Piece, Session, Stream};
 use super::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
 use crate::pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 /// A full trace is decoded in parts of about this size.
@@ -50,6 +51,14 @@ impl Assembly {
     }
 }
 
+/// What the parts that were read came to.
+#[derive(Default)]
+struct Told {
+    totals: Totals,
+    /// Pieces in which a `ptwrite` ends.
+    seen: BTreeSet<u32>,
+}
+
 /// What the parts of one stream share.
 struct Context<'s, 'a, T> {
     session: &'s Session<'a>,
@@ -73,11 +82,17 @@ pub fn all<T: Send>(
         full,
         work,
     };
-    let mut assembly = Assembly::default();
+    // Where the kernel says that data is missing before the first byte that there is.
+    let lost_first = |piece: &Piece<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
+    let mut assembly = Assembly {
+        behind_hole: full.pieces.first().is_some_and(lost_first),
+        ..Assembly::default()
+    };
+    let mut told = Told::default();
     let mut expected = None;
     for piece in &full.pieces {
-        totals.samples += 1;
-        totals.bytes += piece.bytes.len() as u64;
+        told.totals.samples += 1;
+        told.totals.bytes += piece.bytes.len() as u64;
         let mut bytes = piece.bytes;
         let mut offset = piece.offset;
         match expected {
@@ -91,14 +106,14 @@ pub fn all<T: Send>(
                 let twice = usize::try_from(end - offset)
                     .unwrap_or(usize::MAX)
                     .min(bytes.len());
-                totals.overlaps += 1;
-                totals.overlap_bytes += twice as u64;
+                told.totals.overlaps += 1;
+                told.totals.overlap_bytes += twice as u64;
                 bytes = &bytes[twice..];
                 offset = offset.saturating_add(twice as u64);
             }
             Some(end) if offset > end => {
-                totals.holes += 1;
-                context.flush(&mut assembly, true, totals, sink)?;
+                told.totals.holes += 1;
+                context.flush(&mut assembly, true, &mut told, sink)?;
                 assembly = Assembly {
                     behind_hole: true,
                     ..Assembly::default()
@@ -113,7 +128,7 @@ pub fn all<T: Send>(
         for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
             let (before, behind) = bytes.split_at((cut - offset) as usize);
             assembly.add(offset, piece.number, before);
-            context.flush(&mut assembly, true, totals, sink)?;
+            context.flush(&mut assembly, true, &mut told, sink)?;
             assembly = Assembly {
                 behind_hole: true,
                 ..Assembly::default()
@@ -122,10 +137,13 @@ pub fn all<T: Send>(
         }
         assembly.add(offset, piece.number, bytes);
         if assembly.bytes.len() >= BATCH {
-            context.flush(&mut assembly, false, totals, sink)?;
+            context.flush(&mut assembly, false, &mut told, sink)?;
         }
     }
-    context.flush(&mut assembly, true, totals, sink)
+    context.flush(&mut assembly, true, &mut told, sink)?;
+    told.totals.empty_samples = (full.pieces.len() - told.seen.len()) as u64;
+    *totals += told.totals;
+    Ok(())
 }
 
 /// Cuts for [`Ptwrites`] in `bytes[..end]`: each begins at a PSB, but for the first.
@@ -166,7 +184,7 @@ impl<T: Send> Context<'_, '_, T> {
         &self,
         assembly: &mut Assembly,
         end: bool,
-        totals: &mut Totals,
+        told: &mut Told,
         sink: &mut dyn FnMut(Unit<T>) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
         let len = assembly.bytes.len();
@@ -186,6 +204,8 @@ impl<T: Send> Context<'_, '_, T> {
             .map(|part| {
                 let (events, lost_after, counts) =
                     self.part(this, part.clone(), end && part.end == len);
+                let mut seen: Vec<u32> = events.iter().map(|e| e.sample).collect();
+                seen.dedup();
                 let continues = !this.behind_hole || this.synchronised || part.start > 0;
                 (
                     Unit {
@@ -195,11 +215,13 @@ impl<T: Send> Context<'_, '_, T> {
                         data: (self.work)(events),
                     },
                     counts,
+                    seen,
                 )
             })
             .collect();
-        for (unit, counts) in results {
-            *totals += counts;
+        for (unit, counts, seen) in results {
+            told.totals += counts;
+            told.seen.extend(seen);
             sink(unit)?;
         }
         assembly.bytes.drain(..until);
@@ -307,8 +329,12 @@ impl<T: Send> Context<'_, '_, T> {
         totals.loss = ptwrites.loss();
         lost |= totals.loss.torn_at_end > 0;
         if !last {
-            // A PSB follows, which ends a pair as anything else does.
+            // A PSB follows, which ends a pair as anything else does, and which no packet may be cut off by.
             totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
+            let cut = std::mem::take(&mut totals.loss.cut_bytes);
+            totals.loss.bad_packets += u64::from(cut > 0);
+            totals.loss.bad_bytes += cut;
+            lost |= cut > 0;
         }
         if !assembly.synchronised && part.start == 0 {
             totals.before_psb_ptwrites =

@@ -21,6 +21,8 @@ pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &Piece<'a>) ->
         number: piece.number,
         bytes: Bytes::File(piece.bytes),
         identity,
+        sampling: None,
+        period: 0,
     }
 }
 
@@ -157,6 +159,7 @@ fn one(
     totals.before_psb_ptwrites = estimate_unsynchronised(head).0;
     totals.events = events.len() as u64;
     totals.empty_samples = u64::from(events.is_empty());
+    totals.overflowed_samples = u64::from(totals.loss.overflows > 0);
     (events, lost_after, totals)
 }
 

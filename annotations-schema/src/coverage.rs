@@ -1,0 +1,472 @@
+//! What ran and what of it was recorded: in the manifest as numbers, and for people as sentences, which recorder and analyzer share.
+//!
+//! A trace that is right about what it holds can still mislead by what it does not hold: code of libraries, code that was generated at run time, programs without
+//! instrumentation. None of that is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
+
+use crate::trace::Manifest;
+use serde::{Deserialize, Serialize};
+
+/// What ran and what of it was recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Coverage {
+    /// Looks at where the recorded processes spent their CPU time in user space: triggers in `burst`, a clock in `full` and `ring`. 0 if there were none.
+    pub time_samples: u64,
+    /// Files whose code was mapped into recorded processes.
+    pub files: Vec<LoadedFile>,
+    /// Bytes of code of no file, generated at run time: the most that was seen in one process.
+    pub generated_bytes: u64,
+    /// Share of `time_samples` in such code.
+    pub generated_share: Option<f64>,
+    /// Programs that were executed and not recorded.
+    pub programs: Vec<Program>,
+}
+
+/// A file with code.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LoadedFile {
+    /// Its path.
+    pub path: String,
+    /// Whether its loads are recorded.
+    pub instrumented: bool,
+    /// Whether an instrumented file names it as one that it needs, so that `mgz-instrument --libs` finds it.
+    pub needed: bool,
+    /// Share of the time in it.
+    pub time_share: Option<f64>,
+    /// Functions in it, where it is not instrumented, that read memory for instrumented files: `memcpy`, `strlen`, …
+    pub reads_for: Vec<String>,
+}
+
+/// A program that was executed and not recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Program {
+    /// Its path.
+    pub path: String,
+    /// How often.
+    pub times: u64,
+    /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last two, and of what they start.
+    pub why: String,
+}
+
+/// Shares below are not worth a sentence.
+const SMALL: f64 = 0.05;
+/// Fewer looks tell nothing of shares.
+const FEW: u64 = 20;
+/// Files, functions and programs that are named.
+const MOST: usize = 4;
+/// Generated code that is worth a sentence where nobody knows how much time it takes.
+const MUCH: u64 = 256 << 10;
+
+/// A file's name without its folders.
+fn short(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// What `--libs` takes: the name of the library as the program needs it, or the part of it that has no version.
+fn library(path: &str) -> String {
+    let name = short(path);
+    match name.split_once(".so.") {
+        Some((_, version)) if version.parse::<u32>().is_ok() => name.to_owned(),
+        Some((stem, _)) => stem.to_owned(),
+        None => name.strip_suffix(".so").unwrap_or(name).to_owned(),
+    }
+}
+
+/// How files can be taken in.
+fn remedy(files: &[&LoadedFile]) -> String {
+    let names = |needed| {
+        files
+            .iter()
+            .filter(|f| f.needed == needed && is_library(&f.path))
+            .take(MOST)
+            .collect::<Vec<_>>()
+    };
+    let mut text = String::new();
+    let needed: Vec<String> = names(true).iter().map(|f| library(&f.path)).collect();
+    if !needed.is_empty() {
+        text.push_str(&format!(
+            "; `mgz-instrument --libs={}` takes them in",
+            needed.join(",")
+        ));
+    }
+    if let Some(opened) = names(false).first() {
+        text.push_str(&format!(
+            "; {} is opened by the program itself: instrument it by itself and let the program open that",
+            short(&opened.path)
+        ));
+    }
+    text
+}
+
+fn is_library(path: &str) -> bool {
+    short(path).contains(".so") && !short(path).starts_with("ld-")
+}
+
+fn list(names: impl IntoIterator<Item = String>) -> String {
+    let all: Vec<String> = names.into_iter().collect();
+    let more = all.len().saturating_sub(MOST);
+    let mut text = all[..all.len().min(MOST)].join(", ");
+    if more > 0 {
+        text.push_str(&format!(" and {more} more"));
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}
+
+/// What the trace does not hold, as sentences without a full stop.
+pub fn sentences(manifest: &Manifest) -> Vec<String> {
+    let coverage = &manifest.coverage;
+    let mut all: Vec<String> = outside(manifest).into_iter().collect();
+    if all.is_empty() {
+        all.extend(time_elsewhere(coverage));
+    }
+    all.extend(generated(coverage));
+    all.extend(reading_functions(coverage));
+    all.extend(programs(coverage));
+    all
+}
+
+/// Files without instrumentation that took much of the time.
+fn time_elsewhere(coverage: &Coverage) -> Option<String> {
+    if coverage.time_samples < FEW {
+        return None;
+    }
+    let share = |f: &LoadedFile| f.time_share.unwrap_or(0.0);
+    let mut files: Vec<&LoadedFile> = coverage
+        .files
+        .iter()
+        .filter(|f| !f.instrumented && share(f) > 0.0)
+        .collect();
+    files.sort_by(|a, b| share(b).total_cmp(&share(a)).then(a.path.cmp(&b.path)));
+    let all: f64 = files.iter().map(|f| share(f)).sum();
+    if all < SMALL {
+        return None;
+    }
+    files.retain(|f| share(f) >= SMALL / 5.0);
+    let named = files
+        .iter()
+        .map(|f| format!("{} {}", short(&f.path), percent(share(f))));
+    let text = format!(
+        "{} of the time was in files that are not instrumented ({}), whose loads are not in this trace",
+        percent(all),
+        list(named)
+    );
+    files.retain(|f| share(f) >= SMALL);
+    Some(text + &remedy(&files))
+}
+
+fn generated(coverage: &Coverage) -> Option<String> {
+    let size = mebibytes(coverage.generated_bytes);
+    const REMEDY: &str =
+        "`mgz-record --mode watch` samples the reuses of any code, without instrumentation";
+    match coverage
+        .generated_share
+        .filter(|_| coverage.time_samples >= FEW)
+    {
+        Some(share) if share >= SMALL => Some(format!(
+            "{} of the time was in code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}",
+            percent(share)
+        )),
+        None if coverage.generated_bytes >= MUCH => Some(format!(
+            "a process has code of no file{size}, generated at run time (a just-in-time compiler, say): its loads are not in this trace; {REMEDY}"
+        )),
+        _ => None,
+    }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    match bytes {
+        0 => String::new(),
+        ..0x10_0000 => format!(" ({} KiB)", bytes.div_ceil(1024)),
+        _ => format!(" ({:.1} MiB)", bytes as f64 / f64::from(1 << 20)),
+    }
+}
+
+fn reading_functions(coverage: &Coverage) -> Option<String> {
+    let files: Vec<&LoadedFile> = coverage
+        .files
+        .iter()
+        .filter(|f| !f.instrumented && !f.reads_for.is_empty())
+        .collect();
+    if files.is_empty() {
+        return None;
+    }
+    let functions = files.iter().flat_map(|f| f.reads_for.iter().cloned());
+    let names: Vec<&str> = files.iter().map(|f| short(&f.path)).collect();
+    Some(format!(
+        "what the program lets {} read and copy ({}) is not in this trace{}",
+        names.join(", "),
+        list(functions),
+        remedy(&files)
+    ))
+}
+
+fn programs(coverage: &Coverage) -> Option<String> {
+    let times = |p: &Program| match p.times {
+        0 | 1 => String::new(),
+        n => format!(" ({n} times)"),
+    };
+    let of = |why: &str| {
+        let mut some: Vec<&Program> = coverage.programs.iter().filter(|p| p.why == why).collect();
+        some.sort_by_key(|p| (std::cmp::Reverse(p.times), &p.path));
+        (!some.is_empty()).then(|| list(some.iter().map(|p| format!("{}{}", p.path, times(p)))))
+    };
+    let parts = [
+        of("not instrumented").map(|names| format!("without instrumentation: {names}")),
+        of("privileged")
+            .map(|names| format!("nor what they start, since they gain rights: {names}")),
+        of("32-bit").map(|names| format!("nor what they start, since they are 32-bit: {names}")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| {
+        format!(
+            "programs that ran and were not recorded, {}",
+            parts.join("; ")
+        )
+    })
+}
+
+/// `burst`: where the program was instead, if most triggers came where no window can begin.
+pub fn outside(manifest: &Manifest) -> Option<String> {
+    /// Fewer triggers are no reason to say anything.
+    const FEW: u64 = 10;
+    /// Files that are named.
+    const MOST: usize = 3;
+    let t = &manifest.totals;
+    let of = |what| t.triggers.get(what).copied().unwrap_or(0);
+    let (came, outside, known) = (of("came"), of("outside"), t.outside.values().sum::<u64>());
+    if came < FEW || outside * 2 <= came {
+        return None;
+    }
+    let mut text = format!(
+        "{} of {} triggers came where no window can begin",
+        thousands(outside),
+        thousands(came)
+    );
+    let own = |path: &str| manifest.modules.iter().any(|m| m.path == path);
+    let mut files: Vec<(u64, &str)> = t
+        .outside
+        .iter()
+        .map(|(path, &n)| (n, path.as_str()))
+        .collect();
+    files.sort_by_key(|&(n, path)| (std::cmp::Reverse(n), path));
+    let named: Vec<String> = files
+        .iter()
+        .filter(|f| !f.1.is_empty())
+        .take(MOST)
+        .map(|(n, path)| format!("{path} {:.0}%", 100.0 * *n as f64 / known as f64))
+        .collect();
+    if !named.is_empty() {
+        text.push_str(&format!(" (of the last {known}: {})", named.join(", ")));
+    }
+    // A library is worth naming if much of the time goes there.
+    let library = files
+        .iter()
+        .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path));
+    if let Some(name) = library.map(|(_, path)| short(path)) {
+        // Versions behind `.so.N` are those of the file that the name leads to.
+        let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
+        text.push_str(&format!(
+            "; `mgz-instrument --libs={name}` takes that library in as well"
+        ));
+    }
+    Some(text)
+}
+
+fn thousands(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, share: Option<f64>) -> LoadedFile {
+        LoadedFile {
+            path: path.into(),
+            needed: true,
+            time_share: share,
+            ..LoadedFile::default()
+        }
+    }
+
+    fn said(coverage: Coverage) -> Vec<String> {
+        sentences(&Manifest {
+            coverage: Coverage {
+                time_samples: 1000,
+                ..coverage
+            },
+            ..Manifest::default()
+        })
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_trace_that_holds_what_ran() {
+        assert!(said(Coverage::default()).is_empty());
+        let own = LoadedFile {
+            instrumented: true,
+            ..file("/bin/app", Some(0.99))
+        };
+        let little = Coverage {
+            files: vec![own, file("/lib/libc.so.6", Some(0.01))],
+            generated_bytes: 4096,
+            ..Coverage::default()
+        };
+        assert!(said(little).is_empty());
+    }
+
+    #[test]
+    fn libraries_that_took_the_time_are_named_with_the_remedy() {
+        let coverage = Coverage {
+            files: vec![
+                file("/usr/lib/libm.so.6", Some(0.14)),
+                file("/usr/lib/liblzma.so.5.4.1", Some(0.4)),
+                file("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", Some(0.06)),
+                LoadedFile {
+                    instrumented: true,
+                    ..file("/bin/app", Some(0.4))
+                },
+            ],
+            ..Coverage::default()
+        };
+        assert_eq!(
+            said(coverage),
+            [
+                "60% of the time was in files that are not instrumented (liblzma.so.5.4.1 40%, libm.so.6 14%, ld-linux-x86-64.so.2 6%), whose loads are not in this trace; `mgz-instrument --libs=liblzma,libm.so.6` takes them in"
+            ]
+        );
+    }
+
+    #[test]
+    fn generated_code_is_told_by_its_time_or_by_its_size() {
+        let with = |generated_bytes, generated_share| {
+            said(Coverage {
+                generated_bytes,
+                generated_share,
+                ..Coverage::default()
+            })
+            .concat()
+        };
+        assert!(
+            with(12 << 20, Some(0.89))
+                .starts_with("89% of the time was in code of no file (12.0 MiB), generated")
+        );
+        assert!(with(12 << 20, None).starts_with("a process has code of no file (12.0 MiB)"));
+        assert_eq!(with(12 << 20, Some(0.01)), "");
+        assert_eq!(with(64 << 10, None), "");
+    }
+
+    #[test]
+    fn a_few_looks_tell_no_shares() {
+        let coverage = Coverage {
+            time_samples: 3,
+            files: vec![file("/lib/libm.so.6", Some(1.0))],
+            generated_bytes: 1 << 20,
+            generated_share: Some(0.0),
+            ..Coverage::default()
+        };
+        let said = sentences(&Manifest {
+            coverage,
+            ..Manifest::default()
+        });
+        assert_eq!(said.len(), 1);
+        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+    }
+
+    #[test]
+    fn functions_that_read_for_the_program_are_named() {
+        let libc = LoadedFile {
+            reads_for: ["memcmp", "memcpy", "strchr", "strcmp", "strlen"]
+                .map(String::from)
+                .to_vec(),
+            ..file("/lib/libc.so.6", None)
+        };
+        let coverage = Coverage {
+            files: vec![libc],
+            ..Coverage::default()
+        };
+        assert_eq!(
+            said(coverage),
+            [
+                "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `mgz-instrument --libs=libc.so.6` takes them in"
+            ]
+        );
+    }
+
+    #[test]
+    fn programs_that_were_not_recorded_are_named_with_the_reason() {
+        let program = |path: &str, times, why: &str| Program {
+            path: path.into(),
+            times,
+            why: why.into(),
+        };
+        let coverage = Coverage {
+            programs: vec![
+                program("/bin/env", 1, "not instrumented"),
+                program("/bin/sh", 3, "not instrumented"),
+                program("/bin/sudo", 1, "privileged"),
+            ],
+            ..Coverage::default()
+        };
+        assert_eq!(
+            said(coverage),
+            [
+                "programs that ran and were not recorded, without instrumentation: /bin/sh (3 times), /bin/env; nor what they start, since they gain rights: /bin/sudo"
+            ]
+        );
+    }
+
+    #[test]
+    fn where_triggers_came_in_vain_is_said_if_most_did() {
+        let mut m = Manifest {
+            mode: "burst".into(),
+            ..Manifest::default()
+        };
+        let mut with = |came, outside, files: &[(&str, u64)]| {
+            m.totals.triggers = [("came".to_owned(), came), ("outside".to_owned(), outside)].into();
+            m.totals.outside = files.iter().map(|(f, n)| ((*f).to_owned(), *n)).collect();
+            super::outside(&m)
+        };
+        assert_eq!(with(1000, 500, &[("/lib/libc.so.6", 256)]), None);
+        assert_eq!(with(9, 9, &[("/lib/libc.so.6", 9)]), None);
+        assert_eq!(
+            with(
+                1000,
+                900,
+                &[
+                    ("/usr/lib/liblzma.so.5.4.1", 192),
+                    ("", 60),
+                    ("/usr/bin/xz", 4)
+                ]
+            )
+            .unwrap(),
+            "900 of 1,000 triggers came where no window can begin (of the last 256: /usr/lib/liblzma.so.5.4.1 75%, /usr/bin/xz 2%); `mgz-instrument --libs=liblzma` takes that library in as well"
+        );
+        assert_eq!(
+            with(20, 20, &[]).unwrap(),
+            "20 of 20 triggers came where no window can begin"
+        );
+    }
+
+    #[test]
+    fn libraries_have_the_names_that_the_rewriter_takes() {
+        assert_eq!(library("/lib/libz.so.1.2.13"), "libz");
+        assert_eq!(library("/lib/libz.so.1"), "libz.so.1");
+        assert_eq!(library("/lib/libc.so.6"), "libc.so.6");
+        assert_eq!(library("/lib/libc-2.31.so"), "libc-2.31");
+        assert_eq!(library("/opt/plugin.so"), "plugin");
+    }
+}

@@ -1,0 +1,139 @@
+/* Reads its own code as data, in the way that WAY names, and prints what it finds there; see readers.rs. */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <link.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define BOUNDS 1
+#define HELPER 2
+#define TABLE 3
+#define SEGMENTS 4
+#define HEADERS 5
+#define SECTION 6
+#define FUNCTION 7
+#define COPY 8
+#define POKE 9
+#define BYTE 10
+#define MACRO(way) (WAY == way)
+
+extern char __executable_start[], etext[], _init[];
+static int table[1024];
+
+/* Something to record, and to be changed by entry jumps. */
+__attribute__((noinline)) long work(long n) {
+  long s = 0;
+  for (long i = 0; i < n; i++)
+    s += table[(i * 7) & 1023];
+  return s;
+}
+
+__attribute__((noinline)) static uint64_t sum(const unsigned char *p, const unsigned char *end) {
+  uint64_t h = 14695981039346656037ull;
+  for (; p < end; p++)
+    h = (h ^ *p) * 1099511628211ull;
+  return h;
+}
+
+__attribute__((noinline)) static uint64_t sum_of(const void *p, size_t n) { return sum(p, (const unsigned char *)p + n); }
+
+#if MACRO(SEGMENTS)
+static int look(struct dl_phdr_info *info, size_t size, void *data) {
+  if (!info->dlpi_name[0])
+    for (int i = 0; i < info->dlpi_phnum; i++) {
+      const ElfW(Phdr) *p = &info->dlpi_phdr[i];
+      if (p->p_type == PT_LOAD && p->p_flags & PF_X && p->p_vaddr < (ElfW(Addr))etext - info->dlpi_addr)
+        *(uint64_t *)data = sum_of((void *)(info->dlpi_addr + p->p_vaddr), p->p_memsz);
+    }
+  return 0;
+}
+#endif
+
+#if MACRO(TABLE)
+static const struct {
+  const char *start, *end;
+} parts[] = {{__executable_start, etext}};
+const void *volatile chosen = parts;
+#endif
+
+__attribute__((noinline, section("hot"))) long first(long n) { return work(n) + 1; }
+__attribute__((noinline, section("hot"))) long second(long n) { return work(n) * 2; }
+extern char __start_hot[], __stop_hot[];
+
+/* Stands alone, so that a copy of it works. */
+__attribute__((noinline, section("sole"))) long alone(const int *t, long n) {
+  long s = 0;
+  for (long i = 0; i < n; i++)
+    s = s * 3 + t[i & 1023];
+  return s;
+}
+__attribute__((noinline, section("sole"))) long behind(long n) { return n + 1; }
+
+#if MACRO(POKE)
+/* Returns 1, and 2 once it is patched. */
+__attribute__((noinline, section("poked"))) int answer(void) {
+  int r;
+  asm volatile("movl $0x11111111, %0" : "=r"(r));
+  return r == 0x11111111 ? 1 : 2;
+}
+#endif
+
+int main(int argc, char **argv) {
+  for (int i = 0; i < 1024; i++)
+    table[i] = i * 5;
+  long w = work(2000) + first(500) + second(500);
+  uint64_t h = 0;
+#if MACRO(BOUNDS)
+  h = 5381;
+  for (const unsigned char *p = (unsigned char *)_init; p < (unsigned char *)etext; p++)
+    h = h * 33 + *p;
+#elif MACRO(HELPER)
+  h = sum((unsigned char *)work, (unsigned char *)etext);
+#elif MACRO(TABLE)
+  for (unsigned i = 0; i < sizeof parts / sizeof *parts; i++)
+    h += sum((unsigned char *)parts[i].start + 0x1000, (unsigned char *)parts[i].end);
+#elif MACRO(SEGMENTS)
+  dl_iterate_phdr(look, &h);
+#elif MACRO(HEADERS)
+  const ElfW(Phdr) *p = (void *)getauxval(AT_PHDR);
+  for (unsigned long i = 0, n = getauxval(AT_PHNUM); i < n; i++)
+    if (p[i].p_type == PT_LOAD && p[i].p_flags & PF_X && !h) {
+      const unsigned char *code = (unsigned char *)__executable_start + p[i].p_vaddr;
+#ifndef __PIE__
+      code = (unsigned char *)p[i].p_vaddr;
+#endif
+      for (unsigned long k = 0; k < p[i].p_memsz; k++)
+        h = h * 31 + code[k];
+    }
+#elif MACRO(SECTION)
+  h = sum((unsigned char *)__start_hot, (unsigned char *)__stop_hot);
+#elif MACRO(FUNCTION)
+  h = sum_of((void *)alone, (char *)behind - (char *)alone);
+#elif MACRO(COPY)
+  size_t n = (char *)behind - (char *)alone;
+  void *m = mmap(0, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  memcpy(m, (void *)alone, n);
+  h = ((long (*)(const int *, long))m)(table, 300);
+#elif MACRO(POKE)
+  unsigned char *at = (unsigned char *)answer;
+  h = answer();
+  mprotect((void *)((uintptr_t)at & -4096), 8192, PROT_READ | PROT_WRITE | PROT_EXEC);
+  for (int i = 0; i < 64; i++)
+    if (!memcmp(at + i, "\x11\x11\x11\x11", 4)) {
+      at[i] = 0x22;
+      break;
+    }
+  mprotect((void *)((uintptr_t)at & -4096), 8192, PROT_READ | PROT_EXEC);
+  h = h * 10 + answer();
+#elif MACRO(BYTE)
+  /* Looks for a breakpoint. */
+  h = *(volatile unsigned char *)alone == 0xcc || *(volatile unsigned char *)work == 0xe9;
+#endif
+  printf("%016lx %ld %ld %ld\n", (unsigned long)h, w, alone(table, 100), behind(1));
+  return 0;
+}

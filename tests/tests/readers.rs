@@ -1,0 +1,142 @@
+//! Programs that read their own code as data: they find the original's bytes in every form that runs, and the others are declined or refused.
+
+use mgz_tests::forms::{self, Outcome};
+use mgz_tests::programs::{self, Variant};
+use std::path::{Path, PathBuf};
+
+const PLAIN: Variant = Variant {
+    clang: false,
+    opt: "2",
+    pie: true,
+};
+const FIXED: Variant = Variant {
+    clang: true,
+    opt: "0",
+    pie: false,
+};
+const OTHER: Variant = Variant {
+    clang: true,
+    opt: "2",
+    pie: false,
+};
+const PLAINEST: Variant = Variant {
+    clang: false,
+    opt: "0",
+    pie: true,
+};
+const VARIANTS: [Variant; 4] = [PLAIN, FIXED, OTHER, PLAINEST];
+
+/// `readers.c` in one of its ways.
+fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<PathBuf> {
+    let define = format!("-DWAY={way}");
+    programs::build("readers", variant, &[&[&*define], extra].concat(), dir).unwrap()
+}
+
+/// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
+fn served_by_burst_alone(way: &str) {
+    for variant in VARIANTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build(way, variant, &[], dir.path()) else {
+            return;
+        };
+        let outcomes = forms::run_all(&program, &[], None, |form, report| {
+            assert!(report["reads_code"].is_u64(), "{way} {variant} {form}");
+        });
+        for (form, outcome) in outcomes.unwrap() {
+            let fits = match (&*form, &outcome) {
+                ("pt" | "soft", Outcome::Declined(why)) => {
+                    why.contains("reads its own code") && why.contains("--for burst")
+                }
+                ("burst full" | "burst ring", Outcome::Refused(why)) => {
+                    why.contains("--mode burst")
+                }
+                ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
+                _ => false,
+            };
+            assert!(fits, "{way} {variant} {form}: {outcome:?}");
+        }
+        // The runtime writes into a static executable in burst as well.
+        let Some(program) = build(way, variant, &["-static"], dir.path()) else {
+            return;
+        };
+        for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
+            assert!(
+                matches!(&outcome, Outcome::Declined(why) if why.contains("link it dynamically")),
+                "{way} {variant} -static {form}: {outcome:?}"
+            );
+        }
+    }
+}
+
+/// Only a part is read, which has no entry jumps: every form does what the original does.
+fn served_by_all(way: &str) {
+    for variant in VARIANTS {
+        for extra in [&[][..], &["-static"]] {
+            let dir = tempfile::tempdir().unwrap();
+            let Some(program) = build(way, variant, extra, dir.path()) else {
+                return;
+            };
+            forms::all_same(&program, &[], None, |form, report| {
+                assert!(
+                    report.get("reads_code").is_none(),
+                    "{way} {variant} {extra:?} {form}"
+                );
+                let functions = &report["functions"];
+                assert!(
+                    functions["instrumented"].as_u64() > Some(8),
+                    "{way} {variant} {form}: {functions}"
+                );
+            });
+        }
+    }
+}
+
+#[test]
+fn between_symbols_of_the_linker() {
+    served_by_burst_alone("BOUNDS");
+}
+
+#[test]
+fn by_a_function_that_is_given_the_bounds() {
+    served_by_burst_alone("HELPER");
+}
+
+#[test]
+fn between_bounds_in_a_table() {
+    served_by_burst_alone("TABLE");
+}
+
+#[test]
+fn by_the_segments_that_the_loader_tells() {
+    served_by_burst_alone("SEGMENTS");
+}
+
+#[test]
+fn by_the_program_headers_in_memory() {
+    served_by_burst_alone("HEADERS");
+}
+
+#[test]
+fn a_section() {
+    served_by_all("SECTION");
+}
+
+#[test]
+fn one_function() {
+    served_by_all("FUNCTION");
+}
+
+#[test]
+fn a_function_that_is_copied_and_run() {
+    served_by_all("COPY");
+}
+
+#[test]
+fn a_function_that_is_patched() {
+    served_by_all("POKE");
+}
+
+#[test]
+fn the_first_byte_of_functions() {
+    served_by_all("BYTE");
+}
