@@ -202,6 +202,9 @@ pub fn examine(
         ..Options::new(questions.block.trailing_zeros())
     };
     let mut warnings = trace.warnings.clone();
+    if questions.objects && objects.is_none() && damage.is_empty() {
+        warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
+    }
     let aids = Aids {
         objects: objects.clone(),
         heat: None,

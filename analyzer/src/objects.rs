@@ -630,8 +630,8 @@ mod tests {
         );
     }
 
-    /// What `find` is meant to say, from all instances: ranges that hold the address, smaller classes first and in these later starts first, are asked
-    /// for a life at the time; those that have none tell how near in time they had one.
+    /// What `find` is meant to say, from all instances: ranges that hold the address are asked for a life at the time, smaller classes first; of those of a
+    /// class that have one the smallest counts. The others tell how near in time they had one, but for stacks.
     fn by_definition(
         resolver: &Resolver,
         instances: &[Instance],
@@ -651,30 +651,28 @@ mod tests {
             )
         });
         let mut near: Vec<(u64, u32)> = Vec::new();
-        for lives in holding.chunk_by(|a, b| (a.start, a.bytes) == (b.start, b.bytes)) {
-            if let Some(alive) = lives
-                .iter()
-                .rfind(|i| i.begin_ns <= time && time < i.end_ns)
-            {
-                let container = resolver.containers[alive.object as usize];
+        for same in holding.chunk_by(|a, b| class(a.bytes) == class(b.bytes)) {
+            let mut alive: Vec<&Instance> = Vec::new();
+            for lives in same.chunk_by(|a, b| (a.start, a.bytes) == (b.start, b.bytes)) {
+                let now = |i: &&&Instance| i.begin_ns <= time && time < i.end_ns;
+                if let Some(here) = lives.iter().rfind(now) {
+                    alive.push(here);
+                    continue;
+                }
+                let passes = |i: &&Instance| resolver.objects[i.object as usize].kind != "stack";
+                let before = lives.iter().rfind(|i| i.begin_ns <= time).copied();
+                let after = lives.iter().find(|i| i.begin_ns > time).copied();
+                near.extend(before.filter(passes).map(|i| (time - i.end_ns, i.object)));
+                near.extend(after.filter(passes).map(|i| (i.begin_ns - time, i.object)));
+            }
+            if let Some(smallest) = alive.iter().min_by_key(|i| i.bytes) {
+                let container = resolver.containers[smallest.object as usize];
                 return near
                     .into_iter()
                     .min_by_key(|n| n.0)
                     .filter(|_| container)
-                    .map_or(alive.object, |n| n.1);
+                    .map_or(smallest.object, |n| n.1);
             }
-            near.extend(
-                lives
-                    .iter()
-                    .rfind(|i| i.begin_ns <= time)
-                    .map(|i| (time - i.end_ns, i.object)),
-            );
-            near.extend(
-                lives
-                    .iter()
-                    .find(|i| i.begin_ns > time)
-                    .map(|i| (i.begin_ns - time, i.object)),
-            );
         }
         near.into_iter()
             .min_by_key(|n| n.0)
@@ -697,6 +695,7 @@ mod tests {
                 })
                 .collect();
             let mut objects: Vec<Object> = (0..6).map(|i| object(&i.to_string())).collect();
+            objects[3].kind = "stack".into();
             objects[4].kind = "anonymous".into();
             objects[5].name = "[heap]".into();
             let resolver = Resolver::new(objects, &instances);

@@ -699,4 +699,8 @@ fn add(mine: &mut Manifest, other: Manifest) {
     }
     mine.threads.extend(other.threads);
     mine.problems.extend(other.problems);
+    mine.coverage.add(other.coverage);
+    if other.no_samples.is_empty() {
+        mine.no_samples.clear();
+    }
 }

@@ -437,6 +437,9 @@ fn summary(analysis: &Analysis, out: &mut String) {
             }
         ),
     );
+    for sentence in &t.not_recorded {
+        line("not recorded", sentence.clone());
+    }
     line(
         "samples",
         format!(
@@ -527,7 +530,11 @@ fn summary(analysis: &Analysis, out: &mut String) {
                     None => format!("none: no block of {} was used twice", bytes(s.block)),
                 },
                 counted(m.reuses, "reuse", "reuses"),
-                counted(m.first_touches, "first touch", "first touches")
+                counted(
+                    m.first_touches,
+                    "first touch of a block",
+                    "first touches of blocks"
+                )
             ),
         );
     }

@@ -771,6 +771,11 @@ fn zooms_of_a_damaged_trace_count_what_can_be_read() {
         };
         let all = result["summary"]["A"].as_u64().unwrap();
         told += u64::from(all < 6400);
+        if all == 0 {
+            // Of nothing there are no trees.
+            assert!(result["time_zoom"].is_null() && result["location_zoom"].is_null());
+            continue;
+        }
         assert_eq!(
             sum(&result["time_zoom"]["root"]["children"], "A"),
             all,

@@ -901,6 +901,71 @@ fn watched_samples(counted: bool) -> Vec<Sample> {
     out
 }
 
+/// Who knows one command only is led to what such a trace has.
+#[test]
+fn a_watched_run_is_shown_whatever_command_is_given() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("watched");
+    watch_trace(&path, &watched_samples(true), true);
+    let trace = path.to_str().unwrap();
+    let files = folder.path().join("files");
+    let files = files.to_str().unwrap();
+    for format in [
+        &["--format", "table"][..],
+        &["--format", "json"],
+        &["--format", "parquet", "-o", files],
+        &["--rows", "3"],
+    ] {
+        let with = |words: &[&str]| analyze(&[words, format].concat());
+        let report = with(&["reuse", trace, "--rdx"]);
+        assert!(report.status.success() && !report.stdout.is_empty());
+        for words in [&[trace][..], &["reuse", trace]] {
+            let shown = with(words);
+            let said = String::from_utf8_lossy(&shown.stderr);
+            assert_eq!(shown.status.code(), Some(0), "{said}");
+            assert!(shown.stdout == report.stdout, "{words:?} {format:?}");
+            let note = said.lines().next().unwrap();
+            assert!(
+                note.starts_with("mgz-analyze: note: ")
+                    && note.contains(&format!("mgz-analyze reuse {trace} --rdx")),
+                "{said}"
+            );
+            // What is said besides is the same.
+            assert_eq!(
+                said.lines().count(),
+                1 + String::from_utf8_lossy(&report.stderr).lines().count()
+            );
+        }
+    }
+    let part = folder.path().join("part");
+    for words in [
+        &[trace, "--zoom"][..],
+        &[trace, "--objects"],
+        &[trace, "--partial", part.to_str().unwrap()],
+        &["reuse", trace, "--windows", "100"],
+        &["reuse", trace, "--together"],
+        &["reuse", trace, "--relative-error", "0.1"],
+        &["spectra", trace],
+        &["affinity", trace],
+        &["cache", trace, "--level", "32K:8"],
+        &["predict", "--train", trace, "--train", trace],
+    ] {
+        let said = refusal(words, 1);
+        assert!(
+            said.lines().count() == 1 && said.contains(&format!("mgz-analyze reuse {trace} --rdx")),
+            "{words:?}: {said}"
+        );
+    }
+    // One from which nothing follows says so, and not by empty tables.
+    let empty = folder.path().join("empty");
+    watch_trace(&empty, &[], true);
+    let said = refusal(&[empty.to_str().unwrap()], 1);
+    assert!(
+        said.contains("no sampled load was reused (0 samples)"),
+        "{said}"
+    );
+}
+
 #[test]
 fn a_watched_run_tells_of_loads_or_of_all_accesses() {
     let folder = tempfile::tempdir().unwrap();

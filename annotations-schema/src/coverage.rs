@@ -16,10 +16,62 @@ pub struct Coverage {
     pub files: Vec<LoadedFile>,
     /// Bytes of code of no file, generated at run time: the most that was seen in one process.
     pub generated_bytes: u64,
-    /// Share of `time_samples` in such code.
-    pub generated_share: Option<f64>,
+    /// Those of `time_samples` in such code; absent if there are none.
+    pub generated_samples: Option<u64>,
     /// Programs that were executed and not recorded.
     pub programs: Vec<Program>,
+}
+
+impl Coverage {
+    fn share(&self, samples: Option<u64>) -> Option<f64> {
+        samples
+            .filter(|_| self.time_samples > 0)
+            .map(|n| n as f64 / self.time_samples as f64)
+    }
+
+    /// Share of the time in a file's code, if that is known.
+    pub fn share_of(&self, file: &LoadedFile) -> Option<f64> {
+        self.share(file.samples)
+    }
+
+    /// Share of the time in code of no file, if that is known.
+    pub fn generated_share(&self) -> Option<f64> {
+        self.share(self.generated_samples)
+    }
+
+    /// Takes in what another trace says.
+    pub fn add(&mut self, other: Coverage) {
+        let sum = |a: Option<u64>, b: Option<u64>| match (a, b) {
+            (None, None) => None,
+            (a, b) => Some(a.unwrap_or(0) + b.unwrap_or(0)),
+        };
+        self.time_samples += other.time_samples;
+        self.generated_bytes = self.generated_bytes.max(other.generated_bytes);
+        self.generated_samples = sum(self.generated_samples, other.generated_samples);
+        for file in other.files {
+            match self.files.iter_mut().find(|f| f.path == file.path) {
+                Some(known) => {
+                    known.instrumented |= file.instrumented;
+                    known.needed |= file.needed;
+                    known.samples = sum(known.samples, file.samples);
+                    known.reads_for.extend(file.reads_for);
+                    known.reads_for.sort();
+                    known.reads_for.dedup();
+                }
+                None => self.files.push(file),
+            }
+        }
+        self.files.sort_by(|a, b| a.path.cmp(&b.path));
+        for program in other.programs {
+            let same = |p: &&mut Program| p.path == program.path && p.why == program.why;
+            match self.programs.iter_mut().find(same) {
+                Some(known) => known.times += program.times,
+                None => self.programs.push(program),
+            }
+        }
+        self.programs
+            .sort_by(|a, b| (&a.path, &a.why).cmp(&(&b.path, &b.why)));
+    }
 }
 
 /// A file with code.
@@ -32,8 +84,8 @@ pub struct LoadedFile {
     pub instrumented: bool,
     /// Whether an instrumented file names it as one that it needs, so that `mgz-instrument --libs` finds it.
     pub needed: bool,
-    /// Share of the time in it.
-    pub time_share: Option<f64>,
+    /// Those of `time_samples` in its code; absent if there are none.
+    pub samples: Option<u64>,
     /// Functions in it, where it is not instrumented, that read memory for instrumented files: `memcpy`, `strlen`, …
     pub reads_for: Vec<String>,
 }
@@ -136,7 +188,7 @@ fn time_elsewhere(coverage: &Coverage) -> Option<String> {
     if coverage.time_samples < FEW {
         return None;
     }
-    let share = |f: &LoadedFile| f.time_share.unwrap_or(0.0);
+    let share = |f: &LoadedFile| coverage.share_of(f).unwrap_or(0.0);
     let mut files: Vec<&LoadedFile> = coverage
         .files
         .iter()
@@ -165,7 +217,7 @@ fn generated(coverage: &Coverage) -> Option<String> {
     const REMEDY: &str =
         "`mgz-record --mode watch` samples the reuses of any code, without instrumentation";
     match coverage
-        .generated_share
+        .generated_share()
         .filter(|_| coverage.time_samples >= FEW)
     {
         Some(share) if share >= SMALL => Some(format!(
@@ -294,11 +346,11 @@ fn thousands(n: u64) -> String {
 mod tests {
     use super::*;
 
-    fn file(path: &str, share: Option<f64>) -> LoadedFile {
+    fn file(path: &str, samples: Option<u64>) -> LoadedFile {
         LoadedFile {
             path: path.into(),
             needed: true,
-            time_share: share,
+            samples,
             ..LoadedFile::default()
         }
     }
@@ -318,10 +370,10 @@ mod tests {
         assert!(said(Coverage::default()).is_empty());
         let own = LoadedFile {
             instrumented: true,
-            ..file("/bin/app", Some(0.99))
+            ..file("/bin/app", Some(990))
         };
         let little = Coverage {
-            files: vec![own, file("/lib/libc.so.6", Some(0.01))],
+            files: vec![own, file("/lib/libc.so.6", Some(10))],
             generated_bytes: 4096,
             ..Coverage::default()
         };
@@ -332,12 +384,12 @@ mod tests {
     fn libraries_that_took_the_time_are_named_with_the_remedy() {
         let coverage = Coverage {
             files: vec![
-                file("/usr/lib/libm.so.6", Some(0.14)),
-                file("/usr/lib/liblzma.so.5.4.1", Some(0.4)),
-                file("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", Some(0.06)),
+                file("/usr/lib/libm.so.6", Some(140)),
+                file("/usr/lib/liblzma.so.5.4.1", Some(400)),
+                file("/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2", Some(60)),
                 LoadedFile {
                     instrumented: true,
-                    ..file("/bin/app", Some(0.4))
+                    ..file("/bin/app", Some(400))
                 },
             ],
             ..Coverage::default()
@@ -352,30 +404,69 @@ mod tests {
 
     #[test]
     fn generated_code_is_told_by_its_time_or_by_its_size() {
-        let with = |generated_bytes, generated_share| {
+        let with = |generated_bytes, generated_samples| {
             said(Coverage {
                 generated_bytes,
-                generated_share,
+                generated_samples,
                 ..Coverage::default()
             })
             .concat()
         };
         assert!(
-            with(12 << 20, Some(0.89))
+            with(12 << 20, Some(890))
                 .starts_with("89% of the time was in code of no file (12.0 MiB), generated")
         );
         assert!(with(12 << 20, None).starts_with("a process has code of no file (12.0 MiB)"));
-        assert_eq!(with(12 << 20, Some(0.01)), "");
+        assert_eq!(with(12 << 20, Some(10)), "");
         assert_eq!(with(64 << 10, None), "");
+    }
+
+    #[test]
+    fn sums_do_not_depend_on_their_order() {
+        let part = |samples, path: &str, times| Coverage {
+            time_samples: 10,
+            files: vec![file(path, samples), file("/lib/libc.so.6", Some(1))],
+            generated_bytes: times,
+            generated_samples: samples,
+            programs: vec![Program {
+                path: "/bin/sh".into(),
+                times,
+                why: "not instrumented".into(),
+            }],
+        };
+        let parts = [
+            part(Some(4), "/b", 1),
+            part(None, "/a", 2),
+            part(Some(3), "/b", 5),
+        ];
+        let sum = |order: [usize; 3]| {
+            let mut all = Coverage::default();
+            order.iter().for_each(|&i| all.add(parts[i].clone()));
+            all
+        };
+        let whole = sum([0, 1, 2]);
+        assert_eq!(whole, sum([2, 1, 0]));
+        assert_eq!(whole, sum([1, 0, 2]));
+        assert_eq!(
+            (
+                whole.time_samples,
+                whole.generated_samples,
+                whole.generated_bytes
+            ),
+            (30, Some(7), 5)
+        );
+        assert_eq!(whole.programs[0].times, 8);
+        let samples: Vec<Option<u64>> = whole.files.iter().map(|f| f.samples).collect();
+        assert_eq!(samples, [None, Some(7), Some(3)]);
     }
 
     #[test]
     fn a_few_looks_tell_no_shares() {
         let coverage = Coverage {
             time_samples: 3,
-            files: vec![file("/lib/libm.so.6", Some(1.0))],
+            files: vec![file("/lib/libm.so.6", Some(3))],
             generated_bytes: 1 << 20,
-            generated_share: Some(0.0),
+            generated_samples: Some(0),
             ..Coverage::default()
         };
         let said = sentences(&Manifest {
@@ -383,7 +474,10 @@ mod tests {
             ..Manifest::default()
         });
         assert_eq!(said.len(), 1);
-        assert!(said[0].starts_with("a process has code of no file (1.0 MiB)"), "{said:?}");
+        assert!(
+            said[0].starts_with("a process has code of no file (1.0 MiB)"),
+            "{said:?}"
+        );
     }
 
     #[test]

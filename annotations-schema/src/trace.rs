@@ -125,6 +125,8 @@ pub struct Manifest {
     pub totals: Totals,
     /// Sentences for the user about what is missing and why.
     pub problems: Vec<String>,
+    /// Why there are no samples, with the command that would make some; empty if there are.
+    pub no_samples: String,
     /// What ran and what of it was recorded; empty in traces of earlier versions and in imports.
     pub coverage: crate::coverage::Coverage,
 }

@@ -3,7 +3,8 @@
 use crate::convert::Compression;
 use crate::trigger::{Asked, By, RATE};
 use crate::watch::events::Counter;
-use clap::{CommandFactory, Parser, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -194,9 +195,35 @@ pub struct Cli {
     /// The program and its arguments
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
+
+    /// Options that the command line has, by their names in this parser; what has its default is not among them.
+    #[arg(skip)]
+    pub given: BTreeSet<String>,
+
+    /// `--` stands before the program.
+    #[arg(skip)]
+    pub separated: bool,
 }
 
 impl Cli {
+    /// Reads a command line, the program's name first.
+    pub fn read(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let line: Vec<OsString> = line.collect();
+        let matches = Cli::command().try_get_matches_from(&line)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        let given = |id: &&clap::Id| {
+            matches.value_source(id.as_str()) == Some(clap::parser::ValueSource::CommandLine)
+        };
+        cli.given = matches
+            .ids()
+            .filter(given)
+            .map(|id| id.as_str().to_owned())
+            .collect();
+        let before = line.len().saturating_sub(cli.program.len());
+        cli.separated = before > 0 && line[before - 1] == "--";
+        Ok(cli)
+    }
+
     /// `--period` where records are counted, or loads by Intel PT.
     pub fn records(&self) -> u64 {
         self.period.unwrap_or(1_000_000)

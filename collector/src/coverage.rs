@@ -144,40 +144,20 @@ impl Watch {
     /// What there is to say, now that the run is over; the manifest has the modules and the counts of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
+        // Triggers tell of files without instrumentation alone.
+        let clocked = self.sampler.is_some();
         let shares = match self.sampler {
             Some(sampler) => sampler.shares(&|pid| recorded.contains(&pid)),
             None => shares_of_triggers(manifest),
         };
-        let instrumented: BTreeSet<&str> =
-            manifest.modules.iter().map(|m| m.path.as_str()).collect();
-        let mut files: BTreeSet<&str> = self
-            .code
-            .iter()
-            .map(|c| c.path.as_str())
-            .filter(|p| p.starts_with('/'))
-            .collect();
-        files.extend(&instrumented);
-        let needed: BTreeSet<String> = instrumented
-            .iter()
-            .flat_map(|path| linked_closure(Path::new(path)))
-            .map(|path| path.display().to_string())
-            .collect();
-        let mut files: Vec<LoadedFile> = files
-            .into_iter()
-            .map(|path| LoadedFile {
-                path: path.to_owned(),
-                instrumented: instrumented.contains(path),
-                needed: needed.contains(path),
-                time_share: shares.of(path),
-                reads_for: Vec::new(),
-            })
-            .collect();
-        functions::enter(&mut files);
+        let paths: BTreeSet<&str> = self.code.iter().map(|c| c.path.as_str()).collect();
         Coverage {
             time_samples: shares.samples,
-            files,
+            files: files(manifest, paths, &|path, is_instrumented| {
+                shares.of(path).filter(|_| clocked || !is_instrumented)
+            }),
             generated_bytes: self.generated,
-            generated_share: shares.of(""),
+            generated_samples: shares.of(""),
             programs: self
                 .programs
                 .into_iter()
@@ -189,6 +169,58 @@ impl Watch {
                 .collect(),
         }
     }
+}
+
+/// The same of a recording that was imported: path and bytes of all code that its processes had mapped.
+pub fn of_mappings<'a>(
+    manifest: &'a Manifest,
+    mappings: impl Iterator<Item = (&'a str, u64)>,
+) -> Coverage {
+    let mut paths = BTreeSet::new();
+    let mut generated = 0;
+    for (path, bytes) in mappings {
+        if path.starts_with("//") || path.starts_with("[anon") || path.is_empty() {
+            generated += bytes;
+        } else {
+            paths.insert(path);
+        }
+    }
+    Coverage {
+        files: files(manifest, paths, &|_, _| None),
+        generated_bytes: generated,
+        ..Coverage::default()
+    }
+}
+
+/// The files among `paths`, and the instrumented ones; `samples` tells of a file how many there are in it.
+fn files<'a>(
+    manifest: &'a Manifest,
+    mut paths: BTreeSet<&'a str>,
+    samples: &dyn Fn(&str, bool) -> Option<u64>,
+) -> Vec<LoadedFile> {
+    let instrumented: BTreeSet<&str> = manifest.modules.iter().map(|m| m.path.as_str()).collect();
+    paths.retain(|p| p.starts_with('/') && !p.starts_with("//") && !p.starts_with("/memfd:"));
+    paths.extend(&instrumented);
+    let needed: BTreeSet<String> = instrumented
+        .iter()
+        .flat_map(|path| linked_closure(Path::new(path)))
+        .map(|path| path.display().to_string())
+        .collect();
+    let mut files: Vec<LoadedFile> = paths
+        .into_iter()
+        .map(|path| {
+            let is_instrumented = instrumented.contains(path);
+            LoadedFile {
+                path: path.to_owned(),
+                instrumented: is_instrumented,
+                needed: needed.contains(path),
+                samples: samples(path, is_instrumented),
+                reads_for: Vec::new(),
+            }
+        })
+        .collect();
+    functions::enter(&mut files);
+    files
 }
 
 /// `burst`: triggers by CPU time say where that went. The files of those that came where no window can begin are known of the last ones.
@@ -204,7 +236,8 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     if known > 0 {
         let weight = outside as f64 / known as f64;
         for (path, n) in &t.outside {
-            shares.by_file.insert(path.clone(), *n as f64 * weight);
+            let samples = (*n as f64 * weight).round() as u64;
+            shares.by_file.insert(path.clone(), samples);
         }
     }
     shares
@@ -277,7 +310,7 @@ mod tests {
                 shares.of("/lib/libz.so"),
                 shares.of("/bin/app")
             ),
-            (Some(0.25), Some(0.25), Some(0.0))
+            (Some(250), Some(250), Some(0))
         );
         assert_eq!(shares_of_triggers(&Manifest::default()).of(""), None);
     }

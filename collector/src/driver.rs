@@ -687,6 +687,9 @@ impl Session<'_> {
     fn report(&mut self, over: bool, on_event: &mut dyn FnMut(&Event)) {
         while let Some(row) = self.next_row(over) {
             let module = ModuleSeen::from(row);
+            if module.result == crate::shared::MODULE_PLAIN {
+                self.unseen.begins_unrecorded(module.pid);
+            }
             self.modules.push(module.clone());
             on_event(&Event::Module(module));
         }

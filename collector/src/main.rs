@@ -1,7 +1,8 @@
 //! `mgz-record`: see `mgz-record --help`.
 
-use clap::Parser;
 use mgz_collector::cli::{self, Cli};
+use mgz_collector::options::{self, Way};
+use mgz_collector::record::Failure;
 use mgz_collector::{hot, offline, record};
 
 fn main() {
@@ -9,7 +10,7 @@ fn main() {
 }
 
 fn run() -> i32 {
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::read(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -30,19 +31,36 @@ fn run() -> i32 {
             let _ = cli::man(&mut std::io::stdout());
             Ok(0)
         }
-        Cli { probe: true, .. } => offline::probe(&cli),
+        Cli { probe: true, .. } => checked(&cli, Way::PROBE).and_then(|()| offline::probe(&cli)),
         Cli {
-            import: Some(file), ..
-        } => offline::import(&cli, file),
+            import: Some(file),
+            raw,
+            packets,
+            ..
+        } => {
+            let way = if *raw || *packets {
+                Way::IMPORT_TEXT
+            } else {
+                Way::IMPORT
+            };
+            checked(&cli, way).and_then(|()| offline::import(&cli, file))
+        }
         Cli {
             recover: Some(trace),
             ..
-        } => record::recover(&cli, trace),
-        Cli { hot: true, .. } => hot::run(&cli),
+        } => checked(&cli, Way::RECOVER).and_then(|()| record::recover(&cli, trace)),
+        Cli { hot: true, .. } => checked(&cli, Way::HOT).and_then(|()| hot::run(&cli)),
         _ => record::record(&cli),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("mgz-record: {}", failure.message);
         failure.status
+    })
+}
+
+fn checked(cli: &Cli, way: Way) -> Result<(), Failure> {
+    options::check_and_tell(cli, way).map_err(|message| Failure {
+        status: 125,
+        message,
     })
 }

@@ -138,6 +138,8 @@ pub struct Checked {
     pub instrumented: Vec<Instrumented>,
     /// Whether the program itself is not recorded, but what it starts.
     pub starts_others: bool,
+    /// Other instrumented files that words in its arguments name: it may start them, or make copies of them.
+    pub beside: Vec<Instrumented>,
 }
 
 /// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
@@ -182,6 +184,14 @@ pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal>
         let list = &mut checked.instrumented;
         list.sort_by(|a, b| a.path.cmp(&b.path));
         list.dedup_by(|a, b| a.path == b.path);
+    }
+    if !checked.starts_others {
+        // What cannot be recorded of these is told if they run.
+        let named = launch::named(program, arguments);
+        let noted = named
+            .iter()
+            .filter_map(|path| recordable(path, instrumented_note(path).ok()??).ok());
+        checked.beside = noted.collect();
     }
     if checked.instrumented.is_empty() && !script && !launch::can_start_others(program) {
         return no(format!(

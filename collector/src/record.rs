@@ -10,8 +10,10 @@ use crate::heap::{self, Heap, names::Names};
 use crate::live;
 use crate::manifest::{self, Folder, monotonic_ns};
 use crate::modules::{self, Refusal};
+use crate::no_samples;
 use crate::objects::write::Blocks;
 use crate::objects::{self, Objects};
+use crate::options::{self, Way};
 use crate::probe;
 use crate::shared;
 use crate::summary;
@@ -89,6 +91,9 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         .program
         .first()
         .ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
+    if let (Some(sentence), Format::Text) = (options::behind_program(cli), cli.format) {
+        eprintln!("mgz-record: {sentence}");
+    }
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     if cli.mode == Some(Mode::Watch) {
         return watch::command::record(cli, program);
@@ -96,6 +101,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let modules::Checked {
         instrumented,
         starts_others,
+        beside,
     } = modules::check(&program, &cli.program[1..])?;
     if instrumented.is_empty() && cli.format == Format::Text {
         eprintln!(
@@ -108,6 +114,13 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     } else {
         Mode::Ring
     });
+    // (What windows of bursts begin with is known later.)
+    let way = match asked {
+        Mode::Full => Some(Way::FULL),
+        Mode::Ring => Some(Way::RING),
+        _ => None,
+    };
+    let check = |way| options::check_and_tell(cli, way).map_err(Failure::own);
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
@@ -125,6 +138,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         ));
     }
     if choice.backend == Chosen::Pt {
+        check(if asked == Mode::Full {
+            Way::PT_FULL
+        } else {
+            Way::PT_RING
+        })?;
         return live::command::record(
             cli,
             program,
@@ -133,10 +151,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
             &probed.unwrap_or_default(),
         );
     }
-    if cli.functions.is_some() || cli.pt.is_some() {
-        return Err(Failure::own(
-            "--functions and --pt are for recording with Intel PT; choose functions with `mgz-instrument --functions`",
-        ));
+    if let Some(way) = way {
+        check(way)?;
     }
     if asked == Mode::Burst && !backend::serves_burst(&instrumented) {
         let not = instrumented
@@ -181,8 +197,16 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     let subject = Subject {
         program: program.clone(),
         starts_others,
+        beside,
     };
     let triggers = trigger_of(cli, asked)?;
+    if let Some(chosen) = &triggers {
+        check(if chosen.trigger.by_loads() {
+            Way::BURST_BY_LOADS
+        } else {
+            Way::BURST_BY_TIME
+        })?;
+    }
     say_if_slower(cli, triggers.as_ref());
     let mut before_runtime = modules::before_runtime(&program, &instrumented);
     let heap_place = cli
@@ -236,6 +260,8 @@ struct Subject {
     program: PathBuf,
     /// It is not instrumented itself.
     starts_others: bool,
+    /// Other instrumented files that it may start.
+    beside: Vec<modules::Instrumented>,
 }
 
 /// What begins windows, and why; for `burst` alone.
@@ -245,16 +271,7 @@ fn trigger_of(cli: &Cli, mode: Mode) -> Result<Option<trigger::Chosen>, Failure>
             .map(Some)
             .map_err(Failure::own);
     }
-    let given = [
-        (cli.trigger.is_some(), "--trigger"),
-        (cli.loads_event.is_some(), "--loads-event"),
-    ];
-    match given.into_iter().find(|g| g.0) {
-        Some((_, option)) => Err(Failure::own(format!(
-            "{option} is for bursts (--mode burst), whose windows it begins"
-        ))),
-        None => Ok(None),
-    }
+    Ok(None)
 }
 
 /// (In JSON the manifest says it.)
@@ -295,7 +312,18 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
             "--attach records bursts (--mode burst): for the other modes a program must be recorded from its start",
         ));
     }
+    if cli.backend == crate::cli::Backend::Pt {
+        return Err(Failure::own(
+            "--attach records by software; leave --backend out",
+        ));
+    }
     let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
+    let way = if chosen.trigger.by_loads() {
+        Way::ATTACH_BY_LOADS
+    } else {
+        Way::ATTACH_BY_TIME
+    };
+    options::check_and_tell(cli, way).map_err(Failure::own)?;
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
@@ -346,6 +374,11 @@ fn into_trace(
         session.watch.sample_time();
     }
     let ticker = Ticker::new(cli.progress);
+    for module in subject.iter().flat_map(|s| &s.beside) {
+        // (What is missing is told when it is needed.)
+        let id = hex(&module.note.sidecar_id);
+        let _ = session.folder.add_sidecar(&module.sidecar, &id);
+    }
     let started = session
         .start(instrumented)
         .and_then(|()| Ok(run(&mut |event| session.event(event, &ticker))?));
@@ -365,6 +398,8 @@ fn into_trace(
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
     session.convert(cli);
+    let nothing = no_samples::why(&session.manifest, &cli.output, cli);
+    session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();
     report(&session.manifest, &cli.output, cli.format);
     if let Err(error) = written {
@@ -389,6 +424,9 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
             }
             if let Some(times) = manifest.totals.triggers.get("slowed") {
                 text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
+            }
+            if !manifest.no_samples.is_empty() {
+                text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
             }
             for sentence in sentences(manifest) {
                 text.push_str(&format!("mgz-record: {sentence}\n"));
@@ -492,7 +530,8 @@ impl Session {
         } else if subject.starts_others {
             let mut names = self.watch.plain_programs();
             let own = std::fs::canonicalize(&subject.program).unwrap_or_default();
-            if names.len() == 1 && names[0] == own.display().to_string() {
+            let alone = names.len() == 1 && names[0] == own.display().to_string();
+            if alone && !outcome.dropped.contains_key("forbidden") {
                 return Some(Failure {
                     status: nothing_recorded(outcome),
                     message: format!(
@@ -521,7 +560,7 @@ impl Session {
     fn beyond_reach(&self, outcome: &RunOutcome) -> String {
         match outcome.dropped.get("forbidden") {
             Some(n) => format!(
-                ", where the recorder can be reached: {n} programs ran as another user, in another root, or behind a filter of system calls"
+                "; {n} threads or programs ran where the recorder cannot be reached (as another user, in another root or process namespace, or behind a filter of system calls): run mgz-record there as well"
             ),
             None => String::new(),
         }
@@ -891,7 +930,7 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
             "{n} modules could not be told to the recorder in time; their loads are missing"
         ),
         "forbidden" => format!(
-            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root; with --heap, programs of a sanitizer)"
+            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")

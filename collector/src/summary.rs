@@ -183,6 +183,7 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "data": manifest.data,
         "totals": manifest.totals,
         "problems": manifest.problems,
+        "no_samples": manifest.no_samples,
         "coverage": manifest.coverage,
         "not_recorded": coverage::sentences(manifest),
     })

@@ -8,7 +8,7 @@
 //! How far a read goes follows from what its address is compared with or subtracted from, or what length goes to a callee with it. Addresses that are computed from elsewhere (from
 //! `/proc/self/maps`, say) are not seen.
 
-use crate::disasm::{Source, direct_target};
+use crate::disasm::{Source, direct_target, is_padding};
 use crate::doubt::Used;
 use crate::elf::Elf;
 use crate::elf::read::{R_IRELATIVE, R_RELATIVE};
@@ -66,6 +66,8 @@ pub enum Known {
     Segments,
     /// `getauxval`.
     Auxiliary,
+    /// It opens the file that an argument names.
+    Opens,
     /// It makes do with the addresses themselves.
     Harmless,
 }
@@ -103,6 +105,8 @@ fn known(name: &str) -> Option<Known> {
         "mprotect" | "pkey_mprotect" => Some(Known::Protects),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
+        "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"
+        | "__openat64_2" | "fopen" | "fopen64" | "freopen" | "freopen64" => Some(Known::Opens),
         "monstartup" | "__monstartup" | "printf" | "fprintf" | "sprintf" | "snprintf"
         | "dprintf" | "__printf_chk" | "__fprintf_chk" | "__sprintf_chk" | "__snprintf_chk"
         | "__dprintf_chk" | "syslog" | "__syslog_chk" => Some(Known::Harmless),
@@ -304,7 +308,7 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
         match input.bounds.functions.get(&callee) {
             Some(Known::Reads(read)) => read & arguments != 0,
             Some(Known::Protects | Known::Segments) => true,
-            Some(Known::Auxiliary | Known::Harmless) => false,
+            Some(Known::Auxiliary | Known::Harmless | Known::Opens) => false,
             None => arguments != 0 && reads_at_once(input, callee, held),
         }
     };
@@ -378,7 +382,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
         range,
         written: false,
     }));
-    let code: u64 = input.exec_ranges.iter().map(|r| r.end - r.start).sum();
+    // What is left anyway does not matter to who reads it.
+    found.sort_by_key(|reading| !reading.written);
     for reading in found {
         if reading.written {
             // Neither clones nor jumps: what stands there when the program runs is not what is in the file.
@@ -394,18 +399,71 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
             }
             continue;
         }
-        let overlap = |r: &Range<u64>| {
-            r.end
-                .min(reading.range.end)
-                .saturating_sub(r.start.max(reading.range.start))
-        };
-        let size: u64 = input.exec_ranges.iter().map(overlap).sum();
+        let jumped = program.functions.iter().filter(|f| f.left.is_none());
+        let (mut size, mut code) = (0, 0);
+        for r in jumped.map(|f| &f.range) {
+            let end = r.end.min(reading.range.end);
+            size += end.saturating_sub(r.start.max(reading.range.start));
+            code += r.end - r.start;
+        }
         if size >= code / LARGE && size > 0 {
             program.reads_code.get_or_insert(reading.by);
         } else {
             program.data.push(reading.range);
         }
     }
+}
+
+/// Where the program opens its own file by the name that the kernel has for it. (To read that link is something else, and common.)
+pub fn opens_itself(input: &Input) -> Option<u64> {
+    const NAME: &[u8] = b"/proc/self/exe\0";
+    let opens = |k: &Known| *k == Known::Opens;
+    if !input.bounds.functions.values().any(opens) {
+        return None;
+    }
+    let names: Vec<u64> = input
+        .segments
+        .iter()
+        .flat_map(|s| memchr::memmem::find_iter(s.bytes, NAME).map(|at| s.vaddr + at as u64))
+        .collect();
+    let code = input.exec_ranges.iter().filter(|_| !names.is_empty());
+    code.filter_map(|range| Some((range.start, input.slice(range)?)))
+        .flat_map(|(start, bytes)| {
+            let places = bytes.windows(4).zip(start..);
+            places.filter_map(|(number, at)| {
+                let number = i32::from_le_bytes(number.try_into().ok()?);
+                // What follows the instruction that takes the name.
+                let next = at + 4;
+                let is_name = |name: &u64| {
+                    next.wrapping_add_signed(number.into()) == *name
+                        || !input.pie && u64::from(number as u32) == *name
+                };
+                names.iter().any(is_name).then_some(next)
+            })
+        })
+        .find(|&next| goes_to(input, next, opens))
+}
+
+/// Whether the next call is of such a function.
+fn goes_to(input: &Input, at: u64, fits: impl Fn(&Known) -> bool) -> bool {
+    const GLANCE: usize = 16;
+    let Some(bytes) = input.bytes_at(at) else {
+        return false;
+    };
+    let call = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE)
+        .into_iter()
+        .take(GLANCE)
+        .take_while(|i| !i.is_invalid())
+        .find(|i| i.flow_control() != FlowControl::Next);
+    let callee = call.and_then(|inst| {
+        let through = inst
+            .is_ip_rel_memory_operand()
+            .then(|| inst.ip_rel_memory_address());
+        direct_target(&inst).or(through)
+    });
+    callee
+        .and_then(|c| input.bounds.functions.get(&c))
+        .is_some_and(fits)
 }
 
 /// What a register or a word of the frame may hold.
@@ -420,8 +478,13 @@ struct Value {
 
 impl Value {
     fn join(self, other: Value) -> Value {
+        // (What a call leaves is not known; it may be what was there.)
+        let number = match (self.number, other.number) {
+            (Some(a), Some(b)) if a != b => None,
+            (a, b) => a.or(b),
+        };
         Value {
-            number: self.number.filter(|_| self.number == other.number),
+            number,
             ..self.with(other)
         }
     }
@@ -440,7 +503,7 @@ impl Value {
     }
 }
 
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     regs: [Value; 16],
     /// Words of the frame, by their distance from rbp. Without that register for the frame, code has its addresses in registers; what else shares a word of its frame is not known.
@@ -457,22 +520,16 @@ impl State {
         state
     }
 
-    /// Takes in another way to get here; returns whether that changed anything.
-    fn join(&mut self, other: &State) -> bool {
-        let mut changed = false;
-        let mut merge = |own: &mut Value, other: &Value| {
-            let joined = own.join(*other);
-            changed |= joined != *own;
-            *own = joined;
-        };
+    /// Takes in another way to get here.
+    fn join(&mut self, other: &State) {
         for (own, other) in self.regs.iter_mut().zip(&other.regs) {
-            merge(own, other);
+            *own = own.join(*other);
         }
         for (slot, value) in &other.slots {
             // What is not known on one way may be what is known on the other.
-            merge(self.slots.entry(*slot).or_insert(*value), value);
+            let own = self.slots.entry(*slot).or_insert(*value);
+            *own = own.join(*value);
         }
-        changed
     }
 }
 
@@ -552,8 +609,12 @@ impl Search<'_, '_> {
             .iter()
             .filter(|c| self.known_of(c) != Some(Known::Harmless))
             .flat_map(|c| &c.args)
-            .fold(uses.stored, |set, arg| set | arg.from);
+            .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;
+        // Headers are read by loaders, which write to places that they compute from where a file begins.
+        let is_base = |at: &u64| bounds.starts.first() == Some(at);
+        let base = uses.origins.iter().position(is_base);
+        let code = own & !base.map_or(0, |bit| 1 << bit);
         let (starts, ends): (Vec<usize>, Vec<usize>) = (
             (0..uses.origins.len())
                 .filter(|&b| bounds.starts.contains(&address(b)))
@@ -566,9 +627,10 @@ impl Search<'_, '_> {
         let mut found = Vec::new();
         let read_here = ones(read & own).filter(|&b| bounds.is_near(address(b)));
         if let Some(end) = ends.iter().map(|&b| address(b)).max()
-            && (read & own != 0
+            && (read & code != 0
                 || has(given, &ends)
-                || has(given, &starts)
+                || has(given & code, &starts)
+                || has(uses.stored, &ends) && has(uses.stored & code, &starts)
                 || uses.pairs.iter().any(|&(a, b)| {
                     has(b, &ends) && a & read != 0 || has(a, &ends) && b & read != 0
                 }))
@@ -581,7 +643,7 @@ impl Search<'_, '_> {
             found.push(Reading {
                 by: range.start,
                 range: low..end,
-                written: written & own != 0,
+                written: written & code != 0,
             });
         }
         for bit in read_here {
@@ -728,19 +790,22 @@ impl Search<'_, '_> {
             uses: Uses::default(),
             state: entry.clone(),
         };
-        let mut waiting: HashMap<u64, State> = HashMap::new();
+        // By target: what came there from further on, in the round before.
+        let mut back: HashMap<u64, State> = HashMap::new();
         for _ in 0..ROUNDS {
+            let (mut waiting, mut next) = (back.clone(), HashMap::new());
             walk.state = entry.clone();
-            walk.uses.calls.clear();
-            walk.uses.pairs.clear();
-            let (mut runs, mut called, mut changed) = (true, false, false);
+            // (What the last round says, which knows of all ways.)
+            walk.uses = Uses {
+                origins: std::mem::take(&mut walk.uses.origins),
+                ..Uses::default()
+            };
+            let (mut runs, mut called) = (true, false);
             // It is known what leads here.
             let mut is_known = true;
             for insn in &body.insns {
                 match waiting.get(&insn.ip) {
-                    Some(state) if runs && !called && is_known => {
-                        walk.state.join(state);
-                    }
+                    Some(state) if runs && !called && is_known => walk.state.join(state),
                     // (A call before what branches lead to may be one that never returns.)
                     Some(state) => (walk.state, is_known) = (state.clone(), true),
                     // By a table, or a landing pad; or what leads there comes later.
@@ -752,19 +817,25 @@ impl Search<'_, '_> {
                     .direct_target()
                     .filter(|t| is_known && range.contains(t) && !is_call(insn.flow))
                 {
-                    changed |= match waiting.entry(target) {
+                    let list = if target <= insn.ip {
+                        &mut next
+                    } else {
+                        &mut waiting
+                    };
+                    match list.entry(target) {
                         Entry::Occupied(mut known) => known.get_mut().join(&walk.state),
                         Entry::Vacant(new) => {
                             new.insert(walk.state.clone());
-                            target <= insn.ip
                         }
-                    };
+                    }
                 }
-                (runs, called) = (!insn.ends_flow(), is_call(insn.flow));
+                runs = !insn.ends_flow();
+                called = is_call(insn.flow) || called && is_padding(&insn.inst);
             }
-            if !changed {
+            if next == back {
                 break;
             }
+            back = next;
         }
         Some(walk.uses)
     }

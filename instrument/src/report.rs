@@ -43,6 +43,9 @@ pub struct Report {
     /// Where a function or a table begins by which most of the file's own code is read as data: it can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
+    /// Where the program opens its own file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_itself: Option<u64>,
     /// What programs look for at the end of their file, if the input has that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
@@ -339,6 +342,19 @@ impl Report {
                 "own code",
                 format!(
                     "is read as data (seen at {at:#x}): mgz-record serves this file with --mode burst alone, which changes none of it"
+                ),
+            );
+        }
+        if let Some(at) = self.opens_itself {
+            line(
+                "own file",
+                format!(
+                    "is opened at {at:#x}: what it reads there is the rewritten file, which has the same at the same offsets but for headers{}, and is longer",
+                    if self.backend == "pt" {
+                        " and entry jumps"
+                    } else {
+                        ""
+                    }
                 ),
             );
         }

@@ -18,7 +18,7 @@ use crate::handlers::{Finding, Wrapped};
 use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
 use crate::libs;
-use crate::reads::Bounds;
+use crate::reads::{self, Bounds};
 use crate::report::{self, Report};
 use crate::risk::Own;
 use crate::sanitizers::{self, Sanitizer};
@@ -383,6 +383,7 @@ pub fn rewrite<'a, W: Send>(
     if let Some(by) = program.reads_code {
         check_reader(&elf, by, options)?;
     }
+    let opens_itself = reads::opens_itself(&input);
     let payload = payload::find(&elf);
     if let Some(payload) = &payload {
         check_payload(&elf, payload, &input, &program)?;
@@ -438,6 +439,7 @@ pub fn rewrite<'a, W: Send>(
     let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     report.reads_code = program.reads_code;
+    report.opens_itself = opens_itself;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
         offset: p.range.start,

@@ -3,6 +3,7 @@
 use crate::engine::Outcome;
 use crate::hats::{Estimator, Hats};
 use crate::metrics::{Bin, Counts, Metrics};
+use mgz_annotations_schema::coverage::{self, Coverage};
 use mgz_annotations_schema::trace::Manifest;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -45,6 +46,10 @@ pub struct TraceInfo {
     pub dropped: BTreeMap<String, u64>,
     /// Short windows by cause.
     pub truncated_windows: BTreeMap<String, u64>,
+    /// What ran and what of it was recorded.
+    pub coverage: Coverage,
+    /// The same, and why there are no samples where there are none, as sentences.
+    pub not_recorded: Vec<String>,
 }
 
 /// The whole trace.
@@ -196,6 +201,13 @@ pub(super) fn summary(
             loads_executed_error: totals.loads_executed_error,
             dropped: totals.dropped.clone(),
             truncated_windows: totals.truncated_windows.clone(),
+            coverage: manifest.coverage.clone(),
+            not_recorded: Some(&manifest.no_samples)
+                .filter(|why| !why.is_empty())
+                .cloned()
+                .into_iter()
+                .chain(coverage::sentences(manifest))
+                .collect(),
         },
         block,
         rows: census.loads + census.stores,

@@ -8,6 +8,9 @@
 //! asks [`before`], makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of the program runs in it; a forked child its trigger; a program that is executed the
 //! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
 //!
+//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the wrappers are the program's as any other; and the mask that the C library sets itself, around and in its
+//! threads, must not block what the runtime needs: some functions that it starts threads for run with all signals blocked.
+//!
 //! Safe since no other thread runs the code: the runtime's constructor precedes all others, and modules that are loaded later are searched before their own constructors run. The jump takes the
 //! place of one instruction, so that a branch into what follows still finds that as it was.
 //!
@@ -19,12 +22,12 @@ use crate::freestanding::{REST, Saved, hook};
 use crate::modules::ProgramHeader;
 use crate::shared::{PAGE, count};
 use crate::sys::{self, map, nr};
-use crate::{exec, next, patches, process, thread, threads, trigger};
+use crate::{exec, next, patches, process, signals, thread, threads, trigger};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 /// What makes threads, children and programs.
-const NUMBERS: [u32; 6] = [
+const MAKERS: [u32; 6] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
@@ -32,21 +35,35 @@ const NUMBERS: [u32; 6] = [
     nr::EXECVEAT as u32,
     nr::CLONE3 as u32,
 ];
+/// These, and what changes signals: met in C libraries alone, which are told by the others.
+const NUMBERS: [u32; 8] = [
+    MAKERS[0],
+    MAKERS[1],
+    MAKERS[2],
+    MAKERS[3],
+    MAKERS[4],
+    MAKERS[5],
+    nr::RT_SIGACTION as u32,
+    nr::RT_SIGPROCMASK as u32,
+];
 
 /// Code of a library that is searched, bytes; the C library, the executable and what is instrumented are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
-/// Places in one module.
-const SITES: usize = 24;
+/// Places in one module, and those that a page has room for.
+const SITES: usize = 96;
+const IN_A_PAGE: usize = 28;
 
 /// Modules that were searched, by [`key`]; 0 ends the list.
 static SEARCHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// See [`are_met`].
+static MET: AtomicBool = AtomicBool::new(false);
 /// Bytes that were searched.
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
 /// Room for detours in the runtime itself, so that they take no place of the program's.
-const ROOM_PAGES: usize = 2;
+const ROOM_PAGES: usize = 4;
 /// Pages of it that are in use.
 static ROOM_USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -59,7 +76,7 @@ unsafe extern "C" fn room() {
 const DETOUR: usize = 144;
 /// A page of detours begins with the addresses of [`before`] and [`after`].
 const POINTERS: usize = 16;
-const _: () = assert!(POINTERS + SITES * DETOUR <= PAGE);
+const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
 
 hook!(
     /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
@@ -77,6 +94,14 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
     let r = unsafe { &mut *registers };
     let awake = process::header().is_some();
     let result = match r.rax as usize {
+        nr::RT_SIGACTION if awake => match action(r) {
+            Some(result) => result,
+            None => return,
+        },
+        nr::RT_SIGPROCMASK if awake => match mask(r) {
+            Some(result) => result,
+            None => return,
+        },
         nr::CLONE if awake && r.rdi & CLONE_VM != 0 && !thread::provide() => -ENOMEM,
         // (Who passes no arguments is told so by the kernel.)
         nr::CLONE3 if awake && r.rdi != 0 && !thread::provide() => -ENOMEM,
@@ -107,6 +132,53 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
     };
     r.rax = result as u64;
     r.rcx += REST;
+}
+
+/// Bytes of a set of signals.
+const SET: u64 = 8;
+
+/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller asks.
+fn action(r: &Saved) -> Option<isize> {
+    /// The C library's own two.
+    const OWN: core::ops::RangeInclusive<u64> = 32..=33;
+    let bytes = size_of::<sys::KernelAction>();
+    let valid = |at: u64| at == 0 || sys::is_readable(at as usize, bytes);
+    if r.r10 != SET || OWN.contains(&r.rdi) || !valid(r.rsi) || !valid(r.rdx) {
+        return None;
+    }
+    // SAFETY: null, or memory that is there.
+    Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
+}
+
+/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is: most are set for a moment only.
+fn mask(r: &Saved) -> Option<isize> {
+    const UNBLOCK: u64 = 1;
+    let kept = signals::SEGV_BIT | trigger::bit();
+    if r.r10 != SET
+        || r.rdi == UNBLOCK
+        || r.rsi == 0
+        || !sys::is_readable(r.rsi as usize, SET as usize)
+    {
+        return None;
+    }
+    // SAFETY: just asked.
+    let wanted = unsafe { (r.rsi as *const u64).read_unaligned() };
+    if wanted & kept == 0 {
+        return None;
+    }
+    let set = wanted & !kept;
+    // SAFETY: the kernel's contract; the set lives across the call.
+    Some(unsafe {
+        sys::call(
+            nr::RT_SIGPROCMASK,
+            r.rdi as usize,
+            &raw const set as usize,
+            r.rdx as usize,
+            SET as usize,
+            0,
+            0,
+        )
+    })
 }
 
 /// A new thread, a child, or the caller again.
@@ -199,20 +271,48 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             }
         });
     }
+    let makes = |at: u64| {
+        // SAFETY: code of the module, in which the whole way to the system call was found.
+        let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
+        // SAFETY: as above.
+        match unsafe { *(at as *const u8) } {
+            0xb8 => MAKERS.contains(&number(1)),
+            0x48 => MAKERS.contains(&number(3)),
+            _ => MAKERS.contains(&(number(3) & 0xff)),
+        }
+    };
     let found = &found[..number];
-    if number != 0 && !lead(found) {
-        process::count(count::CALLS_UNSEEN, number as u64);
+    if !found.iter().any(|f| makes(f.0)) {
+        return;
+    }
+    let is_c_library = holds(next::behind(next::place(c"execve")));
+    let mut all = true;
+    for found in found.chunks(IN_A_PAGE) {
+        if !lead(found) {
+            all = false;
+            process::count(count::CALLS_UNSEEN, found.len() as u64);
+        }
+    }
+    if is_c_library && all {
+        MET.store(true, Ordering::Relaxed);
     }
 }
 
+/// Whether the calls of the C library are met, so that wrappers need not do the same.
+pub fn are_met() -> bool {
+    MET.load(Ordering::Relaxed)
+}
+
+/// Longest way from an instruction that sets a number to the end of the system call.
+const MOST_BYTES: usize = 50;
+
 /// Finds system calls with these numbers in code.
 fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
-    const MOST_BEFORE: usize = 48;
     let mut from = 0;
     while let Some(at) = find(code, from) {
         from = at + 2;
         // The nearest instruction that sets the number.
-        let starts = (at.saturating_sub(MOST_BEFORE)..at.saturating_sub(3)).rev();
+        let starts = (at.saturating_sub(MOST_BYTES - 2)..at.saturating_sub(3)).rev();
         for start in starts {
             // It could be the rest of one with a prefix.
             let prefixed = start > 0 && matches!(code[start - 1], 0x40..=0x4f | 0x66);

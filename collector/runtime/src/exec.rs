@@ -13,6 +13,7 @@ use crate::shared::{
 };
 use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
 
 /// Silences the trigger while `exec` is tried: the new program must not meet its signal.
 struct Quiet(Option<crate::thread::Ring>);
@@ -128,10 +129,27 @@ fn gains_privileges(fd: isize) -> bool {
     capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
 }
 
+/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
+fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::start::early();
+    let later = crate::call_sites::are_met() && length(list) <= MANY;
+    if later { None } else { follow(open) }
+}
+
 /// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::start::early();
-    if process::own_path().is_empty() || !process::is_recorded() {
+    if process::own_path().is_empty() {
+        return None;
+    }
+    if !process::is_recorded() {
+        // There the recorder's id means nothing.
+        if process::recorder()
+            .filter(|h| h.stop.load(Ordering::Relaxed) == 0 && !seal::is_filtered())
+            .is_some_and(process::is_elsewhere)
+        {
+            process::count(count::FORBIDDEN, 1);
+        }
         return None;
     }
     if !seal::may_set_up() {
@@ -573,7 +591,7 @@ pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| sys::open_quietly(path));
+    let follow = follow_here(envp, || sys::open_quietly(path));
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
@@ -597,7 +615,7 @@ pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) 
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| open_in_path(file));
+    let follow = follow_here(envp, || open_in_path(file));
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(file, argv, envp) })
@@ -621,7 +639,9 @@ pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
     ) else {
         return fail(ENOSYS);
     };
-    let follow = follow(|| sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH));
+    let follow = follow_here(envp, || {
+        sys::open_at(fd, c"".as_ptr().cast(), sys::EMPTY_PATH)
+    });
     let _quiet = Quiet::new();
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })
@@ -643,7 +663,7 @@ pub unsafe extern "C" fn posix_spawn(
     let Some(real) = next!(c"posix_spawn", Spawn) else {
         return ENOSYS as i32;
     };
-    let follow = follow(|| sys::open_quietly(path));
+    let follow = follow_here(envp, || sys::open_quietly(path));
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe {
         real(pid, path, actions, attributes, argv, envp)
@@ -664,7 +684,7 @@ pub unsafe extern "C" fn posix_spawnp(
     let Some(real) = next!(c"posix_spawnp", Spawn) else {
         return ENOSYS as i32;
     };
-    let follow = follow(|| open_in_path(file));
+    let follow = follow_here(envp, || open_in_path(file));
     // SAFETY: the caller's arguments.
     with_environment(follow, envp, |envp| unsafe {
         real(pid, file, actions, attributes, argv, envp)

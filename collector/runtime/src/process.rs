@@ -232,6 +232,11 @@ pub fn can_reach_recorder() -> bool {
         })
 }
 
+/// Whether this process is in another namespace of process ids than the recorder, where nobody knows whose ids are whose.
+pub fn is_elsewhere(header: &Header) -> bool {
+    header.process_namespace != 0 && namespace().is_some_and(|own| own != header.process_namespace)
+}
+
 /// Number of this process's namespace of process ids.
 fn namespace() -> Option<u64> {
     const START: &[u8] = b"pid:[";
@@ -282,8 +287,7 @@ fn map_header() -> bool {
         return false;
     }
     // SAFETY: mapped above.
-    let theirs = unsafe { (*header).process_namespace };
-    if theirs != 0 && namespace().is_some_and(|own| own != theirs) {
+    if is_elsewhere(unsafe { &*header }) {
         // SAFETY: an atomic of the header.
         unsafe { (*header).counter(count::FORBIDDEN) }.fetch_add(1, Ordering::Relaxed);
         return false;

@@ -12,12 +12,19 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 /// A call that recording needs is refused.
 static NO_RECORDING: AtomicBool = AtomicBool::new(false);
+/// There is a filter.
+static FILTERED: AtomicBool = AtomicBool::new(false);
 /// A call that a new ring needs is refused.
 static NO_RINGS: AtomicBool = AtomicBool::new(false);
 
 /// Whether recording must end, without a system call.
 pub fn is_sealed() -> bool {
     NO_RECORDING.load(Ordering::Relaxed)
+}
+
+/// Whether the program has installed a filter, whatever that refuses.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Ordering::Relaxed)
 }
 
 /// Whether a thread may open the recorder's memory for a ring of its own.
@@ -130,6 +137,7 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
     if let Some(ring) = ring.filter(|r| !recording && r.address == sys::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
+    FILTERED.store(true, Ordering::Relaxed);
     // Before it holds, perhaps for all threads at once. (Children inherit both.)
     let new = !recording && !NO_RECORDING.swap(true, Ordering::Relaxed);
     let result = install();

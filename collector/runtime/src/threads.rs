@@ -145,7 +145,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
         // Its stack was not known there.
         thread::tell_stack(stack, 0);
         if let Ok(old) = old {
-            let _ = sys::sigprocmask(2, Some(old));
+            // (Functions that the C library starts threads for begin with all signals blocked.)
+            let _ = sys::sigprocmask(2, Some(old & !(1 << 10 | crate::trigger::bit())));
         }
         return;
     }
@@ -240,11 +241,22 @@ fn settle(alternate: [usize; 3], mask: u64) {
     }
 }
 
-/// Whether all threads of this process can get their rings by [`join`].
+/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
 pub fn all_can_join() -> bool {
-    let mut all = true;
-    others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
-    all
+    const ATTEMPTS: usize = 50;
+    const PAUSE: u64 = 1_000_000;
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            sys::futex_wait(NEVER.as_ptr(), 0, PAUSE);
+        }
+        let mut all = true;
+        others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
+        if all {
+            return true;
+        }
+    }
+    false
 }
 
 /// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).

@@ -314,9 +314,7 @@ fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
 fn refusal(pid: i32, result: u64) -> Option<Refused> {
     let why = match result as usize {
         attached::DONE => return None,
-        attached::NO_MEMORY => {
-            "it cannot open or map the recorder's memory (does it run in another container, or as another user?)"
-        }
+        attached::NO_MEMORY => return Some(out_of_reach(pid)),
         attached::SHADOW_STACK => {
             "it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK"
         }
@@ -325,6 +323,19 @@ fn refusal(pid: i32, result: u64) -> Option<Refused> {
         _ => "the runtime failed in it",
     };
     Some(Refused(format!("process {pid}: {why}")))
+}
+
+/// The process cannot open the recorder's memory.
+fn out_of_reach(pid: i32) -> Refused {
+    let elsewhere = process::way_in(pid);
+    let why = if elsewhere.is_empty() {
+        "it runs as another user, or sees no /proc (a chroot, perhaps): run mgz-record as that user, or mount /proc there".to_owned()
+    } else {
+        elsewhere
+    };
+    Refused(format!(
+        "process {pid}: it cannot open or map the recorder's memory: {why}"
+    ))
 }
 
 #[expect(clippy::too_many_arguments, reason = "all that one stop needs")]
@@ -472,7 +483,7 @@ fn map_image(
             0,
         ],
     );
-    let fd = opened.map_err(|e| no("it cannot open the recorder's memory (does it run in another container, or as another user?)", e))?;
+    let fd = opened.map_err(|_| out_of_reach(pid))?;
     let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
     let length = flat.bytes.len() as u64;
     let mapped = thread.system_call(

@@ -120,6 +120,43 @@ fn status(pid: i32, field: &str) -> Option<String> {
     })
 }
 
+/// Namespaces of a process that are not this one's, of those that matter here.
+fn other_namespaces(pid: i32) -> Vec<&'static str> {
+    let of = |who: &str, kind: &str| std::fs::read_link(format!("/proc/{who}/ns/{kind}")).ok();
+    ["pid", "mnt", "user"]
+        .into_iter()
+        .filter(|kind| {
+            let theirs = of(&pid.to_string(), kind);
+            // What cannot be read is left to the attempt.
+            theirs.is_some() && theirs != of("self", kind)
+        })
+        .collect()
+}
+
+/// What to do where a process lives in other namespaces (a container): empty if it does not.
+pub fn way_in(pid: i32) -> String {
+    let others = other_namespaces(pid);
+    if others.is_empty() {
+        return String::new();
+    }
+    let names: Vec<&str> = others
+        .iter()
+        .map(|kind| match *kind {
+            "pid" => "process",
+            "mnt" => "mount",
+            _ => "user",
+        })
+        .collect();
+    // The last is its id in the innermost namespace.
+    let inner = status(pid, "NSpid")
+        .and_then(|ids| ids.split_whitespace().last().map(str::to_owned))
+        .unwrap_or_else(|| pid.to_string());
+    format!(
+        "it runs in another {} namespace (a container, perhaps), where mgz-record must run as well: put mgz-record there and run `nsenter --target {pid} --all mgz-record --attach {inner}` as root (or `docker exec`, `podman exec`, `kubectl exec` with `mgz-record --attach {inner}`)",
+        names.join(" and ")
+    )
+}
+
 impl Process {
     /// Looks at a process. What stands against attaching to it is an error with the remedy.
     pub fn open(pid: i32) -> Result<Process, Refused> {
@@ -134,6 +171,10 @@ impl Process {
             return no(&format!(
                 "it is a thread; give its process, --attach {group}"
             ));
+        }
+        // There thread ids are others, so that nobody could tell whose rings are whose.
+        if other_namespaces(pid).contains(&"pid") {
+            return no(&way_in(pid));
         }
         if status(pid, "State").is_some_and(|s| s.starts_with(['Z', 'X'])) {
             return no("it has ended");
@@ -160,7 +201,11 @@ impl Process {
         let program = std::fs::read_link(format!("/proc/{pid}/exe"));
         let memory = Memory::open(pid).and_then(|m| Ok((m, program?)));
         let (memory, program) = memory.map_err(|error| {
+            let elsewhere = way_in(pid);
             let why = match error.kind() {
+                io::ErrorKind::PermissionDenied if !elsewhere.is_empty() => {
+                    format!("it may not be traced: {elsewhere}")
+                }
                 io::ErrorKind::PermissionDenied => {
                     "it may not be traced (remedy: the same user, and kernel.yama.ptrace_scope=0; or CAP_SYS_PTRACE)".to_owned()
                 }

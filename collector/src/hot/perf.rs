@@ -204,14 +204,13 @@ pub struct Shares {
     /// Samples.
     pub samples: u64,
     /// Those in a file's code; `""` is code of no file.
-    pub by_file: BTreeMap<String, f64>,
+    pub by_file: BTreeMap<String, u64>,
 }
 
 impl Shares {
-    /// The share of a file; `None` if there are no samples.
-    pub fn of(&self, path: &str) -> Option<f64> {
-        (self.samples > 0)
-            .then(|| self.by_file.get(path).copied().unwrap_or(0.0) / self.samples as f64)
+    /// Those in a file; `None` if there are no samples.
+    pub fn of(&self, path: &str) -> Option<u64> {
+        (self.samples > 0).then(|| self.by_file.get(path).copied().unwrap_or(0))
     }
 }
 
@@ -301,7 +300,7 @@ impl Sampler {
                 p if p.starts_with("/memfd:") || p.starts_with("[anon") => "",
                 p => p.strip_suffix(" (deleted)").unwrap_or(p),
             };
-            *shares.by_file.entry(path.to_owned()).or_default() += n as f64;
+            *shares.by_file.entry(path.to_owned()).or_default() += n;
         }
         shares
     }

@@ -19,7 +19,7 @@ pub mod resolve;
 pub mod threads;
 
 use crate::cli::Cli;
-use crate::coverage::Watch;
+use crate::coverage::{self, Watch};
 use crate::manifest::{self, Folder};
 use crate::objects::Objects;
 use crate::perfdata::events::{self, Totals};
@@ -108,6 +108,11 @@ pub fn run_with(
         let doubt = modules.doubt(session.spaces.mappings());
         trace.manifest.problems.extend(doubt);
     }
+    let mappings = session.spaces.mappings().iter();
+    trace.manifest.coverage = coverage::of_mappings(
+        &trace.manifest,
+        mappings.map(|m| (m.path.as_str(), m.end - m.start)),
+    );
     amend(&mut trace.manifest);
     let executed = account::executed(&session);
     // The file's pages are not needed any more.

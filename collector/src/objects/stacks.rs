@@ -279,7 +279,7 @@ mod tests {
     #[test]
     fn a_stack_belongs_to_one_thread_after_the_other() {
         let mut stacks = Stacks::default();
-        let mut begin = |stacks: &mut Stacks, tid, ns, start: u64, end: u64| {
+        let begin = |stacks: &mut Stacks, tid, ns, start: u64, end: u64| {
             let seen = StackSeen {
                 tid,
                 begin_ns: ns,

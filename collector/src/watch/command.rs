@@ -7,6 +7,7 @@ use super::sampler::{Accesses, Counts, Outcome};
 use super::write;
 use crate::cli::{Backend, Cli, Format};
 use crate::manifest::{self, Folder};
+use crate::options::{self, Way};
 use crate::record::Failure;
 use mgz_annotations_schema::trace::Manifest;
 use std::path::PathBuf;
@@ -39,6 +40,12 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     }
     let found = counters();
     let counted = found.counters.is_some();
+    let way = if counted {
+        Way::WATCH_BY_LOADS
+    } else {
+        Way::WATCH_BY_TIME
+    };
+    options::check_and_tell(cli, way).map_err(own)?;
     let period = if counted {
         cli.records()
     } else {

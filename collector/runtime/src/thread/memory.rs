@@ -187,6 +187,10 @@ pub(super) fn claim(header: &Header, ring: Ring) -> bool {
     if !seal::may_set_up() {
         return false;
     }
+    if !seal::is_filtered() && process::is_elsewhere(header) {
+        process::count(count::FORBIDDEN, 1);
+        return false;
+    }
     let fd = process::open_shared();
     if fd < 0 {
         return false;
