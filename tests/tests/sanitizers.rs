@@ -81,10 +81,7 @@ const KINDS: [Kind; 18] = [
     kind("gcc", &["-fsanitize=leak", "-static-liblsan"], LEAK, true),
     kind(
         "gcc",
-        &[
-            "-fsanitize=undefined",
-            "-fsanitize-undefined-trap-on-error",
-        ],
+        &["-fsanitize=undefined", "-fsanitize-undefined-trap-on-error"],
         UNDEFINED,
         false,
     ),
@@ -138,9 +135,14 @@ fn build(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
     if !built.status.success() {
         let why = String::from_utf8_lossy(&built.stderr);
         assert!(
-            ["cannot find", "no such file", "unsupported option", "cannot open"]
-                .iter()
-                .any(|text| why.to_lowercase().contains(text)),
+            [
+                "cannot find",
+                "no such file",
+                "unsupported option",
+                "cannot open"
+            ]
+            .iter()
+            .any(|text| why.to_lowercase().contains(text)),
             "{kind}: {why}"
         );
         tools::skip(&format!("{kind}: its runtime is not installed"));
@@ -193,7 +195,9 @@ fn summary(stderr: &[u8]) -> Vec<String> {
     let mut lines = text.lines();
     let mut out: Vec<String> = Vec::new();
     for line in &mut lines {
-        let is_told = line.contains("ERROR: ") || line.contains("WARNING: ") || line.contains("runtime error");
+        let is_told = line.contains("ERROR: ")
+            || line.contains("WARNING: ")
+            || line.contains("runtime error");
         if is_told {
             out.push(
                 line.split(" on ADDRESS")
@@ -260,7 +264,12 @@ fn programs_without_mistakes_are_as_they_are() {
         for flavour in ["ring", "burst"] {
             let app = session::instrument(&original, "soft", &["--for", flavour]).unwrap();
             for (what, expected) in &expected {
-                assert_eq!(tools::code(expected), 0, "{kind}: {}", text(&expected.stderr));
+                assert_eq!(
+                    tools::code(expected),
+                    0,
+                    "{kind}: {}",
+                    text(&expected.stderr)
+                );
                 let name = format!("{kind}, {what}, made for {flavour}");
                 same_result(&name, expected, &run(&app.path, what)).unwrap();
                 for options in MODES {
@@ -362,7 +371,11 @@ fn intel_pt_programs_are_as_they_are() {
             .arg(&original);
         let done = tools::run(&mut instrument, LIMIT).unwrap();
         if kind.inside && tools::code(&done) == 3 {
-            assert!(text(&done.stderr).contains("--backend soft"), "{}", text(&done.stderr));
+            assert!(
+                text(&done.stderr).contains("--backend soft"),
+                "{}",
+                text(&done.stderr)
+            );
             continue;
         }
         assert_eq!(tools::code(&done), 0, "{kind}: {}", text(&done.stderr));
@@ -480,7 +493,7 @@ fn library(name: &str, flags: &[&str], dir: &Path) -> PathBuf {
 fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
     let dir = tempfile::tempdir().unwrap();
     let first = library("first", &[], dir.path());
-    for (name, arguments) in [("threads", &[][..]), ("rawsignals", &[][..])] {
+    for name in ["threads", "rawsignals"] {
         let Some(original) = programs::build(name, PLAIN, &[], dir.path()).unwrap() else {
             return;
         };
@@ -489,18 +502,21 @@ fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
         // By `env`, so that the recorder itself is left alone: it starts what its arguments name.
         let plain = |program: &Path| {
             let mut command = Command::new(program);
-            command.args(arguments).env("LD_PRELOAD", &first);
+            command.env("LD_PRELOAD", &first);
             tools::run(&mut command, LIMIT).unwrap()
         };
         let expected = plain(&original);
         let told = text(&expected.stdout);
-        assert!(told.contains("actions") && !told.contains("threads 0"), "{told}");
+        assert!(
+            told.contains("actions") && !told.contains("threads 0"),
+            "{told}"
+        );
         same_result(name, &expected, &plain(&app.path)).unwrap();
         for options in [MODES[0], MODES[1], MODES[2], &["--mode", "full", "--heap"]] {
             let trace = dir.path().join("trace");
             let options = [options, &["--force"]].concat();
             let mut command = record_command(&options, &trace, Path::new("env"), &[]);
-            command.arg(&preload).arg(&app.path).args(arguments);
+            command.arg(&preload).arg(&app.path);
             let got = tools::run(&mut command, LIMIT).unwrap();
             same_result(&format!("{name} {options:?}"), &expected, &got).unwrap();
             let rows = rows::read(&trace).unwrap().rows();
@@ -513,14 +529,21 @@ fn a_preloaded_library_that_must_be_first_is_first_and_is_asked_first() {
 fn a_needed_library_that_stands_in_for_the_c_library_is_asked_first() {
     let dir = tempfile::tempdir().unwrap();
     let first = library("first", &["-Wl,-soname,libfirst.so"], dir.path());
-    let flags = ["-Wl,--no-as-needed", first.to_str().unwrap(), "-Wl,-rpath,$ORIGIN"];
+    let flags = [
+        "-Wl,--no-as-needed",
+        first.to_str().unwrap(),
+        "-Wl,-rpath,$ORIGIN",
+    ];
     let Some(original) = programs::build("threads", PLAIN, &flags, dir.path()).unwrap() else {
         return;
     };
     let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
     let expected = tools::run(&mut Command::new(&original), LIMIT).unwrap();
     let told = text(&expected.stdout);
-    assert!(told.contains("actions") && !told.contains("threads 0"), "{told}");
+    assert!(
+        told.contains("actions") && !told.contains("threads 0"),
+        "{told}"
+    );
     for options in MODES {
         let trace = dir.path().join("trace");
         let options = [options, &["--force"]].concat();
@@ -542,11 +565,7 @@ fn a_sanitizer_that_the_user_preloads_watches_a_library_alone() {
         return tools::skip("gcc's AddressSanitizer is not installed");
     }
     let checked = library("checked", &["-fsanitize=address"], dir.path());
-    let flags = [
-        "-DUSER",
-        checked.to_str().unwrap(),
-        "-Wl,-rpath,$ORIGIN",
-    ];
+    let flags = ["-DUSER", checked.to_str().unwrap(), "-Wl,-rpath,$ORIGIN"];
     let main = dir.path().join("checked");
     let source = programs::sources().join("checked.c");
     let built = Command::new("gcc")
@@ -617,7 +636,12 @@ fn what_was_preloaded_is_seen_as_it_was() {
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
     let libm = "LD_PRELOAD=libm.so.6";
-    for list in [&[][..], &["LD_PRELOAD="], &[libm], &["LD_PRELOAD=libm.so.6 :libm.so.6:"]] {
+    for list in [
+        &[][..],
+        &["LD_PRELOAD="],
+        &[libm],
+        &["LD_PRELOAD=libm.so.6 :libm.so.6:"],
+    ] {
         // A sanitizer wants nobody before it, but may be told not to look.
         let fixed = ["ASAN_OPTIONS=verify_asan_link_order=0", "B=2"];
         let environment = [&["-i", "A=1"][..], list, &fixed].concat();
@@ -665,7 +689,11 @@ fn watched_programs_can_be_attached_to() {
         let told = told.unwrap();
         if kind.inside {
             assert_eq!(tools::code(&told), 125, "{kind}");
-            assert!(text(&told.stderr).contains("from its start"), "{}", text(&told.stderr));
+            assert!(
+                text(&told.stderr).contains("from its start"),
+                "{}",
+                text(&told.stderr)
+            );
         } else {
             assert_eq!(tools::code(&told), 0, "{kind}: {}", text(&told.stderr));
             assert!(rows::read(&trace).unwrap().rows() > 1000, "{kind}");

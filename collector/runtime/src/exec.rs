@@ -385,8 +385,7 @@ fn word(bytes: &[u8], at: usize, n: usize) -> u64 {
 /// The program headers of an ELF file.
 fn headers(fd: isize) -> impl Iterator<Item = [u8; 56]> + Clone {
     let mut ehdr = [0u8; 64];
-    let is_elf =
-        sys::pread(fd, &mut ehdr, 0) == 64 && ehdr.starts_with(b"\x7fELF\x02\x01");
+    let is_elf = sys::pread(fd, &mut ehdr, 0) == 64 && ehdr.starts_with(b"\x7fELF\x02\x01");
     let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
     (0..if is_elf { count } else { 0 }).map_while(move |i| {
         let mut phdr = [0u8; 56];
@@ -399,8 +398,7 @@ fn headers(fd: isize) -> impl Iterator<Item = [u8; 56]> + Clone {
 fn offset_of(fd: isize, address: u64) -> Option<u64> {
     const PT_LOAD: u64 = 1;
     let holds = |phdr: &[u8; 56]| {
-        word(phdr, 0, 4) == PT_LOAD
-            && address.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
+        word(phdr, 0, 4) == PT_LOAD && address.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
     };
     let phdr = headers(fd).find(holds)?;
     Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
