@@ -222,6 +222,11 @@ pub fn meet_calls() {
 extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, with a zero-terminated name.
     let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
+    let inside = |note: ModuleNote| note.features & abi::FEATURE_SANITIZER_INSIDE != 0;
+    if crate::shared::is_any_sanitizer(name) || notes(info).any(inside) {
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        return 0;
+    }
     let instrumented = notes(info).next().is_some();
     crate::call_sites::meet(info.addr, headers(info), name, instrumented);
     0

@@ -70,6 +70,13 @@ pub fn is_sanitizer(name: &[u8]) -> bool {
     STEMS.iter().any(|stem| name.starts_with(stem))
 }
 
+/// Whether a library is the runtime of any sanitizer.
+pub fn is_any_sanitizer(name: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 2] = [b"libubsan.so", b"libclang_rt."];
+    let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    is_sanitizer(name) || OTHERS.iter().any(|stem| file.starts_with(stem))
+}
+
 /// Whether a path or name is that of the C library or of one of the libraries that it was divided into.
 pub fn is_c_library(path: &[u8]) -> bool {
     const STEMS: [&[u8]; 9] = [
