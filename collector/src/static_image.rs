@@ -19,6 +19,8 @@ pub struct Flat {
     pub relocations: u64,
     /// The code.
     pub text: std::ops::Range<u64>,
+    /// The part of it that a running process fills: `mgz_room`.
+    pub room: std::ops::Range<u64>,
 }
 
 impl Flat {
@@ -94,11 +96,18 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
             places.push(at as u32);
         }
     }
-    let entry = file
-        .dynamic_symbols()
-        .find(|s| s.name() == Ok("mgz_enter"))
-        .context("no mgz_enter")?
-        .address();
+    let symbol = |name: &str| {
+        file.dynamic_symbols()
+            .find(|s| s.name() == Ok(name))
+            .with_context(|| format!("no {name}"))
+    };
+    let entry = symbol("mgz_enter")?.address();
+    let room = symbol("mgz_room")?;
+    let room = room.address()..room.address() + room.size();
+    anyhow::ensure!(
+        text.start <= room.start && room.end <= text.end,
+        "mgz_room is not among the code"
+    );
     let relocations = bytes.len() as u64;
     bytes.extend_from_slice(&(places.len() as u32).to_le_bytes());
     places
@@ -110,6 +119,7 @@ pub fn flatten(object: &[u8]) -> Result<Flat> {
         entry,
         relocations,
         text,
+        room,
     })
 }
 

@@ -51,9 +51,11 @@ fn the_programs_status_is_understood() {
     assert_eq!(shell("exit 7").status, ProgramStatus::Exited(7));
     let killed = shell("kill -9 $$");
     assert_eq!(killed.status, ProgramStatus::Signaled(9));
+    // The shell is told of as a program that is not recorded.
     assert!(
         killed.threads.is_empty()
-            && killed.modules.is_empty()
+            && killed.modules.len() == 1
+            && killed.modules[0].result == mgz_collector::shared::MODULE_PLAIN
             && killed.problems.is_empty()
             && !killed.interrupted,
         "{killed:?}"

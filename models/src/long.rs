@@ -158,14 +158,20 @@ impl Long {
                 .join(line.slot.into(), line.end.into(), self.rank.capacity());
         }
         for line in lines {
+            let tick = self.begin + u64::from(line.row);
+            if self.tick - tick > self.horizon / 2 {
+                self.ancient.insert(line.block, (line.slot.into(), tick));
+                continue;
+            }
             let (at, _) = self.find(line.block, self.tick);
             self.table[at] = Entry {
                 block: line.block,
                 slot: line.slot.into(),
-                tick: (self.begin + u64::from(line.row)) as u32,
+                tick: tick as u32,
             };
             self.used += 1;
         }
+        self.swept = self.tick;
     }
 
     /// Number of distinct blocks touched in this sample.

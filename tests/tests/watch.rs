@@ -157,11 +157,11 @@ fn reuses_are_those_of_the_source() {
         "{}",
         refused.2
     );
-    let refused = analyze(&["reuse", shown]);
+    // Whoever does not ask for it is told, and shown the same.
+    let (status, led, text) = analyze(&["reuse", shown]);
     assert!(
-        refused.0 == 1 && refused.2.contains("watch"),
-        "{}",
-        refused.2
+        status == 0 && text.contains("--rdx shows") && led["pairs"].as_array() == Some(pairs),
+        "{text}"
     );
 }
 

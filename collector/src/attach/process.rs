@@ -375,8 +375,15 @@ impl Process {
             return Ok(None);
         };
         let mut text = vec![0; (flat.text.end - flat.text.start) as usize];
-        let same = self.memory.read(code.start, &mut text).is_ok()
-            && text == flat.bytes[flat.text.start as usize..flat.text.end as usize];
+        let read = self.memory.read(code.start, &mut text).is_ok();
+        let mut wanted = flat.bytes[flat.text.start as usize..flat.text.end as usize].to_vec();
+        // What the process has put there since is its own.
+        for text in [&mut text, &mut wanted] {
+            text[(flat.room.start - flat.text.start) as usize
+                ..(flat.room.end - flat.text.start) as usize]
+                .fill(0);
+        }
+        let same = read && text == wanted;
         if !same {
             return Err(Refused(format!(
                 "process {}: another version of mgz-record was attached to it; restart the program, or use that version",
