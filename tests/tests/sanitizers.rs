@@ -197,7 +197,8 @@ fn summary(stderr: &[u8]) -> Vec<String> {
     for line in &mut lines {
         let is_told = line.contains("ERROR: ")
             || line.contains("WARNING: ")
-            || line.contains("runtime error");
+            || line.contains("runtime error")
+            || line.starts_with("ubsan: ");
         if is_told {
             out.push(
                 line.split(" on ADDRESS")
@@ -399,12 +400,14 @@ fn runtimes_inside_of_programs_are_left_and_told_by_names_alone() {
             continue;
         };
         let app = session::instrument(&original, "soft", &[]).unwrap();
-        let left = |name: &str| {
-            let function = app.sidecar.functions.iter();
-            let mut function = function.filter(|f| app.sidecar.string(f.name).contains(name));
-            function.next().is_some_and(|f| f.clone_start == 0)
-        };
-        assert!(left("11__sanitizer") && !left("walk"), "{kind}");
+        let functions = app.sidecar.functions.iter();
+        let named: Vec<(&str, bool)> = functions
+            .map(|f| (app.sidecar.string(f.name), f.clone_start == 0))
+            .collect();
+        let of_runtime = named.iter().filter(|f| f.0.contains("__sanitizer"));
+        assert!(of_runtime.clone().count() > 100, "{kind}");
+        assert!(of_runtime.clone().all(|f| f.1), "{kind}");
+        assert!(named.contains(&("walk", false)), "{kind}");
         let stripped = dir.path().join("stripped");
         let done = Command::new("strip")
             .arg("-o")
@@ -564,7 +567,11 @@ fn a_sanitizer_that_the_user_preloads_watches_a_library_alone() {
     if !asan.starts_with('/') {
         return tools::skip("gcc's AddressSanitizer is not installed");
     }
-    let checked = library("checked", &["-fsanitize=address"], dir.path());
+    let checked = library(
+        "checked",
+        &["-fsanitize=address", "-Wl,-soname,libchecked.so"],
+        dir.path(),
+    );
     let flags = ["-DUSER", checked.to_str().unwrap(), "-Wl,-rpath,$ORIGIN"];
     let main = dir.path().join("checked");
     let source = programs::sources().join("checked.c");

@@ -146,17 +146,16 @@ pub fn logs_heap() -> bool {
     recorder().is_some_and(|h| h.heap_path[0] != 0)
 }
 
-/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list.
+/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list; in another one a library that wants to be first
+/// is worth more than what an allocator there would tell.
 pub fn place_among(list: &[u8]) -> usize {
     // SAFETY: as above.
     let (hash, at) = unsafe { *(&raw const PRELOADED) };
     let last = place_in_preload(list);
-    if !logs_heap() {
-        last
-    } else if name_hash(list) == hash {
+    if logs_heap() && name_hash(list) == hash {
         at.min(last)
     } else {
-        0
+        last
     }
 }
 
