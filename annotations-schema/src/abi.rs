@@ -227,7 +227,81 @@ pub struct ModuleNote {
     pub covers: u64,
     /// Number of these.
     pub cover_count: u64,
+    /// Zero-terminated list of needed libraries, with colons between, or 0: the loader is to have them before the runtime, since they stand in for functions of the
+    /// C library as it does ([`WRAPPED`]), or come before others that do.
+    pub before: u64,
 }
+
+/// Functions of the C library that the runtime stands in for. A library that does so, too, must come before it, so that the runtime's are what it finds behind its own.
+pub const WRAPPED: [&str; 67] = [
+    "_Fork",
+    "__bsd_signal",
+    "__longjmp_chk",
+    "__sigaction",
+    "__sysv_signal",
+    "__vfork",
+    "__xpg_sigpause",
+    "_longjmp",
+    "aio_fsync",
+    "aio_fsync64",
+    "aio_read",
+    "aio_read64",
+    "aio_write",
+    "aio_write64",
+    "bsd_signal",
+    "clone",
+    "close",
+    "close_range",
+    "closefrom",
+    "daemon",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "execl",
+    "execle",
+    "execlp",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "fexecve",
+    "fork",
+    "forkpty",
+    "getaddrinfo_a",
+    "lio_listio",
+    "lio_listio64",
+    "longjmp",
+    "mq_notify",
+    "posix_spawn",
+    "posix_spawnp",
+    "ppoll",
+    "prctl",
+    "pselect",
+    "pthread_create",
+    "pthread_setcanceltype",
+    "pthread_sigmask",
+    "setcontext",
+    "sigaction",
+    "sigaltstack",
+    "sigblock",
+    "siggetmask",
+    "sighold",
+    "sigignore",
+    "siginterrupt",
+    "siglongjmp",
+    "signal",
+    "sigpause",
+    "sigprocmask",
+    "sigrelse",
+    "sigset",
+    "sigsetmask",
+    "sigsuspend",
+    "swapcontext",
+    "syscall",
+    "sysv_signal",
+    "thrd_create",
+    "timer_create",
+    "vfork",
+];
 
 /// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No loader tells unwinders of the runtime's own code, so its
 /// frame belongs to the file, whose unwind tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].
@@ -250,6 +324,10 @@ pub const FEATURE_TRANSLATED: u32 = 1;
 /// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written into the original: no entry jumps are installed, and
 /// it can be recorded in `burst` alone.
 pub const FEATURE_READS_CODE: u32 = 2;
+/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
+pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
+/// [`ModuleNote::features`]: such a runtime is part of the file itself.
+pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
 
 /// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
 #[repr(C)]

@@ -136,11 +136,21 @@ fn remedy(files: &[&LoadedFile]) -> String {
             .collect::<Vec<_>>()
     };
     let mut text = String::new();
-    let needed: Vec<String> = names(true).iter().map(|f| library(&f.path)).collect();
+    let needed: Vec<String> = names(true)
+        .iter()
+        .filter(|f| !is_sanitizer(&f.path))
+        .map(|f| library(&f.path))
+        .collect();
     if !needed.is_empty() {
         text.push_str(&format!(
             "; `mgz-instrument --libs={}` takes them in",
             needed.join(",")
+        ));
+    }
+    if let Some(checker) = files.iter().find(|f| is_sanitizer(&f.path)) {
+        text.push_str(&format!(
+            "; {} is a sanitizer's runtime, which is never instrumented: build the program without -fsanitize to see what the C library does in its place",
+            short(&checker.path)
         ));
     }
     if let Some(opened) = names(false).first() {
@@ -150,6 +160,19 @@ fn remedy(files: &[&LoadedFile]) -> String {
         ));
     }
     text
+}
+
+/// Whether a file is the runtime of a sanitizer.
+fn is_sanitizer(path: &str) -> bool {
+    const STEMS: [&str; 6] = [
+        "libasan.so",
+        "libtsan.so",
+        "liblsan.so",
+        "libubsan.so",
+        "libhwasan.so",
+        "libclang_rt.",
+    ];
+    STEMS.iter().any(|stem| short(path).starts_with(stem))
 }
 
 fn is_library(path: &str) -> bool {
@@ -359,7 +382,8 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
     // A library is worth naming if much of the time goes there.
     let library = files
         .iter()
-        .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path));
+        .find(|(n, path)| *n * 10 >= known && path.contains(".so") && !own(path))
+        .filter(|(_, path)| !is_sanitizer(path));
     if let Some(name) = library.map(|(_, path)| short(path)) {
         // Versions behind `.so.N` are those of the file that the name leads to.
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
@@ -517,6 +541,24 @@ mod tests {
         assert!(
             said[0].starts_with("a process has code of no file (1.0 MiB)"),
             "{said:?}"
+        );
+    }
+
+    #[test]
+    fn nobody_is_told_to_instrument_a_sanitizer() {
+        let runtime = LoadedFile {
+            reads_for: vec!["strcmp".into()],
+            ..file("/lib/libasan.so.8.0.0", None)
+        };
+        let coverage = Coverage {
+            files: vec![runtime],
+            ..Coverage::default()
+        };
+        assert_eq!(
+            said(coverage),
+            [
+                "what the program lets libasan.so.8.0.0 read and copy (strcmp) is not in this trace; libasan.so.8.0.0 is a sanitizer's runtime, which is never instrumented: build the program without -fsanitize to see what the C library does in its place"
+            ]
         );
     }
 

@@ -1,7 +1,7 @@
 //! Starts the traced program, which must find everything as it would without the recorder: environment in
 //! the same order, signal settings, descriptors, process group, limits.
 
-use crate::shared::ENV_NAME;
+use crate::shared::{ENV_NAME, PRELOAD_NAME, place_in_preload};
 use crate::signals::Inherited;
 use std::ffi::{CStr, CString, OsString};
 use std::fs::File;
@@ -74,34 +74,74 @@ fn own_environment() -> Vec<CString> {
     out
 }
 
-/// The environment for the program: the runtime in front of what is preloaded anyway, and the path of the
+/// What this process preloads into programs: the last `LD_PRELOAD` counts.
+pub fn preloaded() -> Option<Vec<u8>> {
+    let own = own_environment();
+    let mut lists = own.iter().rev();
+    lists.find_map(|entry| Some(entry.to_bytes().strip_prefix(PRELOAD)?.to_vec()))
+}
+
+/// How the runtime gets into a program.
+#[derive(Clone, Debug, Default)]
+pub struct Preload {
+    /// Path of the runtime.
+    pub runtime: String,
+    /// Libraries of the program that must come before it, by the names that the program asks for.
+    pub before: Vec<String>,
+    /// Where it comes in what is preloaded anyway (at most [`place_in_preload`]), bytes: it stands in for the allocator, be that one of theirs.
+    pub at: Option<usize>,
+}
+
+impl Preload {
+    /// What `LD_PRELOAD` holds instead of `old`.
+    fn list(&self, old: &[u8]) -> Vec<u8> {
+        let at = self.at.unwrap_or(usize::MAX).min(place_in_preload(old));
+        let before = self.before.join(":");
+        let parts = [
+            &old[..at],
+            before.as_bytes(),
+            self.runtime.as_bytes(),
+            &old[at..],
+        ];
+        let parts: Vec<&[u8]> = parts.into_iter().filter(|p| !p.is_empty()).collect();
+        parts.join(&b':')
+    }
+}
+
+/// The environment for the program: the runtime among what is preloaded, and the path of the
 /// shared memory. The runtime takes both out again.
-fn traced_environment(own: Vec<CString>, runtime: &str, arena: &str) -> Vec<CString> {
-    let string = |bytes: Vec<u8>| {
-        CString::new(bytes).expect("environment entries and our paths hold no zeros")
+fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<CString> {
+    let string = |parts: &[&[u8]]| {
+        CString::new(parts.concat()).expect("environment entries and our paths hold no zeros")
     };
-    let ours = |entry: &CString| {
+    let named = |entry: &CString, name: &str| {
         entry
             .to_bytes()
-            .strip_prefix(ENV_NAME.as_bytes())
+            .strip_prefix(name.as_bytes())
             .is_some_and(|rest| rest.starts_with(b"="))
     };
-    let mut preloaded = false;
     let mut out: Vec<CString> = own
         .into_iter()
-        .filter(|entry| !ours(entry))
-        .map(|entry| match entry.to_bytes().strip_prefix(PRELOAD) {
-            Some(list) => {
-                preloaded = true;
-                string([PRELOAD, runtime.as_bytes(), b":", list].concat())
-            }
-            None => entry,
-        })
+        .filter(|entry| !named(entry, ENV_NAME) && !named(entry, PRELOAD_NAME))
         .collect();
-    if !preloaded {
-        out.push(string([PRELOAD, runtime.as_bytes()].concat()));
+    // The loader takes the last one.
+    let place = out
+        .iter()
+        .rposition(|entry| entry.to_bytes().starts_with(PRELOAD));
+    let old = place.map(|at| out[at].to_bytes()[PRELOAD.len()..].to_vec());
+    let list = string(&[PRELOAD, &preload.list(old.as_deref().unwrap_or_default())]);
+    match place {
+        Some(at) => out[at] = list,
+        None => out.push(list),
     }
-    out.push(string(format!("{ENV_NAME}={arena}").into_bytes()));
+    let behind = old.map_or_else(Vec::new, |old| [b":".as_slice(), &old].concat());
+    out.push(string(&[
+        PRELOAD_NAME.as_bytes(),
+        b"=",
+        preload.runtime.as_bytes(),
+        &behind,
+    ]));
+    out.push(string(&[ENV_NAME.as_bytes(), b"=", arena.as_bytes()]));
     out
 }
 
@@ -123,14 +163,14 @@ pub fn spawn(
     program: &Path,
     argv: &[OsString],
     no_aslr: bool,
-    runtime: &str,
+    preload: &Preload,
     arena: &str,
     inherited: Inherited,
 ) -> io::Result<Child> {
     let exec = Exec::new(
         program,
         argv,
-        traced_environment(own_environment(), runtime, arena),
+        traced_environment(own_environment(), preload, arena),
     )?;
     let mut command = Command::new(program);
     // SAFETY: between fork and exec the closure makes system calls only, with memory that was prepared before.
@@ -264,34 +304,79 @@ fn turn_aslr_off() -> io::Result<()> {
 mod tests {
     use super::*;
 
-    fn environment(own: &[&str]) -> Vec<String> {
+    fn environment(own: &[&str], preload: &Preload) -> Vec<String> {
         let own = own.iter().map(|s| CString::new(*s).unwrap()).collect();
-        traced_environment(own, "/proc/1/fd/5", "/proc/1/fd/6")
+        traced_environment(own, preload, "/proc/1/fd/6")
             .into_iter()
             .map(|s| s.into_string().unwrap())
             .collect()
     }
 
+    fn preload(before: &[&str], at: Option<usize>) -> Preload {
+        Preload {
+            runtime: "/proc/1/fd/5".into(),
+            before: before.iter().map(|&name| name.into()).collect(),
+            at,
+        }
+    }
+
     #[test]
-    fn the_environment_keeps_its_order_and_gains_two_entries() {
+    fn the_environment_keeps_its_order_and_gains_three_entries() {
         assert_eq!(
-            environment(&["Z=1", "odd", "A=2"]),
+            environment(&["Z=1", "odd", "A=2"], &preload(&[], None)),
             [
                 "Z=1",
                 "odd",
                 "A=2",
                 "LD_PRELOAD=/proc/1/fd/5",
+                "MGZ_PRELOAD=/proc/1/fd/5",
                 "MGZ_RUNTIME=/proc/1/fd/6"
             ]
+        );
+        let own = [
+            "LD_PRELOAD=liby.so",
+            "LD_PRELOAD=libx.so",
+            "MGZ_RUNTIME=old",
+            "MGZ_RUNTIME_X=1",
+            "MGZ_PRELOAD=old:older",
+        ];
+        assert_eq!(
+            environment(&own, &preload(&[], None)),
+            [
+                "LD_PRELOAD=liby.so",
+                "LD_PRELOAD=libx.so:/proc/1/fd/5",
+                "MGZ_RUNTIME_X=1",
+                "MGZ_PRELOAD=/proc/1/fd/5:libx.so",
+                "MGZ_RUNTIME=/proc/1/fd/6"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_runtime_comes_behind_what_stands_in_for_the_c_library_and_before_that() {
+        let list = |old: &str, before: &[&str], at| {
+            String::from_utf8(preload(before, at).list(old.as_bytes())).unwrap()
+        };
+        assert_eq!(
+            list("", &["libasan.so.8"], None),
+            "libasan.so.8:/proc/1/fd/5"
         );
         assert_eq!(
-            environment(&["LD_PRELOAD=libx.so", "MGZ_RUNTIME=old", "MGZ_RUNTIME_X=1"]),
-            [
-                "LD_PRELOAD=/proc/1/fd/5:libx.so",
-                "MGZ_RUNTIME_X=1",
-                "MGZ_RUNTIME=/proc/1/fd/6"
-            ]
+            list("a.so b.so", &["c.so", "d.so"], None),
+            "a.so b.so:c.so:d.so:/proc/1/fd/5"
         );
+        assert_eq!(
+            list("a.so:/lib/libpthread.so.0:b.so", &["c.so"], None),
+            "a.so::c.so:/proc/1/fd/5:/lib/libpthread.so.0:b.so"
+        );
+        assert_eq!(list("libc.so.6", &[], None), "/proc/1/fd/5:libc.so.6");
+        assert_eq!(
+            list("libcolor.so a.so", &[], None),
+            "libcolor.so a.so:/proc/1/fd/5"
+        );
+        assert_eq!(list("a.so:b.so", &[], Some(0)), "/proc/1/fd/5:a.so:b.so");
+        assert_eq!(list("a.so:b.so", &[], Some(5)), "a.so::/proc/1/fd/5:b.so");
+        assert_eq!(list("libc.so.6", &[], Some(7)), "/proc/1/fd/5:libc.so.6");
     }
 
     fn held(program: &str) -> Held {

@@ -446,7 +446,7 @@ impl<'a> Drainer<'a> {
             match verdict {
                 Verdict::Dead(cause) => {
                     // The owner's process may be closing it itself (state CLOSING) and have died over it.
-                    if slot.change_state(state, CLOSING) {
+                    if take(slot, state, (pid, tid)) {
                         self.close(index, &mut intake, cause, segment);
                         self.forget(index, slot);
                         slot.change_state(CLOSING, FREE);
@@ -511,8 +511,7 @@ impl<'a> Drainer<'a> {
     ) -> bool {
         let slot = self.arena.slot(index);
         let mut intake = lock(&self.queues[index].intake);
-        let Snapshot { pid, tid, .. } = slot.snapshot();
-        if (pid, tid) != owner || !slot.change_state(LIVE, CLOSING) {
+        if !take(slot, LIVE, owner) {
             return false;
         }
         self.close(index, &mut intake, cause::EXEC, segment);
@@ -699,6 +698,19 @@ impl<'a> Drainer<'a> {
                 .unwrap_or_else(PoisonError::into_inner),
         }
     }
+}
+
+/// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be dead, its process may have handed the slot on.
+fn take(slot: ThreadSlot<'_>, state: u32, owner: (u32, u32)) -> bool {
+    if !slot.change_state(state, CLOSING) {
+        return false;
+    }
+    let Snapshot { pid, tid, .. } = slot.snapshot();
+    let same = (pid, tid) == owner;
+    if !same {
+        slot.change_state(CLOSING, state);
+    }
+    same
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

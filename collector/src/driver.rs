@@ -88,6 +88,10 @@ pub struct RunOptions {
     pub max_bytes: Option<u64>,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
+    /// Libraries of the program that stand in for functions of the C library themselves, and what comes before them: the runtime comes behind these.
+    pub before_runtime: Vec<String>,
+    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is in one of them, bytes of the list before it.
+    pub heap_place: Option<usize>,
 }
 
 /// How the program ended.
@@ -320,11 +324,16 @@ fn start(
         )(io::ErrorKind::PermissionDenied.into()));
     }
     let program = options.program.display().to_string();
+    let preload = child::Preload {
+        runtime: image.path(),
+        before: options.before_runtime.clone(),
+        at: options.heap_place,
+    };
     let started = child::spawn(
         &options.program,
         &options.argv,
         options.no_aslr,
-        &image.path(),
+        &preload,
         &arena.path(),
         signals.inherited(),
     );

@@ -9,8 +9,12 @@
 mod dynamic;
 pub mod launch;
 
+use crate::heap::hooks::Hook;
 use crate::note::instrumented_note;
-use mgz_annotations_schema::abi::{ABI_VERSION, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude};
+use crate::shared::is_sanitizer;
+use mgz_annotations_schema::abi::{
+    ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
+};
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -207,6 +211,93 @@ pub fn instrument_it(program: &Path) -> String {
         "run `mgz-instrument -o {name}.inst {}` and record ./{name}.inst",
         program.display()
     )
+}
+
+/// Libraries of the program that the runtime must come behind: those of its note or, in a program that is not instrumented itself, up to the last that is a
+/// sanitizer's runtime, which wants to be first.
+pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<String> {
+    let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    if let Some(own) = instrumented.iter().find(|m| m.path == program) {
+        let list = match own.note.before {
+            0 => None,
+            at => dynamic::string_at(program, at),
+        };
+        return list
+            .map(|list| list.split(|&b| b == b':').map(lossy).collect())
+            .unwrap_or_default();
+    }
+    let executed = launch::executed(program);
+    let mut needed = Dynamic::read(&executed).map_or_else(Vec::new, |d| d.needed);
+    let last = needed.iter().rposition(|name| is_sanitizer(name));
+    needed.truncate(last.map_or(0, |last| last + 1));
+    needed.iter().map(|name| lossy(name)).collect()
+}
+
+/// The allocator's functions, in place of which the runtime stands for `--heap`.
+const ALLOCATOR: [&str; 10] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+];
+
+/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an allocator. Of `before`, what the program needs and is to come before the runtime, the
+/// libraries before such a one are left.
+pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
+    let list = crate::child::preloaded().unwrap_or_default();
+    let dynamic = Dynamic::read(program).unwrap_or_default();
+    let finder = Finder::from_environment();
+    let rpath = dynamic.search_path(program, Vec::new());
+    let allocates = |name: &[u8]| {
+        finder
+            .find(OsStr::from_bytes(name), &dynamic, program, &rpath)
+            .is_some_and(|path| {
+                dynamic::defines(&path, |name| {
+                    ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
+                })
+            })
+    };
+    let mut start = 0;
+    for part in list.split(|b| b": ".contains(b)) {
+        if allocates(part) {
+            before.clear();
+            return start;
+        }
+        start += part.len() + 1;
+    }
+    let first = before.iter().position(|name| allocates(name.as_bytes()));
+    before.truncate(first.unwrap_or(before.len()));
+    list.len()
+}
+
+/// What brings a sanitizer's allocator into the program, if something does.
+pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<String> {
+    let noted = instrumented
+        .iter()
+        .find(|m| m.note.features & FEATURE_OWN_ALLOCATOR != 0);
+    let preloaded = || {
+        let list = std::env::var_os("LD_PRELOAD")?;
+        let mut names = list.as_bytes().split(|b| b": ".contains(b));
+        let name = names.find(|name| is_sanitizer(name))?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    let needs = || {
+        let needed = Dynamic::read(program)?.needed;
+        needed
+            .iter()
+            .any(|name| is_sanitizer(name))
+            .then(|| program.display().to_string())
+    };
+    noted
+        .map(|m| m.path.display().to_string())
+        .or_else(preloaded)
+        .or_else(needs)
 }
 
 fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {

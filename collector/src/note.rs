@@ -126,6 +126,7 @@ fn parse(desc: &[u8]) -> Option<ModuleNote> {
         handlers: u64_at(desc, 96).unwrap_or(0),
         covers: u64_at(desc, 104).unwrap_or(0),
         cover_count: u64_at(desc, 112).unwrap_or(0),
+        before: u64_at(desc, 120).unwrap_or(0),
     })
 }
 
@@ -156,7 +157,7 @@ mod tests {
         }
         desc.extend_from_slice(&[0xab; 16]);
         desc.extend_from_slice(&[1, 0, 0, 0, 96, 0, 0, 0]);
-        for word in [0xc000u64, 5, 0xd000, 0xe000, 7] {
+        for word in [0xc000u64, 5, 0xd000, 0xe000, 7, 0xf000] {
             desc.extend_from_slice(&word.to_le_bytes());
         }
         assert_eq!(desc.len(), size_of::<ModuleNote>());
@@ -195,9 +196,10 @@ mod tests {
                     found.call_count,
                     found.handlers,
                     found.covers,
-                    found.cover_count
+                    found.cover_count,
+                    found.before
                 ),
-                (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7)
+                (5000, 77, 0x9100, 3, 5, 0xd000, 0xe000, 7, 0xf000)
             );
             assert_eq!(found.sidecar_id, [0xab; 16]);
         }

@@ -182,6 +182,11 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
                 program.display()
             )));
         }
+        if let Some(path) = modules::own_allocator(&program, &instrumented) {
+            return Err(Failure::own(format!(
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+            )));
+        }
         if let Some(refusal) = cli
             .heap_hook
             .iter()
@@ -205,6 +210,10 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         })?;
     }
     say_if_slower(cli, triggers.as_ref());
+    let mut before_runtime = modules::before_runtime(&program, &instrumented);
+    let heap_place = cli
+        .heap
+        .then(|| modules::place_for_heap(&program, &cli.heap_hook, &mut before_runtime));
     let mut options = RunOptions {
         mode,
         period: if asked == Mode::Ring {
@@ -226,6 +235,8 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         no_aslr: cli.no_aslr,
         max_bytes: cli.max_size,
         heap: cli.heap.then(|| cli.heap_hook.clone()),
+        before_runtime,
+        heap_place,
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
@@ -330,6 +341,8 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
         no_aslr: false,
         max_bytes: cli.max_size,
         heap: None,
+        before_runtime: Vec::new(),
+        heap_place: None,
     };
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {
@@ -920,7 +933,7 @@ fn drop_sentence(what: &str, n: u64) -> Option<String> {
             "{n} modules could not be told to the recorder in time; their loads are missing"
         ),
         "forbidden" => format!(
-            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace)"
+            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
         ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")

@@ -17,6 +17,7 @@ use crate::plan::plan;
 use crate::regs::{RegUse, gpr};
 use crate::risk::Care;
 use crate::room::{self, Code};
+use crate::sanitizers;
 use crate::stay::{self, Stays, View};
 use crate::tables::{self, Found, Known, is_indirect_jump};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
@@ -217,10 +218,17 @@ pub fn analyze(
     if unselected {
         plan = crate::plan::Plan::default();
     }
+    let (returned_to, quits) = if input.shows_returns {
+        sanitizers::calls(input, program, &graph.insns)
+    } else {
+        Default::default()
+    };
     Ok(Function {
         id,
         range: info.range.clone(),
         hooks,
+        returned_to,
+        quits,
         tables,
         insns: graph.insns,
         places: graph.places,

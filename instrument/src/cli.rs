@@ -9,6 +9,7 @@ use crate::libs::{self, Library};
 use crate::names;
 use crate::report::{self, Report};
 use crate::rewrite::{Rewritten, Settings, rewrite};
+use crate::sanitizers::is_runtime_library;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::replace;
@@ -389,7 +390,8 @@ fn choose(list: Option<&str>, found: &[Library], input: &Path) -> Result<Vec<Lib
         .filter(|n| !n.is_empty())
         .collect();
     if names.is_empty() {
-        return Ok(found.iter().filter(|l| !l.is_c_library).cloned().collect());
+        let chosen = |l: &&Library| !l.is_c_library && !is_runtime_library(&l.name);
+        return Ok(found.iter().filter(chosen).cloned().collect());
     }
     let fits = |l: &Library, n: &str| {
         l.name == n
@@ -419,6 +421,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         output: target.output.display().to_string(),
         sidecar_path: target.note_path.clone(),
         search_path: target.search_path.clone(),
+        before_runtime: libs::before_runtime(data.bytes(), &target.input),
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };

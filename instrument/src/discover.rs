@@ -10,6 +10,7 @@ use crate::functions::{FunctionInfo, Input, LeftReason, Options, Program, Segmen
 use crate::ir::{FunctionId, Insn};
 use crate::reads;
 use crate::room::{JUMP, is_call};
+use crate::sanitizers;
 use crate::skim::{Skimmed, WINDOW, What, bare_len, four, skim, window};
 use crate::starts::Starts;
 use crate::tables::is_indirect_jump;
@@ -1542,10 +1543,9 @@ fn names<'i>(input: &'i Input) -> Vec<(u64, &'i str)> {
 }
 
 fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64, &str)]) {
-    if let Some(&(_, name)) = names
-        .get(names.partition_point(|n| n.0 < f.range.start))
-        .filter(|n| n.0 == f.range.start)
-    {
+    let same = &names[names.partition_point(|n| n.0 < f.range.start)..];
+    let same = &same[..same.partition_point(|n| n.0 == f.range.start)];
+    if let Some(&(_, name)) = same.first() {
         f.name = name.to_owned();
     }
     f.settle(|at| input.is_object(at));
@@ -1557,6 +1557,8 @@ fn finish(f: &mut FunctionInfo, options: &Options, input: &Input, names: &[(u64,
         .find(|e| e.0.start < f.range.end && f.range.start < e.0.end)
     {
         f.left = Some(*reason);
+    } else if input.has_sanitizer && same.iter().any(|n| sanitizers::is_of_runtime(n.1)) {
+        f.left = Some(LeftReason::SanitizerRuntime);
     }
 }
 

@@ -91,6 +91,12 @@ pub struct Input<'a> {
     pub imported: FastMap<u64, Import>,
     /// Where code begins and ends ([`crate::reads`]).
     pub bounds: Bounds,
+    /// A sanitizer's runtime is part of the file: its functions are left ([`crate::sanitizers`]).
+    pub has_sanitizer: bool,
+    /// A sanitizer watches the file's code, and shows return addresses.
+    pub shows_returns: bool,
+    /// Its functions that make a report and never return: those of the file, and how imported ones are called.
+    pub reports: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::freestanding`]).
     pub hook_calls: bool,
     /// Handlers look at faults, and are shown the original ([`crate::faults`]).
@@ -215,6 +221,8 @@ pub enum LeftReason {
     Transaction,
     /// Uses the `%gs` base, which belongs to the software backend.
     UsesGs,
+    /// Belongs to a sanitizer's runtime.
+    SanitizerRuntime,
     /// No bytes in the file.
     NoBytes,
     /// Any other reason that the caller of analysis has.
@@ -234,6 +242,7 @@ impl fmt::Display for LeftReason {
             LeftReason::RestartableSequence => "uses restartable sequences",
             LeftReason::Transaction => "uses hardware transactions",
             LeftReason::UsesGs => "uses the gs segment",
+            LeftReason::SanitizerRuntime => "belongs to a sanitizer's runtime",
             LeftReason::NoBytes => "no bytes in the file",
             LeftReason::Unsupported(why) => why,
         })

@@ -297,6 +297,10 @@ pub struct Function {
     pub blocks: Vec<Block>,
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
+    /// Where calls of code without a clone return to: a jump there lets the return address stay the original's, which is shown ([`crate::sanitizers`]).
+    pub returned_to: Vec<InsnId>,
+    /// Calls that nobody returns from.
+    pub quits: Vec<InsnId>,
     /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
     /// target as computed, see `landings`.
     pub tables: Vec<JumpTable>,

@@ -12,6 +12,7 @@ use crate::elf::{PAGE, Refusal};
 use crate::emit::{self, Emitted, Fixup, FixupKind, Table};
 use crate::handlers::{THROUGH, Wrapped};
 use crate::ir::TableForm;
+use crate::sanitizers::Sanitizer;
 use crate::starts::Starts;
 use crate::unwind::lsda::CallSite;
 use crate::unwind::write::{EhFrame, TooFar, header};
@@ -19,8 +20,8 @@ use crate::unwind::{Cie, Fde, Tables, cfi, merge};
 use crate::{faults, freestanding};
 use iced_x86::{Decoder, DecoderOptions};
 use mgz_annotations_schema::abi::{
-    ABI_VERSION, Cover, FEATURE_READS_CODE, FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL,
-    ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
+    ABI_VERSION, Cover, FEATURE_OWN_ALLOCATOR, FEATURE_READS_CODE, FEATURE_SANITIZER_INSIDE,
+    FEATURE_TRANSLATED, FLAVOUR_PT, HANDLER_CALL, ModuleNote, NOTE_MODULE, NOTE_NAME, Patch,
 };
 use object::elf;
 use rayon::prelude::*;
@@ -46,6 +47,8 @@ pub struct Parts<'a> {
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
+    /// What a sanitizer has to do with the file.
+    pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
     pub reads_code: bool,
     /// The entry point lets the runtime in ([`freestanding`]).
@@ -58,6 +61,8 @@ pub struct Parts<'a> {
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to be put in front.
     pub search_path: Option<String>,
+    /// Libraries that the runtime is to come behind.
+    pub before_runtime: &'a [String],
     /// Through what `sigaction` is called, if [`faults`] is to take its place.
     pub wrapped: Option<&'a Wrapped>,
 }
@@ -195,6 +200,7 @@ pub struct Front {
     segment: Segment,
     note_at: u64,
     path_at: u64,
+    before_at: u64,
     patches_at: u64,
     covers_at: u64,
     calls_at: u64,
@@ -219,14 +225,16 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
     };
     let note_at = segment.align(8);
     segment.bytes.resize(segment.bytes.len() + NOTE_LEN, 0);
-    let path_at = match &parts.sidecar_path {
-        Some(path) => {
-            let at = segment.align(1);
-            segment.bytes.extend_from_slice(path);
-            segment.bytes.push(0);
-            at
-        }
-        None => 0,
+    let mut text = |text: &[u8]| {
+        let at = segment.align(1);
+        segment.bytes.extend_from_slice(text);
+        segment.bytes.push(0);
+        at
+    };
+    let path_at = parts.sidecar_path.as_ref().map_or(0, |path| text(path));
+    let before_at = match parts.before_runtime {
+        [] => 0,
+        names => text(names.join(":").as_bytes()),
     };
     let patches_at = segment.align(8);
     let patch_count: usize = parts.clones.iter().map(|c| c.patches.len()).sum();
@@ -285,6 +293,7 @@ pub fn place(parts: &Parts) -> Result<(Front, Placed), Refusal> {
             segment,
             note_at,
             path_at,
+            before_at,
             patches_at,
             covers_at,
             calls_at,
@@ -570,21 +579,22 @@ pub fn lay_out<'n>(
         patch_count: sizes.patches,
         sidecar_path: front.path_at,
         sidecar_id: parts.sidecar_id,
-        features: (if parts.translated {
-            FEATURE_TRANSLATED
-        } else {
-            0
-        }) | (if parts.reads_code {
-            FEATURE_READS_CODE
-        } else {
-            0
-        }),
+        features: [
+            (parts.translated, FEATURE_TRANSLATED),
+            (parts.reads_code, FEATURE_READS_CODE),
+            (parts.sanitizer.allocates, FEATURE_OWN_ALLOCATOR),
+            (parts.sanitizer.linked_in, FEATURE_SANITIZER_INSIDE),
+        ]
+        .into_iter()
+        .filter(|(is, _)| *is)
+        .fold(0, |all, (_, feature)| all | feature),
         thunk_bytes: (resolver.thunks.len() * emit::THUNK_BYTES) as u32,
         calls: front.calls_at,
         call_count: front.call_count,
         handlers: handlers_at.unwrap_or(0),
         covers: front.covers_at,
         cover_count: parts.covers.len() as u64,
+        before: front.before_at,
     };
     segment.put(note_at, &note_bytes(&note));
     additions.sections = sections;
@@ -664,7 +674,14 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out.extend_from_slice(&n.sidecar_id);
     out.extend_from_slice(&n.features.to_le_bytes());
     out.extend_from_slice(&n.thunk_bytes.to_le_bytes());
-    for word in [n.calls, n.call_count, n.handlers, n.covers, n.cover_count] {
+    for word in [
+        n.calls,
+        n.call_count,
+        n.handlers,
+        n.covers,
+        n.cover_count,
+        n.before,
+    ] {
         out.extend_from_slice(&word.to_le_bytes());
     }
     out

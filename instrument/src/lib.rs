@@ -56,6 +56,7 @@ pub mod report;
 pub mod rewrite;
 pub mod risk;
 pub mod room;
+pub mod sanitizers;
 pub mod skim;
 pub mod starts;
 pub mod stay;

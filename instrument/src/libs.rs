@@ -5,7 +5,10 @@
 //! ld.so it visits files breadth first, and a name that was found once is not searched for again.
 
 use crate::elf::read::{Elf, dt};
-use crate::elf::{Refusal, bytes};
+use crate::elf::{Refusal, bytes, symbols};
+use crate::files::Content;
+use crate::sanitizers::is_runtime_library;
+use mgz_annotations_schema::abi::WRAPPED;
 use object::elf;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::{Path, PathBuf};
@@ -154,6 +157,45 @@ pub fn is_c_library(name: &str) -> bool {
     STEMS.iter().any(|s| name.starts_with(s))
         || name.starts_with("libnss_")
         || name.starts_with("ld-musl")
+        || name.starts_with("libc.musl-")
+}
+
+/// Libraries that an executable needs and that must come before the software backend's runtime: up to the last that stands in for a function which the runtime stands in
+/// for as well ([`WRAPPED`]), in the loader's order. What comes behind the C library stands in for nothing.
+pub fn before_runtime(data: &[u8], path: &Path) -> Vec<String> {
+    let Some(elf) = Elf::parse(data).ok().filter(|e| e.interpreter().is_some()) else {
+        return Vec::new();
+    };
+    let mut needed = elf.dynamic_strings(dt(elf::DT_NEEDED));
+    let c_library = needed.iter().position(|name| is_c_library(name));
+    needed.truncate(c_library.unwrap_or(needed.len()));
+    // Most programs need nothing else.
+    if needed.iter().all(|name| stands_in_for_nothing(name)) {
+        return Vec::new();
+    }
+    let cache = read_cache(Path::new("/etc/ld.so.cache"));
+    let folders = node(&elf, path, Vec::new()).folders(&environment()).0;
+    let stands_in = |name: &String| {
+        is_runtime_library(name)
+            || !stands_in_for_nothing(name)
+                && locate(name, &folders, &cache).is_some_and(|(_, library)| {
+                    Elf::parse(library.bytes()).is_ok_and(|library| {
+                        symbols::any_exported(&library, |name| {
+                            WRAPPED.iter().any(|w| w.as_bytes() == name)
+                        })
+                    })
+                })
+    };
+    let last = needed.iter().rposition(stands_in);
+    needed.truncate(last.map_or(0, |last| last + 1));
+    needed
+}
+
+/// Libraries of compilers, which define nothing of the C library's.
+fn stands_in_for_nothing(name: &str) -> bool {
+    ["libstdc++.so.", "libgcc_s.so.", "libm.so.", "libgomp.so."]
+        .iter()
+        .any(|stem| name.starts_with(stem))
 }
 
 /// What the search needs of one file.
@@ -169,27 +211,12 @@ struct Node {
 /// Finds the libraries of the program at `path`, the ones that they need included.
 pub fn find(elf: &Elf, path: &Path) -> Libraries {
     let cache = read_cache(Path::new("/etc/ld.so.cache"));
-    let environment: Vec<PathBuf> = std::env::var_os("LD_LIBRARY_PATH")
-        .map(|v| {
-            std::env::split_paths(&v)
-                .filter(|p| !p.as_os_str().is_empty())
-                .collect()
-        })
-        .unwrap_or_default();
+    let environment = environment();
     let mut libraries = Libraries::default();
     let mut seen = HashSet::new();
     let mut queue = VecDeque::from([node(elf, path, Vec::new())]);
     while let Some(node) = queue.pop_front() {
-        let own = expand(&node.rpath, &node.path);
-        let mut inherited = node.inherited.clone();
-        inherited.extend(own.iter().cloned());
-        let mut folders = Vec::new();
-        if node.runpath.is_empty() {
-            folders.extend(own);
-            folders.extend(node.inherited.iter().cloned());
-        }
-        folders.extend(environment.iter().cloned());
-        folders.extend(expand(&node.runpath, &node.path));
+        let (folders, inherited) = node.folders(&environment);
         for name in &node.needed {
             if !seen.insert(name.clone()) {
                 continue;
@@ -198,7 +225,9 @@ pub fn find(elf: &Elf, path: &Path) -> Libraries {
                 libraries.missing.push(name.clone());
                 continue;
             };
-            let Ok(elf) = Elf::parse(&data) else { continue };
+            let Ok(elf) = Elf::parse(data.bytes()) else {
+                continue;
+            };
             let text_bytes = elf.code_ranges().iter().map(|r| r.end - r.start).sum();
             queue.push_back(self::node(&elf, &path, inherited.clone()));
             libraries.found.push(Library {
@@ -210,6 +239,34 @@ pub fn find(elf: &Elf, path: &Path) -> Libraries {
         }
     }
     libraries
+}
+
+impl Node {
+    /// The folders in which its libraries are looked for, and those that these inherit.
+    fn folders(&self, environment: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let own = expand(&self.rpath, &self.path);
+        let mut inherited = self.inherited.clone();
+        inherited.extend(own.iter().cloned());
+        let mut folders = Vec::new();
+        if self.runpath.is_empty() {
+            folders.extend(own);
+            folders.extend(self.inherited.iter().cloned());
+        }
+        folders.extend(environment.iter().cloned());
+        folders.extend(expand(&self.runpath, &self.path));
+        (folders, inherited)
+    }
+}
+
+/// The folders of `LD_LIBRARY_PATH`.
+fn environment() -> Vec<PathBuf> {
+    std::env::var_os("LD_LIBRARY_PATH")
+        .map(|v| {
+            std::env::split_paths(&v)
+                .filter(|p| !p.as_os_str().is_empty())
+                .collect()
+        })
+        .unwrap_or_default()
 }
 
 fn node(elf: &Elf, path: &Path, inherited: Vec<PathBuf>) -> Node {
@@ -265,7 +322,7 @@ fn locate(
     name: &str,
     folders: &[PathBuf],
     cache: &HashMap<String, Vec<PathBuf>>,
-) -> Option<(PathBuf, Vec<u8>)> {
+) -> Option<(PathBuf, Content)> {
     let candidates: Vec<PathBuf> = if name.contains('/') {
         vec![PathBuf::from(name)]
     } else {
@@ -279,8 +336,8 @@ fn locate(
             .collect()
     };
     candidates.into_iter().find_map(|path| {
-        let data = std::fs::read(&path).ok()?;
-        Elf::parse(&data).ok()?;
+        let data = Content::read(&path).ok()?;
+        Elf::parse(data.bytes()).ok()?;
         Some((path, data))
     })
 }

@@ -17,9 +17,11 @@ use crate::handlers::imports::Imports;
 use crate::handlers::{Finding, Wrapped};
 use crate::ir::{FunctionId, ImplicitLoads, UnwindRange};
 use crate::layout::{self, Parts, Piece, lay_out, place};
+use crate::libs;
 use crate::reads::{self, Bounds};
 use crate::report::{self, Report};
 use crate::risk::Own;
+use crate::sanitizers::{self, Sanitizer};
 use crate::unwind::Tables;
 use crate::{faults, freestanding, gs, handlers, lines, packed};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
@@ -44,6 +46,8 @@ pub struct Settings {
     pub sidecar_path: Option<Vec<u8>>,
     /// Library search path to put in front.
     pub search_path: Option<String>,
+    /// Libraries that the software backend's runtime is to come behind, for the note.
+    pub before_runtime: Vec<String>,
     /// First record id; by default the input's hash chooses.
     pub id_first: Option<u32>,
     /// Text that tells runs with different options apart.
@@ -128,6 +132,9 @@ fn of_parts<'a>(
             .flat_map(|p| elf.ranges_named(p))
             .collect(),
         got: elf.ranges_named(".got"),
+        has_sanitizer: false,
+        shows_returns: false,
+        reports: Default::default(),
         excluded: restartable.iter().filter_map(around).collect(),
         pie: elf.is_pie(),
         bounds: Bounds::default(),
@@ -195,6 +202,7 @@ struct Work<'w, 'a> {
     unwind: &'w Tables<'a>,
     program: &'w Program,
     options: &'w Options,
+    translated: bool,
     fixed: bool,
     columns: &'w Columns,
 }
@@ -238,6 +246,7 @@ impl Work<'_, '_> {
             unwind,
             program,
             options,
+            translated,
             fixed,
             ..
         } = self;
@@ -249,7 +258,7 @@ impl Work<'_, '_> {
         let Some(bytes) = input.slice(&function.range) else {
             return Outcome::Left("no bytes in the file".into());
         };
-        match emit(&function, bytes, options.flavour, fixed, options.translated) {
+        match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
                 // Control enters blocks. Where else something is in the clone only exception tables ask.
@@ -406,14 +415,25 @@ pub fn rewrite<'a, W: Send>(
 ) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
     let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
-    let (unwind, (symbols, checked)) = rayon::join(unwind, || {
-        (function_symbols(&elf), elf.check_instrumentable())
+    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
+        let symbols = function_symbols(&elf);
+        let sanitizer = Sanitizer::of(&elf, symbols.iter().map(|s| &*s.name));
+        (symbols, elf.check_instrumentable(), sanitizer)
     });
     checked?;
+    let sanitizer = sanitizer?;
+    // Its reports show return addresses.
+    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
     let (ranges, unwind) = unwind?;
     let discovered = || {
         let mut input = of_parts(&elf, &unwind, ranges, symbols);
-        input.hook_calls = options.flavour == FLAVOUR_SOFT && elf.is_static_executable();
+        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
+            input.shows_returns = true;
+            input.reports = sanitizers::reports(&elf, &input);
+        }
+        input.has_sanitizer = sanitizer.linked_in;
+        // Those of a C library with a loader are met by the runtime's wrappers.
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && !libs::is_c_library(elf.soname());
         let program = discover(&input, options);
         (input, program)
     };
@@ -456,6 +476,7 @@ pub fn rewrite<'a, W: Send>(
         unwind: &unwind,
         program: &program,
         options,
+        translated,
         fixed,
         columns: &columns,
     }
@@ -467,7 +488,7 @@ pub fn rewrite<'a, W: Send>(
         .flatten()
         .filter(|o| matches!(o, Outcome::Left(why) if *why == undecoded));
     packed::check_decoded(program.functions.len(), undecoded.count())?;
-    if input.hook_calls {
+    if input.hook_calls && elf.is_static_executable() {
         let left: Vec<bool> = outcomes
             .iter()
             .flatten()
@@ -567,6 +588,8 @@ pub fn rewrite<'a, W: Send>(
         hash,
         report,
         wrapped,
+        translated,
+        sanitizer,
         payload,
     };
     // Giving back so much memory takes a while.
@@ -594,6 +617,10 @@ struct Gathered {
     report: Report,
     /// Handlers are shown the original's places of faults by way of these.
     wrapped: Option<Wrapped>,
+    /// The clones are translated.
+    translated: bool,
+    /// What a sanitizer has to do with the file.
+    sanitizer: Sanitizer,
     payload: Option<Payload>,
 }
 
@@ -634,6 +661,8 @@ fn finish<'a, W: Send>(
         hash,
         mut report,
         wrapped,
+        translated,
+        sanitizer,
         payload,
     } = gathered;
     let identity = [
@@ -660,13 +689,15 @@ fn finish<'a, W: Send>(
         pieces: &pieces,
         record_counts: &record_counts,
         flavour: options.flavour,
-        translated: options.translated,
+        translated,
+        sanitizer,
         reads_code: report.reads_code.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
         id_first,
         sidecar_id: id,
         sidecar_path: settings.sidecar_path.clone(),
         search_path: settings.search_path.clone(),
+        before_runtime: &settings.before_runtime,
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;

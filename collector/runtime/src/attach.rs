@@ -71,6 +71,7 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     } else {
         thread::set_up_scrap();
         ATTACHED.store(true, Ordering::Relaxed);
+        start::begun();
         signals::adopt();
         start::hook(request.debug);
     }

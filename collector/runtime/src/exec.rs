@@ -8,7 +8,9 @@ use crate::abi;
 use crate::next::{environ, fail, next};
 use crate::process;
 use crate::seal;
-use crate::shared::{MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, count};
+use crate::shared::{
+    MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, PRELOAD_NAME, count, is_sanitizer,
+};
 use crate::sys::{self, map, nr};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
@@ -45,12 +47,11 @@ fn length(list: Strings) -> usize {
 }
 
 /// What is about to be executed, as far as that matters here.
-#[derive(Clone, Copy, PartialEq, Eq)]
 enum Target {
     /// Instrumented, by software.
-    Instrumented,
+    Instrumented(Loading),
     /// Something that may start others.
-    Plain,
+    Plain(Loading),
     /// The loader keeps the runtime out of it.
     Privileged,
     /// Its loader would complain about the runtime on the program's standard error.
@@ -96,10 +97,10 @@ fn look_into(fd: isize, depth: usize) -> Target {
                 Target::Foreign
             } else if gains_privileges(fd) {
                 Target::Privileged
-            } else if read_note(fd) {
-                Target::Instrumented
+            } else if let Some(loading) = read_note(fd) {
+                Target::Instrumented(loading)
             } else {
-                Target::Plain
+                Target::Plain(read_needed(fd))
             }
         }
         _ => Target::Unknown,
@@ -129,15 +130,17 @@ fn gains_privileges(fd: isize) -> bool {
 }
 
 /// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
-fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> bool {
+fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::start::early();
     let later = crate::call_sites::are_met() && length(list) <= MANY;
-    !later && follow(open)
+    if later { None } else { follow(open) }
 }
 
-/// Whether a program that is executed now gets the runtime. `path` opens it; the recorder is told of what cannot be followed.
-fn follow(open: impl FnOnce() -> isize) -> bool {
+/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
+fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::start::early();
     if process::own_path().is_empty() {
-        return false;
+        return None;
     }
     if !process::is_recorded() {
         // There the recorder's id means nothing.
@@ -147,16 +150,16 @@ fn follow(open: impl FnOnce() -> isize) -> bool {
         {
             process::count(count::FORBIDDEN, 1);
         }
-        return false;
+        return None;
     }
     if !seal::may_set_up() {
         process::count(count::FORBIDDEN, 1);
-        return false;
+        return None;
     }
     // The program may be no file at all: opening a pipe would wait for its other end.
     let fd = open();
     if fd < 0 {
-        return false;
+        return None;
     }
     let target = look_into(fd, 0);
     let mut name = [0u8; PATH_BYTES];
@@ -165,16 +168,23 @@ fn follow(open: impl FnOnce() -> isize) -> bool {
     let unfollowed = match target {
         Target::Privileged => MODULE_PRIVILEGED,
         Target::Foreign => MODULE_32_BIT,
-        _ if process::can_reach_recorder() => return true,
-        Target::Instrumented => {
-            // The loader would complain on the program's standard error.
-            process::count(count::FORBIDDEN, 1);
-            return false;
+        Target::Instrumented(loading) => {
+            let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
+            if !is_possible {
+                // The loader would complain on the program's standard error, or a sanitizer's runtime about who comes before it.
+                process::count(count::FORBIDDEN, 1);
+            }
+            return is_possible.then_some(loading);
         }
-        _ => return false,
+        Target::Plain(loading) => {
+            return (!loading.refuses_heap() && process::can_reach_recorder()).then_some(loading);
+        }
+        Target::Unknown => {
+            return process::can_reach_recorder().then_some(Loading::default());
+        }
     };
     crate::modules::tell_program(unfollowed, &name);
-    false
+    None
 }
 
 /// Most entries of an environment for which there is room on the stack.
@@ -184,10 +194,14 @@ const MANY: usize = 1020;
 const TEXT: usize = 768;
 
 /// Calls `exec` with an environment in which the runtime's settings are, if the program is to be followed.
-fn with_environment<R>(follow: bool, list: Strings, exec: impl FnOnce(Strings) -> R) -> R {
-    if !follow {
+fn with_environment<R>(
+    follow: Option<Loading>,
+    list: Strings,
+    exec: impl FnOnce(Strings) -> R,
+) -> R {
+    let Some(loading) = follow else {
         return exec(list);
-    }
+    };
     let n = length(list);
     // SAFETY: entries below n are strings.
     let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
@@ -197,17 +211,20 @@ fn with_environment<R>(follow: bool, list: Strings, exec: impl FnOnce(Strings) -
     if (0..n).any(known) {
         return exec(list);
     }
-    let preload = (0..n).find(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
-    let old = preload.map_or(&b""[..], |i| {
-        process::value_of(entry(i), b"LD_PRELOAD").unwrap_or(b"")
-    });
+    // The loader takes the last one.
+    let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
     let made = Made {
         list,
         n,
         preload,
-        old,
+        old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
+        before: if process::logs_heap() {
+            &[]
+        } else {
+            loading.before()
+        },
     };
-    let text = b"LD_PRELOAD=".len() + process::own_path().len() + 1 + old.len() + 1;
+    let text = made.text();
     match n {
         ..=FEW if text <= TEXT => on_stack::<{ FEW + 4 }, R>(&made, exec),
         ..=MANY if text <= TEXT => on_stack::<{ MANY + 4 }, R>(&made, exec),
@@ -220,33 +237,76 @@ struct Made<'a> {
     list: Strings,
     n: usize,
     preload: Option<usize>,
-    old: &'a [u8],
+    /// What the program preloads, if it does.
+    old: Option<&'a [u8]>,
+    /// Libraries that are to come before the runtime.
+    before: &'a [u8],
 }
 
 impl Made<'_> {
-    /// Writes pointers and the text of the one entry that is new.
+    /// Bytes of the text of the entries that are new.
+    fn text(&self) -> usize {
+        let list = self.old.unwrap_or(&[]).len();
+        let own = process::own_path().len();
+        // Three colons at most and a zero; one colon and a zero.
+        let first = b"LD_PRELOAD=".len() + list + self.before.len() + own + 4;
+        first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
+    }
+
+    /// Writes pointers and the text of the entries that are new, as the recorder does it (`child.rs`).
     ///
     /// # Safety
-    /// There must be room for `n` + 3 pointers and the text.
+    /// There must be room for `n` + 4 pointers and the text.
     unsafe fn write(&self, pointers: *mut *const u8, text: *mut u8) {
-        let joint: &[u8] = if self.old.is_empty() { b"" } else { b":" };
+        let list = self.old.unwrap_or(&[]);
+        let (front, back) = list.split_at(process::place_among(list));
+        let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
         let mut at = 0;
-        for part in [b"LD_PRELOAD=", process::own_path(), joint, self.old, b"\0"] {
-            // SAFETY: the caller's contract.
-            unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(at), part.len()) };
-            at += part.len();
-        }
-        let mut k = 0;
-        // SAFETY: as above.
-        unsafe {
-            for i in (0..self.n).filter(|&i| Some(i) != self.preload) {
-                *pointers.add(k) = *self.list.add(i);
-                k += 1;
+        let mut put = |parts: &[&[u8]]| {
+            let start = at;
+            for part in parts.iter().chain(&[&b"\0"[..]]) {
+                // SAFETY: the caller's contract.
+                unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(at), part.len()) };
+                at += part.len();
             }
-            *pointers.add(k) = text;
-            *pointers.add(k + 1) = process::shared_entry().as_ptr();
-            *pointers.add(k + 2) = core::ptr::null();
+            text.wrapping_add(start) as *const u8
+        };
+        let own = process::own_path();
+        let first = put(&[
+            b"LD_PRELOAD=",
+            front,
+            joint(front),
+            self.before,
+            joint(self.before),
+            own,
+            joint(back),
+            back,
+        ]);
+        let name = PRELOAD_NAME.as_bytes();
+        let second = match self.old {
+            Some(old) => put(&[name, b"=", own, b":", old]),
+            None => put(&[name, b"=", own]),
+        };
+        let mut k = 0;
+        let mut add = |entry| {
+            // SAFETY: the caller's contract.
+            unsafe { *pointers.add(k) = entry };
+            k += 1;
+        };
+        for i in 0..self.n {
+            // SAFETY: entries of the program's list.
+            add(if Some(i) == self.preload {
+                first
+            } else {
+                unsafe { *self.list.add(i) }
+            });
         }
+        if self.preload.is_none() {
+            add(first);
+        }
+        add(second);
+        add(process::shared_entry().as_ptr());
+        add(core::ptr::null());
     }
 }
 
@@ -264,7 +324,7 @@ fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> 
 /// The same in memory of its own, given back if `exec` fails.
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
-    let pointers = (made.n + 3) * 8;
+    let pointers = (made.n + 4) * 8;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         sys::mmap(
@@ -287,37 +347,139 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
     result
 }
 
-fn read_note(fd: isize) -> bool {
+/// How a program is to be loaded.
+struct Loading {
+    /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
+    own_allocator: bool,
+    /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
+    before: [u8; 512],
+}
+
+impl Default for Loading {
+    fn default() -> Loading {
+        Loading {
+            own_allocator: false,
+            before: [0; 512],
+        }
+    }
+}
+
+impl Loading {
+    fn before(&self) -> &[u8] {
+        process::until_zero(&self.before)
+    }
+
+    fn refuses_heap(&self) -> bool {
+        self.own_allocator && process::logs_heap()
+    }
+}
+
+/// A little-endian number of `n` bytes.
+fn word(bytes: &[u8], at: usize, n: usize) -> u64 {
+    bytes[at..at + n]
+        .iter()
+        .rev()
+        .fold(0, |v, &x| v << 8 | u64::from(x))
+}
+
+/// The program headers of an ELF file.
+fn headers(fd: isize) -> impl Iterator<Item = [u8; 56]> + Clone {
     let mut ehdr = [0u8; 64];
-    if sys::pread(fd, &mut ehdr, 0) != 64 || !ehdr.starts_with(b"\x7fELF\x02\x01") {
-        return false;
-    }
-    let word = |b: &[u8], at: usize, n: usize| {
-        b[at..at + n]
-            .iter()
-            .rev()
-            .fold(0u64, |v, &x| v << 8 | u64::from(x))
-    };
+    let is_elf = sys::pread(fd, &mut ehdr, 0) == 64 && ehdr.starts_with(b"\x7fELF\x02\x01");
     let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
-    for i in 0..count {
+    (0..if is_elf { count } else { 0 }).map_while(move |i| {
         let mut phdr = [0u8; 56];
-        if sys::pread(fd, &mut phdr, offset + i * 56) != 56 {
-            return false;
-        }
-        const PT_NOTE: u64 = 4;
-        if word(&phdr, 0, 4) == PT_NOTE {
-            let mut note = [0u8; 24];
-            let read = sys::pread(fd, &mut note, word(&phdr, 8, 8));
-            if read == 24
-                && note[12..16] == *abi::NOTE_NAME
-                && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE)
-                && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT)
-            {
-                return true;
-            }
+        let at = offset.wrapping_add(i * 56);
+        (sys::pread(fd, &mut phdr, at) == 56).then_some(phdr)
+    })
+}
+
+/// The file offset of an address.
+fn offset_of(fd: isize, address: u64) -> Option<u64> {
+    const PT_LOAD: u64 = 1;
+    let holds = |phdr: &[u8; 56]| {
+        word(phdr, 0, 4) == PT_LOAD && address.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
+    };
+    let phdr = headers(fd).find(holds)?;
+    Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
+}
+
+/// Of an instrumented program, what its note says.
+fn read_note(fd: isize) -> Option<Loading> {
+    const PT_NOTE: u64 = 4;
+    const FEATURES: usize = 16 + core::mem::offset_of!(abi::ModuleNote, features);
+    const FIELD: usize = 16 + core::mem::offset_of!(abi::ModuleNote, before);
+    let note = headers(fd).find_map(|phdr| {
+        let mut note = [0u8; FIELD + 8];
+        let is_ours = word(&phdr, 0, 4) == PT_NOTE
+            && sys::pread(fd, &mut note, word(&phdr, 8, 8)) >= 24
+            && note[12..16] == *abi::NOTE_NAME
+            && word(&note, 8, 4) == u64::from(abi::NOTE_MODULE)
+            && word(&note, 20, 4) == u64::from(abi::FLAVOUR_SOFT);
+        is_ours.then_some(note)
+    })?;
+    let features = word(&note, FEATURES, 4) as u32;
+    let mut loading = Loading {
+        own_allocator: features & abi::FEATURE_OWN_ALLOCATOR != 0,
+        before: [0; 512],
+    };
+    // (Older files have a shorter note.)
+    let has_field = 16 + word(&note, 4, 4) as usize >= FIELD + 8;
+    let at = word(&note, FIELD, 8);
+    if has_field
+        && at != 0
+        && let Some(from) = offset_of(fd, at)
+    {
+        sys::pread(fd, &mut loading.before, from);
+        if !loading.before.contains(&0) {
+            loading.before = [0; 512];
         }
     }
-    false
+    Some(loading)
+}
+
+/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which wants to be first.
+fn read_needed(fd: isize) -> Loading {
+    const PT_DYNAMIC: u64 = 2;
+    const DT_NEEDED: u64 = 1;
+    const DT_STRTAB: u64 = 5;
+    /// Entries that are looked at.
+    const ENTRIES: usize = 64;
+    let mut loading = Loading::default();
+    let Some(phdr) = headers(fd).find(|phdr| word(phdr, 0, 4) == PT_DYNAMIC) else {
+        return loading;
+    };
+    let mut dynamic = [0u8; 16 * ENTRIES];
+    let read = sys::pread(fd, &mut dynamic, word(&phdr, 8, 8)).max(0) as usize;
+    let bytes = read.min(word(&phdr, 32, 8) as usize);
+    let dynamic = dynamic[..bytes - bytes % 16].chunks_exact(16);
+    let entries = dynamic
+        .map(|entry| (word(entry, 0, 8), word(entry, 8, 8)))
+        .take_while(|entry| entry.0 != 0);
+    let strings = entries.clone().find(|entry| entry.0 == DT_STRTAB);
+    let Some(strings) = strings.and_then(|entry| offset_of(fd, entry.1)) else {
+        return loading;
+    };
+    let (mut all, mut end, mut last) = ([0u8; 512], 0, 0);
+    for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
+        let mut name = [0u8; 128];
+        sys::pread(fd, &mut name, strings.wrapping_add(name_at));
+        let name = process::until_zero(&name);
+        let joint = usize::from(end != 0);
+        // (What has so many or so long names is not asked any more.)
+        if name.len() == 128 || end + joint + name.len() >= all.len() {
+            break;
+        }
+        all[end..end + joint].fill(b':');
+        all[end + joint..end + joint + name.len()].copy_from_slice(name);
+        end += joint + name.len();
+        if is_sanitizer(name) {
+            loading.own_allocator = true;
+            last = end;
+        }
+    }
+    loading.before[..last].copy_from_slice(&all[..last]);
+    loading
 }
 
 /// No such file.
@@ -328,7 +490,9 @@ const NOT_FOUND: isize = -2;
 /// # Safety
 /// As the system call: the lists must be valid, or the kernel says that they are not.
 pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> isize {
-    let follow = is_list(envp) && follow(|| sys::open_quietly(path));
+    let follow = is_list(envp)
+        .then(|| follow(|| sys::open_quietly(path)))
+        .flatten();
     let _quiet = Quiet::new();
     with_environment(follow, envp, |envp| {
         // SAFETY: the caller's arguments.
@@ -357,7 +521,9 @@ pub unsafe fn system_execveat(
     envp: Strings,
     flags: usize,
 ) -> isize {
-    let follow = is_list(envp) && follow(|| sys::open_at(dir, path, flags));
+    let follow = is_list(envp)
+        .then(|| follow(|| sys::open_at(dir, path, flags)))
+        .flatten();
     let _quiet = Quiet::new();
     with_environment(follow, envp, |envp| {
         // SAFETY: the caller's arguments.

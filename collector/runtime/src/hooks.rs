@@ -367,7 +367,13 @@ fn go(
             }
             // (An entry that is not bound yet leads back into its own file.)
             let leaves = modules::leaves(target);
-            if leaves && linked.is_none_or(modules::leaves) {
+            let is_plain = if burst || leaves {
+                leaves && linked.is_none_or(modules::leaves)
+            } else {
+                // A function that was left: where no window is to end it is like one of another file.
+                kind == CALL && linked.is_none()
+            };
+            if is_plain {
                 note_fact(ring, Fact::Outside, target, 1);
             }
             leave(ring, control, burst, kind == CALL, leaves, stack);
@@ -382,10 +388,11 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
-    let back = if call || leaves {
-        back_of(ring, top)
-    } else {
-        None
+    let back = match call || leaves {
+        // What an entry jump stands at leads back by itself; then who looks at the stack sees the original's address.
+        true if !burst && modules::enters_clone(top) => None,
+        true => back_of(ring, top),
+        false => None,
     };
     if burst {
         let arguments = [

@@ -222,6 +222,11 @@ pub fn meet_calls() {
 extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
     // SAFETY: the C library passes a valid description, with a zero-terminated name.
     let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
+    let inside = |note: ModuleNote| note.features & abi::FEATURE_SANITIZER_INSIDE != 0;
+    if crate::shared::is_any_sanitizer(name) || notes(info).any(inside) {
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        return 0;
+    }
     let instrumented = notes(info).next().is_some();
     crate::call_sites::meet(info.addr, headers(info), name, instrumented);
     0
@@ -688,6 +693,18 @@ pub fn entry(ip: u64) -> Option<u64> {
     enter(ip)
         .filter(|(_, state)| *state == ProbeState::IDLE)
         .map(|(clone, _)| clone)
+}
+
+/// Whether an entry jump stands at an original address.
+pub fn enters_clone(ip: u64) -> bool {
+    let Some(module) = original(ip) else {
+        return false;
+    };
+    let &[0xe9, a, b, c, d, ..] = code(ip) else {
+        return false;
+    };
+    let to = (ip + 5).wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into());
+    (module.clone_start..module.clone_end).contains(&to)
 }
 
 /// The original code from an address on, or nothing if it lies in no instrumented file.

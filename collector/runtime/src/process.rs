@@ -1,6 +1,9 @@
 //! What the runtime knows about the process it is in, and how it came to be there.
 
-use crate::shared::{ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, VERSION, count};
+use crate::shared::{
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
+    place_in_preload,
+};
 use crate::sys;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
@@ -17,8 +20,10 @@ static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 const PATH: usize = 256;
 /// `MGZ_RUNTIME=/proc/…`, zero-terminated: the environment entry for programs that are to be recorded.
 static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
-/// Path of the runtime as it stood in LD_PRELOAD, zero-terminated.
+/// Path of the runtime, zero-terminated.
 static mut OWN_PATH: [u8; PATH] = [0; PATH];
+/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of that the recorder left before the runtime.
+static mut PRELOADED: (u64, usize) = (0, 0);
 
 /// The shared memory's header, if this process is recorded.
 pub fn header() -> Option<&'static Header> {
@@ -136,9 +141,27 @@ pub fn own_path() -> &'static [u8] {
     until_zero(unsafe { &*(&raw const OWN_PATH) })
 }
 
+/// Whether blocks of the heap are logged.
+pub fn logs_heap() -> bool {
+    recorder().is_some_and(|h| h.heap_path[0] != 0)
+}
+
+/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list; in another one a library that wants to be first
+/// is worth more than what an allocator there would tell.
+pub fn place_among(list: &[u8]) -> usize {
+    // SAFETY: as above.
+    let (hash, at) = unsafe { *(&raw const PRELOADED) };
+    let last = place_in_preload(list);
+    if logs_heap() && name_hash(list) == hash {
+        at.min(last)
+    } else {
+        last
+    }
+}
+
 /// The part of a buffer before its first zero.
 pub fn until_zero(bytes: &[u8]) -> &[u8] {
-    &bytes[..bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len())]
+    until(bytes, 0)
 }
 
 /// A zero-terminated string as bytes, without the zero.
@@ -272,63 +295,85 @@ fn map_header() -> bool {
     true
 }
 
-/// Removes `MGZ_RUNTIME` and the runtime's own path in `LD_PRELOAD`, so that the program and its
-/// children do not see them.
+/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder changed it, so that the program and its
+/// children see nothing of the runtime.
 ///
 /// # Safety
 /// As for [`attach`].
 unsafe fn take_environment(envp: *mut *mut u8) -> bool {
-    let (mut from, mut to) = (0usize, 0usize);
     // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the initial stack.
-    unsafe {
-        let mut found = false;
-        while !(*envp.add(from)).is_null() {
-            let bytes = c_bytes(*envp.add(from));
-            found |= value_of(bytes, ENV_NAME.as_bytes()).is_some() && bytes.len() < PATH;
-            from += 1;
+    let entry = |i: usize| unsafe { *envp.add(i) };
+    // SAFETY: as above.
+    let value = |i: usize, name: &str| value_of(unsafe { c_bytes(entry(i)) }, name.as_bytes());
+    let (mut n, mut found, mut preload, mut list) = (0, false, None, None);
+    while !entry(n).is_null() {
+        found |= value(n, ENV_NAME).is_some_and(|path| ENV_NAME.len() + 1 + path.len() < PATH);
+        // The recorder changes the last one, which is the one that the loader looks at.
+        if value(n, "LD_PRELOAD").is_some() {
+            preload = Some(n);
         }
-        if !found {
-            return false;
-        }
-        from = 0;
-        loop {
-            let entry = *envp.add(from);
-            if entry.is_null() {
-                break;
-            }
-            let bytes = c_bytes(entry);
-            let mut keep = true;
-            if value_of(bytes, ENV_NAME.as_bytes()).is_some() && bytes.len() < PATH {
-                let target = &raw mut SHARED_ENTRY as *mut u8;
-                core::ptr::copy_nonoverlapping(entry, target, bytes.len());
-                keep = false;
-            } else if let Some(list) = value_of(bytes, b"LD_PRELOAD") {
-                // The recorder puts the runtime first.
-                let own = list.iter().position(|&b| b == b':').unwrap_or(list.len());
-                if own < PATH && list[..own].starts_with(b"/") {
-                    core::ptr::copy_nonoverlapping(
-                        list.as_ptr(),
-                        &raw mut OWN_PATH as *mut u8,
-                        own,
-                    );
-                }
-                let rest = list.len() - own;
-                if rest <= 1 {
-                    keep = false;
-                } else {
-                    let value = entry.add(b"LD_PRELOAD=".len());
-                    core::ptr::copy(value.add(own + 1), value, rest);
-                }
-            }
-            if keep {
-                *envp.add(to) = entry;
-                to += 1;
-            }
-            from += 1;
-        }
-        *envp.add(to) = core::ptr::null_mut();
+        list = value(n, PRELOAD_NAME).or(list);
+        n += 1;
     }
+    if !found {
+        return false;
+    }
+    let own = list.map_or(&b""[..], |list| until(list, b':'));
+    if own.len() < PATH {
+        // SAFETY: as above; nothing else runs.
+        unsafe { (&raw mut OWN_PATH as *mut u8).copy_from(own.as_ptr(), own.len()) };
+    }
+    let before = list.and_then(|list| list.get(own.len() + 1..));
+    // What stands behind the runtime in the list that the loader has got stood there before.
+    let now = preload.and_then(|i| value(i, "LD_PRELOAD")).unwrap_or(b"");
+    let at = now.windows(own.len().max(1)).rposition(|w| w == own);
+    let behind = at.map_or(0, |at| now.len() - at - own.len());
+    let old = before.unwrap_or(b"");
+    // SAFETY: nothing else runs.
+    unsafe {
+        PRELOADED = (
+            name_hash(old),
+            old.len() - behind.saturating_sub(1).min(old.len()),
+        )
+    };
+    let mut to = 0;
+    for from in 0..n {
+        let mut keep = value(from, PRELOAD_NAME).is_none();
+        if let Some(path) = value(from, ENV_NAME)
+            && ENV_NAME.len() + 1 + path.len() < PATH
+        {
+            let length = ENV_NAME.len() + 1 + path.len();
+            // SAFETY: as above.
+            unsafe { (&raw mut SHARED_ENTRY as *mut u8).copy_from(entry(from), length) };
+            keep = false;
+        } else if preload == Some(from) && list.is_some() {
+            keep = before.is_some();
+            if let Some(before) = before {
+                // SAFETY: what the recorder has made of the list is longer; the string behind `before` is another one.
+                unsafe {
+                    let value = entry(from).add(b"LD_PRELOAD=".len());
+                    value.copy_from(before.as_ptr(), before.len());
+                    *value.add(before.len()) = 0;
+                }
+            }
+        }
+        if keep {
+            // SAFETY: as above; `to` is not beyond `from`.
+            unsafe { *envp.add(to) = entry(from) };
+            to += 1;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *envp.add(to) = core::ptr::null_mut() };
     true
+}
+
+/// The part of a list before a separator.
+fn until(bytes: &[u8], separator: u8) -> &[u8] {
+    &bytes[..bytes
+        .iter()
+        .position(|&b| b == separator)
+        .unwrap_or(bytes.len())]
 }
 
 /// The value in `NAME=value`.

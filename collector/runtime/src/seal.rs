@@ -6,7 +6,7 @@ use crate::freestanding::REST;
 use crate::next::{fail, next};
 use crate::shared::{PAGE, count};
 use crate::sys::{self, map, nr};
-use crate::{call_sites, patches, process, thread, window};
+use crate::{call_sites, patches, process, signals, thread, window};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -179,7 +179,7 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     }
 }
 
-/// `syscall(SYS_seccomp, …)`, `syscall(SYS_prctl, …)`, and what makes threads and programs; others are passed on as they are.
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.
@@ -191,6 +191,12 @@ pub unsafe extern "C" fn syscall() {
         "je {seccomp}",
         "cmp rdi, {prctl_number}",
         "je {prctl_by_number}",
+        "cmp rdi, {action_number}",
+        "je {signals_by_number}",
+        "cmp rdi, {mask_number}",
+        "je {signals_by_number}",
+        "cmp rdi, {stack_number}",
+        "je {signals_by_number}",
         "cmp rdi, {clone}", "je 2f",
         "cmp rdi, {fork}", "je 2f",
         "cmp rdi, {execve}", "je 2f",
@@ -224,12 +230,57 @@ pub unsafe extern "C" fn syscall() {
         "movsxd rax, eax",
         "ret",
         number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
+        action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
         clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
         before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
 }
 
 extern "C" fn failed(errno: isize) -> i32 {
     fail(errno)
+}
+
+/// The calls about signals, which are the thread's own view of them ([`crate::signals`]).
+unsafe extern "C" fn signals_by_number(
+    number: usize,
+    first: usize,
+    second: usize,
+    third: usize,
+    size: usize,
+) -> isize {
+    /// Bytes of a set of signals.
+    const SET: usize = 8;
+    const EFAULT: isize = 14;
+    const EINVAL: isize = 22;
+    let (read, written, bytes) = match number {
+        nr::RT_SIGACTION => (second, third, size_of::<sys::KernelAction>()),
+        nr::RT_SIGPROCMASK => (second, third, SET),
+        _ => (first, second, size_of::<[usize; 3]>()),
+    };
+    let result = if number != nr::SIGALTSTACK && size != SET {
+        -EINVAL
+    } else if read != 0 && !sys::is_readable(read, bytes)
+        || written != 0 && !(sys::is_readable(written, bytes) && sys::is_writable(written & !3))
+    {
+        -EFAULT
+    } else {
+        // SAFETY: null, or memory that is there.
+        unsafe {
+            match number {
+                nr::RT_SIGACTION => {
+                    signals::system_sigaction(first as i32, second as *const _, third as *mut _)
+                }
+                nr::RT_SIGPROCMASK => {
+                    signals::system_sigprocmask(first as i32, second as *const _, third as *mut _)
+                }
+                _ => signals::alternate_stack(first as *const _, second as *mut _),
+            }
+        }
+    };
+    if result < 0 {
+        fail(-result) as isize
+    } else {
+        result
+    }
 }
 
 const SECCOMP: usize = 317;

@@ -37,6 +37,62 @@ pub const CHUNKS: usize = 4;
 pub const QUEUE: usize = 24;
 /// Environment variable that tells the runtime where this memory is.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
+/// Environment variable with the runtime's path, and behind a colon what `LD_PRELOAD` was before the recorder changed it, if there was one.
+pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
+
+/// Where in a list of preloaded libraries the runtime belongs: behind all of them, since what they do in place of the C library's functions is done by their calls of
+/// the next ones, which must be the runtime's; but before the C library, if somebody has put that there.
+pub fn place_in_preload(list: &[u8]) -> usize {
+    let mut start = 0;
+    for part in list.split(|b| b": ".contains(b)) {
+        if is_c_library(part) {
+            return start;
+        }
+        start += part.len() + 1;
+    }
+    list.len()
+}
+
+/// Whether a library is the runtime of a sanitizer that stands in for the allocator.
+pub fn is_sanitizer(name: &[u8]) -> bool {
+    const STEMS: [&[u8]; 9] = [
+        b"libasan.so",
+        b"libtsan.so",
+        b"liblsan.so",
+        b"libhwasan.so",
+        b"libclang_rt.asan",
+        b"libclang_rt.tsan",
+        b"libclang_rt.msan",
+        b"libclang_rt.lsan",
+        b"libclang_rt.hwasan",
+    ];
+    let name = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    STEMS.iter().any(|stem| name.starts_with(stem))
+}
+
+/// Whether a library is the runtime of any sanitizer.
+pub fn is_any_sanitizer(name: &[u8]) -> bool {
+    const OTHERS: [&[u8]; 2] = [b"libubsan.so", b"libclang_rt."];
+    let file = name.rsplit(|&b| b == b'/').next().unwrap_or(name);
+    is_sanitizer(name) || OTHERS.iter().any(|stem| file.starts_with(stem))
+}
+
+/// Whether a path or name is that of the C library or of one of the libraries that it was divided into.
+pub fn is_c_library(path: &[u8]) -> bool {
+    const STEMS: [&[u8]; 9] = [
+        b"libc.so.",
+        b"libpthread.so.",
+        b"libdl.so.",
+        b"librt.so.",
+        b"libutil.so.",
+        b"libanl.so.",
+        b"libc.musl-",
+        b"ld-linux",
+        b"ld-musl",
+    ];
+    let name = path.rsplit(|&b| b == b'/').next().unwrap_or(path);
+    STEMS.iter().any(|stem| name.starts_with(stem))
+}
 
 /// [`Header::mode`]: install nothing; for the single-step reference.
 pub const MODE_OFF: u32 = 0;

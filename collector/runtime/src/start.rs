@@ -5,7 +5,7 @@ use crate::shared::{MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, 
 use crate::sys::{self, map};
 use crate::{modules, signals, thread, threads, trigger};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[cfg_attr(mgz_cdylib, used)]
 #[cfg_attr(mgz_cdylib, unsafe(link_section = ".init_array"))]
@@ -21,13 +21,39 @@ const AT_PHNUM: u64 = 5;
 const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 
+/// Whether the runtime has begun, in whichever way.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
 /// Runs before all other constructors (`-z initfirst`).
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    if BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
     let known = crate::next::environ() as *mut *mut u8;
-    let envp = if known.is_null() { envp } else { known };
+    start(if known.is_null() { envp } else { known });
+}
+
+/// To be called by wrappers that change something for good, or start something: an executable's own functions may run before all constructors
+/// (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin there). As with constructors nothing else runs then.
+pub fn early() {
+    if BEGUN.load(Ordering::Relaxed) || crate::freestanding::is_static() {
+        return;
+    }
+    let envp = crate::next::first_environment();
+    if !envp.is_null() && !BEGUN.swap(true, Ordering::Relaxed) {
+        start(envp);
+    }
+}
+
+/// As [`early`], where the runtime has got into the process by another way.
+pub fn begun() {
+    BEGUN.store(true, Ordering::Relaxed);
+}
+
+fn start(envp: *mut *mut u8) {
     crate::next::find_all();
-    // SAFETY: first thing in the process, single-threaded.
+    // SAFETY: the process is single-threaded, and nobody has been told of its environment.
     let Some(vectors) = (unsafe { attach(envp) }) else {
         return;
     };

@@ -385,11 +385,24 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let control = ring.control();
         match control.state.load(Ordering::Acquire) {
             LIVE if control.pid == pid && sys::tgkill(pid, control.tid, 0) == -3 => {
+                let dead = control.tid;
                 if control
                     .state
                     .compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
                 {
+                    // SAFETY: in this process's mapping; others may have written it.
+                    let now = unsafe {
+                        [
+                            (&raw const control.pid).read_volatile(),
+                            (&raw const control.tid).read_volatile(),
+                        ]
+                    };
+                    if now != [pid, dead] {
+                        // The recorder was faster, and the slot is somebody else's by now.
+                        control.state.store(LIVE, Ordering::Release);
+                        continue;
+                    }
                     close(header, ring, CAUSE_END_OF_THREAD);
                     // Before the state, or the recorder takes the new owner for the dead one.
                     control.tid = sys::gettid();

@@ -89,6 +89,8 @@ extern "C" fn release(start: usize) {
         if start % PAGE == 0 && !in_pool(start) {
             sys::munmap(start, PAGE);
         } else {
+            // (What looks for leaks takes what still stands there for a use of it.)
+            (*(start as *mut Start)).argument = 0;
             (*(start as *mut Start)).used.store(0, Ordering::Release);
         }
     }
@@ -406,6 +408,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: usize,
 ) -> i32 {
     const EAGAIN: i32 = 11;
+    crate::start::early();
     let Some(real) = next!(
         c"pthread_create",
         unsafe extern "C" fn(usize, usize, usize, usize) -> i32
@@ -435,6 +438,7 @@ pub unsafe extern "C" fn pthread_create(
 pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: usize) -> i32 {
     const THRD_ERROR: i32 = 2;
     const THRD_NOMEM: i32 = 3;
+    crate::start::early();
     let Some(real) = next!(
         c"thrd_create",
         unsafe extern "C" fn(usize, usize, usize) -> i32
@@ -515,6 +519,7 @@ extern "C" fn no_memory() -> i32 {
 }
 
 extern "C" fn real_clone() -> usize {
+    crate::start::early();
     match next!(c"clone", unsafe extern "C" fn() -> i32) {
         Some(real) => real as usize,
         None => no_clone as *const () as usize,
@@ -539,6 +544,7 @@ macro_rules! forks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: usize),*) -> i32 {
+            crate::start::early();
             let Some(real) = next!($c, unsafe extern "C" fn($(forks!(@type $argument)),*) -> i32) else { return $failed };
             // SAFETY: the C library's function with the caller's arguments.
             let child = unsafe { real($($argument),*) };
@@ -632,6 +638,7 @@ pub unsafe extern "C" fn __vfork() {
 }
 
 extern "C" fn notice_fork() {
+    crate::start::early();
     thread::notice_fork();
 }
 

@@ -18,13 +18,16 @@ use crate::shared::{
     Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
 };
 use crate::static_image::{Flat, flatten};
-use mgz_annotations_schema::abi::FEATURE_TRANSLATED;
+use mgz_annotations_schema::abi::{
+    FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED,
+};
 use object::{Object, ObjectSymbol};
 use process::{Module, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 use threads::{Borrowed, Held};
 
@@ -83,6 +86,17 @@ impl Candidate {
             return Err(Refused(format!(
                 "{}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original and start that",
                 direct.path.display()
+            )));
+        }
+        const WHOLE: u32 = FEATURE_SANITIZER_INSIDE | FEATURE_OWN_ALLOCATOR;
+        if let Some(inside) = instrumented
+            .iter()
+            .find(|m| m.note.features & WHOLE == WHOLE)
+        {
+            // It has the addresses of the functions that the runtime would have to stand in for, and takes away its threads' alternate stacks.
+            return Err(Refused(format!(
+                "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
+                inside.path.display()
             )));
         }
         Ok(Candidate {
@@ -183,7 +197,10 @@ pub fn attach(
             &process, &held, &modules, &functions, arena, runtime, &flat, signal,
         ) {
             Ok((image, problems)) => {
-                let wrappers = wrappers(image.base)?;
+                let mut wrappers = wrappers(image.base)?;
+                for name in stood_in_for(&process, &modules) {
+                    wrappers.remove(&name);
+                }
                 let mut attached = Attached {
                     process,
                     wrappers,
@@ -223,6 +240,37 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
     Ok(names
         .filter(|(name, _)| !name.starts_with("mgz_"))
         .collect())
+}
+
+/// Wrappers that do not call what they stand in for, since they know what the C library's function does, and that can be done without: a handler that nobody has told the
+/// runtime of is noticed at the next trigger. (Masks and alternate stacks must be seen.)
+const DISPENSABLE: [&str; 13] = [
+    "sigaction",
+    "__sigaction",
+    "signal",
+    "bsd_signal",
+    "__bsd_signal",
+    "sysv_signal",
+    "__sysv_signal",
+    "sigset",
+    "sigignore",
+    "siginterrupt",
+    "sigpause",
+    "vfork",
+    "__vfork",
+];
+
+/// Those of them that a library of the program stands in for as well.
+fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
+    let is_c_library = |module: &&Module| {
+        let name = module.path.file_name().unwrap_or_default();
+        crate::shared::is_c_library(name.as_bytes())
+    };
+    let own = modules.iter().take_while(|module| !is_c_library(module));
+    let own: Vec<Module> = own.cloned().collect();
+    process::definitions(process, &own, &DISPENSABLE)
+        .into_keys()
+        .collect()
 }
 
 /// Where the functions that we call lie in the image.

@@ -84,6 +84,21 @@ fn drain_all(drainer: &Drainer<'_>) {
 }
 
 #[test]
+fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
+    let arena = Arena::new(small_full()).unwrap();
+    let pid = dead_process();
+    let mut producer = Producer::claim(&arena, pid, pid);
+    let slot = arena.slot(0);
+    // The old owner was found to be dead, and meanwhile a new one has come.
+    producer.control(|c| c.tid = pid + 1);
+    assert!(!take(slot, LIVE, (pid, pid)));
+    assert_eq!(slot.state(), LIVE);
+    assert!(take(slot, LIVE, (pid, pid + 1)));
+    assert_eq!(slot.state(), CLOSING);
+    assert!(!take(slot, LIVE, (pid, pid + 1)), "it is taken already");
+}
+
+#[test]
 fn a_full_recording_is_complete_and_in_order_while_both_sides_run() {
     let dir = tempfile::tempdir().unwrap();
     let arena = Arena::new(small_full()).unwrap();

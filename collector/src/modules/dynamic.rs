@@ -5,7 +5,7 @@ use object::elf::{
     PT_LOAD,
 };
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-use object::{Endianness, ReadRef};
+use object::{Endianness, Object, ObjectSymbol, ReadRef};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,17 @@ pub(super) fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
     let bytes = at_address(&data, address)?;
     let length = bytes.iter().position(|&b| b == 0)?;
     Some(bytes[..length].to_vec())
+}
+
+/// Whether a library defines a symbol whose name fits, for others.
+pub(super) fn defines(path: &Path, fits: impl Fn(&str) -> bool) -> bool {
+    let Some(data) = map(path) else {
+        return false;
+    };
+    object::File::parse(&*data).is_ok_and(|file| {
+        file.dynamic_symbols()
+            .any(|s| s.is_definition() && s.name().is_ok_and(&fits))
+    })
 }
 
 impl Dynamic {

@@ -382,6 +382,13 @@ impl<'a> Elf<'a> {
         std::str::from_utf8(bytes::text(table, usize::try_from(at).ok()?)?).ok()
     }
 
+    /// The name that others need it by; empty if it has none.
+    pub fn soname(&self) -> &'a str {
+        self.dynamic_value(dt(elf::DT_SONAME))
+            .and_then(|at| self.dynamic_string(at))
+            .unwrap_or("")
+    }
+
     /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the file has a place of its own that stands for it.
     pub fn undefined_symbol(&self, number: u32) -> Option<(&'a str, u64)> {
         let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
@@ -468,7 +475,7 @@ impl<'a> Elf<'a> {
     }
 
     /// Whether a segment holds a mark, forwards.
-    fn has(&self, mark: &[u8]) -> bool {
+    pub fn has(&self, mark: &[u8]) -> bool {
         let text: Vec<u8> = mark.iter().rev().copied().collect();
         let finder = memchr::memmem::Finder::new(&text);
         self.loads().any(|s| {

@@ -191,6 +191,20 @@ pub fn any(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
     all(elf).into_iter().any(|s| fits(s.bytes()))
 }
 
+/// Whether the name of a symbol fits that other files may refer to.
+pub fn any_exported(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
+    exported(elf)
+        .into_iter()
+        .any(|s| s.section != 0 && fits(s.bytes()))
+}
+
+/// Whether the name of a symbol fits that the file wants of others.
+pub fn any_imported(elf: &Elf, fits: impl Fn(&[u8]) -> bool) -> bool {
+    exported(elf)
+        .into_iter()
+        .any(|s| s.section == 0 && fits(s.bytes()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -845,7 +845,15 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     wanted.extend_from_slice(&function.landings);
     wanted.sort_unstable();
     wanted.dedup();
-    let mut patches = Vec::with_capacity(wanted.len());
+    let behind_call = |&id: &InsnId| {
+        let insn = function.insn(id);
+        let is_new = wanted.binary_search(&insn.ip).is_err()
+            && insn.inst.mnemonic() != Mnemonic::Endbr64
+            && function.may_patch(id);
+        is_new.then(|| (insn.ip, marks.of(id.0 as usize)))
+    };
+    let mut patches: Vec<(u64, u32)> = Vec::with_capacity(wanted.len());
+    patches.extend(function.returned_to.iter().filter_map(behind_call));
     for at in wanted {
         let Some(block) = function.block_at(at) else {
             continue;

@@ -62,6 +62,8 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         regions: Vec::new(),
         gathers: Vec::new(),
         implicit: ImplicitLoads::default(),
+        returned_to: Vec::new(),
+        quits: Vec::new(),
         stays: Default::default(),
         loops: Default::default(),
     };

@@ -35,7 +35,7 @@ impl Emitter<'_> {
                 let target = inst.near_branch_target();
                 self.sink
                     .put_open(insn.len, asm::jmp32(), FixupKind::Call(target));
-                self.back();
+                self.back(insn);
             }
             (FlowControl::IndirectCall, Mnemonic::Call) if inst.is_call_near_indirect() => {
                 let (register, borrowed) = self.target(insn)?;
@@ -44,7 +44,7 @@ impl Emitter<'_> {
                     self.give_back(register, PLACE_RAX);
                 }
                 self.sink.put(insn.len, asm::jump_gs(GS_CALL));
-                self.back();
+                self.back(insn);
             }
             (FlowControl::IndirectBranch, Mnemonic::Jmp) if inst.is_jmp_near_indirect() => {
                 if self
@@ -159,8 +159,16 @@ impl Emitter<'_> {
         Ok((register, borrowed))
     }
 
-    /// Where code without a clone comes back.
-    fn back(&mut self) {
+    /// Where code without a clone comes back from a call, if it does.
+    fn back(&mut self, call: &Insn) {
+        let quits = &self.function.quits;
+        if !quits.is_empty()
+            && let Some(id) = self.function.insn_at(call.ip)
+            && quits.binary_search(&id).is_ok()
+        {
+            self.sink.state(|s| s.without(!0));
+            return;
+        }
         self.sink.state(|s| s.without(!0).with(STATE_BACK));
         self.sink.inserted(asm::call_gs(GS_BACK));
         self.sink.state(|s| s.without(!0));

@@ -6,7 +6,7 @@ use crate::shared::MODE_BURST;
 use crate::sys::{self, KernelAction};
 use crate::thread::{self, Ring};
 use crate::{process, trigger};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 /// The program's view of each signal's action; valid where `KNOWN` has the bit.
 static mut ACTIONS: [KernelAction; 65] = [KernelAction {
@@ -17,6 +17,8 @@ static mut ACTIONS: [KernelAction; 65] = [KernelAction {
 }; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
+/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for is what the kernel is told.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// In a new child: no other thread holds the lock.
 pub fn unlock() {
@@ -33,6 +35,7 @@ pub fn install() {
         KNOWN |= SEGV_BIT;
         sys::sigaction(SIGSEGV, Some(&segv_action()), None);
     }
+    INSTALLED.store(true, Ordering::Relaxed);
     install_trigger();
     // A blocked SIGSEGV may be inherited; the thread's view keeps it.
     if let (Ok(old), Some(ring)) = (sys::sigprocmask(1, Some(SEGV_BIT)), thread::current()) {
@@ -214,8 +217,9 @@ pub(super) fn change(
     if !(1..=64).contains(&signal) || (new.is_some() && (signal == 9 || signal == 19)) {
         return -EINVAL;
     }
+    crate::start::early();
     let s = signal as usize;
-    if process::header().is_none() {
+    if !INSTALLED.load(Ordering::Relaxed) || process::header().is_none() {
         return change_unrecorded(s, new, old);
     }
     if thread::borrows_memory() && new.is_none_or(|n| matches!(n.handler, SIG_DFL | SIG_IGN)) {

@@ -165,6 +165,7 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
 
 /// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
 pub(super) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
+    crate::start::early();
     let ring = thread::current();
     let here = core::ptr::from_ref(&ring) as usize;
     let real = match &ring {
@@ -330,6 +331,7 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
     const SS_ONSTACK: usize = 1;
     const EPERM: isize = 1;
     const ENOMEM: isize = 12;
+    crate::start::early();
     let Some(ring) = thread::current() else {
         // SAFETY: the caller's pointers, as for the C function.
         return unsafe { sys::call(sys::nr::SIGALTSTACK, new as usize, old as usize, 0, 0, 0, 0) };
