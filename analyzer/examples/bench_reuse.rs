@@ -2,10 +2,10 @@
 //! Each line is the best of five runs on one core, in CPU time, so that other load on the machine disturbs less. Memory that one run has used serves the next:
 //! what new memory costs is the machine's, and part of what whole analyses take.
 
-use mgz_analyzer::footprint::Footprints;
+use mgz_analyzer::data::rows::Rows;
 use mgz_analyzer::reuse::{ReuseEngine, ReuseSink};
-use mgz_analyzer::rows::Rows;
-use mgz_analyzer::windows::WindowEngine;
+use mgz_analyzer::stages::footprint::Footprints;
+use mgz_analyzer::stages::windows::WindowEngine;
 
 /// Counts in exact bins below 64 Ki and log bins above.
 struct Histogram {

@@ -7,12 +7,13 @@
 //! With PERIOD and SEEDS also the analyses of that many samplings of the trace: one window (of the first size) at a random place of each period, as a
 //! trigger that knows nothing of the program gives them.
 
-use mgz_analyzer::engine::{Collect, Options, Source, analyse};
-use mgz_analyzer::hats::Estimator;
+use mgz_analyzer::data::rows::{Chunk, RowColumns, Run};
+use mgz_analyzer::engine::{Collect, Options, analyse};
+use mgz_analyzer::estimate::row_estimates::Estimator;
+use mgz_analyzer::input::source::Source;
 use mgz_analyzer::input::{ColumnSet, Trace};
-use mgz_analyzer::mix::Mixed;
 use mgz_analyzer::report::build;
-use mgz_analyzer::rows::{Chunk, RowColumns, Run};
+use mgz_analyzer::util::fast_hash::Mixed;
 use std::collections::HashMap;
 
 /// All loads of a trace.

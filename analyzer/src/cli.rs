@@ -1,8 +1,8 @@
 //! The command line of `mgz-analyze`.
 
-use crate::examine::Questions;
-use crate::hats::Estimator;
-use crate::zoom::time::Look;
+use crate::estimate::row_estimates::Estimator;
+use crate::report::build::Questions;
+use crate::views::time_tree::Look;
 use clap::{Parser, ValueEnum};
 use std::path::PathBuf;
 
@@ -71,7 +71,7 @@ pub struct Arguments {
     #[arg(long, default_value_t = 10.0, value_name = "PERCENT", value_parser = share)]
     pub tau: f64,
     /// Page size at which the location zoom ends: a power of two.
-    #[arg(long, default_value_t = crate::zoom::location::STOP, value_name = "BYTES", value_parser = block)]
+    #[arg(long, default_value_t = crate::views::location::STOP, value_name = "BYTES", value_parser = block)]
     pub stop: u64,
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
@@ -125,7 +125,7 @@ impl Arguments {
     /// Bytes that footprints may take.
     pub fn footprint_bytes(&self) -> usize {
         self.memory.map_or_else(
-            || crate::available::memory() / 4,
+            || crate::util::memory_limit::memory() / 4,
             |bytes| usize::try_from(bytes).unwrap_or(usize::MAX),
         )
     }

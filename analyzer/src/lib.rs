@@ -12,41 +12,18 @@
 //!
 //! The stages work on slices ([`rows`]); files and threads are at the edge ([`input`], [`engine`]).
 
-pub mod available;
-pub mod blocks;
 pub mod cli;
-pub mod code;
 pub mod commands;
-pub mod diagnose;
+pub mod data;
 pub mod engine;
 pub mod estimate;
-pub mod examine;
-pub mod export;
-pub mod fold;
-pub mod footprint;
-mod frame;
-pub mod growth;
-pub mod hats;
-pub mod histogram;
-pub mod human;
-pub mod incidence;
 pub mod input;
-mod keys;
-pub mod metrics;
-pub mod mix;
-pub mod objects;
-pub mod partial;
-mod places;
-mod radix;
+pub mod output;
 pub mod report;
-pub mod rows;
-pub mod shares;
-pub mod strides;
-pub mod tables;
-pub mod totals;
-mod trial;
-pub mod windows;
-pub mod zoom;
+pub mod stages;
+pub mod util;
+pub mod views;
 
-pub(crate) use mgz_models::memory::{large_vec, prefetch, prefetch_at};
-pub use mgz_models::{names, reuse};
+pub use mgz_models::reuse;
+pub use mgz_models::util::interner;
+pub(crate) use mgz_models::util::memory::{large_vec, prefetch, prefetch_at};

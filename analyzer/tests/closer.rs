@@ -5,8 +5,8 @@ mod common;
 use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use common::{Random, Row, manifest, sidecar, write_trace};
+use mgz_annotations_schema::manifest::OBJECTS;
 use mgz_annotations_schema::sidecar::{Loop, NONE};
-use mgz_annotations_schema::trace::OBJECTS;
 use parquet::arrow::ArrowWriter;
 use serde_json::Value;
 use std::path::Path;
@@ -188,8 +188,8 @@ fn partial_results_merge_in_any_grouping_to_the_result_of_the_whole() {
 /// Whatever a partial result holds: it is refused, or tables come out of it.
 #[test]
 fn changed_partial_results_make_nothing_panic() {
-    use mgz_analyzer::examine::{merge_all, tables_of};
-    use mgz_analyzer::hats::Estimator;
+    use mgz_analyzer::estimate::row_estimates::Estimator;
+    use mgz_analyzer::report::build::{merge_all, tables_of};
     let folder = tempfile::tempdir().unwrap();
     let (trace, part, changed) = (
         folder.path().join("a"),

@@ -632,7 +632,7 @@ fn recording_sidecar(sites: u32) -> mgz_annotations_schema::sidecar::Sidecar {
 
 #[test]
 fn spill_files_give_what_the_rows_made_from_them_give() {
-    use mgz_annotations_schema::abi::Slot;
+    use mgz_abi::slot::Slot;
     use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
     use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter, ThreadKey};
     let sidecar = recording_sidecar(40);

@@ -881,7 +881,7 @@ fn watch_trace(folder: &Path, samples: &[Sample], counted: bool) {
         ("reuse_line", lines()),
     ];
     let batch = RecordBatch::try_from_iter(columns).unwrap();
-    let file = std::fs::File::create(folder.join(mgz_annotations_schema::trace::WATCH)).unwrap();
+    let file = std::fs::File::create(folder.join(mgz_annotations_schema::manifest::WATCH)).unwrap();
     let mut writer = parquet::arrow::ArrowWriter::try_new(file, batch.schema(), None).unwrap();
     writer.write(&batch).unwrap();
     writer.close().unwrap();
@@ -1066,7 +1066,7 @@ fn a_watched_run_tells_of_loads_or_of_all_accesses() {
 fn damage_anywhere_in_watched_samples_never_panics() {
     let folder = tempfile::tempdir().unwrap();
     watch_trace(folder.path(), &watched_samples(true), true);
-    let path = folder.path().join(mgz_annotations_schema::trace::WATCH);
+    let path = folder.path().join(mgz_annotations_schema::manifest::WATCH);
     let good = std::fs::read(&path).unwrap();
     let mut refused = 0;
     for at in (0..good.len()).step_by((good.len() / 60).max(1)) {

@@ -5,7 +5,7 @@ mod common;
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{Field, Schema};
 use common::{Random, Row, manifest, sidecar, write_trace};
-use mgz_annotations_schema::trace::{OBJECTS, WINDOWS};
+use mgz_annotations_schema::manifest::{OBJECTS, WINDOWS};
 use parquet::arrow::ArrowWriter;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap};

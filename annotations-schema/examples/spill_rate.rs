@@ -1,7 +1,7 @@
 //! Measures how many slots a second (of CPU time, writing the file included) one core encodes and decodes:
 //! `cargo run --release -p mgz-annotations-schema --example spill_rate`.
 
-use mgz_annotations_schema::abi::Slot;
+use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SpillFile, SpillWriter, ThreadKey};
 
 const CHUNK: usize = 1 << 16;

@@ -3,7 +3,7 @@
 //! A trace that is right about what it holds can still mislead by what it does not hold: code of libraries, code that was generated at run time, programs without
 //! instrumentation. None of that is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
 
-use crate::trace::Manifest;
+use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
 
 /// What ran and what of it was recorded.

@@ -8,17 +8,14 @@
 //! Guarantees: readers never panic on any bytes; every offset, length and index is checked before use;
 //! an unknown version is refused. No analysis happens here.
 
-pub mod abi;
-pub mod addrmap;
-mod columns;
+pub(crate) mod atomic_replace;
 pub mod coverage;
 pub mod expand;
-mod replace;
+pub mod manifest;
 pub mod ring;
 pub mod sidecar;
 pub mod spill;
-pub mod trace;
 
-pub use columns::{Beside, Content, Encoded, Parts, Piece, Runs};
-pub use replace::replace;
+pub use crate::atomic_replace::replace;
+pub use crate::sidecar::columns::{Beside, Content, Encoded, Parts, Piece, Runs};
 pub use sidecar::{Sidecar, SidecarError};

@@ -1,10 +1,10 @@
 //! From slots of a ring to records: a slot that two records share becomes two slots.
 //!
-//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`](crate::abi::ID_PAIR)). It stands in the way of all that `full` records, so it has no
+//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)). It stands in the way of all that `full` records, so it has no
 //! branch on the data but for markers. From here on nobody knows that records share slots, but for positions and counts, which are of slots that probes wrote
 //! ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 
-use crate::abi::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
+use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 use std::hint::select_unpredictable;
 
 /// Slots that are looked at together for markers, which are rare.
@@ -103,7 +103,7 @@ const _: () = assert!(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::abi::{ID_LIMIT, MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
+    use mgz_abi::slot::{ID_LIMIT, MARK_CUT, PAIR_BITS, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
     use proptest::prelude::*;
 
     /// What probes do: stores of eight and four bytes at the places of the interface.

@@ -4,10 +4,10 @@
 //! else the given trace, which must have been recorded with `--keep-spill`; with all codecs, or the one named. Rows are written to a temporary folder
 //! beside the trace's.
 
-use mgz_annotations_schema::abi::Slot;
+use mgz_abi::slot::Slot;
+use mgz_annotations_schema::manifest::{Manifest, Module};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, Record, Region, Sidecar, Site};
 use mgz_annotations_schema::spill::{SegmentHeader, SpillWriter, ThreadKey};
-use mgz_annotations_schema::trace::{Manifest, Module};
 use mgz_collector::convert::{Compression, Options, convert};
 use std::path::{Path, PathBuf};
 use std::time::Instant;

@@ -4,39 +4,15 @@
 //! publish and writes it there, compactly and without waiting. Afterwards [`convert`] expands the records to
 //! load addresses and writes the columns that other tools read. [`record`] puts the two together.
 
-pub mod arena;
-pub mod attach;
-pub mod backend;
-pub mod child;
-pub mod cli;
+pub mod commands;
 pub mod convert;
-pub mod coverage;
-pub mod drain;
-pub mod driver;
-pub mod heap;
-#[path = "../runtime/src/heaplog.rs"]
-pub mod heaplog;
-pub mod hot;
 pub mod import;
-pub mod live;
-pub mod liveness;
-pub mod manifest;
-pub mod modules;
-pub mod no_samples;
-pub mod note;
+pub mod machine;
 pub mod objects;
-pub mod offline;
-pub mod options;
-pub mod perfdata;
-pub mod probe;
+pub mod program;
 pub mod pt;
-pub mod record;
-pub mod runtime_image;
-#[path = "../runtime/src/shared.rs"]
-pub mod shared;
-pub mod signals;
-pub mod static_image;
-pub mod summary;
-pub mod ticker;
-pub mod trigger;
+pub mod soft;
+pub mod target;
+pub mod trace;
+pub mod util;
 pub mod watch;

@@ -1,9 +1,10 @@
 //! `mgz-record`: see `mgz-record --help`.
 
-use mgz_collector::cli::{self, Cli};
-use mgz_collector::options::{self, Way};
-use mgz_collector::record::Failure;
-use mgz_collector::{hot, offline, record};
+use mgz_collector::commands::record::Failure;
+use mgz_collector::commands::{hot, import_probe, record};
+use mgz_collector::util::args::Cli;
+use mgz_collector::util::options::Way;
+use mgz_collector::util::{args, options};
 
 fn main() {
     std::process::exit(run());
@@ -23,15 +24,17 @@ fn run() -> i32 {
             completions: Some(shell),
             ..
         } => {
-            cli::completions(*shell, &mut std::io::stdout());
+            args::completions(*shell, &mut std::io::stdout());
             Ok(0)
         }
         Cli { man: true, .. } => {
             // A reader that has gone is no failure.
-            let _ = cli::man(&mut std::io::stdout());
+            let _ = args::man(&mut std::io::stdout());
             Ok(0)
         }
-        Cli { probe: true, .. } => checked(&cli, Way::PROBE).and_then(|()| offline::probe(&cli)),
+        Cli { probe: true, .. } => {
+            checked(&cli, Way::PROBE).and_then(|()| import_probe::probe(&cli))
+        }
         Cli {
             import: Some(file),
             raw,
@@ -43,7 +46,7 @@ fn run() -> i32 {
             } else {
                 Way::IMPORT
             };
-            checked(&cli, way).and_then(|()| offline::import(&cli, file))
+            checked(&cli, way).and_then(|()| import_probe::import(&cli, file))
         }
         Cli {
             recover: Some(trace),

@@ -1,7 +1,7 @@
 //! The driver with real processes. None of them is instrumented: what is tested is that they are left as
 //! they are, and that their ends are understood.
 
-use mgz_collector::driver::{DriverError, Event, Mode, ProgramStatus, RunOptions, RunOutcome, run};
+use mgz_collector::soft::{DriverError, Event, Mode, ProgramStatus, RunOptions, RunOutcome, run};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -18,7 +18,7 @@ fn options(dir: &Path, program: &str, args: &[&str]) -> RunOptions {
         mode: Mode::Full,
         period: 0,
         window: 0,
-        trigger: Some(mgz_collector::trigger::Trigger::time(100.0)),
+        trigger: Some(mgz_collector::machine::trigger::Trigger::time(100.0)),
         signal: 60,
         duration: None,
         spill_dir: dir.to_owned(),
@@ -55,7 +55,7 @@ fn the_programs_status_is_understood() {
     assert!(
         killed.threads.is_empty()
             && killed.modules.len() == 1
-            && killed.modules[0].result == mgz_collector::shared::MODULE_PLAIN
+            && killed.modules[0].result == mgz_abi::shared_memory::MODULE_PLAIN
             && killed.problems.is_empty()
             && !killed.interrupted,
         "{killed:?}"

@@ -1,7 +1,7 @@
 //! An address map from outside: every walk ends, and both directions agree with it.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_annotations_schema::addrmap::AddrMap;
+use mgz_abi::address_map::AddrMap;
 
 fuzz_target!(|bytes: &[u8]| {
     let Some(map) = AddrMap::new(bytes) else { return };

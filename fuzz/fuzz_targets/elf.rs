@@ -1,11 +1,11 @@
 //! An ELF file from outside, through the whole rewriter in both flavours. What it makes must be readable.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_annotations_schema::addrmap::AddrMap;
-use mgz_instrument::elf::read::Elf;
-use mgz_instrument::functions::Options;
-use mgz_instrument::rewrite::{Settings, rewrite};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::address_map::AddrMap;
+use mgz_elf::image::Elf;
+use mgz_instrument::program::Options;
+use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
 
 fuzz_target!(|bytes: &[u8]| {
     for flavour in [FLAVOUR_SOFT, FLAVOUR_PT] {

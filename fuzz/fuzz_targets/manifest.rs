@@ -1,7 +1,7 @@
 //! A trace manifest from outside.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_annotations_schema::trace::Manifest;
+use mgz_annotations_schema::manifest::Manifest;
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(manifest) = serde_json::from_slice::<Manifest>(bytes) {

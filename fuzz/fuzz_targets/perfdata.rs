@@ -6,7 +6,8 @@ use mgz_annotations_schema::sidecar::{PtWrite, Record};
 use mgz_collector::import::modules::{Annotations, Modules};
 use mgz_collector::import::parts::Parts;
 use mgz_collector::import::resolve::{Slices, slices};
-use mgz_collector::perfdata::{Session, events, import};
+use mgz_perf::data_file::{Session, events};
+use mgz_collector::import::dump;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -52,6 +53,6 @@ fn resolve(bytes: &[u8]) -> Option<()> {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    let _ = import::raw_bytes(bytes, &mut std::io::sink());
+    let _ = dump::raw_bytes(bytes, &mut std::io::sink());
     let _ = resolve(bytes);
 });

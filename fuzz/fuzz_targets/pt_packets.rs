@@ -1,9 +1,9 @@
 //! Arbitrary bytes as an Intel PT stream: packets as libipt reads them, and pairs as the packets give them.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_collector::pt::packet::Packet;
-use mgz_collector::pt::pair::LastIp;
-use mgz_collector::pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, Step};
+use mgz_pt::packet::Packet;
+use mgz_pt::ptwrite::LastIp;
+use mgz_pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, Step};
 use std::sync::Once;
 
 #[path = "../../collector/tests/pt/words.rs"]
@@ -79,5 +79,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(pairs, plain_pairs(bytes, settings));
     let loss = reader.loss();
     assert!(loss.before_psb_bytes + loss.bad_bytes + loss.cut_bytes <= bytes.len() as u64);
-    let _ = mgz_collector::pt::estimate_unsynchronised(bytes);
+    let _ = mgz_pt::estimate_unsynchronised(bytes);
 });

@@ -2,7 +2,7 @@
 #![no_main]
 use libfuzzer_sys::fuzz_target;
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::Slot;
+use mgz_abi::slot::Slot;
 use mgz_fuzz::model;
 
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,7 @@
 //! Arbitrary slots must come back from a spill file as they went in.
 #![no_main]
 use libfuzzer_sys::fuzz_target;
-use mgz_annotations_schema::abi::Slot;
+use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SpillReader, SpillWriter, ThreadKey};
 
 /// Slots from bytes: mostly small steps off the slot before, as real records are, else raw.

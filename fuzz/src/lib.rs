@@ -78,7 +78,7 @@ fn mix(lane: u64, word: u64) -> u64 {
 mod tests {
     use super::*;
     use mgz_annotations_schema::Sidecar;
-    use mgz_annotations_schema::addrmap::AddrMap;
+    use mgz_abi::address_map::AddrMap;
     use mgz_annotations_schema::spill::SpillReader;
 
     /// A seed that its reader refuses would leave the fuzzer outside the door.

@@ -1,7 +1,7 @@
 //! A sidecar with every kind of site, and expansion of arbitrary slots by it.
 
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{MARK_FIRST, Slot};
+use mgz_abi::slot::{MARK_FIRST, Slot};
 use mgz_annotations_schema::expand::{Expander, Placement, RowBatch, Tables};
 use mgz_annotations_schema::sidecar::{Function, Gather, NO_RECORD, NONE, Record, Region, Site, SiteFlags, SiteKind};
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind};

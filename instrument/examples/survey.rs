@@ -2,12 +2,15 @@
 //!
 //! `cargo run --release -p mgz-instrument --example survey -- [--pt] [--dump NAME] FILE…`
 
-use mgz_annotations_schema::abi;
 use mgz_annotations_schema::sidecar::SiteFlags;
-use mgz_instrument::elf::Elf;
-use mgz_instrument::functions::{LeftReason, Options, analyze, discover};
-use mgz_instrument::ir::{Function, FunctionId};
-use mgz_instrument::rewrite::analysis_input;
+use mgz_elf::Elf;
+use mgz_instrument::common::skip_reason::LeftReason;
+use mgz_instrument::discover::scan::discover;
+use mgz_instrument::ir::FunctionId;
+use mgz_instrument::pipeline::function_pass::analyze;
+use mgz_instrument::pipeline::rewrite::analysis_input;
+use mgz_instrument::plan::planned_function::Function;
+use mgz_instrument::program::Options;
 use mgz_instrument::unwind::Tables;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -15,12 +18,12 @@ use std::time::Instant;
 
 fn main() {
     let mut args = std::env::args().skip(1).peekable();
-    let mut flavour = abi::FLAVOUR_SOFT;
+    let mut flavour = mgz_abi::module_note::FLAVOUR_SOFT;
     let mut dump = None;
     let mut files = Vec::new();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--pt" => flavour = abi::FLAVOUR_PT,
+            "--pt" => flavour = mgz_abi::module_note::FLAVOUR_PT,
             "--dump" => dump = args.next(),
             _ => files.push(arg),
         }

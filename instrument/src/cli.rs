@@ -1,18 +1,20 @@
 //! The command line of `mgz-instrument`, and the files that it reads and writes.
 
-use crate::annotate::Annotations;
-use crate::elf::write::Image;
-use crate::elf::{Elf, Refusal};
-use crate::files::{self, Content, Refused};
-use crate::functions::Options;
-use crate::libs::{self, Library};
-use crate::names;
-use crate::report::{self, Report};
-use crate::rewrite::{Rewritten, Settings, rewrite};
-use crate::sanitizers::is_runtime_library;
+use crate::common::io;
+use crate::common::io::{Content, Refused};
+use crate::link::elf_writer::Image;
+use crate::link::runpath;
+use crate::link::runpath::Library;
+use crate::pipeline::rewrite::{Rewritten, Settings, rewrite};
+use crate::program::Options;
+use crate::program::sanitizers::is_runtime_library;
+use crate::report;
+use crate::report::Report;
+use crate::sidecar::Annotations;
 use clap::{CommandFactory, Parser, ValueEnum};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_annotations_schema::replace;
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_annotations_schema::atomic_replace;
+use mgz_elf::{Elf, Refusal, demangle};
 use regex::Regex;
 use std::borrow::Cow;
 use std::fs::Permissions;
@@ -237,7 +239,7 @@ fn pattern(text: Option<&String>, option: &str) -> Result<Option<Regex>, Stop> {
 }
 
 /// A chosen set of functions: names are matched as they are in the file and in readable form.
-fn selection(args: &Args) -> Result<Box<crate::functions::Select>, Stop> {
+fn selection(args: &Args) -> Result<Box<crate::program::Select>, Stop> {
     let (wanted, unwanted) = (
         pattern(args.functions.as_ref(), "--functions")?,
         pattern(args.exclude.as_ref(), "--exclude")?,
@@ -249,7 +251,7 @@ fn selection(args: &Args) -> Result<Box<crate::functions::Select>, Stop> {
         let readable = if name.is_empty() {
             format!("fn_{address:x}")
         } else {
-            names::readable(name)
+            demangle::readable(name)
         };
         let fits = |r: &Regex| r.is_match(&readable) || (!name.is_empty() && r.is_match(name));
         wanted.as_ref().is_none_or(fits) && !unwanted.as_ref().is_some_and(fits)
@@ -301,7 +303,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .clone()
         .unwrap_or_else(|| appended(&output, ".mgza"));
     let data = read(&input)?;
-    files::check_both(&input, &output, &annotations)?;
+    io::check_both(&input, &output, &annotations)?;
     let elf = Elf::parse(data.bytes()).map_err(|e| refused(&input, &e))?;
     let modes = args.modes.unwrap_or(Modes::Burst);
     let translated = modes == Modes::Burst && flavour == FLAVOUR_SOFT;
@@ -328,7 +330,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
     // What the file needs is asked for meanwhile where only the report says it.
-    let find = || libs::find(&elf, &input);
+    let find = || runpath::find(&elf, &input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
         args.libs.as_deref(),
@@ -343,7 +345,11 @@ fn run(args: &Args) -> Result<String, Stop> {
             .file_name()
             .map(|n| n.to_string_lossy().into_owned())
             .unwrap_or_default();
-        Some(libs::joined_path(&elf, &format!("$ORIGIN/{name}"), &input))
+        Some(runpath::joined_path(
+            &elf,
+            &format!("$ORIGIN/{name}"),
+            &input,
+        ))
     };
     let target = Target {
         input: input.clone(),
@@ -421,7 +427,7 @@ fn instrument(data: &Content, target: &Target, session: &Session) -> Result<(Rep
         output: target.output.display().to_string(),
         sidecar_path: target.note_path.clone(),
         search_path: target.search_path.clone(),
-        before_runtime: libs::before_runtime(data.bytes(), &target.input),
+        before_runtime: runpath::before_runtime(data.bytes(), &target.input),
         id_first: target.id_first,
         options_text: session.options_text.clone(),
     };
@@ -525,7 +531,7 @@ impl Target {
 /// Instruments the chosen libraries and sums up the others.
 fn libraries(
     chosen: &[Library],
-    needed: &libs::Libraries,
+    needed: &runpath::Libraries,
     folder: &Path,
     mut next_id: u32,
     session: &Session,
@@ -544,18 +550,18 @@ fn libraries(
         let data = read(&library.path)?;
         let output = folder.join(&library.name);
         let annotations = appended(&output, ".mgza");
-        files::check_both(&library.path, &output, &annotations)?;
+        io::check_both(&library.path, &output, &annotations)?;
         let elf = Elf::parse(data.bytes()).map_err(|e| refused(&library.path, &e))?;
         // A search path of its own would keep the loader from looking beside OUT.
         let own_path = elf
-            .dynamic_value(crate::elf::read::dt(object::elf::DT_RUNPATH))
+            .dynamic_value(mgz_elf::image::dt(object::elf::DT_RUNPATH))
             .is_some();
         let target = Target {
             input: library.path.clone(),
             annotations,
             output,
             note_path: None,
-            search_path: own_path.then(|| libs::joined_path(&elf, "$ORIGIN", &library.path)),
+            search_path: own_path.then(|| runpath::joined_path(&elf, "$ORIGIN", &library.path)),
             id_first: Some(next_id),
             is_last: n + 1 == chosen.len(),
         };

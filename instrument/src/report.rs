@@ -1,16 +1,16 @@
 //! What was done: figures for people and for programs.
 
-use crate::elf::Elf;
+use crate::common::skip_reason::LeftReason;
 use crate::emit::Rows;
-use crate::functions::LeftReason;
-use crate::ir::ImplicitLoads;
-use crate::layout::{Placed, Sizes};
+use crate::link::layout::{Placed, Sizes};
+use crate::plan::types::ImplicitLoads;
 use crate::unwind::Tables;
-use mgz_annotations_schema::abi::FLAVOUR_PT;
+use mgz_abi::module_note::FLAVOUR_PT;
+use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{
     CLASS_CONSTANT, CLASS_STRIDED, Site, SiteFlags, SiteKind, reason,
 };
-use mgz_annotations_schema::trace::NotInstrumented;
+use mgz_elf::Elf;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::fmt::Write;

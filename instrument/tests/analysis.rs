@@ -1,13 +1,19 @@
 //! Jump tables and recording plans on small programs made by the system's compilers and assembler.
 
 use iced_x86::FlowControl;
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags, SiteKind, reason};
-use mgz_instrument::elf::Elf;
-use mgz_instrument::functions::{Options, analyze, discover};
-use mgz_instrument::ir::{Function, FunctionId, Gpr, InsnId, Payload, RegionPlan, slots};
-use mgz_instrument::rewrite::analysis_input;
+use mgz_elf::Elf;
+use mgz_instrument::discover::scan::discover;
+use mgz_instrument::ir::FunctionId;
+use mgz_instrument::pipeline::function_pass::analyze;
+use mgz_instrument::pipeline::rewrite::analysis_input;
+use mgz_instrument::plan::planned_function::Function;
+use mgz_instrument::plan::types::{Payload, RegionPlan, slots};
+use mgz_instrument::program::Options;
 use mgz_instrument::unwind::Tables;
+use mgz_instrument::x86::insn::InsnId;
+use mgz_instrument::x86::regs::Gpr;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;

@@ -5,12 +5,14 @@
 //! (a first iteration before the loop).
 
 use addr2line::Loader;
-use mgz_annotations_schema::abi::FLAVOUR_SOFT;
+use mgz_abi::module_note::FLAVOUR_SOFT;
 use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, CLASS_STRIDED, SiteFlags};
-use mgz_instrument::elf::Elf;
-use mgz_instrument::functions::{Options, analyze, discover};
+use mgz_elf::Elf;
+use mgz_instrument::discover::scan::discover;
 use mgz_instrument::ir::FunctionId;
-use mgz_instrument::rewrite::analysis_input;
+use mgz_instrument::pipeline::function_pass::analyze;
+use mgz_instrument::pipeline::rewrite::analysis_input;
+use mgz_instrument::program::Options;
 use mgz_instrument::unwind::Tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -10,15 +10,15 @@ use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, OpKind, Register, RflagsBits,
 };
+use mgz_abi::address_map::{AddrMap, Step};
+use mgz_abi::address_map::{NO_REG, ProbeState, STATE_HALF, STATE_LATE};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::probe::{GS_CURSOR, GS_SPILL};
+use mgz_abi::slot::SLOT_BYTES;
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{
-    FLAVOUR_PT, FLAVOUR_SOFT, GS_CURSOR, GS_SPILL, NO_REG, ProbeState, SLOT_BYTES, STATE_HALF,
-    STATE_LATE,
-};
-use mgz_annotations_schema::addrmap::{AddrMap, Step};
-use mgz_instrument::elf::Elf;
-use mgz_instrument::functions::Options;
-use mgz_instrument::rewrite::{Settings, rewrite};
+use mgz_elf::Elf;
+use mgz_instrument::pipeline::rewrite::{Settings, rewrite};
+use mgz_instrument::program::Options;
 
 struct Rewritten {
     name: String,

@@ -1,10 +1,11 @@
 //! Which programs may look at their faults: small C programs, each with whether the `pt` flavour of it is safe.
 
-use mgz_annotations_schema::abi::FLAVOUR_PT;
-use mgz_instrument::elf::Elf;
-use mgz_instrument::functions::{Options, discover};
-use mgz_instrument::handlers::{inspected_faults, wrapped};
-use mgz_instrument::rewrite::analysis_input;
+use mgz_abi::module_note::FLAVOUR_PT;
+use mgz_elf::Elf;
+use mgz_instrument::discover::scan::discover;
+use mgz_instrument::pipeline::rewrite::analysis_input;
+use mgz_instrument::program::Options;
+use mgz_instrument::signals::{inspected_faults, sigaction_calls};
 use mgz_instrument::unwind::Tables;
 use std::process::Command;
 

@@ -5,11 +5,11 @@
 //! beforehand ("the hashing step is bypassed"). Then whole engines, tables included, on the same streams: the
 //! approximate one and the exact one.
 
-use mgz_models::approx::ApproxEngine;
 use mgz_models::histogram::{Fine, Scale, WHOLE};
+use mgz_models::reuse::approx::ApproxEngine;
+use mgz_models::reuse::scale_tree::{Bound, ScaleTree};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
-use mgz_models::scale_tree::{Bound, ScaleTree};
-use mgz_models::time_to_stack::{Spread, convert};
+use mgz_models::sampling::time_to_stack::{Spread, convert};
 
 /// CPU time of this thread so far, seconds: other work on the machine does not count.
 struct Instant(f64);

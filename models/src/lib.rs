@@ -17,25 +17,15 @@
 //! | [`affinity`] | affinity, interval and density of pairs of places | MemFriend 2024 |
 
 pub mod affinity;
-pub mod approx;
 pub mod cache;
 pub mod emd;
 pub mod histogram;
-pub mod interleave;
 mod joined;
-mod long;
-pub mod memory;
 pub mod miss_ratio;
-pub mod names;
 pub mod predict;
-mod prefix;
-pub mod random;
-mod rank;
-pub mod rdx;
 pub mod reuse;
-pub mod scale_tree;
-mod short;
-pub mod time_to_stack;
-mod times;
+pub mod sampling;
+pub mod threads;
+pub mod util;
 
-pub(crate) use memory::{large_vec, prefetch};
+pub(crate) use crate::util::memory::{large_vec, prefetch};

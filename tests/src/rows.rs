@@ -4,7 +4,7 @@ use crate::age::oldest_first;
 use anyhow::{Context, Result};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use mgz_annotations_schema::trace::{MANIFEST, Manifest, SAMPLES_DIR};
+use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SAMPLES_DIR};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -71,7 +71,7 @@ impl Trace {
 /// What `windows.parquet` says of samples: how many executed loads each of their loads stands for.
 pub fn weights(dir: &Path) -> Result<BTreeMap<u32, Option<f64>>> {
     let mut weights = BTreeMap::new();
-    let file = std::fs::File::open(dir.join(mgz_annotations_schema::trace::WINDOWS))?;
+    let file = std::fs::File::open(dir.join(mgz_annotations_schema::manifest::WINDOWS))?;
     for batch in
         parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder::try_new(file)?.build()?
     {

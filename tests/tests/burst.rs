@@ -1,6 +1,6 @@
 //! Burst mode: windows are true pieces of what the program does, and the program does what it does alone.
 
-use mgz_annotations_schema::trace::within;
+use mgz_annotations_schema::manifest::within;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::rows::{self, Row, Trace};
 use mgz_tests::session::{self, Instrumented, Options, record_command, same_result};

@@ -3,8 +3,8 @@
 //! have no clones; they are shown. And sharing payloads loses nothing: a trace with one record for each load has the
 //! same rows.
 
+use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar, SiteFlags};
-use mgz_annotations_schema::trace::Manifest;
 use mgz_tests::age::oldest_first;
 use mgz_tests::events::{Event, Kind, Watch};
 use mgz_tests::programs::{self, Variant};

@@ -18,11 +18,11 @@ mod file;
 
 use encode::{Encoder, Random, Style, Write};
 use file::{Kind, PerfFile};
+use mgz_abi::slot::{MARK_FIRST, Slot};
 use mgz_annotations_schema::Sidecar;
-use mgz_annotations_schema::abi::{MARK_FIRST, Slot};
+use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SPILL_DIR};
 use mgz_annotations_schema::sidecar::{PtWrite, ptwrites};
 use mgz_annotations_schema::spill::{self, SegmentHeader, SpillFile, SpillWriter, ThreadKey};
-use mgz_annotations_schema::trace::{MANIFEST, Manifest, SPILL_DIR};
 use mgz_tests::compare;
 use mgz_tests::events::{Event, Kind as Seen};
 use mgz_tests::programs::{self, Variant};

@@ -1,6 +1,6 @@
 //! Nothing is lost without a word: threads and programs that are made past the wrappers are recorded, and what is not recorded is counted or said, with what to do.
 
-use mgz_annotations_schema::trace::Manifest;
+use mgz_annotations_schema::manifest::Manifest;
 use mgz_tests::programs::{self, Variant};
 use mgz_tests::session::record_command;
 use mgz_tests::tools::{self, LIMIT};

@@ -1,9 +1,9 @@
 //! `mgz-analyze affinity`: which hot lines, pages or regions are accessed together.
 
-use super::document::{Column, Document, Table, Unit, maybe, value};
-use super::stream::Accesses;
-use super::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use crate::commands::stream::Accesses;
+use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
 use crate::input::ColumnSet;
+use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use clap::Args;
 use mgz_models::affinity::Affinity;
 use serde_json::Value;

@@ -7,10 +7,10 @@
 //! iterations of its outermost loop (see [`iterations`]). Private data, which lie on the thread's stack, get an offset in each thread; all other data are
 //! shared and keep their addresses, also what the region is given, which each thread reads. What lies outside of regions runs on the first thread.
 
-use super::stream::Accesses;
-use super::threads::Thread;
-use crate::code::CodeMap;
-use mgz_models::interleave::{Turns, interleave};
+use crate::commands::stream::Accesses;
+use crate::commands::threads::Thread;
+use crate::data::code_map::CodeMap;
+use mgz_models::threads::interleave::{Turns, interleave};
 use std::collections::{HashMap, HashSet};
 
 /// Whether a function is an outlined parallel region.
@@ -507,13 +507,13 @@ mod tests {
         let mut code = CodeMap::new();
         let from = code.functions.len() as u32;
         for name in ["main", "main._omp_fn.0"] {
-            code.functions.push(crate::code::FunctionName {
+            code.functions.push(crate::data::code_map::FunctionName {
                 function: name.into(),
                 module: "a".into(),
             });
         }
         code.pieces = (0..5)
-            .map(|line| crate::code::Piece {
+            .map(|line| crate::data::code_map::Piece {
                 function: from + u32::from(line > 0),
                 line: 0,
                 loops: Vec::new(),

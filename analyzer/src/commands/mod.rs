@@ -2,7 +2,6 @@
 
 pub mod affinity;
 pub mod cache;
-pub mod document;
 pub mod mimic;
 pub(crate) mod owners;
 pub mod predict;
@@ -14,11 +13,11 @@ pub mod threads;
 pub mod watched;
 
 use crate::cli::{Format, block};
-use crate::export::FileFormat;
 use crate::input::{ColumnSet, Trace, manifest_of};
+use crate::output::document::Document;
+use crate::output::export::FileFormat;
 use anyhow::{Context, bail};
 use clap::{Args, CommandFactory, Subcommand};
-use document::Document;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

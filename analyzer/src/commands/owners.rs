@@ -1,8 +1,9 @@
 //! Which data object each access of a stream belongs to.
 
-use super::document::{Column, Document, Unit};
+use crate::data::object_map;
+use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
-use crate::objects::{self, Object, Resolver, UNKNOWN};
+use crate::output::document::{Column, Document, Unit};
 use serde_json::Value;
 use std::collections::HashMap;
 
@@ -25,7 +26,7 @@ pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
 impl Owners {
     /// Of a trace; nothing is known where it has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
-        let resolver = objects::read(&trace.folder).unwrap_or_else(|sentence| {
+        let resolver = object_map::read(&trace.folder).unwrap_or_else(|sentence| {
             document.warnings.push(sentence);
             None
         });
@@ -101,7 +102,7 @@ impl Owners {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::Instance;
+    use crate::data::object_map::Instance;
 
     #[test]
     fn an_access_belongs_to_who_lived_there_then() {

@@ -1,19 +1,18 @@
 //! `mgz-analyze predict`: locality of inputs that were not run (Zhong, Shen, Ding 2009).
 
-use super::document::{Column, Document, Table, Unit, value};
-use super::reuse::histogram_rows;
-use super::stream::Accesses;
-use super::{Common, block_size, open, require_full, size, visit};
+use crate::commands::reuse::histogram_rows;
+use crate::commands::stream::Accesses;
+use crate::commands::{Common, block_size, open, require_full, size, visit};
 use crate::input::ColumnSet;
+use crate::output::document::{Column, Document, Table, Unit, value};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum};
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE};
 use mgz_models::miss_ratio::MissRatio;
-use mgz_models::predict::combined;
-use mgz_models::predict::multi::{self, Basis, MultiModel};
+use mgz_models::predict::multi::{Basis, MultiModel};
 use mgz_models::predict::sampling::{Choice, Samplers};
-use mgz_models::predict::single::{self, SingleModel};
-use mgz_models::predict::{Pattern, Profile, accuracy};
+use mgz_models::predict::single::SingleModel;
+use mgz_models::predict::{Pattern, Profile, accuracy, combined, multi, single};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,16 +1,16 @@
 //! `mgz-analyze reuse --rdx`: what RDX would see of a trace with a few watchpoints.
 
-use super::document::{Column, Document, Table, Unit, value};
-use super::reuse::{Engine, ReuseArguments, histogram_rows};
-use super::stream::Accesses;
-use super::{open, require_full, visit, warn_of_gaps};
-use crate::code::CodeMap;
+use crate::commands::reuse::{Engine, ReuseArguments, histogram_rows};
+use crate::commands::stream::Accesses;
+use crate::commands::{open, require_full, visit, warn_of_gaps};
+use crate::data::code_map::CodeMap;
 use crate::input::{ColumnSet, manifest_of};
+use crate::output::document::{Column, Document, Table, Unit, value};
 use clap::ValueEnum;
 use mgz_models::histogram::{Bin, Fine, Scale, WHOLE, shares, similarity, similarity_sliding};
-use mgz_models::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
 use mgz_models::reuse::ReuseSink;
-use mgz_models::time_to_stack::{Spread, convert};
+use mgz_models::sampling::rdx::{Attribution, Estimate, Observation, Watcher, estimate, pairs};
+use mgz_models::sampling::time_to_stack::{Spread, convert};
 use serde_json::Value;
 
 /// How samples are weighted.
@@ -59,7 +59,7 @@ impl ReuseSink for Truth {
 pub fn run(arguments: &ReuseArguments) -> anyhow::Result<(Document, bool)> {
     let manifest = manifest_of(&arguments.trace)?;
     if manifest.mode == "watch" {
-        return super::watched::run(arguments, &manifest);
+        return crate::commands::watched::run(arguments, &manifest);
     }
     anyhow::ensure!(
         arguments.accesses_from.is_none(),

@@ -1,7 +1,7 @@
 //! A trace as a stream of accesses: thread after thread, sample after sample, in order.
 
-use crate::engine::Source;
-use crate::rows::{Chunk, Rows, Run};
+use crate::data::rows::{Chunk, Rows, Run};
+use crate::input::source::Source;
 
 /// Rows that are decoded ahead, about.
 const BATCH_ROWS: u64 = 4 << 20;
@@ -26,7 +26,7 @@ pub struct Accesses {
     pub address: Vec<u64>,
     /// Bytes.
     pub size: Vec<u32>,
-    /// Group, see [`crate::code`]; stores have class 3.
+    /// Group, see [`crate::data::code_map`]; stores have class 3.
     pub group: Vec<u32>,
 }
 

@@ -1,9 +1,9 @@
 //! All accesses of a trace in memory, by thread, and their orders: recorded, interleaved, or mimicked.
 
-use super::document::Document;
-use super::stream::{Accesses, Segment};
-use super::visit;
+use crate::commands::stream::{Accesses, Segment};
+use crate::commands::visit;
 use crate::input::{ColumnSet, Trace};
+use crate::output::document::Document;
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 

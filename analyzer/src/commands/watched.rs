@@ -1,15 +1,15 @@
 //! `mgz-analyze reuse --rdx` on what `mgz-record --mode watch` wrote: use–reuse pairs that hardware watchpoints saw.
 
-use super::document::{Document, Table, Unit, value};
-use super::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
-use super::reuse::{ReuseArguments, histogram_rows};
-use super::{open, visit};
-use crate::frame::Frame;
+use crate::commands::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
+use crate::commands::reuse::{ReuseArguments, histogram_rows};
+use crate::commands::{open, visit};
+use crate::data::columns::Frame;
 use crate::input::{ColumnSet, manifest_of, quietly};
+use crate::output::document::{Document, Table, Unit, value};
 use anyhow::Context;
-use mgz_annotations_schema::trace::{Manifest, WATCH};
+use mgz_annotations_schema::manifest::{Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
-use mgz_models::rdx::{Observation, estimate};
+use mgz_models::sampling::rdx::{Observation, estimate};
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -442,7 +442,7 @@ mod tests {
     fn a_table_without_its_columns_is_refused() {
         let frame = Frame::new(vec![(
             "process".into(),
-            crate::frame::Cells::Whole(vec![Some(1)]),
+            crate::data::columns::Cells::Whole(vec![Some(1)]),
         )])
         .unwrap();
         assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));

@@ -1,10 +1,10 @@
 //! A batch of chunks as samples, and the tasks that it is cut into.
 
-use super::{Collect, Driver};
-use crate::rows::{Chunk, Rows, Run};
-use crate::strides::Strides;
-use crate::totals::SampleReuse;
-use crate::windows::WindowEngine;
+use crate::data::rows::{Chunk, Rows, Run};
+use crate::engine::{Collect, Driver};
+use crate::stages::reuse::SampleReuse;
+use crate::stages::strides::Strides;
+use crate::stages::windows::WindowEngine;
 use std::sync::Mutex;
 
 /// Samples from this many rows on are tasks of their own; shorter ones are taken together.
@@ -13,17 +13,17 @@ const LONG: usize = 1 << 17;
 const FOOTPRINT_ROWS: usize = 1 << 18;
 
 /// Rows of a sample in one chunk.
-pub(super) struct Part {
-    pub(super) chunk: usize,
-    pub(super) rows: std::ops::Range<usize>,
+pub(crate) struct Part {
+    pub(crate) chunk: usize,
+    pub(crate) rows: std::ops::Range<usize>,
     /// `time_ns` of the first and last row.
-    pub(super) time: (u64, u64),
-    pub(super) column: u32,
-    pub(super) bucket: u32,
+    pub(crate) time: (u64, u64),
+    pub(crate) column: u32,
+    pub(crate) bucket: u32,
 }
 
 impl Part {
-    pub(super) fn of(chunk: usize, run: &Run) -> Part {
+    pub(crate) fn of(chunk: usize, run: &Run) -> Part {
         Part {
             chunk,
             rows: run.loads.clone(),
@@ -35,19 +35,19 @@ impl Part {
 }
 
 /// Part of a sample inside a batch.
-pub(super) struct Span {
-    pub(super) parts: Vec<Part>,
-    pub(super) rows: usize,
-    pub(super) space: u32,
+pub(crate) struct Span {
+    pub(crate) parts: Vec<Part>,
+    pub(crate) rows: usize,
+    pub(crate) space: u32,
     /// The sample began in an earlier batch.
-    pub(super) continues: bool,
+    pub(crate) continues: bool,
     /// The sample may go on in the next batch.
-    pub(super) open: bool,
-    pub(super) run: Run,
+    pub(crate) open: bool,
+    pub(crate) run: Run,
 }
 
 /// A place for one value that tasks hand over.
-pub(super) struct Slot<T>(Mutex<Option<T>>);
+pub(crate) struct Slot<T>(Mutex<Option<T>>);
 
 impl<T> Default for Slot<T> {
     fn default() -> Slot<T> {
@@ -56,14 +56,14 @@ impl<T> Default for Slot<T> {
 }
 
 impl<T> Slot<T> {
-    pub(super) fn put(&self, value: T) {
+    pub(crate) fn put(&self, value: T) {
         *self
             .0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner) = Some(value);
     }
 
-    pub(super) fn take(&self) -> Option<T> {
+    pub(crate) fn take(&self) -> Option<T> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -73,13 +73,13 @@ impl<T> Slot<T> {
 
 /// The engines of a sample that spans batches.
 #[derive(Default)]
-pub(super) struct Handover {
-    pub(super) reuse: Slot<SampleReuse>,
-    pub(super) windows: Slot<WindowEngine>,
-    pub(super) strides: Slot<Strides>,
+pub(crate) struct Handover {
+    pub(crate) reuse: Slot<SampleReuse>,
+    pub(crate) windows: Slot<WindowEngine>,
+    pub(crate) strides: Slot<Strides>,
 }
 
-pub(super) enum Task<'a> {
+pub(crate) enum Task<'a> {
     Reuse(&'a Span),
     Windows(&'a Span),
     Short(&'a [Span]),
@@ -88,7 +88,7 @@ pub(super) enum Task<'a> {
 
 impl Driver {
     /// The work of a batch, longest first.
-    pub(super) fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
+    pub(crate) fn tasks<'a>(&self, chunks: &'a [Chunk], spans: &'a [Span]) -> Vec<Task<'a>> {
         let mut tasks = Vec::new();
         let long = |s: &Span| s.rows >= LONG || s.continues || s.open;
         for span in spans.iter().filter(|s| long(s)) {

@@ -1,12 +1,24 @@
 //! What a pass over a trace gives, and how it is put together from what the workers have found.
 
-use super::{Census, Collect, Driver, SampleInfo};
-use crate::footprint::{FootprintSet, Footprints, GroupCount};
-use crate::incidence::Incidence;
+use crate::data::code_map::{CodeMap, Target};
+use crate::data::counts::Counts;
+use crate::data::histogram::Histogram;
+use crate::data::samples::SampleInfo;
+use crate::engine::{Census, Collect, Driver};
+use crate::estimate::Design;
+use crate::estimate::growth_tables::Seen;
+use crate::estimate::row_estimates::{Estimator, Hats, Places, makers, samples_seen};
+use crate::estimate::sample_shares::Shares;
 use crate::input::weights::Weights;
-use crate::strides::Strides;
-use crate::totals::ReuseTotals;
-use crate::windows::WindowEngine;
+use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
+use crate::stages::incidence::Incidence;
+use crate::stages::reuse::ReuseTotals;
+use crate::stages::strides::Strides;
+use crate::stages::windows::WindowEngine;
+use crate::views::ByCode;
+use mgz_annotations_schema::manifest::Manifest;
+use rayon::prelude::*;
+use serde::Serialize;
 use std::sync::Arc;
 
 /// What was found in the rows of one bucket.
@@ -57,7 +69,7 @@ impl Outcome {
 
 impl Driver {
     /// The pass is over: what the workers have found is merged.
-    pub(super) fn finish(mut self, damage: Vec<String>) -> Outcome {
+    pub(crate) fn finish(mut self, damage: Vec<String>) -> Outcome {
         self.close_open();
         if self.census.samples == 0 {
             self.census.sample_min = 0;
@@ -129,7 +141,7 @@ impl Driver {
                 .unwrap_or_default()
                 .into_iter();
             for (footprint, counts) in sets {
-                crate::footprint::add_counts(&mut whole.counts, &counts);
+                crate::stages::footprint::add_counts(&mut whole.counts, &counts);
                 // Distances are not told apart by group here: they count as one.
                 let (groups, distances) = (
                     groups.next().unwrap_or_default(),
@@ -170,5 +182,23 @@ impl Driver {
             damage,
             spilled,
         }
+    }
+}
+
+/// Counts of each group, from the stages.
+pub(crate) fn group_counts(outcome: &BucketOutcome, group: usize) -> Counts {
+    let rows = outcome.counts.get(group).copied().unwrap_or_default();
+    let reuse = outcome.reuse.groups.get(group).copied().unwrap_or_default();
+    let store = group as u32 & 3 == crate::data::code_map::CLASS_STORE;
+    Counts {
+        accesses: if store { 0 } else { rows.rows },
+        stores: if store { rows.rows } else { 0 },
+        implied: rows.implied,
+        reuses: reuse.reuses,
+        first_touches: reuse.firsts,
+        distance_sum: reuse.distance,
+        distance_max: reuse.distance_max,
+        interval_sum: reuse.interval,
+        ..Counts::default()
     }
 }

@@ -1,12 +1,12 @@
 //! How often which sample (or pair of samples) is the only one that saw a block: sums over the parts of a list of blocks.
 
-use super::footprint::Block;
+use crate::estimate::recapture::Block;
 use crate::reuse::spread;
 use std::hint::select_unpredictable;
 
 /// A block that one, two or three samples have seen.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rare {
+pub(crate) struct Rare {
     /// Its place in the list.
     at: u32,
     /// Number of the sample or pair; those are numbered in the order in which they come. Blocks of three samples have the last one together, so that they are counted as the others are:
@@ -22,19 +22,19 @@ pub(super) struct Rare {
 
 /// Sums over some blocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sums {
+pub(crate) struct Sums {
     /// Blocks seen in one sample, in two.
-    pub(super) singles: u64,
-    pub(super) pairs: u64,
+    pub(crate) singles: u64,
+    pub(crate) pairs: u64,
     /// Blocks seen in three samples.
-    pub(super) triples: u64,
+    pub(crate) triples: u64,
     /// Sum of what the samples of the singletons stand for ([`Block::stands`]).
-    pub(super) stands: u64,
+    pub(crate) stands: u64,
     /// Sums of the squared numbers of singletons by sample, of doubletons by pair of samples.
-    pub(super) single_squares: u64,
-    pub(super) pair_squares: u64,
+    pub(crate) single_squares: u64,
+    pub(crate) pair_squares: u64,
     /// Those of one or two samples that an Irregular load has touched.
-    pub(super) irregular: u64,
+    pub(crate) irregular: u64,
 }
 
 /// A sample or pair of samples: its blocks in the part that is counted, and how many of them are still to come.
@@ -45,7 +45,7 @@ struct Key {
 }
 
 /// The rare blocks of a list, and the counts by key, which are all zero between calls.
-pub(super) struct Table {
+pub(crate) struct Table {
     rare: Vec<Rare>,
     keys: Vec<Key>,
 }
@@ -138,7 +138,7 @@ impl Numbers {
 
 impl Sums {
     /// Sums over all of some blocks: what [`Table::sides`] gives, without a list of the rare ones.
-    pub(super) fn new(blocks: &[Block]) -> Sums {
+    pub(crate) fn new(blocks: &[Block]) -> Sums {
         let (mut numbers, _) = Numbers::new(blocks);
         let mut counts: Vec<u64> = Vec::new();
         let mut sums = Running::default();
@@ -166,7 +166,7 @@ impl Sums {
 
 impl Table {
     /// Finds the rare ones of some blocks.
-    pub(super) fn new(blocks: &[Block]) -> Table {
+    pub(crate) fn new(blocks: &[Block]) -> Table {
         let (mut numbers, count) = Numbers::new(blocks);
         let mut rare = Vec::with_capacity(count);
         for (at, block) in blocks.iter().enumerate() {
@@ -195,7 +195,7 @@ impl Table {
     /// Sums over the blocks before and behind each of some places, which ascend, of the blocks `from..to`.
     ///
     /// One pass is enough for both sides: of a key with n blocks of which m are before the place, those behind give (n − m)² = n² − 2nm + m².
-    pub(super) fn sides<const N: usize>(
+    pub(crate) fn sides<const N: usize>(
         &mut self,
         from: usize,
         to: usize,
@@ -267,7 +267,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::shares::EVEN;
+    use crate::estimate::sample_shares::EVEN;
     use std::collections::HashMap;
 
     fn by_definition(list: &[Block]) -> Sums {

@@ -1,23 +1,26 @@
 //! The trace folder: opening it, reading its rows piece by piece.
 
-mod interleaved;
-mod parts;
-mod plain;
-mod quiet;
+pub(crate) mod byte_split;
+pub(crate) mod catch_panic;
+pub(crate) mod objects;
+pub(crate) mod parquet;
+pub(crate) mod plain_column;
+pub(crate) mod run_length;
+pub(crate) mod selection;
+pub mod source;
 mod spill;
-mod steps;
 pub mod weights;
 
-pub use parts::ColumnSet;
-pub(crate) use quiet::quietly;
+pub(crate) use crate::input::catch_panic::quietly;
+pub use crate::input::parquet::ColumnSet;
 
-use crate::code::CodeMap;
-use crate::engine::Source;
-use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::spill::SPILL_EXTENSION;
-use mgz_annotations_schema::trace::{
+use crate::data::code_map::CodeMap;
+use crate::input::source::Source;
+use mgz_annotations_schema::manifest::{
     MANIFEST, Manifest, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT, TRACE_VERSION,
 };
+use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_annotations_schema::spill::SPILL_EXTENSION;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -105,7 +108,7 @@ pub struct Trace {
 
 /// Where the rows are.
 enum Data {
-    Parts(Vec<parts::Piece>),
+    Parts(Vec<crate::input::parquet::Piece>),
     Spill(Box<spill::Spill>),
 }
 
@@ -162,7 +165,10 @@ impl Trace {
                 cause,
             })?))
         } else {
-            Data::Parts(parts::list(&folder.join(SAMPLES_DIR), &mut damage)?)
+            Data::Parts(crate::input::parquet::list(
+                &folder.join(SAMPLES_DIR),
+                &mut damage,
+            )?)
         };
         Ok(Trace {
             folder: folder.to_path_buf(),
@@ -177,7 +183,9 @@ impl Trace {
     /// The rows.
     pub fn source(&self, columns: ColumnSet) -> Box<dyn Source + '_> {
         match &self.data {
-            Data::Parts(pieces) => Box::new(parts::PartSource::new(pieces, &self.code, columns)),
+            Data::Parts(pieces) => Box::new(crate::input::parquet::PartSource::new(
+                pieces, &self.code, columns,
+            )),
             Data::Spill(spill) => Box::new(spill::SpillSource::new(spill, &self.code)),
         }
     }
@@ -253,7 +261,7 @@ fn read_manifest(folder: &Path) -> Result<Manifest, TraceError> {
 
 fn read_sidecar(
     folder: &Path,
-    module: &mgz_annotations_schema::trace::Module,
+    module: &mgz_annotations_schema::manifest::Module,
 ) -> Result<Sidecar, TraceError> {
     let relative = Path::new(&module.sidecar);
     let inside = relative

@@ -5,14 +5,15 @@
 //! expander of such a file is kept between calls; a piece that does not follow the last one is reached
 //! by expanding the file from its start.
 
-use super::parts::Decoded;
-use crate::code::CodeMap;
-use crate::engine::Source;
-use crate::rows::Chunk;
+use crate::data::code_map::CodeMap;
+use crate::data::rows::Chunk;
+use crate::input::parquet::Decoded;
+use crate::input::source::Source;
 use mgz_annotations_schema::expand::{Counters, Expander, ModuleMap, Placement, RowBatch, Tables};
+use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
-use mgz_annotations_schema::spill::{self, SegmentKind, SpillFile, ThreadKey};
-use mgz_annotations_schema::trace::Manifest;
+use mgz_annotations_schema::spill;
+use mgz_annotations_schema::spill::{SegmentKind, SpillFile, ThreadKey};
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

@@ -3,9 +3,9 @@
 //! Samples of `ring` stand for equally many records. Those of `burst` stand for equal times, in which fast code executes more loads than
 //! slow code; the recorder has measured how many.
 
-use super::quietly;
-use crate::frame::Frame;
-use mgz_annotations_schema::trace::WINDOWS;
+use crate::data::columns::Frame;
+use crate::input::quietly;
+use mgz_annotations_schema::manifest::WINDOWS;
 use std::path::Path;
 
 /// Weights by sample.
@@ -87,7 +87,7 @@ fn weights(frame: &Frame) -> Result<Option<Weights>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::frame::Cells;
+    use crate::data::columns::Cells;
 
     #[test]
     fn weights_are_read_and_damage_is_told() {

@@ -1,7 +1,7 @@
 //! Rows by code, as they stand in JSON.
 
-use crate::hats::Hats;
-use crate::metrics::{Bin, Metrics};
+use crate::data::counts::{Bin, Metrics};
+use crate::estimate::row_estimates::Hats;
 use serde::Serialize;
 
 /// What the loads of a piece of code did.
@@ -20,7 +20,7 @@ pub struct Loads {
     #[serde(rename = "D_hist")]
     pub distances: Vec<Bin>,
     /// The most frequent strides of its load instructions.
-    pub strides: Vec<crate::strides::Stride>,
+    pub strides: Vec<crate::stages::strides::Stride>,
 }
 
 /// A function.

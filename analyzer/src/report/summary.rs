@@ -1,10 +1,11 @@
 //! What there is to say of the trace as a whole, as it stands in JSON.
 
+use crate::data::counts::{Bin, Counts, Metrics};
 use crate::engine::Outcome;
-use crate::hats::{Estimator, Hats};
-use crate::metrics::{Bin, Counts, Metrics};
-use mgz_annotations_schema::coverage::{self, Coverage};
-use mgz_annotations_schema::trace::Manifest;
+use crate::estimate::row_estimates::{Estimator, Hats};
+use mgz_annotations_schema::coverage;
+use mgz_annotations_schema::coverage::Coverage;
+use mgz_annotations_schema::manifest::Manifest;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -171,7 +172,7 @@ pub(crate) fn sample_ratio(
 }
 
 /// The summary of a trace whose loads and stores have these counts.
-pub(super) fn summary(
+pub(crate) fn summary(
     manifest: &Manifest,
     outcome: &Outcome,
     (whole, stores): (&Counts, &Counts),
@@ -245,7 +246,7 @@ pub(super) fn summary(
 }
 
 /// Warns of what could not be attributed, or is not there.
-pub(super) fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
+pub(crate) fn doubts(outcome: &Outcome, warnings: &mut Vec<String>) {
     let census = &outcome.census;
     if census.loads == 0 {
         warnings.push(if census.stores == 0 {

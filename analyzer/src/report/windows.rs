@@ -1,8 +1,8 @@
 //! Means over windows of each size, as they stand in JSON.
 
+use crate::data::counts::Counts;
 use crate::engine::Outcome;
-use crate::metrics::Counts;
-use crate::windows::{MAX_LEVEL, MIN_LEVEL};
+use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL};
 use serde::Serialize;
 
 /// All whole windows of one size. Footprints are means per window of the run: each recorded one counts for the loads that its sample's stand for.
@@ -56,7 +56,7 @@ pub struct WindowRow {
 }
 
 /// The rows of all sizes that have whole windows.
-pub(super) fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
+pub(crate) fn window_rows(outcome: &Outcome) -> Vec<WindowRow> {
     (MIN_LEVEL..=MAX_LEVEL)
         .filter_map(|level| {
             let sums = outcome.windows.sums(level);

@@ -6,8 +6,9 @@ use arrow_array::{
     UInt32Array, UInt64Array,
 };
 use arrow_schema::{DataType, Field, Schema};
+use mgz_annotations_schema::manifest;
+use mgz_annotations_schema::manifest::{Manifest, Module, Stored};
 use mgz_annotations_schema::sidecar::{Function, Header, Input, Location, NONE, Sidecar, Site};
-use mgz_annotations_schema::trace::{self, Manifest, Module, Stored};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, Encoding};
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
@@ -62,8 +63,8 @@ pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compress
         .set_dictionary_enabled(false)
         .set_data_page_size_limit(1 << 18)
         .set_write_batch_size(1 << 14);
-    for (name, _) in trace::COLUMNS {
-        let encoding = match trace::stored(name) {
+    for (name, _) in manifest::COLUMNS {
+        let encoding = match manifest::stored(name) {
             Stored::Differences => Encoding::DELTA_BINARY_PACKED,
             Stored::Split => Encoding::BYTE_STREAM_SPLIT,
             Stored::Plain => Encoding::PLAIN,
@@ -75,7 +76,7 @@ pub fn write_recorded_part(path: &Path, rows: &[Row], row_group: usize, compress
 
 fn write_part_as(path: &Path, rows: &[Row], row_group: usize, properties: WriterPropertiesBuilder) {
     let schema = Arc::new(Schema::new(
-        trace::COLUMNS
+        manifest::COLUMNS
             .iter()
             .map(|(name, kind)| {
                 let data = match *kind {
@@ -201,8 +202,8 @@ pub fn sidecar(sites: u32) -> Sidecar {
 /// A complete manifest with one module.
 pub fn manifest(mode: &str, sidecar: &Sidecar) -> Manifest {
     Manifest {
-        format: trace::TRACE_FORMAT.into(),
-        version: trace::TRACE_VERSION,
+        format: manifest::TRACE_FORMAT.into(),
+        version: manifest::TRACE_VERSION,
         command: vec!["./app".into(), "input".into()],
         backend: "soft".into(),
         mode: mode.into(),
@@ -226,10 +227,10 @@ pub fn write_trace(
     parts: &[Vec<Row>],
     row_group: usize,
 ) {
-    std::fs::create_dir_all(folder.join(trace::SAMPLES_DIR)).unwrap();
-    std::fs::create_dir_all(folder.join(trace::ANNOTATIONS_DIR)).unwrap();
+    std::fs::create_dir_all(folder.join(manifest::SAMPLES_DIR)).unwrap();
+    std::fs::create_dir_all(folder.join(manifest::ANNOTATIONS_DIR)).unwrap();
     std::fs::write(
-        folder.join(trace::MANIFEST),
+        folder.join(manifest::MANIFEST),
         serde_json::to_vec_pretty(manifest).unwrap(),
     )
     .unwrap();
@@ -237,7 +238,7 @@ pub fn write_trace(
     for (i, rows) in parts.iter().enumerate() {
         write_part(
             &folder
-                .join(trace::SAMPLES_DIR)
+                .join(manifest::SAMPLES_DIR)
                 .join(format!("part-{i:05}.parquet")),
             rows,
             row_group,
@@ -290,7 +291,7 @@ pub fn write_lives(folder: &Path, lives: &[Life]) {
     };
     let process = Arc::new(UInt32Array::from(vec![7; lives.len()]));
     write_columns(
-        &folder.join(trace::OBJECTS),
+        &folder.join(manifest::OBJECTS),
         vec![
             ("process", process),
             ("object", u64s(|l| l.4)),
@@ -323,7 +324,7 @@ pub fn write_watch(folder: &Path, rows: &[Watched]) {
     let nulls = || Arc::new(UInt64Array::from(vec![None; rows.len()])) as ArrayRef;
     let lines = || Arc::new(Int32Array::from(vec![3; rows.len()])) as ArrayRef;
     write_columns(
-        &folder.join(trace::WATCH),
+        &folder.join(manifest::WATCH),
         vec![
             ("process", id()),
             ("thread", id()),

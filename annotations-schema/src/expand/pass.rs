@@ -1,15 +1,15 @@
 //! One pass through a region that is not (yet) known to be whole.
 
-use super::tables::{Point, Record, Region, Row, Tables};
-use crate::abi::{MARK_CUT, MARK_SIGNAL_ENTER, Slot};
+use crate::expand::lookup::{Point, Record, Region, Row, Tables};
 use crate::sidecar::{NO_RECORD, SiteKind};
+use mgz_abi::slot::{MARK_CUT, MARK_SIGNAL_ENTER, Slot};
 
 /// [`Pass::next_id`] when all records are there.
 const COMPLETE: u64 = u64::MAX;
 
 /// How far a pass got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Limit {
+pub(crate) enum Limit {
     /// Through the whole region.
     End,
     /// Up to, and without, the original instruction at this link-time address.
@@ -30,17 +30,17 @@ impl Limit {
 
 /// A pass in work.
 #[derive(Debug)]
-pub(super) struct Pass {
+pub(crate) struct Pass {
     region: u32,
     /// First record that is there.
     first: u8,
     /// First record that is not there (of the last one some raw slots may be missing).
     next: u8,
     /// Id of record `next`, or [`COMPLETE`].
-    pub(super) next_id: u64,
+    pub(crate) next_id: u64,
     /// Raw slots that the last record lacks.
-    pub(super) raw_left: u8,
-    pub(super) module: u16,
+    pub(crate) raw_left: u8,
+    pub(crate) module: u16,
     bias: u64,
     /// Slots from record `first` on.
     slots: Vec<Slot>,
@@ -53,7 +53,7 @@ pub(super) struct Pass {
 
 impl Pass {
     /// A pass whose first record at hand is `slot`.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         tables: &Tables,
         slot: &Slot,
         info: Record,
@@ -80,12 +80,12 @@ impl Pass {
         pass
     }
 
-    pub(super) fn into_buffer(self) -> Vec<Slot> {
+    pub(crate) fn into_buffer(self) -> Vec<Slot> {
         self.slots
     }
 
     /// Adds the next record's first slot.
-    pub(super) fn push(&mut self, tables: &Tables, slot: &Slot) {
+    pub(crate) fn push(&mut self, tables: &Tables, slot: &Slot) {
         let info = self.record(tables, self.next);
         self.slots.push(*slot);
         self.raw_left = info.slots - 1;
@@ -97,18 +97,18 @@ impl Pass {
         };
     }
 
-    pub(super) fn wants_raw(&self) -> bool {
+    pub(crate) fn wants_raw(&self) -> bool {
         self.raw_left > 0
     }
 
-    pub(super) fn push_raw(&mut self, slot: &Slot) {
+    pub(crate) fn push_raw(&mut self, slot: &Slot) {
         self.slots.push(*slot);
         self.raw_left -= 1;
     }
 
     /// Where a raw slot is awaited: whether this one is a marker all the same. Raw bytes may look like
     /// one, but hardly with the very address of the gather.
-    pub(super) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
+    pub(crate) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
         let at = self
             .record(tables, self.next - 1)
             .point
@@ -131,7 +131,7 @@ impl Pass {
     }
 
     /// How far the records at hand show that the pass got.
-    pub(super) fn limit(&self, tables: &Tables) -> Limit {
+    pub(crate) fn limit(&self, tables: &Tables) -> Limit {
         let missing = self.missing();
         if missing < self.region(tables).records {
             Limit::Ip(self.record(tables, missing).point.ip)
@@ -142,7 +142,7 @@ impl Pass {
 
     /// How far the pass had got when the signal of this marker came; `None` if it was over (or the
     /// marker belongs to other code).
-    pub(super) fn interrupted_at(&self, tables: &Tables, marker: &Slot) -> Option<Limit> {
+    pub(crate) fn interrupted_at(&self, tables: &Tables, marker: &Slot) -> Option<Limit> {
         let region = self.region(tables);
         let low = self.record(tables, self.first).point;
         let rows = &tables.rows[region.rows.start as usize..region.rows.end as usize];
@@ -176,7 +176,7 @@ impl Pass {
     }
 
     /// Implied loads before `limit` that were not taken yet.
-    pub(super) fn take_implied(&mut self, tables: &Tables, limit: Limit) -> u64 {
+    pub(crate) fn take_implied(&mut self, tables: &Tables, limit: Limit) -> u64 {
         let region = self.region(tables);
         if limit == Limit::End && self.first == 0 {
             self.point = region.implied_points.end;
@@ -204,13 +204,13 @@ impl Pass {
     }
 
     /// Rows that were not emitted yet.
-    pub(super) fn rows_left(&self, tables: &Tables) -> u64 {
+    pub(crate) fn rows_left(&self, tables: &Tables) -> u64 {
         u64::from(self.region(tables).rows.end - self.row)
     }
 
     /// Calls `emit(row, address, size if not the site's)` for each row before `limit` that was not emitted yet. Returns how many
     /// could not be, for lack of a record.
-    pub(super) fn rows(
+    pub(crate) fn rows(
         &mut self,
         tables: &Tables,
         limit: Limit,
@@ -344,7 +344,7 @@ impl Pass {
 }
 
 /// Most raw bytes of a gather.
-const RAW_BYTES: usize = 16 * crate::abi::MAX_REGION_SLOTS;
+const RAW_BYTES: usize = 16 * mgz_abi::slot::MAX_REGION_SLOTS;
 
 /// The rows of a gather's active lanes.
 fn gather(

@@ -1,16 +1,16 @@
 //! Reading spill files: the segments that a file holds whole, and their slots.
 
-use super::*;
+use crate::spill::*;
 
 /// A whole segment in a [`SpillFile`].
 #[derive(Clone, Copy, Debug)]
 pub struct Segment {
     /// What the file says of it.
     pub header: SegmentHeader,
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     bits: u8,
     /// Of the streams, in their order.
-    pub(super) lengths: [u32; 4],
+    pub(crate) lengths: [u32; 4],
 }
 
 /// A spill file opened for reading. Segments may be decoded in any order and from several threads.
@@ -123,7 +123,7 @@ impl SpillReader {
     }
 }
 
-pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes
         .get(at..at + 4)
         .map_or(0, |b| u32::from_le_bytes(b.try_into().expect("four bytes")))
@@ -135,11 +135,11 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     })
 }
 
-pub(super) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
+pub(crate) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
 
 /// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the offset
 /// is the last part of the result.
-pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
+pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
     }
@@ -209,7 +209,7 @@ pub(super) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     }
 }
 
-pub(super) fn decode(
+pub(crate) fn decode(
     file: &[u8],
     segment: &Segment,
     out: &mut Vec<Slot>,

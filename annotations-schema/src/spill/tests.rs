@@ -1,6 +1,6 @@
-use super::encode::Encoder;
-use super::read::{decode, find_segments};
-use super::*;
+use crate::spill::encode::Encoder;
+use crate::spill::read::{decode, find_segments};
+use crate::spill::*;
 use proptest::prelude::*;
 
 fn slot(id: u32, payload: u64) -> Slot {
@@ -56,7 +56,7 @@ fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
     let mut second = strided(100);
     second[17] = Slot {
         payload: u64::MAX,
-        id: crate::abi::MARK_SIGNAL_ENTER,
+        id: mgz_abi::slot::MARK_SIGNAL_ENTER,
         aux: 11,
     };
     second[99].aux = u32::MAX;

@@ -1,11 +1,11 @@
 //! Writing spill files: segments are encoded by whoever has time, and appended in order.
 
-use super::encode::Encoder;
-use super::{
+use crate::spill::encode::Encoder;
+use crate::spill::{
     Check, FILE_HEADER, FILE_MAGIC, MAX_SEGMENT_SLOTS, SEGMENT_HEADER, SEGMENT_MAGIC,
     SPILL_EXTENSION, SPILL_VERSION, SegmentHeader, SegmentKind, ThreadKey,
 };
-use crate::abi::Slot;
+use mgz_abi::slot::Slot;
 use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};

@@ -25,69 +25,7 @@
     )
 )]
 
-#[path = "../../../annotations-schema/src/abi.rs"]
-pub mod abi;
-pub mod ahead;
-#[cfg(not(test))]
-pub mod attach;
-pub mod code;
-pub mod context;
-pub mod filter;
-pub mod heaplog;
-pub mod known;
-pub mod shared;
-
-// Only the pure parts are compiled into the unit tests: the rest replaces functions of the C library.
-#[cfg(not(test))]
-#[path = "../../../annotations-schema/src/addrmap.rs"]
-pub mod addrmap;
-#[cfg(not(test))]
-pub mod call_sites;
-#[cfg(not(test))]
-pub mod cancel;
-#[cfg(not(test))]
-pub mod clock;
-#[cfg(not(test))]
-pub mod descriptors;
-#[cfg(not(test))]
-pub mod exec;
-#[cfg(not(test))]
-pub mod freestanding;
-#[cfg(not(test))]
-pub mod guard;
-#[cfg(all(not(test), mgz_cdylib))]
-pub mod heap;
-#[cfg(not(test))]
-pub mod hooks;
-#[cfg(all(not(test), mgz_cdylib))]
-mod memory;
-#[cfg(not(test))]
-pub mod modules;
-#[cfg(not(test))]
-pub mod next;
-#[cfg(not(test))]
-pub mod notifications;
-#[cfg(not(test))]
-pub mod pace;
-#[cfg(not(test))]
-pub mod patches;
-#[cfg(not(test))]
-pub mod process;
-#[cfg(not(test))]
-pub mod seal;
-#[cfg(not(test))]
-pub mod signals;
-#[cfg(not(test))]
-pub mod start;
-#[cfg(not(test))]
+pub mod enter;
+pub mod record;
 pub mod sys;
-#[cfg(not(test))]
-pub mod thread;
-#[cfg(not(test))]
-pub mod threads;
-#[cfg(not(test))]
-pub mod trigger;
-#[cfg(not(test))]
-pub mod vdso;
-#[cfg(not(test))]
-pub mod window;
+pub mod wrap;

@@ -1,11 +1,11 @@
 //! The writing half: row groups to Parquet files, encoded in parallel and appended in order.
 
-use super::expand::{Group, Pool, Source};
-use super::pages::{Buffers, Chunk, Column, PageEncoder, Rows};
-use super::{ConvertError, Options, Outcome, io};
+use crate::convert::expand::{Group, Pool, Source};
+use crate::convert::pages::{Buffers, Chunk, Column, PageEncoder, Rows};
+use crate::convert::{ConvertError, Options, Outcome, io};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::Tables;
-use mgz_annotations_schema::trace::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
+use mgz_annotations_schema::manifest::{COLUMNS, TRACE_FORMAT, TRACE_VERSION, stored};
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::basic::{Compression as Codec, ZstdLevel};
 use parquet::file::metadata::KeyValue;
@@ -17,9 +17,8 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Codec of the columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +56,7 @@ fn codec(compression: Compression) -> Result<Codec, ConvertError> {
     })
 }
 
-/// What is said of a file; its columns are encoded by [`super::pages`].
+/// What is said of a file; its columns are encoded by [`crate::convert::pages`].
 fn properties() -> WriterProperties {
     WriterProperties::builder()
         .set_created_by(concat!("mgz-record ", env!("CARGO_PKG_VERSION")).into())
@@ -279,7 +278,7 @@ type Sent = (usize, Group);
 type Done = (usize, Result<Encoded, ConvertError>);
 
 /// Converts everything that `source` has into parts in `dir`.
-pub(super) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
+pub(crate) fn run(source: Source, dir: &Path, options: &Options) -> Result<Outcome, ConvertError> {
     let shape = Shape::new(options.compression)?;
     let mut parts = Parts {
         shape: &shape,

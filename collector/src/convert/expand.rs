@@ -1,12 +1,12 @@
 //! The reading half: spill files to groups of rows, in order.
 
-use super::windows::Collector;
-use super::{ConvertError, Outcome, ThreadRows};
-use mgz_annotations_schema::abi::Slot;
+use crate::convert::windows::Collector;
+use crate::convert::{ConvertError, Outcome, ThreadRows};
+use mgz_abi::slot::Slot;
 use mgz_annotations_schema::expand::{Expander, ModuleMap, Placement, Staged, Tables};
+use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{SpillError, SpillFile, ThreadKey};
-use mgz_annotations_schema::trace::Manifest;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use std::sync::{Mutex, PoisonError};
 
 /// Rows of a row group.
 #[derive(Default)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// (end, thread): whose the rows up to here are, from the end before.
     pub threads: Vec<(usize, ThreadKey)>,
     pub rows: Staged,
@@ -27,7 +27,7 @@ impl Group {
     }
 
     /// Appends what `of` takes from the threads of these rows.
-    pub(super) fn by_thread(
+    pub(crate) fn by_thread(
         &self,
         rows: Range<usize>,
         out: &mut Vec<u32>,
@@ -42,7 +42,7 @@ impl Group {
     }
 
     /// The thread of all these rows, if it is the same.
-    pub(super) fn same_thread(&self, rows: &Range<usize>) -> Option<ThreadKey> {
+    pub(crate) fn same_thread(&self, rows: &Range<usize>) -> Option<ThreadKey> {
         let run = self
             .threads
             .get(self.threads.partition_point(|run| run.0 <= rows.start))?;
@@ -58,11 +58,11 @@ impl Group {
 /// Groups whose rows are written: their memory is used again. Growing fresh columns step by step copies them several times, and
 /// each page of fresh memory is a fault.
 #[derive(Default)]
-pub(super) struct Pool(Mutex<Vec<Group>>);
+pub(crate) struct Pool(Mutex<Vec<Group>>);
 
 impl Pool {
     /// An empty group.
-    pub(super) fn take(&self) -> Group {
+    pub(crate) fn take(&self) -> Group {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -71,7 +71,7 @@ impl Pool {
     }
 
     /// Takes a group back.
-    pub(super) fn give_back(&self, mut group: Group) {
+    pub(crate) fn give_back(&self, mut group: Group) {
         group.clear();
         self.0
             .lock()
@@ -81,8 +81,8 @@ impl Pool {
 }
 
 /// All that is needed to produce rows.
-pub(super) struct Source {
-    pub(super) tables: Tables,
+pub(crate) struct Source {
+    pub(crate) tables: Tables,
     modules: ModuleMap,
     files: Vec<(ThreadKey, PathBuf)>,
     /// `burst`.
@@ -90,7 +90,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new(
+    pub(crate) fn new(
         manifest: &Manifest,
         sidecars: &BTreeMap<String, Sidecar>,
         files: Vec<(ThreadKey, PathBuf)>,
@@ -118,7 +118,7 @@ impl Source {
 
     /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
     /// false the work is given up.
-    pub(super) fn expand(
+    pub(crate) fn expand(
         &self,
         group_rows: usize,
         pool: &Pool,

@@ -1,10 +1,10 @@
-use super::*;
+use crate::convert::*;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt8Type, UInt16Type, UInt32Type, UInt64Type};
-use mgz_annotations_schema::abi::Slot;
+use mgz_abi::slot::Slot;
+use mgz_annotations_schema::manifest::{COLUMNS, Module};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, Record, Region, Site};
 use mgz_annotations_schema::spill::{SegmentHeader, SegmentKind, SpillWriter};
-use mgz_annotations_schema::trace::{COLUMNS, Module};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 const ID: u32 = 77;

@@ -1,13 +1,14 @@
 //! `windows.parquet`: one row for each window of `burst`, with how fast its code runs by itself.
 
-use super::ConvertError;
-use super::pace::{self, Executed, Speed};
+use crate::convert::ConvertError;
+use crate::convert::speed::measure;
+use crate::convert::speed::measure::{Executed, Speed};
 use arrow_array::{ArrayRef, Float64Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::expand::{Staged, Tables};
+use mgz_annotations_schema::manifest::{Manifest, WINDOWS};
 use mgz_annotations_schema::sidecar::Sidecar;
 use mgz_annotations_schema::spill::{Pace, SegmentHeader, ThreadKey, cause};
-use mgz_annotations_schema::trace::{Manifest, WINDOWS};
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;
@@ -16,14 +17,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Module and function.
-pub(super) type Code = (u16, u32);
+pub(crate) type Code = (u16, u32);
 
 /// Its beginning and its end are this share of a window's loads, each.
 const PART: usize = 8;
 
 /// A window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Window {
+pub(crate) struct Window {
     pub key: ThreadKey,
     pub sample: u32,
     /// Slots in it.
@@ -47,7 +48,7 @@ pub(super) struct Window {
 
 /// Windows as they are expanded.
 #[derive(Clone, Debug)]
-pub(super) struct Collector {
+pub(crate) struct Collector {
     /// By module of the manifest, then by site: the function.
     functions: Vec<Vec<u32>>,
     pub list: Vec<Window>,
@@ -163,7 +164,7 @@ fn most(rows: &[(Code, u32)]) -> Option<Code> {
 
 /// What a window stands for.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum PerWindow {
+pub(crate) enum PerWindow {
     /// So much of its thread's time in instrumented code.
     Time {
         /// Nanoseconds.
@@ -181,18 +182,18 @@ pub(super) enum PerWindow {
 }
 
 /// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known.
-pub(super) fn write(
+pub(crate) fn write(
     folder: &Path,
     list: &[Window],
     each: Option<PerWindow>,
 ) -> Result<Option<Executed>, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
-    let speeds = pace::speeds(list);
+    let speeds = measure::speeds(list);
     let stand_for: Vec<Option<f64>> = match each {
         Some(PerWindow::Time { ns, toll }) => list
             .iter()
             .zip(&speeds)
-            .map(|(w, s)| pace::stands_for(w, s.as_ref(), ns, toll))
+            .map(|(w, s)| measure::stands_for(w, s.as_ref(), ns, toll))
             .collect(),
         Some(PerWindow::Loads { loads, .. }) => list
             .iter()
@@ -249,7 +250,7 @@ pub(super) fn write(
         u64s(&|w| w.begin_ns),
         u64s(&|w| w.end_ns),
         texts(&|w| cause::name(w.cause)),
-        texts(&|w| pace::name(w.pace.kind)),
+        texts(&|w| measure::name(w.pace.kind)),
         u32s(&|w| w.pace.records),
         u32s(&|w| w.pace.ns),
         known(&|s| s.ns_per_load),
@@ -271,21 +272,21 @@ pub(super) fn write(
         .truncate(true)
         .mode(0o600)
         .open(&temporary)
-        .map_err(super::io(&temporary))?;
+        .map_err(crate::convert::io(&temporary))?;
     let properties = WriterProperties::builder()
         .set_compression(Compression::LZ4_RAW)
         .build();
     let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
     writer.write(&batch)?;
     writer.close()?;
-    std::fs::rename(&temporary, &path).map_err(super::io(&path))?;
+    std::fs::rename(&temporary, &path).map_err(crate::convert::io(&path))?;
     Ok(match each {
         Some(PerWindow::Loads { loads, error }) => (!list.is_empty()).then_some(Executed {
             loads: loads * list.len() as f64,
             error,
         }),
         Some(PerWindow::Time { ns, toll }) => {
-            pace::executed(list, &stand_for, &speeds, pace::toll_error(ns, toll))
+            measure::executed(list, &stand_for, &speeds, measure::toll_error(ns, toll))
         }
         None => None,
     })

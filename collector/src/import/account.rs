@@ -1,11 +1,11 @@
 //! What an import kept and lost, as the manifest has it.
 
-use super::{Outcome, threads_of};
-use crate::manifest;
-use crate::perfdata::Session;
-use crate::perfdata::session::Sampling;
-use crate::summary::{bytes, count};
-use mgz_annotations_schema::trace::Manifest;
+use crate::import::{Outcome, threads_of};
+use crate::trace::dir;
+use crate::trace::summary::{bytes, count};
+use mgz_annotations_schema::manifest::Manifest;
+use mgz_perf::data_file::Session;
+use mgz_perf::data_file::session::Sampling;
 
 /// A manifest with what the file says of itself.
 pub fn begin(session: &Session<'_>) -> Manifest {
@@ -14,7 +14,7 @@ pub fn begin(session: &Session<'_>) -> Manifest {
         (true, true) => "snapshot",
         (true, false) => "full",
     };
-    let mut manifest = manifest::begin(session.command.clone(), mode, 0, 0);
+    let mut manifest = dir::begin(session.command.clone(), mode, 0, 0);
     manifest.backend = "pt".into();
     // The file does not say when it was made.
     manifest.started.clear();

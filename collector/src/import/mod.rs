@@ -13,21 +13,24 @@
 //! thread that directly follow each other make one sample; where something may be missing the next begins.
 
 pub mod account;
+pub mod dump;
 pub mod modules;
 pub mod parts;
 pub mod resolve;
 pub mod threads;
 
-use crate::cli::Cli;
-use crate::coverage::{self, Watch};
-use crate::manifest::{self, Folder};
+use crate::commands::record;
+use crate::commands::record::Failure;
+use crate::import::dump::{Input, WITHOUT_PTW};
 use crate::objects::Objects;
-use crate::perfdata::events::{self, Totals};
-use crate::perfdata::import::{Input, WITHOUT_PTW};
-use crate::perfdata::{PerfDataError, Session};
-use crate::record::{self, Failure};
+use crate::trace::coverage::Watch;
+use crate::trace::dir::Folder;
+use crate::trace::{coverage, dir};
+use crate::util::args::Cli;
+use mgz_annotations_schema::manifest::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
-use mgz_annotations_schema::trace::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
+use mgz_perf::data_file::events::Totals;
+use mgz_perf::data_file::{PerfDataError, Session, events};
 use modules::Modules;
 use parts::Parts;
 use resolve::Slices;
@@ -239,7 +242,7 @@ fn enter_modules(
             process,
             begin_ns: session.spaces.appeared(number).unwrap_or(0),
         };
-        manifest::add_module(&mut trace.manifest, module, load);
+        dir::add_module(&mut trace.manifest, module, load);
     }
     Ok(())
 }

@@ -3,12 +3,11 @@
 //! A sidecar knows link-time addresses. The recording knows which part of which file was mapped where, and from that and
 //! the file's base address follows the load bias, so the instrumented file itself need not be at hand.
 
-use crate::modules;
-use crate::note;
-use crate::perfdata::Session;
-use crate::perfdata::space::Mapping;
+use crate::program::{modules, note};
+use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_annotations_schema::trace::NotInstrumented;
+use mgz_perf::data_file::Session;
+use mgz_perf::data_file::mapping::Mapping;
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::path::{Path, PathBuf};

@@ -3,8 +3,8 @@
 //! Part 0 is the first slot's payload, parts 2k-1 and 2k are the halves of the k-th raw slot. A record with a missing
 //! part is dropped and counted, and what follows it is told to come after a loss.
 
-use super::resolve::{Slice, Start};
-use mgz_annotations_schema::abi::Slot;
+use crate::import::resolve::{Slice, Start};
+use mgz_abi::slot::Slot;
 
 /// The state of one thread.
 #[derive(Clone, Debug, Default)]

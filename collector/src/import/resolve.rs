@@ -1,9 +1,9 @@
 //! From `ptwrite`s to slots: address to record, cut into slices of one thread.
 
-use super::modules::{Modules, Placed};
-use crate::perfdata::events::{Before, Event};
-use crate::perfdata::space::Spaces;
-use mgz_annotations_schema::abi::Slot;
+use crate::import::modules::{Modules, Placed};
+use mgz_abi::slot::Slot;
+use mgz_perf::data_file::events::{Before, Event};
+use mgz_perf::data_file::mapping::Spaces;
 
 /// How a slice begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,11 +6,11 @@
 //! Whether a slice goes on where the thread's last one ended decides whether records of both may be joined, so in doubt it
 //! does not: its first slot then gets a number that leaves a gap.
 
-use super::resolve::{Slice, Start};
-use crate::perfdata::session::Stream;
+use crate::import::resolve::{Slice, Start};
 use mgz_annotations_schema::spill::{
     SegmentHeader, SegmentKind, SpillError, SpillFile, SpillWriter, ThreadKey, cause,
 };
+use mgz_perf::data_file::session::Stream;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
@@ -267,7 +267,7 @@ fn reorder(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use mgz_annotations_schema::abi::Slot;
+    use mgz_abi::slot::Slot;
 
     fn slice(tid: u32, start: Start, time: u64, ids: std::ops::Range<u32>) -> Slice {
         let slots = ids

@@ -1,7 +1,7 @@
 //! Mappings over time: from single looks to lives.
 
-use super::maps::Mapping;
-use super::{Instance, Kind, Object};
+use crate::objects::maps::Mapping;
+use crate::objects::{Instance, Kind, Object};
 
 /// A mapping that is there, or was.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! `/proc/PID/maps`, as far as it tells objects.
 
-use super::Kind;
+use crate::objects::Kind;
 
 /// Memory of one kind without a gap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -13,15 +13,15 @@
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be read is left out and told.
 
 pub mod globals;
+pub mod heap;
 pub mod lives;
 pub mod maps;
 pub mod stacks;
 pub mod write;
 
-use crate::manifest::monotonic_ns;
+use crate::trace::dir::monotonic_ns;
 use lives::Lives;
 use maps::Mapping;
-use mgz_annotations_schema::abi;
 use stacks::{StackSeen, Stacks};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -189,7 +189,9 @@ impl Objects {
 
 /// What to tell where there is memory whose addresses do not fit into half a slot ([`abi::PAIR_BITS`], one of which is a sign).
 fn beyond_records(list: &[Instance]) -> Option<String> {
-    let far = list.iter().find(|i| i.start >> (abi::PAIR_BITS - 1) != 0)?;
+    let far = list
+        .iter()
+        .find(|i| i.start >> (mgz_abi::slot::PAIR_BITS - 1) != 0)?;
     Some(format!(
         "process {} has memory at {:#x}, beyond 47 bits: addresses of loads there are in the trace without their upper bits where two records shared a slot",
         far.process, far.start

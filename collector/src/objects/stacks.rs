@@ -7,8 +7,8 @@
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
-use super::maps::Mapping;
-use super::{Instance, Kind, Object};
+use crate::objects::maps::Mapping;
+use crate::objects::{Instance, Kind, Object};
 use std::collections::HashSet;
 use std::ops::Range;
 

@@ -1,8 +1,8 @@
 //! `objects.parquet` out: one row per instance.
 
-use super::{Instance, OBJECTS, Object};
-use crate::heap::lives::Life;
-use crate::heap::names::Site;
+use crate::objects::heap::lives::Life;
+use crate::objects::heap::names::Site;
+use crate::objects::{Instance, OBJECTS, Object};
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use parquet::arrow::ArrowWriter;

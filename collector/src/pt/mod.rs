@@ -1,77 +1,36 @@
-//! Intel Processor Trace, as far as `ptwrite` needs it: bytes in, (IP, payload, time) out.
+//! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
 //!
-//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are compressed
-//! against the one before, and the IP of a `ptwrite` comes in a packet of its own (a FUP) behind it. So a
-//! stream can be read only from a PSB on, and after anything that is not understood only from the next.
+//! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to try it on,
+//! and what is lost must be told. So the kernel stands behind a trait ([`kernel::Kernel`]), the events
+//! follow from the request and sysfs by a pure function ([`plan`]), and the file is what `perf record` would have
+//! written, so that one path leads from a capture to a trace, and perf can check it.
 //!
-//! * [`packet`]: one packet, pure.
-//! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
-//! * [`time`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
-//! * [`pair`]: `ptwrite`s with their IPs.
+//! * [`attr`]: `struct perf_event_attr`.
+//! * [`pmu`]: PMUs as sysfs describes them.
+//! * [`plan`]: which events, with which attributes, on which CPUs.
+//! * [`kernel`], [`linux`]: the kernel's side, and the real one.
+//! * [`known`]: kernels and processors with errors.
+//! * [`open`]: opening and mapping, with what may be given up.
+//! * [`ring`]: shared memory.
+//! * [`file`], [`synth`]: perf.data, and records that the kernel does not write.
+//! * [`capture`]: emptying rings into the file.
+//! * [`run`]: a program from its start to its end under all of this.
+//! * [`command`], [`settings`], [`filter`]: what the command line asks for; capture and import in one go.
 //!
-//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every byte
-//! of the input is in a packet or in a reported gap; a payload never gets the IP of another `ptwrite`.
-//! Not done: branches are not followed (no TNT is interpreted), so code is never needed.
+//! Guarantees: records keep their order within a ring; loss is counted; the file is valid after every
+//! round, also when the recorder is killed; an error of the file does not end the program. Not done: attaching to
+//! processes that run already, tracing the kernel.
 
-pub mod packet;
-pub mod pair;
-pub mod stream;
-pub mod time;
-
-pub use packet::{Fault, Ip, Packet, decode};
-pub use pair::{Loss, Ptwrite, Ptwrites, estimate_unsynchronised};
-pub use stream::{Gap, GapReason, Packets, Step, find_psb};
-pub use time::{Clock, ClockSettings};
-
-use std::io::{self, Write};
-
-/// Writes one line per packet: offset, bytes, text; skipped bytes get a line of their own.
-///
-/// Decoding starts at the first PSB, since before it nothing says where a packet begins.
-pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
-    use std::fmt::Write as _;
-    let mut hex = String::new();
-    for step in Packets::new(bytes) {
-        match step {
-            Step::Packet { at, len, packet } => {
-                hex.clear();
-                for byte in &bytes[at..at + len] {
-                    let _ = write!(hex, "{byte:02x} ");
-                }
-                writeln!(out, "{at:08x}  {hex:<48}  {packet}")?;
-            }
-            Step::Gap(gap) => writeln!(
-                out,
-                "{:08x}  {} bytes skipped: {}",
-                gap.from,
-                gap.to - gap.from,
-                gap.reason
-            )?,
-        }
-    }
-    Ok(())
-}
-
+pub mod capture;
+pub mod filter;
+pub mod known;
+pub mod open;
+pub mod plan;
+pub mod run;
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_dump_names_packets_and_gaps() {
-        let mut bytes = vec![0x59, 0x01];
-        bytes.extend_from_slice(&packet::PSB);
-        bytes.extend_from_slice(&[0x02, 0x23, 0x02, 0x12, 0x2a, 0, 0, 0, 0x05]);
-        let mut out = Vec::new();
-        dump_packets(&bytes, &mut out).unwrap();
-        let text = String::from_utf8(out).unwrap();
-        let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines.len(), 5, "{text}");
-        assert_eq!(lines[0], "00000000  2 bytes skipped: before the first PSB");
-        assert!(
-            lines[3].starts_with("00000014  02 12 2a 00 00 00 ")
-                && lines[3].ends_with("PTW.32 0x2a"),
-            "{text}"
-        );
-        assert_eq!(lines[4], "0000001a  1 bytes skipped: bad packet");
-    }
-}
+pub(crate) mod scenarios;
+pub mod synth;
+#[cfg(test)]
+pub(crate) mod tests;
+#[cfg(test)]
+pub(crate) mod trace_tests;

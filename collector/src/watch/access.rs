@@ -57,7 +57,7 @@ pub struct Step {
 
 /// Reads instructions.
 pub struct Reader {
-    pub(super) info: InstructionInfoFactory,
+    pub(crate) info: InstructionInfoFactory,
 }
 
 impl Default for Reader {
@@ -94,7 +94,7 @@ impl Reader {
 }
 
 /// What an instruction accesses with these registers; gathers are left out.
-pub(super) fn accesses(
+pub(crate) fn accesses(
     info: &mut InstructionInfoFactory,
     insn: &Instruction,
     registers: &Registers,

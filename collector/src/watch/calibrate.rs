@@ -1,8 +1,8 @@
 //! Whether watchpoints work here, and what a stop and a hit cost: tried on a child of our own.
 
-use super::events::{Events, Trigger};
-use super::ptrace;
-use super::sampler::{Clock, Costs, WORD};
+use crate::watch::events::{Events, Trigger};
+use crate::watch::ptrace;
+use crate::watch::sampler::{Clock, Costs, WORD};
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 

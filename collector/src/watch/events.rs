@@ -4,11 +4,11 @@
 //! its own that is opened for one word and stays on until it is closed; each hit stops the thread by the signal that the timer uses.
 //! None of them counts or traps in the kernel.
 
-use super::sampler::{Accesses, Clock, Hit};
-use crate::live::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
-use crate::live::kernel::Area;
-use crate::live::ring::Ring;
-use crate::perfdata::header::bits;
+use crate::watch::sampler::{Accesses, Clock, Hit};
+use mgz_perf::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
+use mgz_perf::data_file::header::bits;
+use mgz_perf::kernel::Area;
+use mgz_perf::mmap_ring::Ring;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
@@ -67,7 +67,7 @@ impl Trigger {
     }
 }
 
-pub(super) fn counting(kind: u32, config: u64) -> Attr {
+pub(crate) fn counting(kind: u32, config: u64) -> Attr {
     Attr {
         kind,
         size: ATTR_BYTES as u32,
@@ -94,7 +94,7 @@ fn breakpoint(word: u64, bytes: u64) -> Attr {
     }
 }
 
-pub(super) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
     let fd = unsafe {
         libc::syscall(
@@ -113,7 +113,7 @@ pub(super) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd
     Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
-pub(super) fn check(result: libc::c_int) -> io::Result<()> {
+pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
     if result < 0 {
         Err(io::Error::last_os_error())
     } else {
@@ -402,7 +402,7 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Lets an event stop a thread.
-pub(super) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<()> {
+pub(crate) fn signals(event: &OwnedFd, thread: i32, signal: i32) -> io::Result<()> {
     let owner = [0, thread];
     // SAFETY: the owner (F_OWNER_TID and the thread) lives across the call; the rest are integers.
     unsafe {

@@ -18,17 +18,14 @@
 //! The program need not be instrumented: the one load that a sample needs is found by stepping the original code.
 
 pub mod access;
-pub mod behind;
 pub mod calibrate;
-pub mod command;
-pub mod counters;
+pub mod code_names;
 pub mod events;
 pub mod pin;
-pub mod places;
 pub mod ptrace;
 pub mod run;
 pub mod sampler;
 #[cfg(test)]
 mod tests;
-pub mod toll;
+pub mod trap_decode;
 pub mod write;

@@ -3,9 +3,9 @@
 //! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery of the trigger's signal, which the program
 //! never sees. It is sent by an event that fires in user code only, so that no system call is interrupted.
 
-use super::access::Registers;
-use super::events::Events;
-use super::sampler::{Clock, Hit, Stepped, Stopped, WORD};
+use crate::watch::access::Registers;
+use crate::watch::events::Events;
+use crate::watch::sampler::{Clock, Hit, Stepped, Stopped, WORD};
 use std::io;
 
 const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;

@@ -1,15 +1,16 @@
 //! A program from its start to its end, watched.
 
-use super::calibrate::{Obstacle, calibrate};
-use super::events::{Events, Trigger};
-use super::pin::Recorder;
-use super::places::{Maps, Place};
-use super::ptrace::{self, Held};
-use super::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
-use crate::child;
-use crate::driver::ProgramStatus;
-use crate::signals::Signals;
-use mgz_models::random::Random;
+use crate::soft::ProgramStatus;
+use crate::target::signals::Signals;
+use crate::target::spawn;
+use crate::watch::calibrate::{Obstacle, calibrate};
+use crate::watch::code_names::{Maps, Place};
+use crate::watch::events::{Events, Trigger};
+use crate::watch::pin::Recorder;
+use crate::watch::ptrace;
+use crate::watch::ptrace::Held;
+use crate::watch::sampler::{Accesses, Costs, Pair, Plan, Sampler, Sums as Counts};
+use mgz_models::util::random::Random;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -118,12 +119,12 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> WatchError {
 pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let costs = calibrate(&job.trigger)?;
     let signals = Signals::install().map_err(own("setting up signals"))?;
-    if job.no_aslr && !child::can_turn_aslr_off() {
+    if job.no_aslr && !spawn::can_turn_aslr_off() {
         return Err(own(
             "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)",
         )(io::ErrorKind::PermissionDenied.into()));
     }
-    let held = child::hold(&job.program, &job.argv, job.no_aslr, signals.inherited())
+    let held = spawn::hold(&job.program, &job.argv, job.no_aslr, signals.inherited())
         .map_err(own("starting a process"))?;
     let root = held.pid() as i32;
     ptrace::seize(root).map_err(Obstacle::Trace)?;

@@ -9,10 +9,10 @@
 //! A load has two reuses: by the next access, where loads and stores count, and by the next load, where loads alone do. Processors
 //! cannot watch reads alone. So the thread stops at each hit; if it was a store, the first of the two is known, and the watch for the second goes on.
 
-use super::access::{LONGEST, Reader, Registers, Step};
-use super::behind::{Touch, Trap};
-use mgz_models::random::Random;
-use mgz_models::rdx::{Decision, Reservoir};
+use crate::watch::access::{LONGEST, Reader, Registers, Step};
+use crate::watch::trap_decode::{Touch, Trap};
+use mgz_models::sampling::rdx::{Decision, Reservoir};
+use mgz_models::util::random::Random;
 use std::io;
 
 /// Watchpoints cover aligned words of this many bytes.
@@ -688,7 +688,7 @@ impl Part {
     }
 
     fn touches(&self, word: u64) -> bool {
-        super::access::Access {
+        crate::watch::access::Access {
             address: self.address,
             size: self.size,
             read: false,

@@ -1,9 +1,9 @@
 //! The sampler on a machine that we can see through: each access takes one nanosecond, stops take many.
 
-use super::access::{Reader, Registers};
-use super::behind::Trap;
-use super::sampler::*;
-use mgz_models::random::Random;
+use crate::watch::access::{Reader, Registers};
+use crate::watch::sampler::*;
+use crate::watch::trap_decode::Trap;
+use mgz_models::util::random::Random;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::io;

@@ -1,12 +1,12 @@
 //! `watch.parquet`: one row per sample, two where the next access is not the next load.
 
-use super::places::{Code, Maps, Names};
-use super::run::Row;
+use crate::watch::code_names::{Code, Maps, Names};
+use crate::watch::run::Row;
 use arrow_array::{
     ArrayRef, BooleanArray, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array,
 };
 use arrow_schema::{Field, Schema};
-use mgz_annotations_schema::trace::WATCH;
+use mgz_annotations_schema::manifest::WATCH;
 use parquet::arrow::ArrowWriter;
 use parquet::basic::Compression;
 use parquet::file::properties::WriterProperties;

@@ -6,8 +6,8 @@
 
 use super::encode::{Encoder, Random, Style, writes};
 use super::{ALL, stream, words};
-use mgz_collector::pt::packet::{Packet, decode};
-use mgz_collector::pt::{ClockSettings, Ptwrites};
+use mgz_pt::packet::{Packet, decode};
+use mgz_pt::{ClockSettings, Ptwrites};
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -89,8 +89,7 @@ pub fn noise(random: &mut Random) -> Vec<u8> {
             }
             4 => bytes
                 .push([0x19, 0x59, 0x99, 0xd9, 0x00, 0x03, 0x07, 0xff][random.below(8) as usize]),
-            _ => bytes
-                .extend_from_slice(&mgz_collector::pt::packet::PSB[..=random.below(15) as usize]),
+            _ => bytes.extend_from_slice(&mgz_pt::packet::PSB[..=random.below(15) as usize]),
         }
         for _ in 0..random.below(10) {
             bytes.push(if random.below(3) == 0 {

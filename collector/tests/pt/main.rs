@@ -15,7 +15,7 @@ mod words;
 
 use encode::{Encoder, Place, Random, Style, Write, writes};
 use file::{Kind, PerfFile};
-use mgz_collector::perfdata::import::{RawReport, raw_bytes};
+use mgz_collector::import::dump::{RawReport, raw_bytes};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -836,7 +836,7 @@ fn seeds() {
         );
     }
     for n in 0..12 {
-        let mut bytes = mgz_collector::pt::packet::PSB.to_vec();
+        let mut bytes = mgz_pt::packet::PSB.to_vec();
         for _ in 0..5 {
             bytes.extend_from_slice(&libipt::noise(&mut random));
         }

@@ -4,12 +4,12 @@ use super::encode::{Encoder, Random, Style, Write, writes};
 use super::file::{self, Kind, PerfFile, words};
 use super::{ALL, by_thread, ends, ours, readable, row, stream};
 use mgz_annotations_schema::Sidecar;
+use mgz_annotations_schema::manifest::{MANIFEST, Manifest};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, PtWrite, Record, Region, Site};
-use mgz_annotations_schema::trace::{MANIFEST, Manifest};
-use mgz_collector::cli::Cli;
+use mgz_collector::import::dump::{WITHOUT_PTW, raw};
 use mgz_collector::import::{self, account};
-use mgz_collector::perfdata::import::{WITHOUT_PTW, raw};
-use mgz_collector::perfdata::{PerfDataError, Session};
+use mgz_collector::util::args::Cli;
+use mgz_perf::data_file::{PerfDataError, Session};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

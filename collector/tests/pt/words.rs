@@ -1,6 +1,6 @@
 //! Packets in the words of the libipt driver, so that the two readings can be compared line by line.
 
-use mgz_collector::pt::packet::{Fault, Ip, Packet, decode};
+use mgz_pt::packet::{Fault, Ip, Packet, decode};
 
 fn name(packet: &Packet, newest: bool) -> Option<String> {
     let ip = |name: &str, ip: Ip| match ip {

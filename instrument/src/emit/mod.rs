@@ -2,37 +2,35 @@
 //!
 //! Instructions are copied byte for byte; only RIP-relative displacements, direct branches and the loads of
 //! copied jump tables change. References keep their original targets, so function pointers keep their
-//! identity; direct branches aim at clones (resolved by [`crate::layout`]). Alignment no-operations of the
+//! identity; direct branches aim at clones (resolved by [`crate::link::layout`]). Alignment no-operations of the
 //! original are dropped and made anew where a loop starts.
 //!
 //! What an original instruction becomes lies in the clone in the same order, which the unwind tables and
 //! the address map rely on.
 
-pub mod asm;
-pub mod bytes;
-mod code;
-mod hooks;
-mod places;
+pub(crate) mod code_buffer;
+pub(crate) mod control_transfer;
+pub(crate) mod cursor_edges;
+pub(crate) mod emitter;
+pub(crate) mod packed_fields;
 pub mod probe;
 mod records;
 pub mod relax;
 mod rows;
-mod sink;
-mod transfer;
-mod transit;
-
+pub(crate) mod syscall_hooks;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::ir::TableForm;
-use mgz_annotations_schema::abi::ProbeState;
+use crate::ir::jump_table::TableForm;
+use mgz_abi::address_map::ProbeState;
 use mgz_annotations_schema::sidecar::{Gather, Loop, PtWrite, Record, Region, Site};
 use std::ops::Range;
 
-pub use code::emit;
-pub use places::{Fixups, Marks};
-pub use sink::{key as state_key, leb128};
-pub use transfer::{THUNK_BYTES, thunk};
+pub use crate::emit::code_buffer::key as state_key;
+pub use crate::emit::control_transfer::{THUNK_BYTES, thunk};
+pub use crate::emit::emitter::emit;
+pub use crate::emit::packed_fields::{Fixups, Marks};
+pub use crate::util::leb128::leb128;
 
 /// Why a function could not be re-emitted; it is then left alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

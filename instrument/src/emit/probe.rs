@@ -7,11 +7,13 @@
 //! A register that the instruction behind the probe writes is used only if it is one of [`Insn::own`]: if that
 //! instruction faults, the program's handler must find the old value where somebody may want it.
 
-use super::EmitError;
-use super::asm::Mem;
-use crate::ir::{Function, Gpr, Insn, Payload, RecordPlan, RegSet};
-use crate::regs::RegUse;
-use crate::stay::cheapest;
+use crate::emit::EmitError;
+use crate::plan::cursor::cheapest;
+use crate::plan::planned_function::Function;
+use crate::plan::types::{Payload, RecordPlan};
+use crate::x86::encode::Mem;
+use crate::x86::insn::Insn;
+use crate::x86::regs::{Gpr, RegSet, RegUse};
 use iced_x86::{FlowControl, Instruction, Mnemonic, Register};
 
 /// Hardware number of the 64-bit register that contains `register`, if it is a general purpose one.

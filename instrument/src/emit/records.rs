@@ -1,29 +1,30 @@
 //! Records: what probes write, in both flavours.
 
-use super::asm::{self, Mem};
-use super::code::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
-use super::probe::{self, Hold};
-use super::relax::Pos;
-use super::sink::Single;
-use super::{EmitError, FixupKind};
-use crate::ir::{Gpr, Insn, InsnId, Payload, RecordPlan, RegSet, RegionPlan, VectorHalf, slots};
-use crate::operands::own_destination;
-use crate::regs::registers;
-use crate::stay::cheapest;
+use crate::emit::code_buffer::Single;
+use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE, NO_INSN, PLACE_ADDRESS, PLACE_CURSOR};
+use crate::emit::probe::Hold;
+use crate::emit::relax::Pos;
+use crate::emit::{EmitError, FixupKind, probe};
+use crate::plan::cursor::cheapest;
+use crate::plan::types::{Payload, RecordPlan, RegionPlan, VectorHalf, slots};
+use crate::x86::encode;
+use crate::x86::encode::Mem;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::operands::own_destination;
+use crate::x86::regs::{Gpr, RegSet, registers};
 use iced_x86::InstructionInfoFactory;
-use mgz_annotations_schema::abi::{
-    GS_CURSOR, GS_SPILL, ID_PAIR, MAX_REGION_SLOTS, NO_REG, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD,
-    SLOT_SECOND, STATE_HALF,
-};
+use mgz_abi::address_map::{NO_REG, STATE_HALF};
+use mgz_abi::probe::{GS_CURSOR, GS_SPILL};
+use mgz_abi::slot::{ID_PAIR, MAX_REGION_SLOTS, SLOT_BYTES, SLOT_ID, SLOT_PAYLOAD, SLOT_SECOND};
 use std::sync::LazyLock;
 
 impl Single {
     /// Stores `register` into the slot at `cursor`.
     fn of(cursor: Gpr, register: Gpr) -> Single {
-        let store = asm::store64(cursor, SLOT_PAYLOAD as i32, register);
-        let id = asm::store_imm32(cursor, SLOT_ID as i32, 0);
-        let advance = asm::lea32(cursor, cursor, SLOT_BYTES as i32);
-        let commit = asm::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
+        let store = encode::store64(cursor, SLOT_PAYLOAD as i32, register);
+        let id = encode::store_imm32(cursor, SLOT_ID as i32, 0);
+        let advance = encode::lea32(cursor, cursor, SLOT_BYTES as i32);
+        let commit = encode::mov_gs(false, MOV_STORE, cursor, GS_CURSOR);
         let tokens = u64::from_le_bytes([
             store.size(),
             id.size(),
@@ -47,7 +48,7 @@ impl Single {
 impl Emitter<'_> {
     /// Emits the records that stand at this instruction.
     #[inline]
-    pub(super) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
+    pub(crate) fn records(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         // Most instructions have none.
         if self.next_record == (id, after) {
             self.records_at(id, after)
@@ -77,7 +78,7 @@ impl Emitter<'_> {
     }
 
     /// Finds where the next record stands.
-    pub(super) fn find_record(&mut self) {
+    pub(crate) fn find_record(&mut self) {
         let function = self.function;
         while let Some(region) = function.regions.get(self.region) {
             if let Some(record) = region.records.get(self.record) {
@@ -114,7 +115,7 @@ impl Emitter<'_> {
         self.record_at.push(at);
         self.ptwrite_at.push((at, self.number(), 0));
         self.sink
-            .inserted(source.map_or(asm::ptwrite_any(), asm::ptwrite));
+            .inserted(source.map_or(encode::ptwrite_any(), encode::ptwrite));
         Ok(())
     }
 
@@ -154,16 +155,16 @@ impl Emitter<'_> {
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
             self.sink
-                .put_open(0, asm::lea_rip(register), FixupKind::Original(target));
+                .put_open(0, encode::lea_rip(register), FixupKind::Original(target));
             return;
         }
         let mem = operand.mem;
         if !mem.fs {
-            self.sink.inserted(asm::lea64(register, &mem));
+            self.sink.inserted(encode::lea64(register, &mem));
             return;
         }
         // fs:[0] holds the segment's base.
-        self.sink.inserted(asm::load64(
+        self.sink.inserted(encode::load64(
             register,
             &Mem {
                 fs: true,
@@ -173,7 +174,7 @@ impl Emitter<'_> {
         let parts = [mem.base.map(|r| (r, 1)), mem.index];
         let mut disp = mem.disp;
         for part in parts.into_iter().flatten() {
-            self.sink.inserted(asm::lea64(
+            self.sink.inserted(encode::lea64(
                 register,
                 &Mem {
                     index: Some(part),
@@ -184,26 +185,26 @@ impl Emitter<'_> {
         }
         if parts == [None, None] && disp != 0 {
             self.sink
-                .inserted(asm::lea64(register, &Mem::base(register, disp)));
+                .inserted(encode::lea64(register, &Mem::base(register, disp)));
         }
     }
 
     /// Loads or stores a word of the control page.
-    pub(super) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
+    pub(crate) fn gs(&mut self, wide: bool, opcode: u8, register: Gpr, offset: u32) {
         if self.fixed {
             // The sum of the next address and the distance to `offset` is the offset itself.
             self.sink.put_open(
                 0,
-                asm::gs_rip(wide, opcode, register),
+                encode::gs_rip(wide, opcode, register),
                 FixupKind::Original(offset.into()),
             );
         } else {
             self.sink
-                .inserted(asm::mov_gs(wide, opcode, register, offset));
+                .inserted(encode::mov_gs(wide, opcode, register, offset));
         }
     }
 
-    pub(super) fn borrow(&mut self, register: Gpr, place: u8) {
+    pub(crate) fn borrow(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_STORE, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             let mut saved = s.saved();
@@ -214,7 +215,7 @@ impl Emitter<'_> {
         });
     }
 
-    pub(super) fn give_back(&mut self, register: Gpr, place: u8) {
+    pub(crate) fn give_back(&mut self, register: Gpr, place: u8) {
         self.gs(true, MOV_LOAD, register, GS_SPILL + 8 * u32::from(place));
         self.sink.state(|s| {
             let mut others = s
@@ -263,7 +264,7 @@ impl Emitter<'_> {
             match self.kept.take() {
                 None => self.gs(false, MOV_LOAD, cursor, GS_CURSOR),
                 Some(kept) if kept == cursor => {}
-                Some(kept) => self.sink.inserted(asm::move32(cursor, kept)),
+                Some(kept) => self.sink.inserted(encode::move32(cursor, kept)),
             }
             self.sink.state(|s| s.with_base_reg(cursor.0));
         }
@@ -279,7 +280,7 @@ impl Emitter<'_> {
             let last = self.record + 1 == records.len();
             if last {
                 let total = self.slots as i32 * SLOT_BYTES as i32;
-                self.sink.inserted(asm::lea32(cursor, cursor, total));
+                self.sink.inserted(encode::lea32(cursor, cursor, total));
                 if !hold.late {
                     let ahead = self.slots as u8;
                     self.sink.state(|s| s.with_base_ahead(ahead));
@@ -363,7 +364,7 @@ impl Emitter<'_> {
             }
             Payload::Mask(mask) => {
                 self.by_second(record, cursor, false, slot, |e, register| {
-                    e.sink.inserted(asm::kmovw(register, mask))
+                    e.sink.inserted(encode::kmovw(register, mask))
                 })?;
             }
             Payload::Half(VectorHalf { half, .. }) if half % 2 != 0 => {}
@@ -433,7 +434,7 @@ impl Emitter<'_> {
     #[inline]
     fn store(&mut self, cursor: Gpr, slot: i32, register: Gpr) {
         self.stored_at = self.sink.buffer.pos();
-        self.sink.inserted(asm::store64(cursor, slot, register));
+        self.sink.inserted(encode::store64(cursor, slot, register));
     }
 
     /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
@@ -456,14 +457,14 @@ impl Emitter<'_> {
         } = half;
         let place = Mem::base(cursor, at);
         self.sink.inserted(match half / 2 {
-            0 => asm::store_vector(&place, vector, 16),
-            part => asm::store_part(&place, vector, bytes, part),
+            0 => encode::store_vector(&place, vector, 16),
+            part => encode::store_part(&place, vector, bytes, part),
         });
         self.sink
-            .inserted(asm::load64(register, &Mem::base(cursor, at + 8)));
+            .inserted(encode::load64(register, &Mem::base(cursor, at + 8)));
         self.store_id(false, false, cursor, at);
         self.sink
-            .inserted(asm::store64(cursor, at + SLOT_BYTES as i32, register));
+            .inserted(encode::store64(cursor, at + SLOT_BYTES as i32, register));
         if borrowed {
             self.give_back(register, PLACE_ADDRESS);
         }
@@ -480,7 +481,7 @@ impl Emitter<'_> {
         }
         let shares = if second { ID_PAIR } else { 0 };
         self.sink.put_id(
-            asm::store_imm32(cursor, at + SLOT_ID as i32, shares),
+            encode::store_imm32(cursor, at + SLOT_ID as i32, shares),
             number,
         );
         self.slots += 1;

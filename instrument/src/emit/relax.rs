@@ -7,8 +7,8 @@
 //! `jrcxz`, `loop`, `loope` and `loopne` exist only in the short form. A far one becomes
 //! `op +2; jmp next; jmp target`, none of which touches flags.
 
-use super::asm;
-use super::bytes::Bytes;
+use crate::util::byte_buf::Bytes;
+use crate::x86::encode;
 
 /// A place in the unresolved code: so many fixed bytes and so many flexible pieces lie before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -325,8 +325,8 @@ impl Buffer {
                 (Flex::Align(_), _) => {
                     let padding = (self.sizes[i + 1] - self.sizes[i]) as usize;
                     let first = padding.min(9);
-                    code.extend_from_slice(asm::nop(first));
-                    code.extend_from_slice(asm::nop(padding - first));
+                    code.extend_from_slice(encode::nop(first));
+                    code.extend_from_slice(encode::nop(padding - first));
                     [first as u8, (padding - first) as u8, 0]
                 }
             });

@@ -1,9 +1,11 @@
 //! The sidecar's rows of one function.
 
-use super::relax::{Buffer, Label, Pos};
-use super::{EmitError, Rows};
-use crate::ir::{Function, Insn, InsnId, RegionPlan};
-use crate::loops::NO_LOOP;
+use crate::emit::relax::{Buffer, Label, Pos};
+use crate::emit::{EmitError, Rows};
+use crate::ir::loops::NO_LOOP;
+use crate::plan::planned_function::Function;
+use crate::plan::types::RegionPlan;
+use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{OpKind, Register};
 use mgz_annotations_schema::sidecar::{
     Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind,
@@ -108,7 +110,7 @@ pub fn rows(
 
 /// The loops of a function, with numbers inside it.
 fn loops(function: &Function) -> Vec<Loop> {
-    let of = |l: &crate::loops::Loop| Loop {
+    let of = |l: &crate::ir::loops::Loop| Loop {
         function: 0,
         parent: l.parent,
         location: NONE,
@@ -145,7 +147,7 @@ fn literals(site: &mut Site, insn: &Insn, before: &[Site]) {
             site.op_scale,
             site.op_disp,
             site.op_seg,
-        ) = crate::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
+        ) = crate::x86::operands::literals(insn, site.flags & SiteFlags::STORE != 0, nth);
         return;
     }
     let number = |r: Register| match r {

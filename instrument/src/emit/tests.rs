@@ -1,15 +1,16 @@
 //! Probes, read back by a decoder that is not ours.
 
-use super::*;
-use crate::disasm::{Places, make};
-use crate::ir::{
-    Block, BlockId, Function, FunctionId, Gpr, ImplicitLoads, Insn, InsnId, JumpTable, Payload,
-    RecordPlan, RegSet, RegionPlan, VectorHalf,
-};
-use crate::regs::{RegUse, reg_use};
+use crate::emit::*;
+use crate::ir::jump_table::JumpTable;
+use crate::ir::{Block, BlockId, FunctionId};
+use crate::plan::planned_function::Function;
+use crate::plan::types::{ImplicitLoads, Payload, RecordPlan, RegionPlan, VectorHalf};
+use crate::x86::decode::{Places, make};
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::{Gpr, RegSet, RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
-use mgz_annotations_schema::abi::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_annotations_schema::addrmap::AddrMap;
+use mgz_abi::address_map::AddrMap;
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 
 const START: u64 = 0x1000;
 
@@ -104,7 +105,7 @@ fn emit(
     fixed: bool,
     translated: bool,
 ) -> Result<Emitted, EmitError> {
-    super::emit(f, bytes, flavour, fixed, translated).map(|(clone, _)| clone)
+    crate::emit::emit(f, bytes, flavour, fixed, translated).map(|(clone, _)| clone)
 }
 
 fn emitted(f: &Function, bytes: &[u8], flavour: u32) -> Vec<String> {
@@ -384,7 +385,7 @@ fn two_records_share_a_slot() {
             "ret",
         ]
     );
-    let (e, rows) = super::emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
+    let (e, rows) = crate::emit::emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     let at: Vec<u64> = rows.records.iter().map(|r| r.clone_ip).collect();
     assert!(at[0] == at[1] && at[1] < at[2] && at[2] == at[3], "{at:?}");
     let ids: Vec<_> = e
@@ -533,13 +534,13 @@ fn the_map_has_a_state_for_every_boundary() {
         ..RegionPlan::default()
     }];
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
-    let placed = crate::layout::Placed {
+    let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
         records: vec![0],
         record_count: 1,
         ..Default::default()
     };
-    let map = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
+    let map = crate::sidecar::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&map).unwrap();
     let states: Vec<(u64, u8, u8, u8, u8)> = map
         .walk(0)
@@ -575,7 +576,7 @@ fn the_map_has_a_state_for_every_boundary() {
 
 #[test]
 fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
-    use crate::stay::{Kept, PLACE_STAY, Stay, Stays};
+    use crate::plan::cursor::{Kept, PLACE_STAY, Stay, Stays};
     // 0: mov rax,[rdi]; je 3 | 1: mov rcx,[rdi+8]; jne 0 | 2: ret | 3: ret
     let blocks: [&[u8]; 4] = [
         &[0x48, 0x8b, 0x07, 0x74, 0x07],
@@ -684,12 +685,12 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
     assert_eq!(cursor_loads(&f, &bytes), 1);
     // Who is interrupted in between finds it there.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
-    let placed = crate::layout::Placed {
+    let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
         records: vec![0],
         ..Default::default()
     };
-    let bytes_of_map = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
+    let bytes_of_map = crate::sidecar::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&bytes_of_map).unwrap();
     let jump = map
         .walk(0)
@@ -731,7 +732,7 @@ fn no_register_keeps_the_cursor_over_a_call() {
 
 #[test]
 fn a_function_may_end_with_a_jump_into_a_stay() {
-    use crate::stay::{Kept, Stay, Stays};
+    use crate::plan::cursor::{Kept, Stay, Stays};
     // 0: jmp 3 | 1: mov rax,[rdi]; jne 1 | 2: ret | 3: jmp 1
     let blocks: [&[u8]; 4] = [
         &[0xeb, 0x06],
@@ -763,12 +764,12 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
 
 /// Clone addresses, what they stand for, and whether a return address is pushed or control comes back there.
 fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
-    let placed = crate::layout::Placed {
+    let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
         records: vec![0],
         ..Default::default()
     };
-    let bytes = crate::annotate::address_map(&[Box::new(e.clone())], &placed).concat();
+    let bytes = crate::sidecar::address_map(&[Box::new(e.clone())], &placed).concat();
     let map = AddrMap::new(&bytes).unwrap();
     map.walk(0)
         .unwrap()
@@ -786,7 +787,7 @@ fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
 pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
-    let body = crate::disasm::decode(&bytes, START, &[]).unwrap();
+    let body = crate::x86::decode::decode(&bytes, START, &[]).unwrap();
     (f.insns, f.places) = (body.insns, body.places);
     f.uses = uses(&f.insns);
     let block = |i: u32, succs: &[u32]| Block {
@@ -806,7 +807,7 @@ pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
 
 #[test]
 fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
-    use mgz_annotations_schema::abi::STATE_PASSED;
+    use mgz_abi::address_map::STATE_PASSED;
     let (mut f, bytes) = around_a_lock();
     f.regions = vec![
         RegionPlan {
@@ -868,7 +869,7 @@ pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
 
 #[test]
 fn a_far_loop_has_counted_before_it_jumps() {
-    use mgz_annotations_schema::abi::STATE_COUNTED;
+    use mgz_abi::address_map::STATE_COUNTED;
     let (at, ret) = (START + 120, START + 122);
     for (opcode, inside) in [(0xe0, STATE_COUNTED), (0xe2, STATE_COUNTED), (0xe3, 0)] {
         let (mut f, bytes) = around_a_far_loop(opcode);
@@ -938,7 +939,7 @@ fn no_entry_jump_is_put_behind_a_prefix() {
 
 #[test]
 fn translated_calls_push_the_original_return_address() {
-    use mgz_annotations_schema::abi::{STATE_BACK, STATE_PUSHED};
+    use mgz_abi::address_map::{STATE_BACK, STATE_PUSHED};
     // call 2005; ret
     let (f, bytes) = function(&[&[0xe8, 0, 0x10, 0, 0, 0xc3]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
@@ -995,7 +996,7 @@ fn translated_calls_use_a_register_that_nobody_reads() {
             "jmpq *%gs:0x48"
         ]
     );
-    use mgz_annotations_schema::abi::{STATE_BACK, STATE_PUSHED};
+    use mgz_abi::address_map::{STATE_BACK, STATE_PUSHED};
     assert_eq!(
         walk(&e),
         [
@@ -1045,12 +1046,12 @@ fn calls_return_to_no_operations() {
     );
     for translated in [false, true] {
         let emitted = emit(&f, &bytes, FLAVOUR_SOFT, false, translated).unwrap();
-        let placed = crate::layout::Placed {
+        let placed = crate::link::layout::Placed {
             clones: vec![0x9000],
             records: vec![0],
             ..Default::default()
         };
-        let map = crate::annotate::address_map(&[Box::new(emitted.clone())], &placed).concat();
+        let map = crate::sidecar::address_map(&[Box::new(emitted.clone())], &placed).concat();
         let map = AddrMap::new(&map).unwrap();
         for (at, there) in [
             (0, true),

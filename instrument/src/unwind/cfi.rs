@@ -1,6 +1,6 @@
 //! Call frame instructions: a copy of them with other code offsets.
 
-use super::Reader;
+use crate::unwind::Reader;
 
 /// One instruction, as far as its place in the code matters.
 enum Step<'a> {
@@ -113,7 +113,7 @@ pub fn effect(instructions: &[u8]) -> Option<Effect> {
     let mut r = Reader::new(instructions, 0);
     let (mut reach, mut saved) = (0u64, Saved::NONE);
     while !r.rest().is_empty() {
-        match step(&mut r, super::ENC_PCREL4)? {
+        match step(&mut r, crate::unwind::ENC_PCREL4)? {
             Step::Advance(units) => reach = reach.checked_add(units)?,
             Step::Set(_) => return None,
             Step::Other(bytes) => saved.take(bytes),
@@ -123,7 +123,7 @@ pub fn effect(instructions: &[u8]) -> Option<Effect> {
 }
 
 /// Moves on by so many bytes.
-pub(super) fn advance(out: &mut Vec<u8>, delta: u64) {
+pub(crate) fn advance(out: &mut Vec<u8>, delta: u64) {
     match delta {
         0 => {}
         1..=0x3f => out.push(0x40 | delta as u8),

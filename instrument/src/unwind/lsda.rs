@@ -3,7 +3,7 @@
 //! The call-site table is written anew with the clone's offsets; the action table is copied; the type table
 //! gets its relative pointers adjusted.
 
-use super::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, Reader};
+use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, Reader};
 use std::ops::Range;
 
 /// One call site. Addresses are absolute.
@@ -246,7 +246,7 @@ pub fn distance(target: u64, place: u64) -> Option<[u8; 4]> {
 }
 
 fn leb(out: &mut Vec<u8>, value: u64) {
-    crate::emit::leb128(out, value);
+    crate::util::leb128::leb128(out, value);
 }
 
 /// An unsigned LEB128 number of exactly four bytes.

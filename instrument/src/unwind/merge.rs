@@ -9,7 +9,7 @@
 //! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
 //! ```
 
-use super::cfi;
+use crate::unwind::cfi;
 use std::borrow::Cow;
 use std::ops::Range;
 

@@ -13,10 +13,13 @@ pub mod lsda;
 pub mod merge;
 pub mod write;
 
-use crate::elf::{Elf, Refusal};
-use crate::ir::UnwindRange;
+use crate::patch::space::{Code, fits};
+use crate::x86::flow::JUMP;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
 use lsda::Lsda;
+use mgz_elf::{Elf, Refusal};
 use object::elf;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -406,4 +409,15 @@ fn fde<'a>(mut r: Reader<'a>, cie: &Cie<'a>, index: usize) -> Option<Fde<'a>> {
         lsda,
         instructions: r.rest(),
     })
+}
+
+/// Unwind facts that analysis needs (made by `unwind` from `.eh_frame` and the LSDAs).
+#[derive(Clone, Debug)]
+pub struct UnwindRange {
+    /// Code that the FDE covers.
+    pub range: Range<u64>,
+    /// `(call range, landing pad)`; empty without LSDA.
+    pub landing_pads: Vec<(Range<u64>, u64)>,
+    /// False if there is an LSDA that could not be understood, or if this is the code that signal handlers return to: the function must be left alone.
+    pub understood: bool,
 }

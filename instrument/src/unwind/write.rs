@@ -1,8 +1,8 @@
 //! Writes `.eh_frame` and `.eh_frame_hdr`.
 
-use super::lsda::distance;
-use super::{Cie, ENC_INDIRECT, ENC_PCREL4};
-use crate::emit::leb128;
+use crate::unwind::lsda::distance;
+use crate::unwind::{Cie, ENC_INDIRECT, ENC_PCREL4};
+use crate::util::leb128::leb128;
 use std::collections::HashMap;
 use std::ops::Range;
 
@@ -167,18 +167,6 @@ pub fn header(addr: u64, frame: u64, entries: &[(u64, u64)]) -> Result<Vec<u8>, 
         out.extend_from_slice(&distance(entry, addr).ok_or(TooFar)?);
     }
     Ok(out)
-}
-
-fn sleb128(out: &mut Vec<u8>, mut value: i64) {
-    loop {
-        let byte = value as u8 & 0x7f;
-        value >>= 7;
-        let done = (value == 0 && byte & 0x40 == 0) || (value == -1 && byte & 0x40 != 0);
-        out.push(if done { byte } else { byte | 0x80 });
-        if done {
-            return;
-        }
-    }
 }
 
 #[cfg(test)]

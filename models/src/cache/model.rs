@@ -1,6 +1,6 @@
 //! The stack-distance cache model: blocks fall into sets at random.
 
-use super::Shape;
+use crate::cache::Shape;
 use crate::histogram::Bin;
 
 /// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the probability that an access with D
@@ -91,8 +91,8 @@ pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Cache;
     use super::*;
+    use crate::cache::Cache;
     use crate::histogram::{Fine, WHOLE};
     use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Distances inside the sets of a cache.
 //!
-//! [`super::hit_probability`] lets the D blocks between a use and its reuse fall into the sets at random. Programs that stride by powers of two crowd
+//! [`crate::cache::hit_probability`] lets the D blocks between a use and its reuse fall into the sets at random. Programs that stride by powers of two crowd
 //! them into few sets; data that fill a cache exactly spread evenly; columns of a matrix fill each set to its last way, and whether one more
 //! comes is no matter of chance. No model of D alone can tell these apart, so here the condition itself is measured: the *set distance* of an
 //! access is the number of distinct blocks *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989). An LRU set of A
@@ -11,9 +11,8 @@
 //! (a difference estimate: unbiased, and the better the more the model is right), with a 95% interval from how much the runs differ.
 //! Where all sets are followed there is no error, and the rate is that of a simulation.
 
-use super::Shape;
-use super::hit_probability;
-use crate::random::Random;
+use crate::cache::{Shape, hit_probability};
+use crate::util::random::Random;
 
 /// Adjacent sets that are drawn together: most accesses that touch two lines then touch two followed sets.
 const RUN: u64 = 8;
@@ -267,8 +266,8 @@ impl SetDistances {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Hierarchy, expected_hits};
     use super::*;
+    use crate::cache::{Hierarchy, expected_hits};
     use crate::histogram::{Fine, WHOLE};
     use crate::reuse::{ReuseEngine, ReuseSink};
     use proptest::prelude::*;

@@ -1,6 +1,6 @@
 //! An exact simulator of set-associative LRU caches.
 
-use super::Shape;
+use crate::cache::Shape;
 use serde::{Deserialize, Serialize};
 
 /// A set-associative cache with exact LRU replacement in each set.

@@ -4,8 +4,8 @@
 //! has the weight 1/(ε + ¹⁄₁₀₀)², ε being its mean error (1 − accuracy) at that. The combined histogram is the weighted mean of the histograms. Methods that err in
 //! different places make up for each other, since what they agree on adds up.
 
-use super::{Piece, Profile, accuracy, collect};
 use crate::histogram::Bin;
+use crate::predict::{Piece, Profile, accuracy, collect};
 
 /// A method: from training runs and a size to a histogram.
 pub type Method<'a> = &'a dyn Fn(&[Profile], f64) -> Vec<Bin>;
@@ -53,9 +53,9 @@ pub fn combine(parts: &[(f64, Vec<Bin>)]) -> Vec<Bin> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::bins;
     use super::*;
     use crate::histogram::{Scale, shares};
+    use crate::predict::tests::bins;
     use proptest::prelude::*;
 
     #[test]

@@ -7,8 +7,10 @@
 //! together, the standard one included, are an overdetermined system with unknowns that are not negative. It is solved by
 //! the multiplicative iteration for mixtures (expectation–maximisation), which keeps them so and never worsens the fit.
 
-use super::{DIMENSIONS, Pattern, Piece, Profile, accuracy, collect, pieces, scaled, spread};
 use crate::histogram::{Bin, Scale, reference};
+use crate::predict::{
+    DIMENSIONS, Pattern, Piece, Profile, accuracy, collect, pieces, scaled, spread,
+};
 use serde::{Deserialize, Serialize};
 
 /// On which histogram a multi-model is built.
@@ -268,9 +270,9 @@ impl MultiModel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::bins;
     use super::*;
     use crate::histogram::shares;
+    use crate::predict::tests::bins;
 
     /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap in the bins of the smaller run.
     fn run(size: f64) -> Profile {

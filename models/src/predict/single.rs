@@ -1,7 +1,7 @@
 //! Single-model prediction (section 3.3): each partition of the reference histogram follows one pattern.
 
-use super::{DIMENSIONS, Pattern, Piece, Profile, collect};
 use crate::histogram::{Bin, Partition, reference};
+use crate::predict::{DIMENSIONS, Pattern, Piece, Profile, collect};
 use serde::{Deserialize, Serialize};
 
 /// d = c + e·f(s) of one partition.
@@ -179,9 +179,9 @@ impl SingleModel {
 
 #[cfg(test)]
 mod tests {
-    use super::super::accuracy;
-    use super::super::tests::bins;
     use super::*;
+    use crate::predict::accuracy;
+    use crate::predict::tests::bins;
     use proptest::prelude::*;
 
     /// A run whose reuses are 40% at 2, 30% at s^½, 30% at s.

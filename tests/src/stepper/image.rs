@@ -4,7 +4,7 @@ use anyhow::Result;
 use iced_x86::{Decoder, DecoderOptions, Instruction};
 
 /// A file under watch.
-pub(super) struct Image {
+pub(crate) struct Image {
     /// `(file offset, file size, vaddr)` of the executable segments.
     pub segments: Vec<(u64, u64, u64)>,
     /// The file before instrumentation.
@@ -14,7 +14,7 @@ pub(super) struct Image {
 }
 
 /// The executable segments of an ELF file: `(file offset, file size, vaddr)`.
-pub(super) fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
+pub(crate) fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
     use object::read::elf::{FileHeader, ProgramHeader};
     let header = object::elf::FileHeader64::<object::Endianness>::parse(bytes)?;
     let e = header.endian()?;
@@ -30,7 +30,7 @@ pub(super) fn segments(bytes: &[u8]) -> Result<Vec<(u64, u64, u64)>> {
 }
 
 /// The original instruction as it stands in the file before instrumentation.
-pub(super) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
+pub(crate) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction> {
     let (offset, size, vaddr) = image
         .original_segments
         .iter()
@@ -44,7 +44,7 @@ pub(super) fn original(image: &Image, at: u64, bias: u64) -> Option<Instruction>
 }
 
 /// Whether two instructions read memory through the same registers in the same way.
-pub(super) fn same_form(a: &Instruction, b: &Instruction) -> bool {
+pub(crate) fn same_form(a: &Instruction, b: &Instruction) -> bool {
     a.code() == b.code()
         && a.memory_base() == b.memory_base()
         && a.memory_index() == b.memory_index()

@@ -10,14 +10,14 @@ use std::path::Path;
 
 /// Where an address lies.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(crate) struct Place {
     pub watch: usize,
     pub bias: u64,
     pub clone: bool,
 }
 
 /// A row of `/proc/PID/maps`.
-pub(super) struct Mapping {
+pub(crate) struct Mapping {
     start: u64,
     end: u64,
     /// Index of the watch and load bias.
@@ -25,7 +25,7 @@ pub(super) struct Mapping {
 }
 
 /// A process that is stepped.
-pub(super) struct Process {
+pub(crate) struct Process {
     pub memory: Memory,
     pub mappings: Vec<Mapping>,
     pub code: HashMap<u64, Option<At>>,
@@ -72,7 +72,7 @@ impl Process {
 }
 
 /// The process of a thread.
-pub(super) fn group_of(tid: i32) -> Option<i32> {
+pub(crate) fn group_of(tid: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
     text.lines()
         .find_map(|l| l.strip_prefix("Tgid:"))?
@@ -82,7 +82,7 @@ pub(super) fn group_of(tid: i32) -> Option<i32> {
 }
 
 /// The process that made a process.
-pub(super) fn parent_of(pid: i32) -> Option<i32> {
+pub(crate) fn parent_of(pid: i32) -> Option<i32> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     text.lines()
         .find_map(|l| l.strip_prefix("PPid:"))?
@@ -92,7 +92,7 @@ pub(super) fn parent_of(pid: i32) -> Option<i32> {
 }
 
 /// Where the program begins.
-pub(super) fn entry_point(pid: i32) -> Option<u64> {
+pub(crate) fn entry_point(pid: i32) -> Option<u64> {
     let bytes = std::fs::read(format!("/proc/{pid}/auxv")).ok()?;
     let word = |b: &[u8]| u64::from_le_bytes(b.try_into().expect("eight bytes"));
     bytes
@@ -102,7 +102,7 @@ pub(super) fn entry_point(pid: i32) -> Option<u64> {
 }
 
 /// Where an address of a process lies, if that is under watch.
-pub(super) fn find(
+pub(crate) fn find(
     process: &mut Process,
     program: &Path,
     watches: &[Watch],

@@ -1,7 +1,7 @@
 //! Hits of cache levels: by the model with random sets, by distances inside their own sets, and by simulation.
 
-use super::super::stream::Accesses;
-use super::super::threads::Thread;
+use crate::commands::stream::Accesses;
+use crate::commands::threads::Thread;
 use mgz_models::cache::{Hierarchy, LevelCounts, SetDistances, SetHits, Shape, expected_hits};
 use mgz_models::histogram::{Fine, WHOLE};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};

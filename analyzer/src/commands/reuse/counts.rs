@@ -1,13 +1,13 @@
 //! What the command counts: histograms of the whole, and by code, object and thread.
 
-use super::super::owners::Owners;
-use super::super::stream::View;
+use crate::commands::owners::Owners;
+use crate::commands::stream::View;
 use mgz_models::histogram::{Fine, SMALL, WHOLE};
 use mgz_models::reuse::ReuseSink;
 
 /// What is counted of a thread, function or line.
 #[derive(Clone)]
-pub(super) struct Part {
+pub(crate) struct Part {
     pub distances: Fine,
     /// Sum.
     pub intervals: f64,
@@ -31,7 +31,7 @@ impl Part {
 }
 
 /// All counts.
-pub(super) struct Counts {
+pub(crate) struct Counts {
     pub distances: Fine,
     pub intervals: Fine,
     pub firsts: u64,
@@ -66,7 +66,7 @@ impl Counts {
 
 /// Tags of accesses: numbers of the pairs of group and object that occur.
 #[derive(Default)]
-pub(super) struct Tags {
+pub(crate) struct Tags {
     /// Group and object by tag.
     pub pairs: Vec<(u32, u32)>,
     /// By group: objects and their tags, the last one used first.

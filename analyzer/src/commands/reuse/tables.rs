@@ -1,11 +1,11 @@
 //! The command's tables.
 
-use super::super::document::{Column, Document, Table, Unit, maybe, value};
-use super::super::owners::{OBJECT_COLUMNS, Owners};
-use super::ReuseArguments;
-use super::counts::{Counts, Part};
-use crate::code::CodeMap;
+use crate::commands::owners::{OBJECT_COLUMNS, Owners};
+use crate::commands::reuse::ReuseArguments;
+use crate::commands::reuse::counts::{Counts, Part};
+use crate::data::code_map::CodeMap;
 use crate::input::Trace;
+use crate::output::document::{Column, Document, Table, Unit, maybe, value};
 use mgz_models::histogram::{Bin, Fine, SMALL, Scale};
 use mgz_models::miss_ratio::MissRatio;
 use serde_json::Value;
@@ -59,7 +59,7 @@ pub(crate) fn histogram_rows(name: &'static str, title: &str, bins: &[Bin]) -> T
 }
 
 /// Partitions of equal counts.
-pub(super) fn reference(distances: &Fine, partitions: usize) -> Table {
+pub(crate) fn reference(distances: &Fine, partitions: usize) -> Table {
     let rows = distances
         .reference(partitions)
         .iter()
@@ -82,7 +82,7 @@ pub(super) fn reference(distances: &Fine, partitions: usize) -> Table {
 }
 
 /// The curve, and the sizes that were asked for.
-pub(super) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArguments) -> Table {
+pub(crate) fn miss_ratios(counts: &Counts, implied: u64, arguments: &ReuseArguments) -> Table {
     let ratio = MissRatio::new(
         counts.distances.bins(),
         counts.firsts as f64,
@@ -188,7 +188,7 @@ fn by<K: Fn(&CodeMap, usize, u32) -> u32>(
 }
 
 /// Functions, lines, and histograms of functions.
-pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
+pub(crate) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Document) {
     let code = &trace.code;
     let functions = by(counts, code, |code, piece, _| code.pieces[piece].function);
     let name = |f: u32| {
@@ -271,7 +271,7 @@ pub(super) fn tables_of_code(counts: &Counts, trace: &Trace, document: &mut Docu
 }
 
 /// Objects of the reusing access, and their histograms.
-pub(super) fn objects(counts: &Counts, owners: &Owners, document: &mut Document) {
+pub(crate) fn objects(counts: &Counts, owners: &Owners, document: &mut Document) {
     let parts = by(counts, &CodeMap::new(), |_, _, object| object);
     document.tables.push(Table {
         name: "objects",
@@ -317,7 +317,7 @@ pub(super) fn objects(counts: &Counts, owners: &Owners, document: &mut Document)
 }
 
 /// Threads; in text only if there are several.
-pub(super) fn threads(counts: &Counts, document: &mut Document) {
+pub(crate) fn threads(counts: &Counts, document: &mut Document) {
     document.tables.push(Table {
         name: "threads",
         title: "Threads".into(),

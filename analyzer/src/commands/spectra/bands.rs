@@ -1,18 +1,18 @@
 //! Reuse distances at one block size, counted by chunk of memory and by object.
 
-use super::super::stream::{Accesses, View};
+use crate::commands::stream::{Accesses, View};
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use std::collections::HashMap;
 
 /// Bits of the chunks by which regions are told apart.
-pub(super) const CHUNK: u32 = 21;
+pub(crate) const CHUNK: u32 = 21;
 /// Log bins of the paper: [0,4), [4,8), [8,16) …
-pub(super) const BINS: usize = 48;
-pub(super) type Signature = [u64; BINS];
+pub(crate) const BINS: usize = 48;
+pub(crate) type Signature = [u64; BINS];
 
 /// The first chunk of a block.
 #[inline(always)]
-pub(super) fn chunk_of(block: u64, shift: u32) -> u64 {
+pub(crate) fn chunk_of(block: u64, shift: u32) -> u64 {
     if shift <= CHUNK {
         block >> (CHUNK - shift)
     } else {
@@ -21,30 +21,30 @@ pub(super) fn chunk_of(block: u64, shift: u32) -> u64 {
 }
 
 #[inline(always)]
-pub(super) fn bin(distance: u64) -> usize {
+pub(crate) fn bin(distance: u64) -> usize {
     ((64 - (distance >> 2).leading_zeros()) as usize).min(BINS - 1)
 }
 
 /// One block size.
-pub(super) struct Band {
-    pub(super) shift: u32,
+pub(crate) struct Band {
+    pub(crate) shift: u32,
     engine: ReuseEngine,
-    pub(super) counts: BandCounts,
+    pub(crate) counts: BandCounts,
     recent: Recent,
     kept: Accesses,
 }
 
 /// Signatures by 2 MiB chunk of the address space.
-pub(super) struct BandCounts {
+pub(crate) struct BandCounts {
     shift: u32,
-    pub(super) chunks: HashMap<(u32, u64), usize>,
-    pub(super) signatures: Vec<Signature>,
+    pub(crate) chunks: HashMap<(u32, u64), usize>,
+    pub(crate) signatures: Vec<Signature>,
     /// Signatures by object.
-    pub(super) objects: Vec<Signature>,
+    pub(crate) objects: Vec<Signature>,
     /// First touches of a thread's run, as (process, block): the union over threads is the footprint.
-    pub(super) touched: Vec<(u32, u64)>,
+    pub(crate) touched: Vec<(u32, u64)>,
     /// Objects that touched blocks first, where asked for.
-    pub(super) owned: Option<Vec<(u32, u32, u64)>>,
+    pub(crate) owned: Option<Vec<(u32, u32, u64)>>,
     memo: (u64, usize),
     process: u32,
 }
@@ -173,7 +173,7 @@ impl Recent {
 }
 
 impl Band {
-    pub(super) fn new(shift: u32) -> Band {
+    pub(crate) fn new(shift: u32) -> Band {
         let counts = BandCounts {
             shift,
             chunks: HashMap::new(),
@@ -193,7 +193,7 @@ impl Band {
         }
     }
 
-    pub(super) fn begin(&mut self, process: u32) {
+    pub(crate) fn begin(&mut self, process: u32) {
         self.engine.begin();
         self.recent = Recent::new();
         self.counts.process = process;
@@ -209,7 +209,7 @@ impl Band {
     }
 
     /// Takes in accesses to objects.
-    pub(super) fn run(&mut self, accesses: View<'_>, objects: &[u32]) {
+    pub(crate) fn run(&mut self, accesses: View<'_>, objects: &[u32]) {
         let shift = self.shift;
         if shift < FILTERED {
             self.engine

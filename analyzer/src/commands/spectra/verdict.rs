@@ -3,11 +3,11 @@
 use mgz_models::emd;
 
 /// What is advised.
-pub(super) struct Verdict {
-    pub(super) prototype: &'static str,
-    pub(super) page: u64,
-    pub(super) utilisation: f64,
-    pub(super) text: &'static str,
+pub(crate) struct Verdict {
+    pub(crate) prototype: &'static str,
+    pub(crate) page: u64,
+    pub(crate) utilisation: f64,
+    pub(crate) text: &'static str,
 }
 
 /// Bins that mass must move on average for a shift.
@@ -19,7 +19,7 @@ const USED: f64 = 0.5;
 
 /// The paper's reading, sections IV-A and IV-B: mass that shifts to short distances means spatially dense accesses, which larger
 /// pages serve, unless much of those pages is never used.
-pub(super) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
+pub(crate) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Verdict {
     let share_first = |s: &[f64]| s[0] / s.iter().sum::<f64>().max(1e-300);
     let total = emd::distance(&signatures[0], &signatures[signatures.len() - 1]).unwrap_or(0.0);
     let used = |i: usize| bytes[0] as f64 / bytes[i].max(1) as f64;
@@ -69,8 +69,8 @@ pub(super) fn judge(sizes: &[u64], signatures: &[Vec<f64>], bytes: &[u64]) -> Ve
 
 #[cfg(test)]
 mod tests {
-    use super::super::bands::BINS;
     use super::*;
+    use crate::commands::spectra::bands::BINS;
 
     #[test]
     fn prototypes_are_told_apart() {

@@ -1,7 +1,7 @@
 //! Expansion against a machine that runs a made-up program instruction by instruction: it writes slots
 //! as probes do, takes signals anywhere, and notes each load at the moment when it happens.
 
-use super::*;
+use crate::expand::tests::*;
 
 /// A load's truth: link-time address of the instruction, address, size.
 type Load = (u64, u64, u32);

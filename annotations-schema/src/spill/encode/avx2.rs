@@ -3,9 +3,9 @@
 //! A piece of slots is gone over three times: what the predictor says goes to aligned words, one slot after the other; ids and control words
 //! are made of sixteen slots at once; differences are packed by twos.
 
-use super::{Ends, PIECE};
-use crate::abi::Slot;
+use crate::spill::encode::{Ends, PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
+use mgz_abi::slot::Slot;
 use std::arch::x86_64::*;
 
 /// Whether this processor can.

@@ -1,4 +1,4 @@
-use super::*;
+use crate::convert::pages::*;
 use parquet::basic::{LogicalType, Repetition, Type as Physical, ZstdLevel};
 use parquet::column::reader::ColumnReader;
 use parquet::file::properties::{EnabledStatistics, WriterProperties};

@@ -1,0 +1,484 @@
+//! `mgz-analyze spectra`: reuse distance at several block sizes at once (Cabrera, Chamberlain, Beard 2019).
+
+mod bands;
+mod verdict;
+
+use crate::commands::owners::Owners;
+use crate::commands::stream::{Accesses, Segment};
+use crate::commands::{Common, block_size, open, require_full, visit, warn_of_gaps};
+use crate::input::ColumnSet;
+use crate::output::document::{Column, Document, Table, Unit, maybe, value};
+use bands::{BINS, Band, CHUNK, Signature, chunk_of};
+use clap::Args;
+use mgz_models::emd;
+use serde_json::Value;
+use std::path::PathBuf;
+use verdict::judge;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-analyze spectra trace                              64 B, 4 KiB and 2 MiB
+  mgz-analyze spectra trace --granularity 64,4K,64K,2M   other block sizes
+  mgz-analyze spectra trace --format json | jq .advice
+
+docs/models.md says what the advice rests on.";
+
+/// Arguments of `spectra`.
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub struct SpectraArguments {
+    /// The folder that mgz-record wrote.
+    pub trace: PathBuf,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub common: Common,
+    /// Block sizes, powers of two.
+    #[arg(long, value_delimiter = ',', default_value = "64,4K,2M", value_parser = block_size)]
+    pub granularity: Vec<u64>,
+    /// Counts recorded stores as accesses too.
+    #[arg(long)]
+    pub stores: bool,
+}
+
+/// Accesses that stay in the cache while each band goes over them.
+const PIECE: usize = 4096;
+/// Runs the command. Also tells whether something could not be read.
+pub fn run(arguments: &SpectraArguments) -> anyhow::Result<(Document, bool)> {
+    let mut document = Document::new("spectra");
+    let mut sizes = arguments.granularity.clone();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let trace = open(&arguments.trace, &arguments.common, &mut document)?;
+    require_full(&trace, "a reuse signature", "")?;
+    warn_of_gaps(&trace, &mut document);
+    let mut bands: Vec<Band> = sizes
+        .iter()
+        .map(|s| Band::new(s.trailing_zeros()))
+        .collect();
+    let mut accesses = 0u64;
+    let mut buffer = Accesses::default();
+    let mut owners = Owners::open(&trace, &mut document);
+    let known = owners.known();
+    if let Some(finest) = bands.first_mut().filter(|_| known) {
+        finest.counts.owned = Some(Vec::new());
+    }
+    let mut objects = Vec::new();
+    let mut each = |segment: &Segment<'_>| {
+        if segment.starts {
+            bands.iter_mut().for_each(|b| b.begin(segment.run.process));
+        }
+        let view = segment.accesses(arguments.stores, &mut buffer);
+        accesses += view.len() as u64;
+        objects.clear();
+        owners.fill(
+            (segment.run.process, segment.run.thread),
+            view.address,
+            (segment.run.first_time, segment.run.last_time),
+            &mut objects,
+        );
+        let mut at = 0;
+        while at < view.len() {
+            let end = (at + PIECE).min(view.len());
+            bands
+                .iter_mut()
+                .for_each(|b| b.run(view.slice(at..end), &objects[at..end]));
+            at = end;
+        }
+    };
+    let damaged = visit(&trace, ColumnSet { time: known }, &mut document, &mut each);
+    anyhow::ensure!(
+        accesses > 0,
+        "{}: the trace has no accesses to measure",
+        arguments.trace.display()
+    );
+    for band in &mut bands {
+        band.counts.touched.sort_unstable();
+        band.counts.touched.dedup();
+    }
+    document.put("A", Unit::Count, accesses);
+    results(&sizes, &bands, &owners, &mut document);
+    Ok((document, damaged))
+}
+
+/// A range of chunks of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Region {
+    process: u32,
+    first: u64,
+    last: u64,
+}
+
+/// What a band has counted, in the order of addresses.
+struct Sorted<'a> {
+    band: &'a Band,
+    /// Process, first chunk of the block or blocks, signature.
+    signatures: Vec<(u32, u64, &'a Signature)>,
+}
+
+impl<'a> Sorted<'a> {
+    fn new(band: &'a Band) -> Sorted<'a> {
+        let counts = &band.counts;
+        let mut signatures: Vec<_> = counts
+            .chunks
+            .iter()
+            .map(|(&(process, chunk), &at)| (process, chunk, &counts.signatures[at]))
+            .collect();
+        signatures.sort_unstable_by_key(|s| (s.0, s.1));
+        Sorted { band, signatures }
+    }
+
+    /// The entries of a region in a list that is sorted by process and chunk. Blocks that are larger than a chunk are those that reach into it.
+    fn within<'l, T>(
+        &self,
+        list: &'l [T],
+        region: Region,
+        at: impl Fn(&T) -> (u32, u64),
+    ) -> &'l [T] {
+        let larger = self.band.shift.saturating_sub(CHUNK);
+        let first = region.first >> larger << larger;
+        let from = list.partition_point(|e| at(e) < (region.process, first));
+        let to = list.partition_point(|e| at(e) <= (region.process, region.last));
+        &list[from..to.max(from)]
+    }
+
+    /// The signature of a region; of all without one.
+    fn signature(&self, region: Option<Region>) -> Vec<f64> {
+        let list = region.map_or(&self.signatures[..], |r| {
+            self.within(&self.signatures, r, |s| (s.0, s.1))
+        });
+        let mut sum = vec![0.0; BINS];
+        for (.., signature) in list {
+            sum.iter_mut()
+                .zip(signature.iter())
+                .for_each(|(s, &n)| *s += n as f64);
+        }
+        sum
+    }
+
+    /// Blocks that were touched in a region; all without one.
+    fn blocks(&self, region: Option<Region>) -> u64 {
+        let touched = &self.band.counts.touched;
+        let list = region.map_or(&touched[..], |r| {
+            self.within(touched, r, |t| (t.0, chunk_of(t.1, self.band.shift)))
+        });
+        list.len() as u64
+    }
+}
+
+/// Maximal runs of touched 2 MiB chunks.
+fn regions(bands: &[Band]) -> Vec<Region> {
+    let mut out: Vec<Region> = Vec::new();
+    let Some(finest) = bands.first() else {
+        return out;
+    };
+    // Sorted.
+    for &(process, block) in &finest.counts.touched {
+        let first = chunk_of(block, finest.shift);
+        let last = first + (1 << finest.shift.saturating_sub(CHUNK)) - 1;
+        match out.last_mut() {
+            Some(before) if before.process == process && before.last + 1 >= first => {
+                before.last = before.last.max(last);
+            }
+            _ => out.push(Region {
+                process,
+                first,
+                last,
+            }),
+        }
+    }
+    out
+}
+
+/// What is known of a place: its name, process, signatures by block size, and footprints in bytes.
+struct Found {
+    name: Value,
+    process: Value,
+    signatures: Vec<Vec<f64>>,
+    bytes: Vec<u64>,
+}
+
+/// Objects, each with its signatures. A block of the smallest size belongs to the object that touched it first.
+fn of_objects(sizes: &[u64], bands: &[Band], owners: &Owners) -> Vec<Found> {
+    let Some(finest) = bands.first() else {
+        return Vec::new();
+    };
+    let mut owned = finest.counts.owned.clone().unwrap_or_default();
+    owned.sort_unstable();
+    owned.dedup();
+    let most = bands
+        .iter()
+        .map(|b| b.counts.objects.len())
+        .max()
+        .unwrap_or(0) as u32;
+    let mut out = Vec::new();
+    for number in 0..most {
+        let signatures: Vec<Vec<f64>> = bands
+            .iter()
+            .map(|b| {
+                b.counts.objects.get(number as usize).map_or_else(
+                    || vec![0.0; BINS],
+                    |s| s.iter().map(|&n| n as f64).collect(),
+                )
+            })
+            .collect();
+        let mine = &owned
+            [owned.partition_point(|o| o.0 < number)..owned.partition_point(|o| o.0 <= number)];
+        if mine.is_empty() && signatures.iter().flatten().all(|&n| n == 0.0) {
+            continue;
+        }
+        let blocks = |band: &Band| {
+            let mut last = None;
+            // Sorted: blocks of a larger size follow each other.
+            mine.iter()
+                .filter(|&&(_, process, block)| {
+                    last.replace((process, block >> (band.shift - finest.shift)))
+                        != Some((process, block >> (band.shift - finest.shift)))
+                })
+                .count() as u64
+        };
+        let bytes = bands
+            .iter()
+            .zip(sizes)
+            .map(|(b, size)| blocks(b) * size)
+            .collect();
+        let object = owners.object(number);
+        out.push(Found {
+            name: Value::from(format!("{} {}", object.kind, object.name)),
+            process: Value::Null,
+            signatures,
+            bytes,
+        });
+    }
+    out
+}
+
+fn results(sizes: &[u64], bands: &[Band], owners: &Owners, document: &mut Document) {
+    let name = |r: &Region| {
+        // What lies behind the address space has no address of 64 bits.
+        let end = u128::from(r.last + 1) << CHUNK;
+        format!("{:#x}-{end:#x}", r.first << CHUNK)
+    };
+    let places = regions(bands)
+        .into_iter()
+        .map(|r| (Value::from(name(&r)), Some(r)));
+    let sorted: Vec<Sorted<'_>> = bands.iter().map(Sorted::new).collect();
+    let mut all: Vec<Found> = std::iter::once((Value::from("program"), None))
+        .chain(places)
+        .map(|(name, region)| Found {
+            name,
+            process: region.map_or(Value::Null, |r| Value::from(r.process)),
+            signatures: sorted.iter().map(|b| b.signature(region)).collect(),
+            bytes: sorted
+                .iter()
+                .zip(sizes)
+                .map(|(b, size)| b.blocks(region) * size)
+                .collect(),
+        })
+        .collect();
+    if owners.known() {
+        all.extend(of_objects(sizes, bands, owners));
+    }
+    let mut signatures = Vec::new();
+    let mut footprints = Vec::new();
+    let mut moves = Vec::new();
+    let mut advice = Vec::new();
+    for Found {
+        name,
+        process,
+        signatures: found,
+        bytes,
+    } in &all
+    {
+        let reuses: f64 = found.first().map_or(0.0, |s| s.iter().sum());
+        for ((signature, &size), &footprint) in found.iter().zip(sizes).zip(bytes) {
+            let total: f64 = signature.iter().sum();
+            let last = signature
+                .iter()
+                .rposition(|&n| n > 0.0)
+                .map_or(0, |l| l + 1);
+            for (i, n) in signature.iter().enumerate().take(last) {
+                let from = if i == 0 { 0u64 } else { 2 << i };
+                signatures.push(vec![
+                    name.clone(),
+                    process.clone(),
+                    Value::from(size),
+                    Value::from(from),
+                    Value::from(4u64 << i),
+                    value(*n),
+                    value(n / total),
+                ]);
+            }
+            // Of an object whose blocks other objects touched first, nothing is its own.
+            let normalised = (bytes[0] > 0).then(|| footprint as f64 / bytes[0] as f64);
+            footprints.push(vec![
+                name.clone(),
+                process.clone(),
+                Value::from(size),
+                Value::from(footprint / size),
+                Value::from(footprint),
+                maybe(normalised),
+                maybe(normalised.map(|n| 1.0 / n)),
+            ]);
+        }
+        // Without reuses there is nothing to move.
+        for i in (1..found.len()).filter(|_| reuses > 0.0) {
+            moves.push(vec![
+                name.clone(),
+                process.clone(),
+                Value::from(sizes[i - 1]),
+                Value::from(sizes[i]),
+                maybe(emd::distance(&found[i - 1], &found[i])),
+                maybe(emd::shift(&found[i - 1], &found[i])),
+            ]);
+        }
+        if reuses > 0.0 {
+            let verdict = judge(sizes, found, bytes);
+            let cells = [
+                Value::from(verdict.prototype),
+                Value::from(verdict.page),
+                value(verdict.utilisation),
+                Value::from(verdict.text),
+            ];
+            advice.push(
+                [
+                    vec![
+                        name.clone(),
+                        process.clone(),
+                        Value::from(reuses as u64),
+                        Value::from(bytes[0]),
+                    ],
+                    cells.to_vec(),
+                ]
+                .concat(),
+            );
+        }
+    }
+    // Hottest regions first; the program stays on top. Where nothing was reused there is no advice.
+    if let Some(regions) = advice.get_mut(1..) {
+        regions.sort_by_key(|row| std::cmp::Reverse(row[2].as_u64()));
+    } else {
+        document.warnings.push(format!(
+            "no block of {} bytes was used twice, so there are no distances and no advice",
+            sizes[0]
+        ));
+    }
+    let whose = [Column("where", Unit::Text), Column("process", Unit::Id)];
+    let table = |name, title: &str, columns: &[Column], rows: Vec<Vec<Value>>, text_rows| Table {
+        name,
+        title: title.into(),
+        columns: whose.iter().chain(columns).copied().collect(),
+        rows,
+        text_rows,
+    };
+    document.tables.push(table(
+        "advice",
+        "Advice (footprint in the smallest blocks; utilisation of the page size advised)",
+        &[
+            Column("reuses", Unit::Count),
+            Column("footprint", Unit::Bytes),
+            Column("prototype", Unit::Text),
+            Column("page", Unit::Bytes),
+            Column("utilisation", Unit::Share),
+            Column("advice", Unit::Text),
+        ],
+        advice,
+        usize::MAX,
+    ));
+    document.tables.push(table(
+        "emd",
+        "Earth Mover's Distance between neighbouring block sizes, in bins (shift: signed; negative is towards short distances)",
+        &[Column("from", Unit::Bytes), Column("to", Unit::Bytes), Column("emd", Unit::Number), Column("shift", Unit::Number)],
+        moves,
+        usize::MAX,
+    ));
+    document.tables.push(table(
+        "footprints",
+        "Footprint by block size (normalised to the smallest)",
+        &[
+            Column("granularity", Unit::Bytes),
+            Column("blocks", Unit::Count),
+            Column("bytes", Unit::Bytes),
+            Column("normalised", Unit::Number),
+            Column("utilisation", Unit::Share),
+        ],
+        footprints,
+        usize::MAX,
+    ));
+    document.tables.push(table(
+        "signatures",
+        "Reuse signatures (distances in blocks)",
+        &[
+            Column("granularity", Unit::Bytes),
+            Column("from", Unit::Number),
+            Column("to", Unit::Number),
+            Column("count", Unit::Number),
+            Column("share", Unit::Share),
+        ],
+        signatures,
+        96,
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn regions_of_thousands_of_places_have_what_lies_in_them() {
+        // Places of 64 bytes in every third chunk, of two processes, and one run of chunks; each touched twice.
+        let mut bands: Vec<Band> = [6, 12, 21, 24].map(Band::new).into();
+        for process in [1, 2] {
+            bands.iter_mut().for_each(|b| b.begin(process));
+            let far = (0..2000u64).map(|i| (1 << 40) + i * (3 << CHUNK));
+            let close = (0..64u64).map(|i| (1 << 44) + i * (1 << 19));
+            let address: Vec<u64> = far.chain(close).flat_map(|a| [a, a]).collect();
+            let view = crate::commands::stream::View {
+                address: &address,
+                size: &vec![8; address.len()],
+                group: &[],
+            };
+            bands
+                .iter_mut()
+                .for_each(|b| b.run(view, &vec![0; address.len()]));
+        }
+        for band in &mut bands {
+            band.counts.touched.sort_unstable();
+            band.counts.touched.dedup();
+        }
+        let found = regions(&bands);
+        assert_eq!(found.len(), 2 * 2001);
+        let sorted: Vec<Sorted<'_>> = bands.iter().map(Sorted::new).collect();
+        let reuses = |band: &Sorted<'_>, region| band.signature(region).iter().sum::<f64>();
+        for region in &found {
+            let many = region.first == 1 << (44 - CHUNK);
+            let (lines, chunks) = if many { (64, 16) } else { (1, 1) };
+            assert_eq!(region.last - region.first + 1, chunks);
+            let blocks: Vec<u64> = sorted.iter().map(|b| b.blocks(Some(*region))).collect();
+            // Blocks of 16 MiB are shared by the regions that they reach into.
+            assert_eq!(blocks, [lines, lines, chunks, if many { 2 } else { 1 }]);
+            assert_eq!(reuses(&sorted[0], Some(*region)), lines as f64);
+        }
+        assert_eq!(sorted[0].blocks(None), 2 * 2064);
+        assert_eq!(reuses(&sorted[0], None), 2.0 * 2064.0);
+    }
+
+    #[test]
+    fn regions_of_large_blocks_reach_to_the_end_of_these() {
+        let mut bands = vec![Band::new(24)];
+        bands[0].begin(1);
+        let view = crate::commands::stream::View {
+            address: &[u64::MAX, 0],
+            size: &[1, 1],
+            group: &[],
+        };
+        bands[0].run(view, &[0, 0]);
+        bands[0].counts.touched.sort_unstable();
+        let region = |first, last| Region {
+            process: 1,
+            first,
+            last,
+        };
+        let most = u64::MAX >> CHUNK;
+        assert_eq!(regions(&bands), [region(0, 7), region(most - 7, most)]);
+    }
+}

@@ -1,0 +1,263 @@
+//! Counts and what is computed from them. The formulas are those of `docs/mgz-analyze.md`.
+
+use crate::data::histogram::Histogram;
+use serde::Serialize;
+
+/// Exact counts of a set of rows. They add up over disjoint sets of *rows*; footprints do not and are
+/// set from the folded table (or, for windows, are sums over windows).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// A: load rows.
+    pub accesses: u64,
+    /// A_const: implied Constant loads.
+    pub implied: u64,
+    /// F: distinct start addresses.
+    pub footprint: u64,
+    /// Distinct start addresses of Strided loads.
+    pub strided: u64,
+    /// Distinct start addresses of Irregular loads.
+    pub irregular: u64,
+    /// F_64: distinct 64-byte lines touched.
+    pub lines64: u64,
+    /// F_4k: distinct 4 KiB pages touched.
+    pub pages: u64,
+    /// F_bytes: distinct bytes touched.
+    pub bytes: u64,
+    /// C: start addresses with at least two accesses.
+    pub captures: u64,
+    /// Block touches that are reuses inside their sample.
+    pub reuses: u64,
+    /// Block touches that are the first of their sample.
+    pub first_touches: u64,
+    /// Sum of D over the reuses.
+    pub distance_sum: u64,
+    /// Greatest D.
+    pub distance_max: u64,
+    /// Sum of the reuse intervals.
+    pub interval_sum: u64,
+    /// Store rows (kept apart: in none of the above).
+    pub stores: u64,
+}
+
+fn ratio(a: u64, b: u64) -> Option<f64> {
+    (b != 0).then(|| a as f64 / b as f64)
+}
+
+fn percent(a: u64, b: u64) -> Option<f64> {
+    ratio(a, b).map(|r| r * 100.0)
+}
+
+impl Counts {
+    /// Adds counts of further rows, all but the footprints.
+    pub fn add_rows(&mut self, other: &Counts) {
+        self.accesses += other.accesses;
+        self.implied += other.implied;
+        self.reuses += other.reuses;
+        self.first_touches += other.first_touches;
+        self.distance_sum += other.distance_sum;
+        self.distance_max = self.distance_max.max(other.distance_max);
+        self.interval_sum += other.interval_sum;
+        self.stores += other.stores;
+    }
+
+    /// Adds everything, footprints included: right for disjoint windows whose footprints are summed.
+    pub fn add_all(&mut self, other: &Counts) {
+        self.add_rows(other);
+        self.footprint += other.footprint;
+        self.strided += other.strided;
+        self.irregular += other.irregular;
+        self.lines64 += other.lines64;
+        self.pages += other.pages;
+        self.bytes += other.bytes;
+        self.captures += other.captures;
+    }
+
+    /// The metrics.
+    pub fn metrics(&self) -> Metrics {
+        let all = self.accesses + self.implied;
+        Metrics {
+            accesses: self.accesses,
+            implied: self.implied,
+            implied_pct: percent(self.implied, all),
+            kappa: ratio(self.implied, self.accesses).map(|r| 1.0 + r),
+            footprint: self.footprint,
+            lines64: self.lines64,
+            pages: self.pages,
+            bytes: self.bytes,
+            line_bytes: ratio(self.bytes, self.lines64),
+            strided: self.strided,
+            irregular: self.irregular,
+            growth: ratio(self.footprint, all),
+            growth_strided: ratio(self.strided, all),
+            growth_irregular: ratio(self.irregular, all),
+            growth_strided_pct: percent(self.strided, self.footprint),
+            growth_irregular_pct: percent(self.irregular, self.footprint),
+            captures: self.captures,
+            survivals: self.footprint - self.captures.min(self.footprint),
+            distance_mean: ratio(self.distance_sum, self.reuses),
+            distance_max: (self.reuses != 0).then_some(self.distance_max),
+            distance_p50: None,
+            distance_p90: None,
+            distance_p99: None,
+            interval_mean: ratio(self.interval_sum, self.reuses),
+            reuses: self.reuses,
+            first_touches: self.first_touches,
+            stores: Some(self.stores),
+        }
+    }
+}
+
+/// The metrics of a set of rows, as they stand in JSON. `None` where a quotient has no denominator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
+pub struct Metrics {
+    #[serde(rename = "A")]
+    pub accesses: u64,
+    #[serde(rename = "A_const")]
+    pub implied: u64,
+    #[serde(rename = "A_const_pct")]
+    pub implied_pct: Option<f64>,
+    pub kappa: Option<f64>,
+    #[serde(rename = "F")]
+    pub footprint: u64,
+    #[serde(rename = "F_64")]
+    pub lines64: u64,
+    #[serde(rename = "F_4k")]
+    pub pages: u64,
+    #[serde(rename = "F_bytes")]
+    pub bytes: u64,
+    pub line_bytes: Option<f64>,
+    #[serde(rename = "F_str")]
+    pub strided: u64,
+    #[serde(rename = "F_irr")]
+    pub irregular: u64,
+    #[serde(rename = "dF")]
+    pub growth: Option<f64>,
+    #[serde(rename = "dF_str")]
+    pub growth_strided: Option<f64>,
+    #[serde(rename = "dF_irr")]
+    pub growth_irregular: Option<f64>,
+    #[serde(rename = "dF_str_pct")]
+    pub growth_strided_pct: Option<f64>,
+    #[serde(rename = "dF_irr_pct")]
+    pub growth_irregular_pct: Option<f64>,
+    #[serde(rename = "C")]
+    pub captures: u64,
+    #[serde(rename = "S")]
+    pub survivals: u64,
+    #[serde(rename = "D_mean")]
+    pub distance_mean: Option<f64>,
+    #[serde(rename = "D_max")]
+    pub distance_max: Option<u64>,
+    #[serde(rename = "D_p50")]
+    pub distance_p50: Option<f64>,
+    #[serde(rename = "D_p90")]
+    pub distance_p90: Option<f64>,
+    #[serde(rename = "D_p99")]
+    pub distance_p99: Option<f64>,
+    pub interval_mean: Option<f64>,
+    pub reuses: u64,
+    pub first_touches: u64,
+    /// None for parts of memory, where stores are not counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stores: Option<u64>,
+}
+
+impl Metrics {
+    /// The metrics of a part of memory: stores are not counted there.
+    pub fn without_stores(self) -> Metrics {
+        Metrics {
+            stores: None,
+            ..self
+        }
+    }
+
+    /// The metrics with percentiles of D.
+    pub fn with_distances(mut self, distances: &Histogram) -> Metrics {
+        self.distance_p50 = distances.percentile(0.5);
+        self.distance_p90 = distances.percentile(0.9);
+        self.distance_p99 = distances.percentile(0.99);
+        self
+    }
+}
+
+/// Histogram over powers of two: bin 0 holds the value 0, bin k > 0 the values from `2^(k-1)` to `2^k - 1`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogHistogram {
+    bins: [u64; 65],
+}
+
+impl Default for LogHistogram {
+    fn default() -> LogHistogram {
+        LogHistogram { bins: [0; 65] }
+    }
+}
+
+/// A bin of a histogram.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Bin {
+    /// Smallest value.
+    pub from: u64,
+    /// Greatest value.
+    pub to: u64,
+    /// Number of values.
+    pub count: u64,
+}
+
+impl LogHistogram {
+    /// Counts a value.
+    #[inline(always)]
+    pub fn add(&mut self, value: u64) {
+        self.add_many(value, 1);
+    }
+
+    /// Counts a value several times.
+    #[inline(always)]
+    pub fn add_many(&mut self, value: u64, times: u64) {
+        self.bins[(64 - value.leading_zeros()) as usize] += times;
+    }
+
+    /// Adds another one.
+    pub fn merge(&mut self, other: &LogHistogram) {
+        for (a, b) in self.bins.iter_mut().zip(&other.bins) {
+            *a += b;
+        }
+    }
+
+    /// The counts by bin.
+    pub fn counts(&self) -> &[u64] {
+        &self.bins
+    }
+
+    /// The histogram with these counts; bins that are missing are empty.
+    pub fn from_counts(counts: &[u64]) -> LogHistogram {
+        let mut histogram = LogHistogram::default();
+        histogram
+            .bins
+            .iter_mut()
+            .zip(counts)
+            .for_each(|(bin, &count)| *bin = count);
+        histogram
+    }
+
+    /// The bins up to the last one that is not empty.
+    pub fn bins(&self) -> Vec<Bin> {
+        let used = self
+            .bins
+            .iter()
+            .rposition(|&n| n != 0)
+            .map_or(0, |last| last + 1);
+        let from = |k: usize| if k == 0 { 0 } else { 1u64 << (k - 1) };
+        let to = |k: usize| if k == 64 { u64::MAX } else { (1u64 << k) - 1 };
+        (0..used)
+            .map(|k| Bin {
+                from: from(k),
+                to: to(k),
+                count: self.bins[k],
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,10 @@
+//! Rows, counts, histograms and the maps from addresses to code and objects.
+
+pub mod code_map;
+pub(crate) mod columns;
+pub mod counts;
+pub mod histogram;
+pub mod object_map;
+pub mod reuse_counts;
+pub mod rows;
+pub mod samples;

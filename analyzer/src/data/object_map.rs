@@ -1,0 +1,738 @@
+//! Data objects: which object an address belonged to at a time.
+//!
+//! `objects.parquet` (see `docs/trace-format.md`) has one row per *instance*: a range of addresses that was an object from one
+//! time to another. Instances of the same name, kind and origin (allocation site) are one object in the tables. Addresses that
+//! were freed and used again belong to different instances, which are told apart by time.
+//!
+//! Most pages lie inside one instance for the whole run; for those nothing has to be looked up while rows are counted.
+//! The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
+
+pub use crate::input::objects::{OBJECTS_FILE, read};
+pub(crate) use crate::views::objects::{NOBODY, object_of};
+pub use crate::views::objects::{ObjectRow, table};
+
+use crate::util::fast_hash::Mixed;
+use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
+
+/// Pages by number.
+pub type MixedPages = HashSet<u64, Mixed>;
+
+/// No object is known at an address.
+pub const UNKNOWN: u32 = 0;
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+
+/// What an object is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Object {
+    /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
+    pub kind: String,
+    /// Variable, allocation site or file.
+    pub name: String,
+    /// Type, where it is known.
+    pub of_type: String,
+    /// Module of a global.
+    pub module: String,
+    /// Call stack of the allocation, from the inside out, joined by ` < `.
+    pub stack: String,
+}
+
+/// One life of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Instance {
+    /// Process.
+    pub process: u32,
+    /// First address.
+    pub start: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// CLOCK_MONOTONIC when it began; 0 for the run's start.
+    pub begin_ns: u64,
+    /// When it ended; `u64::MAX` if it did not.
+    pub end_ns: u64,
+    /// Index into the objects.
+    pub object: u32,
+    /// How many blocks it stands for, which followed one another.
+    pub times: u64,
+}
+
+/// A time in the life of a range.
+#[derive(Clone, Copy, Debug)]
+struct Life {
+    begin: u64,
+    end: u64,
+    /// Latest end of this life and of those of the range that began before it.
+    until: u64,
+    object: u32,
+}
+
+/// Ranges of one size class (sizes that share the position of the highest bit) of one process.
+#[derive(Default)]
+struct Class {
+    /// First address, end, and where its lives begin in `lives`; sorted.
+    ranges: Vec<(u64, u64, u32)>,
+    lives: Vec<Life>,
+    /// Greatest size.
+    longest: u64,
+}
+
+impl Class {
+    fn lives(&self, range: usize) -> &[Life] {
+        let from = self.ranges[range].2 as usize;
+        let to = self
+            .ranges
+            .get(range + 1)
+            .map_or(self.lives.len(), |r| r.2 as usize);
+        &self.lives[from..to]
+    }
+}
+
+/// An object, and for which addresses and times it is known to be the answer.
+#[derive(Clone, Copy, Default)]
+struct Answer {
+    start: u64,
+    end: u64,
+    from: u64,
+    to: u64,
+    process: u32,
+    object: u32,
+}
+
+impl Answer {
+    #[inline(always)]
+    fn holds(&self, process: u32, address: u64, time: u64) -> bool {
+        self.process == process
+            && self.start <= address
+            && address < self.end
+            && self.from <= time
+            && time < self.to
+    }
+
+    /// This answer where nothing is alive: it holds on this side of the middle between what ended last and what begins first.
+    fn nearest(mut self, object: u32, time: u64, past: Option<u64>, future: Option<u64>) -> Answer {
+        if let (Some(ended), Some(begins)) = (past, future) {
+            let gap = begins - ended;
+            match (time - ended).cmp(&(begins - time)) {
+                Ordering::Less => self.to = self.to.min(ended + gap.div_ceil(2)),
+                Ordering::Greater => self.from = self.from.max(ended + gap / 2 + 1),
+                // In the very middle the order of the ranges decides: that answer holds nowhere else.
+                Ordering::Equal => (self.from, self.to) = (time, time + 1),
+            }
+        }
+        Answer { object, ..self }
+    }
+}
+
+/// Log2 of the answers that are kept.
+const RECENT: u32 = 14;
+/// Log2 of the bytes whose answers take one place: what allocators align blocks to.
+const GRAIN: u32 = 4;
+
+/// Answers of [`Resolver::find_recent`], of which most rows need one that was given before. It takes no memory until it is used.
+#[derive(Default)]
+pub struct Recent(Vec<Answer>);
+
+/// Where the answer for an address is kept.
+#[inline(always)]
+fn place(address: u64) -> usize {
+    ((address >> GRAIN).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - RECENT)) as usize
+}
+
+/// The stack of a thread at a time; empty if it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OwnStack {
+    start: u64,
+    end: u64,
+    object: u32,
+}
+
+impl OwnStack {
+    /// The stack as an object, if the address is in it.
+    #[inline(always)]
+    pub fn at(&self, address: u64) -> Option<u32> {
+        (self.start <= address && address < self.end).then_some(self.object)
+    }
+}
+
+/// The thread whose stack an object is.
+fn thread_of(object: &Object) -> Option<u32> {
+    let name = object.name.strip_prefix("[stack of thread ")?;
+    name.strip_suffix(']')?.parse().ok()
+}
+
+/// Finds objects by process, address and time.
+#[derive(Default)]
+pub struct Resolver {
+    /// Number 0 stands for no object.
+    pub objects: Vec<Object>,
+    /// Instances by object.
+    pub instances: Vec<u64>,
+    /// Sum of the bytes of the instances, by object.
+    pub bytes: Vec<u64>,
+    /// Objects that are only memory for others, by object.
+    containers: Vec<bool>,
+    /// Stacks, by object: whose the memory is before and after is no matter of what is near in time.
+    stacks: Vec<bool>,
+    /// Those of threads, by process and thread.
+    own_stacks: HashMap<(u32, u32), Vec<Instance>>,
+    by_process: HashMap<u32, Vec<Class>>,
+    /// Pages of which not every byte belongs to the same object for the whole run, by process.
+    mixed: HashMap<u32, MixedPages>,
+}
+
+impl Resolver {
+    /// Makes it from instances; `objects[0]` must be the unknown one. Instances of no bytes are left out.
+    pub fn new(objects: Vec<Object>, instances: &[Instance]) -> Resolver {
+        let container =
+            |o: &Object| o.kind == "anonymous" || o.kind == "heap" && o.name == "[heap]";
+        let containers = objects.iter().map(container).collect();
+        let stacks = objects.iter().map(|o| o.kind == "stack").collect();
+        let mut resolver = Resolver {
+            instances: vec![0; objects.len()],
+            bytes: vec![0; objects.len()],
+            containers,
+            stacks,
+            objects,
+            ..Resolver::default()
+        };
+        let mut order: Vec<&Instance> = instances
+            .iter()
+            .filter(|i| i.bytes > 0 && (i.object as usize) < resolver.objects.len())
+            .collect();
+        order.sort_by_key(|i| (i.process, class(i.bytes), i.start, i.bytes, i.begin_ns));
+        for instance in order {
+            let object = instance.object as usize;
+            resolver.instances[object] += instance.times;
+            resolver.bytes[object] = resolver.bytes[object].saturating_add(instance.bytes);
+            let classes = resolver.by_process.entry(instance.process).or_default();
+            let number = class(instance.bytes);
+            if classes.len() <= number {
+                classes.resize_with(number + 1, Class::default);
+            }
+            let class = &mut classes[number];
+            let end = instance.start.saturating_add(instance.bytes);
+            let mut until = instance.end_ns;
+            if class
+                .ranges
+                .last()
+                .is_none_or(|r| (r.0, r.1) != (instance.start, end))
+            {
+                class
+                    .ranges
+                    .push((instance.start, end, class.lives.len() as u32));
+            } else {
+                until = until.max(class.lives.last().map_or(0, |l| l.until));
+            }
+            class.longest = class.longest.max(instance.bytes);
+            class.lives.push(Life {
+                begin: instance.begin_ns,
+                end: instance.end_ns,
+                until,
+                object: instance.object,
+            });
+        }
+        for instance in instances {
+            let object = resolver.objects.get(instance.object as usize);
+            if let Some(thread) = object.filter(|o| o.kind == "stack").and_then(thread_of) {
+                let own = resolver.own_stacks.entry((instance.process, thread));
+                own.or_default().push(*instance);
+            }
+        }
+        resolver.find_mixed(instances);
+        resolver
+    }
+
+    /// The stack of a thread. What it loads from there is from its own stack, whatever the times say: those of rows are
+    /// estimates, and go on behind the end of a thread, when its stack may be another one's already.
+    pub fn own_stack(&self, process: u32, thread: u32, time: u64) -> OwnStack {
+        let lives = self.own_stacks.get(&(process, thread));
+        let away = |i: &&Instance| {
+            let before = i.begin_ns.saturating_sub(time);
+            before.max(time.saturating_sub(i.end_ns))
+        };
+        let life = lives.and_then(|lives| lives.iter().min_by_key(away));
+        life.map_or_else(OwnStack::default, |i| OwnStack {
+            start: i.start,
+            end: i.start.saturating_add(i.bytes),
+            object: i.object,
+        })
+    }
+
+    /// A page is whole if one instance covers it all, and no other instance of another object ever touched it.
+    fn find_mixed(&mut self, instances: &[Instance]) {
+        let mut by_start: Vec<&Instance> = instances.iter().filter(|i| i.bytes > 0).collect();
+        by_start.sort_by_key(|i| (i.process, i.start, i.bytes));
+        // The ends of instances that cover their pages only in part are mixed; so is whatever two objects have touched.
+        let mut covered: (u32, u64, u32) = (u32::MAX, 0, UNKNOWN);
+        for i in by_start {
+            let mixed = self.mixed.entry(i.process).or_default();
+            let (first, last) = (i.start >> PAGE, i.start.saturating_add(i.bytes - 1) >> PAGE);
+            if !i.start.is_multiple_of(1 << PAGE) {
+                mixed.insert(first);
+            }
+            if !i.start.saturating_add(i.bytes).is_multiple_of(1 << PAGE) {
+                mixed.insert(last);
+            }
+            if self.stacks.get(i.object as usize) == Some(&true)
+                && (i.begin_ns, i.end_ns) != (0, u64::MAX)
+            {
+                // Before and after it is somebody else's.
+                mixed.extend(first..=last);
+            }
+            if covered.0 == i.process && first < covered.1 && covered.2 != i.object {
+                mixed.extend(first..=last.min(covered.1 - 1));
+            }
+            if covered.0 != i.process || last + 1 > covered.1 {
+                covered = (i.process, last + 1, i.object);
+            }
+        }
+    }
+
+    /// Whether no instance is known.
+    pub fn is_empty(&self) -> bool {
+        self.by_process.is_empty()
+    }
+
+    /// Whether rows on the page of `address` have to be resolved one by one.
+    #[inline]
+    pub fn mixed(&self, process: u32, address: u64) -> bool {
+        self.mixed
+            .get(&process)
+            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
+    }
+
+    /// The pages of a process whose rows have to be resolved one by one.
+    pub fn mixed_pages(&self, process: u32) -> Option<&MixedPages> {
+        self.mixed.get(&process)
+    }
+
+    /// The object at an address and a time; of several (a stack in a mapping), the smallest. Outside of all lives of a range the one that
+    /// lived there last before, or else first after: the clocks of rows and of objects agree only to the length of a window. So it is where only a
+    /// mapping is alive that is memory for others, such as the allocator's. A stack is its thread's only as long as that lives: the same clock tells both.
+    pub fn find(&self, process: u32, address: u64, time: u64) -> u32 {
+        self.answer(process, address, time).object
+    }
+
+    /// The same; asks what was answered before first. `recent` must have been used with this resolver only.
+    #[inline]
+    pub fn find_recent(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
+        if let Some(answer) = recent.0.get(place(address))
+            && answer.holds(process, address, time)
+        {
+            return answer.object;
+        }
+        self.find_anew(recent, process, address, time)
+    }
+
+    #[inline(never)]
+    fn find_anew(&self, recent: &mut Recent, process: u32, address: u64, time: u64) -> u32 {
+        if recent.0.is_empty() {
+            recent.0.resize(1 << RECENT, Answer::default());
+        }
+        let answer = self.answer(process, address, time);
+        recent.0[place(address)] = answer;
+        answer.object
+    }
+
+    /// The object, and around where and when it is the same one because the same ranges hold the address and none of their lives begins or ends.
+    fn answer(&self, process: u32, address: u64, time: u64) -> Answer {
+        let mut answer = Answer {
+            process,
+            start: 0,
+            end: u64::MAX,
+            from: 0,
+            to: u64::MAX,
+            object: UNKNOWN,
+        };
+        let Some(classes) = self.by_process.get(&process) else {
+            return answer;
+        };
+        let mut nearest: Option<(u64, u32)> = None;
+        // Latest end before, and earliest beginning after, of what is near in time.
+        let (mut past, mut future): (Option<u64>, Option<u64>) = (None, None);
+        for class in classes {
+            // The smallest range of the class in which something is alive.
+            let mut alive: Option<(u64, u32)> = None;
+            let mut at = class.ranges.partition_point(|r| r.0 <= address);
+            if let Some(after) = class.ranges.get(at) {
+                answer.end = answer.end.min(after.0);
+            }
+            while at > 0 {
+                at -= 1;
+                let (start, end, _) = class.ranges[at];
+                if address - start >= class.longest {
+                    // Neither this range nor one before it ends behind here.
+                    answer.start = answer.start.max(start.saturating_add(class.longest));
+                    break;
+                }
+                if address >= end {
+                    answer.start = answer.start.max(end);
+                    continue;
+                }
+                (answer.start, answer.end) = (answer.start.max(start), answer.end.min(end));
+                let lives = class.lives(at);
+                let next = lives.partition_point(|l| l.begin <= time);
+                if let Some(life) = lives.get(next) {
+                    answer.to = answer.to.min(life.begin);
+                }
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l]) {
+                    answer.from = answer.from.max(life.begin);
+                }
+                // The last one that began is alive, or (where lives overlap) one before it, or none.
+                let mut here = None;
+                for life in lives[..next].iter().rev() {
+                    if life.until <= time {
+                        answer.from = answer.from.max(life.until);
+                        break;
+                    }
+                    if life.end <= time {
+                        answer.from = answer.from.max(life.end);
+                        continue;
+                    }
+                    answer.to = answer.to.min(life.end);
+                    here = Some(life.object);
+                    break;
+                }
+                if let Some(object) = here {
+                    if alive.is_none_or(|a| end - start < a.0) {
+                        alive = Some((end - start, object));
+                    }
+                    continue;
+                }
+                let near = |life: &Life| !self.stacks[life.object as usize];
+                if let Some(life) = next.checked_sub(1).map(|l| lives[l]).filter(near) {
+                    past = past.max(Some(life.end));
+                    if nearest.is_none_or(|n| time.saturating_sub(life.end) < n.0) {
+                        nearest = Some((time.saturating_sub(life.end), life.object));
+                    }
+                }
+                if let Some(life) = lives.get(next).copied().filter(near) {
+                    future = Some(future.map_or(life.begin, |f| f.min(life.begin)));
+                    if nearest.is_none_or(|n| life.begin - time < n.0) {
+                        nearest = Some((life.begin - time, life.object));
+                    }
+                }
+            }
+            if let Some((_, object)) = alive {
+                // In this class or a smaller one: a block that is not alive, but near in time.
+                let block = nearest.filter(|_| self.containers[object as usize]);
+                return match block {
+                    Some((_, object)) => answer.nearest(object, time, past, future),
+                    None => Answer { object, ..answer },
+                };
+            }
+        }
+        match nearest {
+            Some((_, object)) => answer.nearest(object, time, past, future),
+            None => answer,
+        }
+    }
+
+    /// Instances that overlap a range, as (object, bytes in common), each object once, most bytes first.
+    pub fn overlapping(&self, process: u32, start: u64, end: u64) -> Vec<(u32, u64)> {
+        let mut found: HashMap<u32, u64> = HashMap::new();
+        for class in self.by_process.get(&process).into_iter().flatten() {
+            let from = class
+                .ranges
+                .partition_point(|r| r.0 < start.saturating_sub(class.longest));
+            for (at, &(first, last, _)) in class
+                .ranges
+                .iter()
+                .enumerate()
+                .skip(from)
+                .take_while(|(_, r)| r.0 < end)
+            {
+                if last > start {
+                    for life in class.lives(at) {
+                        *found.entry(life.object).or_default() += last.min(end) - first.max(start);
+                    }
+                }
+            }
+        }
+        let mut list: Vec<(u32, u64)> = found.into_iter().collect();
+        list.sort_by_key(|&(object, bytes)| (std::cmp::Reverse(bytes), object));
+        list
+    }
+}
+
+fn class(bytes: u64) -> usize {
+    63 - bytes.max(1).leading_zeros() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn object(name: &str) -> Object {
+        Object {
+            kind: "heap".into(),
+            name: name.into(),
+            ..Object::default()
+        }
+    }
+
+    fn instance(start: u64, bytes: u64, begin_ns: u64, end_ns: u64, object: u32) -> Instance {
+        Instance {
+            process: 1,
+            start,
+            bytes,
+            begin_ns,
+            end_ns,
+            object,
+            times: 1,
+        }
+    }
+
+    #[test]
+    fn an_address_that_was_freed_and_used_again_is_told_apart_by_time() {
+        let resolver = Resolver::new(
+            vec![object(""), object("first"), object("second")],
+            &[
+                instance(0x1000, 0x2000, 10, 20, 1),
+                instance(0x1800, 0x100, 30, u64::MAX, 2),
+            ],
+        );
+        assert_eq!(resolver.find(1, 0x1850, 15), 1);
+        assert_eq!(resolver.find(1, 0x1850, 31), 2);
+        assert_eq!(
+            resolver.find(1, 0x2850, 31),
+            1,
+            "the last one that lived there"
+        );
+        assert_eq!(
+            resolver.find(1, 0x1850, 22),
+            1,
+            "nearer to its end than to the other's beginning"
+        );
+        assert_eq!(resolver.find(1, 0x1850, 29), 2);
+        assert_eq!(resolver.find(1, 0x0fff, 15), UNKNOWN);
+        assert_eq!(resolver.find(1, 0x3000, 15), UNKNOWN);
+        assert_eq!(resolver.find(2, 0x1850, 15), UNKNOWN);
+        assert!(resolver.mixed(1, 0x1000) && !resolver.mixed(1, 0x2000));
+        assert_eq!(resolver.overlapping(1, 0x17ff, 0x1801), [(1, 2), (2, 1)]);
+    }
+
+    #[test]
+    fn the_memory_of_the_allocator_is_not_what_a_block_was_a_moment_ago() {
+        let heap = Object {
+            kind: "heap".into(),
+            name: "[heap]".into(),
+            ..Object::default()
+        };
+        let resolver = Resolver::new(
+            vec![object(""), heap, object("block")],
+            &[
+                instance(0x1000, 0x10000, 0, u64::MAX, 1),
+                instance(0x2000, 0x100, 50, 60, 2),
+            ],
+        );
+        assert_eq!(
+            [40, 55, 70].map(|time| resolver.find(1, 0x2010, time)),
+            [2, 2, 2]
+        );
+        assert_eq!(resolver.find(1, 0x3000, 55), 1);
+    }
+
+    #[test]
+    fn of_ranges_of_about_one_size_the_smallest_counts() {
+        let objects = vec![
+            object(""),
+            object("smaller"),
+            object("larger"),
+            object("other"),
+        ];
+        let all = [
+            instance(0x1000, 0x1000, 0, u64::MAX, 1),
+            instance(0x1000, 0x1800, 0, u64::MAX, 2),
+            instance(0x0800, 0x1c00, 0, u64::MAX, 3),
+        ];
+        let resolver = Resolver::new(objects, &all);
+        let found = [0x900, 0x1900, 0x2100, 0x2500].map(|a| resolver.find(1, a, 5));
+        assert_eq!(found, [3, 1, 2, 2]);
+    }
+
+    #[test]
+    fn a_stack_is_its_threads_only_while_that_lives() {
+        let kind = |kind: &str, name: &str| Object {
+            kind: kind.into(),
+            name: name.into(),
+            ..Object::default()
+        };
+        let objects = vec![
+            kind("unknown", ""),
+            kind("anonymous", "0x1000 (64 KiB)"),
+            kind("stack", "[stack of thread 7]"),
+            kind("stack", "[stack of thread 9]"),
+            kind("stack", "[stack]"),
+        ];
+        let mapping = instance(0x1000, 0x10000, 0, u64::MAX, 1);
+        let lives = [
+            instance(0x2000, 0x2000, 10, 20, 2),
+            // Another size, on a part of the memory.
+            instance(0x3000, 0x1000, 30, 40, 3),
+            instance(0x90000, 0x1000, 0, u64::MAX, 4),
+        ];
+        let mut all = lives.to_vec();
+        all.push(mapping);
+        let resolver = Resolver::new(objects.clone(), &all);
+        let at = |resolver: &Resolver, address| {
+            [5, 15, 25, 35, 45].map(|time| resolver.find(1, address, time))
+        };
+        assert_eq!(at(&resolver, 0x3800), [1, 2, 1, 3, 1]);
+        assert_eq!(at(&resolver, 0x2800), [1, 2, 1, 1, 1]);
+        assert!(resolver.mixed(1, 0x2800) && resolver.mixed(1, 0x3800));
+        assert_eq!(at(&resolver, 0x90010), [4; 5]);
+        // What a thread loads from its own stack is from there also where times say otherwise.
+        let own = |thread, time, address| resolver.own_stack(1, thread, time).at(address);
+        assert_eq!((own(7, 35, 0x3800), own(9, 15, 0x3800)), (Some(2), Some(3)));
+        assert_eq!((own(9, 35, 0x2800), own(8, 35, 0x3800)), (None, None));
+        assert_eq!(resolver.own_stack(2, 7, 15), OwnStack::default());
+        assert!(!resolver.mixed(1, 0x90010));
+        // Where nothing else is known of the memory it is nobody's, not the nearest thread's.
+        let resolver = Resolver::new(objects, &lives);
+        assert_eq!(at(&resolver, 0x3800), [0, 2, 0, 3, 0]);
+        assert!(resolver.mixed(1, 0x3800));
+    }
+
+    #[test]
+    fn a_short_life_inside_a_long_one_of_the_same_range_does_not_hide_it() {
+        let resolver = Resolver::new(
+            vec![object(""), object("long"), object("short")],
+            &[
+                instance(0x1000, 64, 0, 100, 1),
+                instance(0x1000, 64, 10, 20, 2),
+            ],
+        );
+        assert_eq!(
+            [5, 15, 50].map(|time| resolver.find(1, 0x1010, time)),
+            [1, 2, 1]
+        );
+    }
+
+    #[test]
+    fn what_holds_in_the_middle_of_a_gap_holds_nowhere_else() {
+        let resolver = Resolver::new(
+            vec![Object::default(), object("a"), object("b")],
+            &[
+                instance(0x1000, 24, 0, 10, 1),
+                instance(0x1000, 16, 14, 20, 2),
+            ],
+        );
+        let mut recent = Recent::default();
+        assert_eq!(
+            [12, 13, 11, 12, 13].map(|time| resolver.find_recent(&mut recent, 1, 0x1008, time)),
+            [1, 2, 1, 1, 2]
+        );
+    }
+
+    /// What `find` is meant to say, from all instances: ranges that hold the address are asked for a life at the time, smaller classes first; of those of a
+    /// class that have one the smallest counts. The others tell how near in time they had one, but for stacks.
+    fn by_definition(
+        resolver: &Resolver,
+        instances: &[Instance],
+        process: u32,
+        address: u64,
+        time: u64,
+    ) -> u32 {
+        let mut holding: Vec<&Instance> = instances
+            .iter()
+            .filter(|i| i.process == process && i.start <= address && address - i.start < i.bytes)
+            .collect();
+        holding.sort_by_key(|i| {
+            (
+                class(i.bytes),
+                std::cmp::Reverse((i.start, i.bytes)),
+                i.begin_ns,
+            )
+        });
+        let mut near: Vec<(u64, u32)> = Vec::new();
+        for same in holding.chunk_by(|a, b| class(a.bytes) == class(b.bytes)) {
+            let mut alive: Vec<&Instance> = Vec::new();
+            for lives in same.chunk_by(|a, b| (a.start, a.bytes) == (b.start, b.bytes)) {
+                let now = |i: &&&Instance| i.begin_ns <= time && time < i.end_ns;
+                if let Some(here) = lives.iter().rfind(now) {
+                    alive.push(here);
+                    continue;
+                }
+                let passes = |i: &&Instance| resolver.objects[i.object as usize].kind != "stack";
+                let before = lives.iter().rfind(|i| i.begin_ns <= time).copied();
+                let after = lives.iter().find(|i| i.begin_ns > time).copied();
+                near.extend(before.filter(passes).map(|i| (time - i.end_ns, i.object)));
+                near.extend(after.filter(passes).map(|i| (i.begin_ns - time, i.object)));
+            }
+            if let Some(smallest) = alive.iter().min_by_key(|i| i.bytes) {
+                let container = resolver.containers[smallest.object as usize];
+                return near
+                    .into_iter()
+                    .min_by_key(|n| n.0)
+                    .filter(|_| container)
+                    .map_or(smallest.object, |n| n.1);
+            }
+        }
+        near.into_iter()
+            .min_by_key(|n| n.0)
+            .map_or(UNKNOWN, |n| n.1)
+    }
+
+    proptest! {
+        /// However ranges and lives overlap, and whatever was asked before.
+        #[test]
+        fn what_was_answered_before_is_what_the_definition_says(
+            list in prop::collection::vec((1u32..3, 0u64..24, 1u64..40, 0u64..40, 1u64..30, 1u32..6, any::<bool>()), 1..24),
+            probes in prop::collection::vec((1u32..3, 0u64..64, 0u64..80), 400),
+        ) {
+            let instances: Vec<Instance> = list
+                .iter()
+                .map(|&(process, start, bytes, begin, length, object, ends)| {
+                    // Few sizes, so that ranges have several lives.
+                    let (start, bytes) = (start & !3, (bytes + 7) & !7);
+                    Instance { process, ..instance(start, bytes, begin, if ends { begin + length } else { u64::MAX }, object) }
+                })
+                .collect();
+            let mut objects: Vec<Object> = (0..6).map(|i| object(&i.to_string())).collect();
+            objects[3].kind = "stack".into();
+            objects[4].kind = "anonymous".into();
+            objects[5].name = "[heap]".into();
+            let resolver = Resolver::new(objects, &instances);
+            let mut recent = Recent::default();
+            for (process, address, time) in probes {
+                let right = by_definition(&resolver, &instances, process, address, time);
+                prop_assert_eq!(resolver.find(process, address, time), right);
+                prop_assert_eq!(resolver.find_recent(&mut recent, process, address, time), right);
+            }
+        }
+
+        /// Every page that is not mixed has one object at all its addresses and times; `find` agrees with a search through all instances.
+        #[test]
+        fn agrees_with_a_search_through_all(
+            list in prop::collection::vec((0u64..12, 0u64..3, 1u64..5, 0u64..3, 0u64..50, 1u64..50, 1u32..5), 1..20),
+            probes in prop::collection::vec((0u64..20 << 12, 0u64..110), 50),
+        ) {
+            let instances: Vec<Instance> = list
+                .iter()
+                .map(|&(page, shift, pages, cut, begin, length, object)| {
+                    instance((page << 12) + shift * 64, (pages << 12) - cut * 32, begin, begin + length, object)
+                })
+                .collect();
+            let objects = (0..5).map(|i| object(&i.to_string())).collect();
+            let resolver = Resolver::new(objects, &instances);
+            for (address, time) in probes {
+                let holds = |i: &&Instance| i.start <= address && address < i.start + i.bytes;
+                let alive: Vec<u32> = instances.iter().filter(holds).filter(|i| i.begin_ns <= time && time < i.end_ns).map(|i| i.object).collect();
+                let found = resolver.find(1, address, time);
+                if alive.is_empty() {
+                    prop_assert!(found == UNKNOWN || instances.iter().filter(holds).any(|i| i.object == found));
+                } else if alive.len() == 1 {
+                    prop_assert!(alive.contains(&found) , "{} not in {:?}", found, alive);
+                }
+                if !resolver.mixed(1, address) {
+                    let ever: std::collections::HashSet<u32> = instances.iter()
+                        .filter(|i| i.start >> 12 <= address >> 12 && (i.start + i.bytes - 1) >> 12 >= address >> 12).map(|i| i.object).collect();
+                    prop_assert!(ever.len() <= 1);
+                }
+            }
+        }
+    }
+}

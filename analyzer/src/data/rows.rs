@@ -1,0 +1,166 @@
+//! Rows in memory: columns as slices, and where samples begin and end.
+
+use polars_buffer::Buffer;
+
+/// Borrowed columns of rows, all of one length.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// Start address.
+    pub address: &'a [u64],
+    /// Bytes.
+    pub size: &'a [u32],
+    /// Code line and class, see [`crate::data::code_map`].
+    pub group: &'a [u32],
+    /// Implied Constant loads.
+    pub implied: &'a [u16],
+}
+
+impl<'a> Rows<'a> {
+    /// Number of rows.
+    pub fn len(&self) -> usize {
+        self.address
+            .len()
+            .min(self.size.len())
+            .min(self.group.len())
+            .min(self.implied.len())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Tells that these rows will be read, as far as they are there.
+    #[inline(always)]
+    pub(crate) fn expect(&self, range: std::ops::Range<usize>) {
+        let Rows {
+            address,
+            size,
+            group,
+            implied,
+        } = self.slice(range);
+        expect(address);
+        expect(size);
+        expect(group);
+        expect(implied);
+    }
+
+    /// Some of the rows; the range is cut to what there is.
+    pub fn slice(&self, range: std::ops::Range<usize>) -> Rows<'a> {
+        let end = range.end.min(self.len());
+        let range = range.start.min(end)..end;
+        Rows {
+            address: &self.address[range.clone()],
+            size: &self.size[range.clone()],
+            group: &self.group[range.clone()],
+            implied: &self.implied[range],
+        }
+    }
+}
+
+/// Tells that values will be read: where several columns are read by turns, the processor sees late that they are read in order.
+#[inline(always)]
+fn expect<T>(values: &[T]) {
+    values
+        .iter()
+        .step_by(64 / size_of::<T>())
+        .for_each(crate::prefetch);
+}
+
+/// Owned columns of rows.
+#[derive(Clone, Default)]
+pub struct RowColumns {
+    /// Start address.
+    pub address: Buffer<u64>,
+    /// Bytes.
+    pub size: Buffer<u32>,
+    /// Code line and class, see [`crate::data::code_map`].
+    pub group: Vec<u32>,
+    /// Implied Constant loads.
+    pub implied: Buffer<u16>,
+    /// Number of the load instruction in the whole trace, see [`crate::data::code_map::CodeMap::site`]; empty where it was not asked for.
+    pub site: Buffer<u32>,
+}
+
+impl RowColumns {
+    /// The instructions of some rows; empty if they are not known.
+    pub fn sites(&self, range: std::ops::Range<usize>) -> &[u32] {
+        self.site.get(range).unwrap_or_default()
+    }
+
+    /// The rows.
+    pub fn rows(&self) -> Rows<'_> {
+        Rows {
+            address: &self.address,
+            size: &self.size,
+            group: &self.group,
+            implied: &self.implied,
+        }
+    }
+}
+
+/// Rows in a row that belong to one sample of one thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Sample number.
+    pub sample: u32,
+    /// Where its results go, see [`crate::engine::Outcome::buckets`].
+    pub bucket: u32,
+    /// Column of the heat map that it belongs to, where one is made.
+    pub column: u32,
+    /// Range of load rows in the chunk.
+    pub loads: std::ops::Range<usize>,
+    /// Range of store rows in the chunk.
+    pub stores: std::ops::Range<usize>,
+    /// `seq` of the first row.
+    pub first_seq: u64,
+    /// `seq` of the last row.
+    pub last_seq: u64,
+    /// `time_ns` of the first row.
+    pub first_time: u64,
+    /// `time_ns` of the last row.
+    pub last_time: u64,
+}
+
+impl Run {
+    /// Whether `next` goes on with the same sample.
+    pub fn same_sample(&self, next: &Run) -> bool {
+        (self.process, self.thread, self.sample, self.bucket)
+            == (next.process, next.thread, next.sample, next.bucket)
+    }
+}
+
+/// A piece of a trace: consecutive rows, loads and stores apart.
+#[derive(Clone, Default)]
+pub struct Chunk {
+    /// Loads.
+    pub loads: RowColumns,
+    /// Stores.
+    pub stores: RowColumns,
+    /// Number of the chunk's loads before each store.
+    pub loads_before: Vec<u32>,
+    /// Number of the piece of the trace.
+    pub piece: usize,
+    /// Samples, in order.
+    pub runs: Vec<Run>,
+    /// Rows before this chunk could not be read: its first sample does not go on with the last one.
+    pub gap_before: bool,
+    /// What could not be read of this piece, and the number of rows or records that it had.
+    pub damage: Vec<String>,
+    /// See `damage`.
+    pub lost: u64,
+    /// `seq` is not to be compared across chunks.
+    pub ordered: bool,
+    /// Rows whose `seq` does not ascend within their thread.
+    pub out_of_order: u64,
+    /// Rows whose site the sidecar does not have, or whose module has no sidecar.
+    pub unknown_site: u64,
+    /// Rows whose module the manifest does not have.
+    pub unknown_module: u64,
+    /// Rows with a class that is not known.
+    pub unknown_class: u64,
+}

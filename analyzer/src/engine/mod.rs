@@ -1,0 +1,600 @@
+//! Runs the stages over a trace, on all cores.
+//!
+//! Rows come in batches of pieces. While one batch is analysed, the next is decoded. Inside a batch,
+//! the footprint stage takes chunks in any order; reuse and window stages take samples: short samples
+//! many at a time, long ones each by itself. A sample that is not complete when its batch ends keeps its
+//! engines until the next batch. Parallelism is over samples and stages, never inside one stage of one
+//! sample. Results are kept by *worker* and merged at the end; merging is associative and commutative.
+
+mod batch;
+mod census;
+mod outcome;
+pub mod partial;
+
+use crate::data::object_map::Resolver;
+use crate::data::rows::{Chunk, Run};
+use crate::input::weights::Weights;
+use crate::stages::footprint::{Budget, Footprints, Store};
+use crate::stages::incidence::Incidence;
+use crate::stages::pages::BlockStore;
+use crate::stages::reuse::by_page::{Wanted, ZoomSums};
+use crate::stages::reuse::by_region::HeatRegions;
+use crate::stages::reuse::{Place, SampleReuse};
+use crate::stages::strides::Strides;
+use crate::stages::windows::WindowEngine;
+use batch::{Handover, Part, Span, Task};
+use std::sync::{Arc, Mutex};
+
+pub use crate::data::reuse_counts::GroupReuse;
+pub use crate::data::samples::SampleInfo;
+pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
+pub use census::Census;
+pub use outcome::{BucketOutcome, Outcome};
+
+/// What is to be known of which sample saw which address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Collect {
+    /// Nothing.
+    Nothing,
+    /// What estimates are made from, see [`Incidence::fold`].
+    ForEstimates,
+    /// The same of the whole that this is a part of, see [`Incidence::gather`].
+    ForMerging,
+}
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Log2 of the block size of reuse distance.
+    pub block_shift: u32,
+    /// Whether reuse is also counted by unit of memory, for the location zoom and objects, and how.
+    pub zoom: Option<Wanted>,
+    /// Whether metrics by window size are wanted.
+    pub windows: bool,
+    /// Whether a list of all samples is wanted, for the time zoom.
+    pub samples: bool,
+    /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
+    pub incidence: Collect,
+    /// Number of sites whose strides are counted.
+    pub sites: u32,
+    /// Rows per thread and batch.
+    pub batch_rows: u64,
+    /// Bytes of memory that footprints may take before they go to a file.
+    pub footprint_bytes: usize,
+}
+
+impl Options {
+    /// What the summary needs.
+    pub fn new(block_shift: u32) -> Options {
+        Options {
+            block_shift,
+            zoom: None,
+            windows: true,
+            samples: false,
+            incidence: Collect::Nothing,
+            sites: 0,
+            batch_rows: 1 << 18,
+            footprint_bytes: usize::MAX,
+        }
+    }
+}
+
+/// What belongs to one bucket.
+struct Bucket {
+    footprints: Footprints,
+    reuse: ReuseTotals,
+}
+
+/// What one worker has found, and its engines.
+struct Worker {
+    buckets: Vec<Bucket>,
+    budget: Arc<Budget>,
+    stores: Arc<Mutex<Vec<Arc<Store>>>>,
+    units: Arc<BlockStore>,
+    zoom: Option<Wanted>,
+    windows: WindowEngine,
+    strides: Strides,
+    incidence: Incidence,
+    sample: SampleReuse,
+}
+
+impl Worker {
+    fn bucket(&mut self, number: u32) -> &mut Bucket {
+        while self.buckets.len() <= number as usize {
+            // Reuse of parts of one run is all in the first bucket.
+            let zoom = self.zoom.filter(|_| self.buckets.is_empty());
+            let zoom =
+                zoom.map(|wanted| ZoomSums::new(wanted, self.units.clone(), self.budget.clone()));
+            let mut stores = self
+                .stores
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
+            while stores.len() <= self.buckets.len() {
+                stores.push(Store::new(self.budget.clone()));
+            }
+            let footprints = Footprints::of(stores[self.buckets.len()].clone());
+            self.buckets.push(Bucket {
+                footprints,
+                reuse: ReuseTotals::new(zoom),
+            });
+        }
+        &mut self.buckets[number as usize]
+    }
+}
+
+/// The sample that goes on in the next batch.
+struct Open {
+    run: Run,
+    rows: u64,
+    reuse: SampleReuse,
+    windows: WindowEngine,
+    strides: Strides,
+}
+
+/// Runs all stages. `progress` is told the rows done.
+pub fn analyse(source: &dyn Source, options: Options, progress: &(dyn Fn(u64) + Sync)) -> Outcome {
+    analyse_with(source, options, Aids::default(), progress)
+}
+
+/// What is looked up while rows are counted.
+#[derive(Clone, Default)]
+pub struct Aids {
+    /// Tells blocks apart that belong to several objects; used if blocks are counted.
+    pub objects: Option<Arc<Resolver>>,
+    /// Regions of a heat map; used if blocks are not counted.
+    pub heat: Option<Arc<HeatRegions>>,
+    /// What samples stand for, where that is not the same for all.
+    pub weights: Option<Arc<Weights>>,
+}
+
+/// As [`analyse`], with aids.
+pub fn analyse_with(
+    source: &dyn Source,
+    options: Options,
+    Aids {
+        objects,
+        heat,
+        weights,
+    }: Aids,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Outcome {
+    let threads = rayon::current_num_threads().max(1);
+    let mut driver = Driver {
+        options,
+        objects,
+        heat,
+        weights,
+        budget: Arc::new(Budget::new(options.footprint_bytes)),
+        stores: Arc::default(),
+        units: BlockStore::new(),
+        workers: Mutex::new(Vec::new()),
+        open: None,
+        census: Census {
+            sample_min: u64::MAX,
+            ..Census::default()
+        },
+        spaces: Vec::new(),
+        last: None,
+        samples: Vec::new(),
+    };
+    let mut damage = Vec::new();
+    let mut next = 0;
+    let mut batch = read_batch(
+        source,
+        &mut next,
+        options.batch_rows.saturating_mul(threads as u64),
+    );
+    while !batch.is_empty() {
+        let mut chunks = Vec::with_capacity(batch.len());
+        let mut gap = false;
+        for piece in batch {
+            match piece {
+                Ok(mut chunk) => {
+                    chunk.gap_before |= std::mem::take(&mut gap);
+                    damage.append(&mut chunk.damage);
+                    driver.census.unread += chunk.lost;
+                    chunks.push(chunk);
+                }
+                Err((text, rows)) => {
+                    damage.push(text);
+                    driver.census.unread += rows;
+                    gap = true;
+                }
+            }
+        }
+        if gap {
+            // The hole is at the end of the batch: the next chunk starts anew.
+            chunks.push(Chunk {
+                gap_before: true,
+                ..Chunk::default()
+            });
+        }
+        let (following, ()) = rayon::join(
+            || {
+                read_batch(
+                    source,
+                    &mut next,
+                    options.batch_rows.saturating_mul(threads as u64),
+                )
+            },
+            || driver.batch(&chunks, progress),
+        );
+        batch = following;
+    }
+    driver.finish(damage)
+}
+
+/// Reads pieces until there is enough work for all threads.
+fn read_batch(
+    source: &dyn Source,
+    next: &mut usize,
+    most: u64,
+) -> Vec<Result<Chunk, (String, u64)>> {
+    let first = *next;
+    let mut rows = 0;
+    while *next < source.pieces() && rows < most {
+        rows += source.piece_rows(*next).max(1);
+        *next += 1;
+    }
+    let numbers: Vec<usize> = (first..*next).collect();
+    let chunks = source.read(&numbers).into_iter().zip(first..*next);
+    chunks
+        .map(|(read, piece)| read.map(|chunk| Chunk { piece, ..chunk }))
+        .collect()
+}
+
+struct Driver {
+    options: Options,
+    objects: Option<Arc<Resolver>>,
+    heat: Option<Arc<HeatRegions>>,
+    weights: Option<Arc<Weights>>,
+    budget: Arc<Budget>,
+    /// By bucket: where its footprints are.
+    stores: Arc<Mutex<Vec<Arc<Store>>>>,
+    /// Where the zooms' counts by unit are.
+    units: Arc<BlockStore>,
+    workers: Mutex<Vec<Worker>>,
+    open: Option<Open>,
+    census: Census,
+    spaces: Vec<u32>,
+    /// Process and thread of the last row.
+    last: Option<(u32, u32)>,
+    samples: Vec<SampleInfo>,
+}
+
+impl Driver {
+    fn worker(&self) -> Worker {
+        let pooled = self
+            .workers
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .pop();
+        pooled.unwrap_or_else(|| Worker {
+            buckets: Vec::new(),
+            budget: self.budget.clone(),
+            stores: self.stores.clone(),
+            units: self.units.clone(),
+            zoom: self.options.zoom,
+            windows: WindowEngine::new(),
+            strides: Strides::default(),
+            incidence: Incidence::default(),
+            sample: SampleReuse::new(self.options.block_shift, self.weights.clone()),
+        })
+    }
+
+    /// The weight of a sample, where they are not all alike.
+    fn weight(&self, sample: u32) -> Option<u64> {
+        self.weights.as_ref().map(|w| w.of(sample))
+    }
+
+    /// Whether buckets are parts of one run.
+    fn parts(&self) -> bool {
+        self.options.zoom.is_some_and(|z| z.parts)
+    }
+
+    /// The bucket that reuse in a run is counted in.
+    fn home(&self, run: &Run) -> u32 {
+        if self.parts() { 0 } else { run.bucket }
+    }
+
+    fn give_back(&self, worker: Worker) {
+        self.workers
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(worker);
+    }
+
+    fn space(&mut self, process: u32) -> u32 {
+        // Rows are sorted by process: it is nearly always the last one.
+        match self.spaces.iter().rposition(|&p| p == process) {
+            Some(space) => space as u32,
+            None => {
+                self.spaces.push(process);
+                self.spaces.len() as u32 - 1
+            }
+        }
+    }
+
+    /// Cuts a batch into samples.
+    fn spans(&mut self, chunks: &[Chunk]) -> Vec<Span> {
+        let mut spans: Vec<Span> = Vec::new();
+        let mut gap = false;
+        for (number, chunk) in chunks.iter().enumerate() {
+            gap |= chunk.gap_before;
+            for run in &chunk.runs {
+                let before = spans
+                    .last()
+                    .map(|s| &s.run)
+                    .or(self.open.as_ref().map(|o| &o.run));
+                let same = before.is_some_and(|b| {
+                    b.same_sample(run)
+                        || self.parts()
+                            && b.same_sample(&Run {
+                                bucket: b.bucket,
+                                ..run.clone()
+                            })
+                });
+                if let Some(before) = before
+                    && (before.process, before.thread) == (run.process, run.thread)
+                    && run.first_seq <= before.last_seq
+                    && run.loads.start + run.stores.start == 0
+                    && !chunk.ordered
+                {
+                    self.census.out_of_order += 1;
+                }
+                if self.options.samples {
+                    SampleInfo::append(&mut self.samples, run, chunk.piece, same && !gap);
+                }
+                if same
+                    && !gap
+                    && let Some(span) = spans.last_mut()
+                {
+                    span.parts.push(Part::of(number, run));
+                    span.rows += run.loads.len();
+                    span.run = run.clone();
+                    continue;
+                }
+                if let Some(span) = spans.last_mut() {
+                    span.open = false;
+                }
+                let continues = same && !gap && spans.is_empty();
+                gap = false;
+                let space = self.space(run.process);
+                spans.push(Span {
+                    parts: vec![Part::of(number, run)],
+                    rows: run.loads.len(),
+                    space,
+                    continues,
+                    open: true,
+                    run: run.clone(),
+                });
+            }
+        }
+        if gap {
+            // Nothing follows the hole in this batch.
+            if let Some(span) = spans.last_mut() {
+                span.open = false;
+            } else {
+                self.close_open();
+            }
+        }
+        spans
+    }
+
+    /// The open sample is complete.
+    fn close_open(&mut self) {
+        let Some(mut open) = self.open.take() else {
+            return;
+        };
+        self.count_sample(open.rows);
+        let mut worker = self.worker();
+        let home = self.home(&open.run);
+        open.reuse.finish(&mut worker.bucket(home).reuse);
+        worker.windows.merge(&open.windows);
+        worker.strides.merge(open.strides);
+        self.give_back(worker);
+    }
+
+    fn count_sample(&mut self, rows: u64) {
+        self.census.samples += 1;
+        self.census.sample_min = self.census.sample_min.min(rows);
+        self.census.sample_max = self.census.sample_max.max(rows);
+    }
+
+    fn batch(&mut self, chunks: &[Chunk], progress: &(dyn Fn(u64) + Sync)) {
+        for chunk in chunks {
+            self.census.loads += chunk.loads.rows().len() as u64;
+            self.census.stores += chunk.stores.rows().len() as u64;
+            self.census.out_of_order += chunk.out_of_order;
+            self.census.unknown_site += chunk.unknown_site;
+            self.census.unknown_module += chunk.unknown_module;
+            self.census.unknown_class += chunk.unknown_class;
+            for run in &chunk.runs {
+                if self.last != Some((run.process, run.thread)) {
+                    self.last = Some((run.process, run.thread));
+                    self.census.threads += 1;
+                }
+            }
+        }
+        let spans = self.spans(chunks);
+        if spans.first().is_some_and(|s| !s.continues) {
+            self.close_open();
+        }
+        if spans.is_empty() {
+            return;
+        }
+        // The sample that was open before this batch, and the one that is open after it.
+        let (before, after) = (Handover::default(), Handover::default());
+        let mut rows_before = 0;
+        if let Some(open) = self.open.take() {
+            rows_before = open.rows;
+            before.reuse.put(open.reuse);
+            before.windows.put(open.windows);
+            before.strides.put(open.strides);
+        }
+        let tasks = self.tasks(chunks, &spans);
+        let (this, before, after) = (&*self, &before, &after);
+        rayon::scope_fifo(|scope| {
+            for task in tasks {
+                scope.spawn_fifo(move |_| this.run(task, chunks, before, after, progress));
+            }
+        });
+
+        for (i, span) in spans.iter().enumerate() {
+            let rows = span.rows as u64
+                + if i == 0 && span.continues {
+                    rows_before
+                } else {
+                    0
+                };
+            if span.open {
+                rows_before = rows;
+            } else {
+                self.count_sample(rows);
+            }
+        }
+        if let Some(span) = spans.last().filter(|s| s.open)
+            && let (Some(reuse), Some(windows), Some(strides)) = (
+                after.reuse.take(),
+                after.windows.take(),
+                after.strides.take(),
+            )
+        {
+            self.open = Some(Open {
+                run: span.run.clone(),
+                rows: rows_before,
+                reuse,
+                windows,
+                strides,
+            });
+        }
+    }
+
+    fn run(
+        &self,
+        task: Task<'_>,
+        chunks: &[Chunk],
+        before: &Handover,
+        after: &Handover,
+        progress: &(dyn Fn(u64) + Sync),
+    ) {
+        let mut worker = self.worker();
+        let (with_windows, with_incidence) = (
+            self.options.windows,
+            self.options.incidence != Collect::Nothing,
+        );
+        let rows = |part: &Part| chunks[part.chunk].loads.rows().slice(part.rows.clone());
+        let sites = |part: &Part| chunks[part.chunk].loads.sites(part.rows.clone());
+        let place = |span: &Span, part: &Part| Place {
+            space: span.space,
+            process: span.run.process,
+            objects: self.objects.clone(),
+            stack: self.objects.as_ref().map_or_else(Default::default, |o| {
+                o.own_stack(span.run.process, span.run.thread, part.time.0)
+            }),
+            clock: (
+                part.time.0,
+                part.time.1.saturating_sub(part.time.0) as f64
+                    / part.rows.len().saturating_sub(1).max(1) as f64,
+            ),
+            heat: self.heat.clone(),
+            column: part.column,
+            part: part.bucket,
+        };
+        match task {
+            Task::Footprint(rows, space, bucket) => {
+                worker.bucket(bucket).footprints.add(&rows, space);
+                progress(rows.len() as u64);
+            }
+            Task::Short(spans) => {
+                for same in spans.chunk_by(|a, b| self.home(&a.run) == self.home(&b.run)) {
+                    let bucket = self.home(&same[0].run);
+                    worker.bucket(bucket);
+                    let Worker {
+                        buckets,
+                        windows,
+                        strides,
+                        incidence,
+                        sample,
+                        ..
+                    } = &mut worker;
+                    let reuse = &mut buckets[bucket as usize].reuse;
+                    for span in same {
+                        sample.begin(span.run.sample, reuse);
+                        windows.begin(self.weight(span.run.sample));
+                        strides.begin();
+                        for part in &span.parts {
+                            let rows = rows(part);
+                            sample.run(&rows, &place(span, part), reuse);
+                            if with_windows {
+                                windows.run_in_blocks(
+                                    &rows,
+                                    sample.blocks(rows.len()).filter(|_| span.parts.len() == 1),
+                                    self.options.block_shift,
+                                );
+                                strides.run(rows.address, sites(part), self.options.sites);
+                            }
+                            if with_incidence {
+                                incidence.add(&rows, span.space, span.run.sample);
+                            }
+                        }
+                    }
+                    sample.finish(reuse);
+                }
+            }
+            Task::Reuse(span) => {
+                let continued = if span.continues {
+                    before.reuse.take()
+                } else {
+                    None
+                };
+                let reuse = &mut worker.bucket(self.home(&span.run)).reuse;
+                let mut sample = continued.unwrap_or_else(|| {
+                    let mut sample =
+                        SampleReuse::new(self.options.block_shift, self.weights.clone());
+                    sample.begin(span.run.sample, reuse);
+                    sample
+                });
+                for part in &span.parts {
+                    sample.run(&rows(part), &place(span, part), reuse);
+                }
+                if span.open {
+                    after.reuse.put(sample);
+                } else {
+                    sample.finish(reuse);
+                }
+            }
+            Task::Windows(span) => {
+                let continued = if span.continues {
+                    before.windows.take().zip(before.strides.take())
+                } else {
+                    None
+                };
+                let (mut windows, mut strides) = continued.unwrap_or_else(|| {
+                    let (mut windows, mut strides) = (WindowEngine::default(), Strides::default());
+                    windows.begin(self.weight(span.run.sample));
+                    strides.begin();
+                    (windows, strides)
+                });
+                for part in &span.parts {
+                    let rows = rows(part);
+                    if with_windows {
+                        windows.run(&rows);
+                        strides.run(rows.address, sites(part), self.options.sites);
+                    }
+                    if with_incidence {
+                        worker.incidence.add(&rows, span.space, span.run.sample);
+                    }
+                }
+                if span.open {
+                    after.windows.put(windows);
+                    after.strides.put(strides);
+                } else {
+                    worker.windows.merge(&windows);
+                    worker.strides.merge(strides);
+                }
+            }
+        }
+        self.give_back(worker);
+    }
+}

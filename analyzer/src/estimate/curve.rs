@@ -1,0 +1,621 @@
+//! The footprint of windows of any size, from inside a sample to the whole run.
+//!
+//! Windows up to the sample's size are counted exactly by [`crate::stages::windows`]. What lies between samples is not seen. The address range is cut into
+//! *strata* where nothing was touched for 64 KiB, and where the estimator finds that use differs: mostly objects. Each is divided once more by how many samples have seen an address (octaves of eight),
+//! since what is always in use and what was used once may lie side by side.
+//!
+//! **From two periods on**: a window of m = 2, 4, 8, … consecutive samples is a run of its own. The estimator of the whole run ([`crate::estimate::Listed::footprint`]) is applied to it: seen blocks, those that exactly one and exactly two
+//! of the m samples have seen, summed over all such windows before the formula is applied, by stratum. So data that is used for a while and then left, phases, and loops that come again are met as they are, and nothing is assumed of
+//! how use is spread over the run. Between these sizes the curve is straight in logarithms; at the end stands the estimate of the whole run.
+//!
+//! **Between the sample and two periods** there is no evidence (the report's blind spot R2), so there is a model. Of each stratum is known
+//!
+//! - U, its footprint in windows of two periods that touch it, as above,
+//! - f, its mean footprint in the samples that touch it,
+//! - a(W), the share of windows of W loads that touch it at all, from runs of consecutive samples (so that such a window does so for
+//!   W' = W·a(w)/a(W) loads),
+//!
+//! and from these the mean footprint in a window of W loads: a(W) times f grown from the sample's size w to W' and bounded by U. Data that is walked grows in
+//! proportion to time until all of it was seen: min(U, f·(1 + γ·(W' − w)/w)); data that is used by chance grows as U·(1 − (1 − f/U)^(W'/w)). Both are mixed by the
+//! share of addresses that Irregular loads touch. γ is the growth at the end of samples over the mean growth (1 unless samples reuse data). What would not reach U so grows as a power of W.
+//!
+//! **Intervals**: that of the estimator; and which part of its time a stratum was met in. Samples come one per period, so what varies is where a stretch of use begins and ends between two samples: the variance of the number of
+//! samples that see a stratum is taken as half the number of changes between neighbours (successive differences, as for systematic samples). A phase of ten samples is known to about a tenth, one of two samples to about a half;
+//! of phases that no sample has met nothing is known.
+//!
+//! **Samples that stand for different numbers of loads** (by time, [`crate::estimate::sample_shares`]): a window of m samples is one of V = Σ v_k loads, and counts for V in all sums. Where two samples of fast code cover V loads, of slow code it takes many
+//! more, and strata are mostly of one kind of code. So each stratum has sizes of its own: of its windows of 1, 2, 4, … samples the mean ΣV²/ΣV over those that touch it, with ΣV·F/ΣV as the mean footprint and, for evidence, the counts of
+//! (ΣV)²/ΣV² windows that are alike. The curve is the sum of what the strata have at each size. In the intervals the changes between neighbours count for the squares of v_k, and the error of the speeds that v_k come from is added for what is not touched all of the time.
+
+pub use crate::estimate::curve_order::Order;
+pub use crate::estimate::curve_points::{Curve, CurvePoint};
+
+use crate::estimate::curve_points::{Spread, Stratum};
+use crate::estimate::curve_sightings::{LEVELS, Once, Together, Weighed, varies};
+use crate::estimate::recapture::{Tally, together};
+use crate::estimate::{Blocks, Design, Estimate, Z};
+
+/// Blocks of a stratum that were seen by so many times as many samples are another stratum.
+const OFTEN: u32 = 8;
+/// Such parts, at most: the logarithm of 2³² to that base.
+const OCTAVES: usize = 11;
+/// Strata, at most.
+const MOST: usize = 4096;
+
+/// Cuts blocks where none follows for 64 KiB, and where the estimator does (`ends`). Smaller gaps may be what samples have left out of one object.
+fn gaps(blocks: &Blocks, shift: u32, ends: &[usize]) -> Vec<usize> {
+    let list = &blocks.listed.blocks;
+    let mut gap = (65_536u64 >> shift).max(2);
+    loop {
+        let cuts = (1..list.len()).filter(|&i| {
+            list[i].number - list[i - 1].number >= gap || ends.binary_search(&i).is_ok()
+        });
+        let ends: Vec<usize> = cuts
+            .chain((!list.is_empty()).then_some(list.len()))
+            .collect();
+        if ends.len() <= MOST || gap > 1 << 60 {
+            return ends;
+        }
+        gap *= 4;
+    }
+}
+
+/// Makes the curve. `inside`: exact means of windows inside samples, ascending; `order`: for each sample its thread and its number there;
+/// `sample` and `period`: rows of a sample, and from sample to sample; `shift`: log2 of the bytes of a block; `scale` as for [`crate::estimate::Listed::footprint`].
+pub fn curve(
+    inside: &[(f64, f64)],
+    blocks: &Blocks,
+    order: &Order,
+    (sample, period): (f64, f64),
+    shift: u32,
+    design: Design,
+    scale: f64,
+) -> Curve {
+    let lengths = order.lengths();
+    let longest = f64::from(lengths.iter().copied().max().unwrap_or(0)) * period;
+    let longest = if order.is_weighed() {
+        (0..)
+            .zip(lengths)
+            .map(|(thread, &length)| order.loads(thread, 0, length))
+            .fold(0.0, f64::max)
+    } else {
+        longest
+    };
+    let list = &blocks.listed.blocks;
+    let parts = blocks.listed.strata(design);
+    let ends: Vec<usize> = parts.iter().map(|p| p.end).collect();
+    let whole = if design.complete() {
+        Estimate::exact(list.len() as f64)
+    } else {
+        together(parts, 1.0, list.len() as f64)
+    };
+    let mut curve = Curve {
+        inside: inside.to_vec(),
+        sample,
+        period,
+        longest,
+        growth: growth_at_end(inside),
+        weighed: order.is_weighed(),
+        ..Curve::default()
+    };
+    let mut from = 0;
+    let mut groups: Vec<Vec<u32>> = Vec::new();
+    for end in gaps(blocks, shift, &ends) {
+        // What is always in use and what was used once may lie side by side.
+        let mut octaves: [Vec<u32>; OCTAVES] = Default::default();
+        for (at, block) in (from..end).zip(&list[from..end]) {
+            octaves[block.samples.max(1).ilog(OFTEN) as usize].push(at as u32);
+        }
+        groups.extend(octaves.into_iter().filter(|o| !o.is_empty()));
+        from = end;
+    }
+    // What windows of so many samples count for, of all threads.
+    let windows: Vec<f64> = (0..LEVELS)
+        .map(|level| order.windows(level))
+        .take_while(|&w| w > 0.0)
+        .collect();
+    // Standard deviation of the logarithm of what samples stand for.
+    let speeds = design.weights.map_or(0.0, |error| error.ln_1p() / Z);
+    let mut met = 0.0;
+    let mut once = Once::new(lengths);
+    let mut places: Vec<(u32, u32)> = Vec::new();
+    for group in groups {
+        let mut touched: Vec<u64> = Vec::new();
+        let mut sightings = 0u64;
+        let mut together = Together::new();
+        let mut weighed = Weighed {
+            levels: vec![[0.0; 4]; if curve.weighed { windows.len() } else { 0 }],
+        };
+        once.begin();
+        for &at in &group {
+            places.clear();
+            places.extend(
+                blocks
+                    .samples(at as usize)
+                    .iter()
+                    .filter_map(|&s| order.get(s)),
+            );
+            if !places.is_sorted() {
+                places.sort_unstable();
+            }
+            sightings += places.len() as u64;
+            touched.extend(
+                places
+                    .iter()
+                    .filter(|p| once.is_new(**p))
+                    .map(|p| u64::from(p.0) << 32 | u64::from(p.1)),
+            );
+            if curve.weighed {
+                weighed.add(&places, order);
+            } else {
+                together.add(&places, lengths);
+            }
+        }
+        touched.sort_unstable();
+        let counts: Vec<[f64; 4]> = if curve.weighed {
+            weighed.levels
+        } else {
+            together.levels().take(windows.len()).collect()
+        };
+        let irregular = group
+            .iter()
+            .filter(|&&at| list[at as usize].irregular)
+            .count() as f64
+            / group.len() as f64;
+        let mut varies = varies(&touched, order);
+        let mut stratum = Stratum {
+            irregular,
+            ..Stratum::default()
+        };
+        // Windows of 1, 2, 4, … samples from the start of each thread that it is in: fewer and fewer.
+        let mut starts: Vec<(u32, u32)> = touched
+            .iter()
+            .map(|&t| ((t >> 32) as u32, t as u32))
+            .collect();
+        for (level, ([seen, singles, pairs, triples], &windows)) in
+            counts.into_iter().zip(&windows).enumerate()
+        {
+            if level > 0 {
+                starts.iter_mut().for_each(|w| w.1 /= 2);
+                starts.dedup();
+            }
+            // A last, incomplete one does not count.
+            let whole = starts
+                .iter()
+                .filter(|w| w.1 < lengths[w.0 as usize] >> level);
+            let (weights, squares) = whole
+                .map(|w| order.weight(w.0, w.1, level))
+                .fold((0.0, 0.0), |(sum, squares), w| (sum + w, squares + w * w));
+            if level == 0 {
+                stratum.per_sample = if curve.weighed {
+                    seen / weights.max(1e-300)
+                } else {
+                    sightings as f64 / touched.len().max(1) as f64
+                };
+            }
+            if weights <= 0.0 && curve.weighed {
+                // No windows so long that touch it.
+                break;
+            }
+            stratum.active.push(weights / windows);
+            if level == 0 {
+                // What is touched in all of the run's loads is so whatever these are.
+                varies += (speeds * (1.0 - weights / windows)).powi(2);
+            }
+            // Loads of a window that touches it, and what such a window counts for: the evidence is that of (Σw)²/Σw² windows that are alike.
+            let (size, each) = if curve.weighed {
+                (squares / weights, squares / weights)
+            } else {
+                ((1u64 << level) as f64 * period, 1.0)
+            };
+            let marked = design.marked();
+            let share = if curve.weighed {
+                ((1u64 << level) as f64 * sample / size).clamp(f64::MIN_POSITIVE, 1.0)
+            } else {
+                marked.share
+            };
+            let here = Design {
+                samples: 1 << level,
+                share,
+                ..marked
+            };
+            let unseen = if level == 0 {
+                Estimate::exact(0.0)
+            } else {
+                Tally::pooled(
+                    [singles, pairs, triples].map(|n| n / each),
+                    stratum.per_sample,
+                    irregular,
+                    here,
+                )
+                .unseen(here)
+            };
+            let unseen = Estimate {
+                value: unseen.value * each,
+                lo: unseen.lo * each,
+                hi: unseen.hi * each,
+            };
+            let value = (seen + unseen.value) * scale / windows;
+            let by_time = value * value * varies;
+            if level == 0 {
+                met += by_time;
+            }
+            if level == 1 && weights > 0.0 {
+                stratum.nearby = (seen + unseen.value) * scale / weights;
+            }
+            let below = ((unseen.value - unseen.lo) * scale / windows).powi(2) + Z * Z * by_time;
+            let above = ((unseen.hi - unseen.value) * scale / windows).powi(2) + Z * Z * by_time;
+            stratum.levels.push((
+                size,
+                Spread {
+                    value,
+                    below,
+                    above,
+                },
+            ));
+        }
+        if stratum.nearby == 0.0 {
+            stratum.nearby = stratum.per_sample;
+        }
+        stratum.per_sample *= scale;
+        curve.strata.push(stratum);
+    }
+    let far = |level: usize| {
+        let size = (1u64 << level) as f64 * period;
+        let mut all = Spread::default();
+        curve
+            .strata
+            .iter()
+            .for_each(|s| all.add(curve.far_of(s, size)));
+        (size, all.estimate())
+    };
+    curve.far = (1..windows.len()).map(far).collect();
+    // The whole run, if it is one thread's.
+    if lengths.iter().filter(|&&l| l > 0).count() == 1 {
+        curve.far.retain(|f| f.0 < curve.longest * (1.0 - 1e-9));
+        let of = |value: f64| value * scale;
+        curve.far.push((
+            curve.longest,
+            Estimate {
+                value: of(whole.value),
+                lo: of(whole.lo),
+                hi: of(whole.hi),
+            },
+        ));
+    }
+    // Longer windows touch no less, and more is known of them: samples of one lap of a loop never meet, which makes windows of few laps look larger than they are.
+    for at in (1..curve.far.len()).rev() {
+        let longer = curve.far[at].1;
+        let here = &mut curve.far[at - 1].1;
+        *here = Estimate {
+            value: here.value.min(longer.value),
+            lo: here.lo.min(longer.lo),
+            hi: here.hi.min(longer.hi),
+        };
+    }
+    curve.at_sample = curve.model(sample);
+    let seen: f64 = curve
+        .strata
+        .iter()
+        .filter_map(|s| s.levels.first())
+        .map(|l| l.1.value)
+        .sum();
+    curve.met = met.sqrt() / seen.max(1e-300);
+    curve
+}
+
+/// Growth at the end of samples over their mean growth. (Sizes next to each other tell nothing of it: their means are of different samples.)
+fn growth_at_end(inside: &[(f64, f64)]) -> f64 {
+    let Some((b, before)) = inside.split_last() else {
+        return 1.0;
+    };
+    match before.iter().rfind(|a| a.0 <= 0.8 * b.0) {
+        Some(a) if a.1 > 0.0 && b.1 > 0.0 => {
+            (((b.1 - a.1) / (b.0 - a.0)) / (b.1 / b.0)).clamp(0.0, 1.0)
+        }
+        _ => 1.0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::rows::Rows;
+    use crate::stages::incidence::Incidence;
+    use std::collections::HashMap;
+
+    /// Mean number of distinct values in windows of a size.
+    fn by_definition(run: &[u64], size: usize) -> f64 {
+        let windows: Vec<f64> = run
+            .chunks_exact(size)
+            .map(|w| w.iter().collect::<std::collections::HashSet<_>>().len() as f64)
+            .collect();
+        windows.iter().sum::<f64>() / windows.len() as f64
+    }
+
+    /// A phase that two samples have met may have been half or twice as long; one that took half of the run is known.
+    #[test]
+    fn what_few_samples_have_met_is_vague() {
+        for (length, vague) in [(16_384u64, true), (524_288, false)] {
+            let run: Vec<u64> = (0..1u64 << 20)
+                .map(|i| {
+                    if i < length {
+                        (1 << 40) | (i * 8)
+                    } else {
+                        i % 512 * 64
+                    }
+                })
+                .collect();
+            let (mut incidence, mut order) = (Incidence::default(), Order::default());
+            for (sample, part) in run.chunks_exact(8192).enumerate() {
+                let group: Vec<u32> = part[3000..3512]
+                    .iter()
+                    .map(|a| 1 + (a >> 40) as u32)
+                    .collect();
+                incidence.add(
+                    &Rows {
+                        address: &part[3000..3512],
+                        size: &[8; 512],
+                        group: &group,
+                        implied: &[0; 512],
+                    },
+                    0,
+                    sample as u32,
+                );
+                order.add(sample as u32, 0, None);
+            }
+            let blocks = Blocks::new(&Incidence::fold(vec![incidence]), None, 0, |group| {
+                group == 2
+            });
+            let curve = curve(
+                &[],
+                &blocks,
+                &order,
+                (512.0, 8192.0),
+                0,
+                Design::new(16.0, 128),
+                1.0,
+            );
+            for level in [10, 13, 15] {
+                let found = curve.at((1u64 << level) as f64).unwrap().footprint;
+                assert_eq!(
+                    found.vague(),
+                    vague,
+                    "{length} loads, windows of 2^{level}: {found:?}"
+                );
+            }
+        }
+    }
+
+    /// Counts by level agree with counting each window by itself.
+    #[test]
+    fn blocks_in_windows_of_samples_agree_with_their_definition() {
+        let mut state = 11u64;
+        let mut random = |n: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            ((state >> 33) % n) as u32
+        };
+        for _ in 0..200 {
+            let lengths = [1 + random(40), 1 + random(9)];
+            let mut places: Vec<(u32, u32)> = (0..random(30))
+                .map(|_| random(2))
+                .collect::<Vec<u32>>()
+                .into_iter()
+                .map(|t| (t, random(lengths[t as usize].into())))
+                .collect();
+            places.sort_unstable();
+            places.dedup();
+            let mut together = Together::new();
+            together.add(&places, &lengths);
+            for (level, found) in together.levels().enumerate().take(8) {
+                let mut windows: HashMap<(u32, u32), u32> = HashMap::new();
+                for place in places
+                    .iter()
+                    .filter(|p| p.1 >> level < lengths[p.0 as usize] >> level)
+                {
+                    *windows.entry((place.0, place.1 >> level)).or_default() += 1;
+                }
+                let of = |n: u32| windows.values().filter(|&&w| w == n).count() as f64;
+                assert_eq!(
+                    found,
+                    [windows.len() as f64, of(1), of(2), of(3)],
+                    "level {level}: {places:?} of {lengths:?}"
+                );
+            }
+        }
+    }
+
+    /// Samples by time of a program in turns of slow and of fast code, which loads four times as much in a sample's time: means over windows of loads are found if samples
+    /// count for what they stand for, and are far off if they do not.
+    #[test]
+    fn samples_by_time_give_footprints_by_loads() {
+        let (window, period) = (512usize, 2048usize);
+        // Seven samples of slow code and nine of fast code, in turns.
+        let (slow, fast) = (7 * period, 9 * 4 * period);
+        let run: Vec<u64> = (0..12 * (slow + fast))
+            .map(|i| match (i / (slow + fast), i % (slow + fast)) {
+                (_, at) if at < slow => at as u64 % 300 * 8,
+                (turn, at) => (1 << 40) | ((turn * 20_000 + at % 5_000) as u64 * 8),
+            })
+            .collect();
+        let mut state = 5u64;
+        let (mut incidence, mut samples, mut at) = (Incidence::default(), Vec::new(), 0);
+        while at < run.len() {
+            let length = if at % (slow + fast) < slow {
+                period
+            } else {
+                4 * period
+            };
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let from = at + (state >> 33) as usize % (length - window);
+            incidence.add(
+                &Rows {
+                    address: &run[from..from + window],
+                    size: &[8; 512],
+                    group: &[1; 512],
+                    implied: &[0; 512],
+                },
+                0,
+                samples.len() as u32,
+            );
+            samples.push((from, length as f64));
+            at += length;
+        }
+        let blocks = Blocks::new(&Incidence::fold(vec![incidence]), None, 0, |_| true);
+        let period = run.len() as f64 / samples.len() as f64;
+        let design = Design::new(period / window as f64, samples.len() as u64);
+        let truth: Vec<f64> = (4..=19)
+            .map(|level| by_definition(&run, 1 << level))
+            .collect();
+        let errors = [false, true].map(|weighed| {
+            let weight = |length: f64| if weighed { length } else { 1.0 };
+            let sum: f64 = samples.iter().map(|s| weight(s.1)).sum();
+            let mean = |size: usize| {
+                samples
+                    .iter()
+                    .map(|&(from, length)| {
+                        weight(length) * by_definition(&run[from..from + window], size)
+                    })
+                    .sum::<f64>()
+                    / sum
+            };
+            let inside: Vec<(f64, f64)> = (4..=9)
+                .map(|level| ((1u64 << level) as f64, mean(1 << level)))
+                .collect();
+            let mut order = Order::default();
+            samples
+                .iter()
+                .enumerate()
+                .for_each(|(number, s)| order.add(number as u32, 0, weighed.then_some(s.1)));
+            let curve = curve(
+                &inside,
+                &blocks,
+                &order,
+                (window as f64, period),
+                0,
+                design,
+                1.0,
+            );
+            let off = truth.iter().zip(4..).map(|(truth, level)| {
+                let found = curve.at((1u64 << level) as f64).unwrap().footprint;
+                println!(
+                    "{} 2^{level}: {found:?} for {truth:.0}",
+                    if weighed { "by loads" } else { "by time" }
+                );
+                assert!(found.lo <= found.value && found.value <= found.hi);
+                (found.value / truth).ln().abs()
+            });
+            off.sum::<f64>() / truth.len() as f64
+        });
+        assert!(
+            errors[1] < 0.15 && errors[0] > 1.5 * errors[1],
+            "{errors:?}"
+        );
+    }
+
+    #[test]
+    fn footprints_of_windows_longer_than_a_sample_are_near_the_truth() {
+        let mut state = 3u64;
+        let mut random = move |n: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let length = 1u64 << 20;
+        for kind in 0..6 {
+            let run: Vec<u64> = (0..length)
+                .map(|i| match kind {
+                    0 => i * 8,
+                    1 => i % 30_000 * 8,
+                    2 => {
+                        if i % 2 == 0 {
+                            i % 50_000 * 8
+                        } else {
+                            1 << 40 | (random(20_000) * 8)
+                        }
+                    }
+                    // A table that is made once, and a part of it that is used ever after.
+                    4 => {
+                        if i < 16_384 {
+                            i * 8
+                        } else {
+                            i % 512 * 64
+                        }
+                    }
+                    // Blocks of 2,000 addresses, each used twenty times and then left: what the whole run tells of growth is not true of any part of it.
+                    5 => (i / 40_000 * 2_000 + i % 2_000) * 8,
+                    // Two phases.
+                    _ => {
+                        if i < length / 2 {
+                            i % 10_000 * 8
+                        } else {
+                            1 << 40 | (random(5_000) * 8)
+                        }
+                    }
+                })
+                .collect();
+            let (window, period) = (512usize, 8192usize);
+            let mut incidence = Incidence::default();
+            let mut order = Order::default();
+            for (sample, part) in run.chunks_exact(period).enumerate() {
+                let from = random((period - window) as u64) as usize;
+                let address = &part[from..from + window];
+                let group: Vec<u32> = address.iter().map(|a| 1 + (a >> 40) as u32).collect();
+                incidence.add(
+                    &Rows {
+                        address,
+                        size: &vec![8; window],
+                        group: &group,
+                        implied: &vec![0; window],
+                    },
+                    0,
+                    sample as u32,
+                );
+                order.add(sample as u32, 0, None);
+            }
+            let incidence = Incidence::fold(vec![incidence]);
+            let blocks = Blocks::new(&incidence, None, 0, |_| true);
+            let inside: Vec<(f64, f64)> = (4..=9)
+                .map(|l| ((1u64 << l) as f64, by_definition(&run, 1 << l)))
+                .collect();
+            let design = Design::new(period as f64 / window as f64, (run.len() / period) as u64);
+            let curve = curve(
+                &inside,
+                &blocks,
+                &order,
+                (window as f64, period as f64),
+                0,
+                design,
+                1.0,
+            );
+            assert_eq!(curve.end(), length as f64);
+            let mut error = 0.0;
+            for level in 4..=20 {
+                let (truth, found) = (
+                    by_definition(&run, 1 << level),
+                    curve.at((1u64 << level) as f64).unwrap(),
+                );
+                assert_eq!(found.measured, level <= 9, "2^{level}");
+                let off = found.footprint.value / truth - 1.0;
+                println!(
+                    "kind {kind}, 2^{level}: {:.0} for {truth:.0}, {:.1} %",
+                    found.footprint.value,
+                    off * 100.0
+                );
+                // Two samples of a short phase do not tell how long it was; but nothing may be made of what lies beside the hot part.
+                assert!(
+                    off < 0.25 && (off > -0.25 || kind == 4),
+                    "kind {kind}, 2^{level}: {found:?}, truth {truth}"
+                );
+                error += if kind == 4 { 0.0 } else { off.abs() / 17.0 };
+            }
+            assert!(error < 0.08, "kind {kind}: mean error {error}");
+            assert!(curve.at(8.0).is_none() && curve.at(2.0 * length as f64).is_none());
+        }
+    }
+}

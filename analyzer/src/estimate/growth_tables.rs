@@ -1,0 +1,451 @@
+//! Footprint against window size beyond the sample, and reuse of pages from sample to sample: what the samples together tell.
+
+use crate::data::counts::{Bin, LogHistogram};
+use crate::data::samples::SampleInfo;
+use crate::engine::Outcome;
+use crate::estimate::sample_shares::Shares;
+use crate::estimate::{Blocks, Curve, Design, Estimate, Order, curve};
+use crate::stages::windows::{MAX_LEVEL, MIN_LEVEL, WindowSums};
+use crate::util::fast_hash::Mixed;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+
+/// Mean footprint of windows of one size, of which most lies between samples.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
+pub struct GrowthRow {
+    /// Window size in loads that have a row when they are recorded.
+    #[serde(rename = "W")]
+    pub size: u64,
+    #[serde(rename = "F_hat")]
+    pub footprint: Option<f64>,
+    #[serde(rename = "F_lo")]
+    pub footprint_lo: Option<f64>,
+    #[serde(rename = "F_hi")]
+    pub footprint_hi: Option<f64>,
+    #[serde(rename = "F_undersampled")]
+    pub footprint_undersampled: bool,
+    #[serde(rename = "F_str_hat")]
+    pub strided: Option<f64>,
+    #[serde(rename = "F_str_lo")]
+    pub strided_lo: Option<f64>,
+    #[serde(rename = "F_str_hi")]
+    pub strided_hi: Option<f64>,
+    #[serde(rename = "F_str_undersampled")]
+    pub strided_undersampled: bool,
+    #[serde(rename = "F_irr_hat")]
+    pub irregular: Option<f64>,
+    #[serde(rename = "F_irr_lo")]
+    pub irregular_lo: Option<f64>,
+    #[serde(rename = "F_irr_hi")]
+    pub irregular_hi: Option<f64>,
+    #[serde(rename = "F_irr_undersampled")]
+    pub irregular_undersampled: bool,
+    #[serde(rename = "F_4k_hat")]
+    pub pages: Option<f64>,
+    /// True: counted inside samples; false: estimated.
+    pub measured: bool,
+}
+
+/// Reuse of pages between samples of a thread.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct InterSample {
+    /// Bytes of a block.
+    pub block: u64,
+    /// Pages of samples that an earlier sample of the thread has seen.
+    pub reuses: u64,
+    /// Pages of samples that none has.
+    pub first_touches: u64,
+    /// Mean number of loads from the one sample to the other.
+    pub interval_mean: Option<f64>,
+    /// Mean number of distinct pages in between, from the footprint of windows of that length.
+    #[serde(rename = "D_mean_hat")]
+    pub distance_mean: Option<f64>,
+    /// The same as the report has it: footprint growth inside samples times the interval.
+    #[serde(rename = "D_memgaze_hat")]
+    pub distance_memgaze: Option<f64>,
+    /// Histogram of the interval.
+    pub interval_hist: Vec<Bin>,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distance_hist: Vec<Bin>,
+}
+
+/// For each sample its thread and its number there among those that `wanted` chooses, in the order of the trace; where they differ, the loads of the run that each stands for, `part` of which
+/// are those of the samples that are wanted.
+fn order(outcome: &Outcome, shares: Option<(&Shares, f64)>, wanted: impl Fn(u32) -> bool) -> Order {
+    let mut threads: HashMap<(u32, u32), u32> = HashMap::new();
+    let mut order = Order::default();
+    for sample in outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0 && wanted(s.sample))
+    {
+        let number = threads.len() as u32;
+        let thread = *threads
+            .entry((sample.process, sample.thread))
+            .or_insert(number);
+        order.add(
+            sample.sample,
+            thread,
+            shares.map(|(shares, part)| shares.loads(sample.sample) / part),
+        );
+    }
+    order
+}
+
+/// Share of the samples of which it is known what they have seen.
+pub fn kept(outcome: &Outcome) -> f64 {
+    if outcome.incidence.thinned() == 0 {
+        return 1.0;
+    }
+    let with_loads = || outcome.samples.iter().filter(|s| s.loads > 0);
+    with_loads()
+        .filter(|s| outcome.incidence.has(s.sample))
+        .count() as f64
+        / with_loads().count().max(1) as f64
+}
+
+/// The samples of which it is known what they have seen.
+pub(crate) fn marked(outcome: &Outcome) -> impl Iterator<Item = u32> + '_ {
+    outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0)
+        .map(|s| s.sample)
+        .filter(|&s| outcome.incidence.has(s))
+}
+
+/// What samples have seen of the whole trace.
+pub struct Seen {
+    /// Addresses.
+    pub all: Blocks,
+    /// Addresses of Strided loads.
+    pub strided: Blocks,
+    /// Addresses of Irregular loads.
+    pub irregular: Blocks,
+    /// Lines of 64 bytes.
+    pub lines: Blocks,
+    /// Pages.
+    pub pages: Blocks,
+}
+
+impl Seen {
+    /// From the marks. `shares`: what samples stand for, where that is not the same for all.
+    pub fn new(outcome: &Outcome, shares: Option<&Shares>) -> Seen {
+        let ([all, strided, irregular], [lines, pages]) = rayon::join(
+            || Blocks::addresses(&outcome.incidence, shares),
+            || Blocks::lines_and_pages(&outcome.incidence, shares),
+        );
+        Seen {
+            all,
+            strided,
+            irregular,
+            lines,
+            pages,
+        }
+    }
+
+    /// Divides all lists, each by itself: what asks for them first is one after the other.
+    pub(crate) fn divide(&self, design: Design) {
+        [
+            &self.all,
+            &self.lines,
+            &self.strided,
+            &self.irregular,
+            &self.pages,
+        ]
+        .into_par_iter()
+        .for_each(|blocks| blocks.listed.divide(design));
+    }
+}
+
+/// Sorts sightings, which mostly are: threads have their samples one after the other.
+fn sort(sightings: &mut [(u32, u32)]) {
+    if !sightings.is_sorted() {
+        sightings.sort_unstable();
+    }
+}
+
+/// Whether the samples are in step with the program: the number of samples after which most of what a sample saw is seen again. Then
+/// the same places of a loop were sampled again and again, the others never, and nothing can be said of those.
+pub fn resonance(outcome: &Outcome, seen: &Seen) -> Option<u32> {
+    let blocks = &seen.all;
+    let all = order(outcome, None, |_| true);
+    let samples = all.len() as u32;
+    // By thread, of the samples of which it is known what they saw: their numbers among all, and what they saw.
+    let order = order(outcome, None, |sample| outcome.incidence.has(sample));
+    let mut numbers: Vec<Vec<u32>> = Vec::new();
+    for ((thread, at), (_, number)) in marked(outcome).filter_map(|s| order.get(s).zip(all.get(s)))
+    {
+        numbers.resize(numbers.len().max(thread as usize + 1), Vec::new());
+        let numbers = &mut numbers[thread as usize];
+        numbers.extend(Some(number).filter(|_| numbers.len() == at as usize));
+    }
+    let mut sightings: Vec<Vec<u64>> = numbers.iter().map(|n| vec![0; n.len()]).collect();
+    let mut lags: HashMap<u32, u64, Mixed> = HashMap::default();
+    let mut seen: Vec<(u32, u32)> = Vec::new();
+    for at in 0..blocks.listed.blocks.len() {
+        seen.clear();
+        seen.extend(blocks.samples(at).iter().filter_map(|&s| order.get(s)));
+        sort(&mut seen);
+        seen.iter()
+            .for_each(|&(thread, at)| sightings[thread as usize][at as usize] += 1);
+        // Data that is always in use comes again in the next sample: that is not meant.
+        for pair in seen
+            .windows(2)
+            .filter(|p| p[0].0 == p[1].0 && p[1].1 - p[0].1 >= 2)
+        {
+            let numbers = &numbers[pair[0].0 as usize];
+            *lags
+                .entry(numbers[pair[1].1 as usize] - numbers[pair[0].1 as usize])
+                .or_default() += 1;
+        }
+    }
+    let (&lag, &count) = lags
+        .iter()
+        .max_by_key(|(lag, count)| (**count, std::cmp::Reverse(**lag)))?;
+    // What had a partner that far away.
+    let of_thread = |(numbers, sightings): (&Vec<u32>, &Vec<u64>)| {
+        let has_partner = |number: u32| numbers.binary_search(&(number + lag)).is_ok();
+        numbers
+            .iter()
+            .zip(sightings)
+            .filter(|(number, _)| has_partner(**number))
+            .map(|(_, &n)| n)
+            .sum::<u64>()
+    };
+    let chances = numbers.iter().zip(&sightings).map(of_thread).sum::<u64>();
+    (samples >= 16
+        && f64::from(samples) >= 2.5 * f64::from(lag)
+        && count as f64 > 0.6 * chances as f64)
+        .then_some(lag)
+}
+
+/// Addresses that what lies before the first sample and behind the last may touch and nothing else: of a period of loads, as many as the sample has that touches the most per load.
+pub fn hidden(outcome: &Outcome, seen: &Seen, rho: f64) -> f64 {
+    let counts = seen.all.by_sample();
+    let of = |s: &SampleInfo| {
+        counts.get(&s.sample).map_or(0.0, |&n| {
+            f64::from(n) * outcome.incidence.scale() / s.loads as f64
+        })
+    };
+    let densest = outcome
+        .samples
+        .iter()
+        .filter(|s| s.loads > 0)
+        .map(of)
+        .fold(0.0, f64::max)
+        .min(1.0);
+    densest * (rho - 1.0).max(0.0) * outcome.census.loads as f64
+        / outcome.census.samples.max(1) as f64
+}
+
+/// Share of the run's samples that have so many loads, or of the loads that these stand for.
+fn long_enough(outcome: &Outcome, shares: Option<&Shares>, loads: u64) -> f64 {
+    let of = |least: u64| {
+        outcome
+            .samples
+            .iter()
+            .filter(|s| s.loads >= least.max(1))
+            .map(|s| shares.map_or(1.0, |shares| shares.loads(s.sample)))
+            .sum::<f64>()
+    };
+    of(loads) / of(0).max(f64::MIN_POSITIVE)
+}
+
+/// The tables of a sampled trace; nothing for one that is complete. `shares`: what samples stand for, where that is not the same for all, and the relative error of that.
+pub fn tables(
+    outcome: &Outcome,
+    rho: Option<f64>,
+    seen: &Seen,
+    shares: Option<(&Shares, f64)>,
+) -> (Vec<GrowthRow>, Option<InterSample>) {
+    let census = &outcome.census;
+    let (shares, error) = shares.unzip();
+    let Some(rho) = rho.filter(|&r| r > 1.0 + 1e-9 && census.samples > 1 && census.loads > 0)
+    else {
+        return (Vec::new(), None);
+    };
+    // Windows are made of the samples of which it is known what they saw.
+    let kept = kept(outcome);
+    let order = self::order(outcome, shares.map(|s| (s, 1.0)), |_| true);
+    let marked = self::order(outcome, shares.map(|s| (s, s.marked())), |sample| {
+        outcome.incidence.has(sample)
+    });
+    let design = Design::new(rho, census.samples)
+        .weighted(error)
+        .keeping(kept)
+        .standing_for(shares.map(|s| s.windows(self::marked(outcome))));
+    // What samples stand for, and their size as a mean over the run, as the footprints are.
+    let mean_rows = census.loads as f64 / census.samples as f64;
+    let period = shares.map_or(rho * mean_rows, |s| s.all() / census.samples as f64);
+    let size = shares.map_or(mean_rows, |s| s.mean_rows(&outcome.samples));
+    let scale = outcome.incidence.scale();
+    // Samples have equally many records, and some code has more loads in these than other: the few that are longer than the others are of such code.
+    let most = (MIN_LEVEL..=MAX_LEVEL)
+        .rev()
+        .find(|&level| long_enough(outcome, shares, 1 << level) >= 0.5);
+    let inside = |of: fn(&WindowSums) -> u64| -> Vec<(f64, f64)> {
+        (MIN_LEVEL..=most.unwrap_or(MIN_LEVEL))
+            .map(|level| (level, outcome.windows.sums_of_run(level)))
+            .filter(|(_, s)| s.windows > 0)
+            .map(|(level, s)| ((1u64 << level) as f64, of(&s) as f64 / s.windows as f64))
+            .collect()
+    };
+    // Samples themselves are windows as well, of the mean size that most powers of two are far from.
+    let whole = |blocks: &Blocks| {
+        let counts = blocks.by_sample();
+        let loads = |s: &SampleInfo| shares.map_or(1.0, |shares| shares.loads(s.sample));
+        let of = |s: &SampleInfo| f64::from(counts.get(&s.sample).copied().unwrap_or(0));
+        let all = || {
+            outcome
+                .samples
+                .iter()
+                .filter(|s| s.loads > 0 && outcome.incidence.has(s.sample))
+        };
+        all().map(|s| loads(s) * of(s)).sum::<f64>() * scale
+            / all().map(loads).sum::<f64>().max(f64::MIN_POSITIVE)
+    };
+    let make = |inside: &[(f64, f64)], blocks: &Blocks, shift: u32| {
+        let mut inside = inside.to_vec();
+        if inside.last().is_some_and(|i| i.0 < size) {
+            inside.push((size, whole(blocks)));
+        }
+        curve(
+            &inside,
+            blocks,
+            &marked,
+            (size, period / kept),
+            shift,
+            design,
+            scale,
+        )
+    };
+    let pages = &seen.pages;
+    let (all, (strided, irregular)) = rayon::join(
+        || make(&inside(|s| s.footprint), &seen.all, 0),
+        || {
+            rayon::join(
+                || make(&inside(|s| s.strided), &seen.strided, 0),
+                || make(&inside(|s| s.irregular), &seen.irregular, 0),
+            )
+        },
+    );
+    let pages_per_sample = pages.sightings(shares) * scale / design.windows();
+    let page_curve = make(
+        &[(1.0, 1.0), (size, pages_per_sample.max(1.0))],
+        pages,
+        PAGE,
+    );
+    // (The sum of nothing is -0.)
+    let plain = |x: f64| x + 0.0;
+    let value = |curve: &Curve, size: f64| curve.at(size).map(|p| plain(p.footprint.value));
+    let rows = (MIN_LEVEL..63)
+        .map(|level| (1u64 << level) as f64)
+        .take_while(|&size| size <= all.end())
+        .filter_map(|size| {
+            let point = all.at(size)?;
+            let of_class = |curve: &Curve| curve.at(size).map(|p| p.footprint);
+            let (strided, irregular) = (of_class(&strided), of_class(&irregular));
+            let vague = |e: Option<Estimate>| e.is_some_and(|e| e.value > 0.0 && e.vague());
+            Some(GrowthRow {
+                size: size as u64,
+                footprint: Some(point.footprint.value),
+                footprint_lo: Some(point.footprint.lo),
+                footprint_hi: Some(point.footprint.hi),
+                footprint_undersampled: point.footprint.vague(),
+                strided: strided.map(|e| plain(e.value)),
+                strided_lo: strided.map(|e| plain(e.lo)),
+                strided_hi: strided.map(|e| plain(e.hi)),
+                strided_undersampled: vague(strided),
+                irregular: irregular.map(|e| plain(e.value)),
+                irregular_lo: irregular.map(|e| plain(e.lo)),
+                irregular_hi: irregular.map(|e| plain(e.hi)),
+                irregular_undersampled: vague(irregular),
+                pages: value(&page_curve, size),
+                measured: point.measured,
+            })
+        })
+        .collect();
+    let inter = inter_sample(
+        pages,
+        &order,
+        period,
+        &page_curve,
+        pages_per_sample / mean_rows,
+    );
+    (rows, Some(inter))
+}
+
+/// Reuse of pages between samples: from one sighting to the next in the same thread.
+fn inter_sample(
+    pages: &Blocks,
+    order: &Order,
+    period: f64,
+    curve: &Curve,
+    growth: f64,
+) -> InterSample {
+    let (mut reuses, mut first_touches, mut interval_sum, mut distance_sum) =
+        (0u64, 0u64, 0.0, 0.0);
+    let (mut intervals, mut distances) = (LogHistogram::default(), LogHistogram::default());
+    let mut sightings: Vec<(u32, u32)> = Vec::new();
+    // By number of samples in between.
+    let mut known: HashMap<u32, f64, Mixed> = HashMap::default();
+    for at in 0..pages.listed.blocks.len() {
+        sightings.clear();
+        sightings.extend(pages.samples(at).iter().filter_map(|&s| order.get(s)));
+        sort(&mut sightings);
+        for of_thread in sightings.chunk_by(|a, b| a.0 == b.0) {
+            first_touches += 1;
+            for pair in of_thread.windows(2) {
+                let lag = pair[1].1 - pair[0].1;
+                // From the middle of what the one stands for to that of the other.
+                let middle = |sample: u32| {
+                    (order.loads(of_thread[0].0, 0, sample)
+                        + order.loads(of_thread[0].0, 0, sample + 1))
+                        / 2.0
+                };
+                let interval = if order.is_weighed() {
+                    middle(pair[1].1) - middle(pair[0].1)
+                } else {
+                    f64::from(lag) * period
+                };
+                // Without the page itself.
+                let at = || {
+                    curve
+                        .at(interval.min(curve.end()))
+                        .map_or(0.0, |p| (p.footprint.value - 1.0).max(0.0))
+                };
+                let distance = if order.is_weighed() {
+                    at()
+                } else {
+                    *known.entry(lag).or_insert_with(at)
+                };
+                reuses += 1;
+                interval_sum += interval;
+                distance_sum += distance;
+                intervals.add(interval as u64);
+                distances.add(distance as u64);
+            }
+        }
+    }
+    let mean = |sum: f64| (reuses > 0).then(|| sum / reuses as f64);
+    InterSample {
+        block: 1 << PAGE,
+        reuses,
+        first_touches,
+        interval_mean: mean(interval_sum),
+        distance_mean: mean(distance_sum),
+        distance_memgaze: mean(interval_sum * growth),
+        interval_hist: intervals.bins(),
+        distance_hist: distances.bins(),
+    }
+}

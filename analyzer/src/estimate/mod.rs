@@ -1,0 +1,473 @@
+//! Estimates of what sampling hides, with 95 % intervals.
+//!
+//! **Footprint.** A run is a population of windows of which a share q = 1/ρ was sampled, without replacement. Call f1 (f2) the number of
+//! addresses that exactly one (two) of the T sampled windows has seen. The number of addresses that no sampled window has seen is estimated by
+//!
+//! > f0 = f1 / (y + q/(1−q)), y = 2·T/(T−1)·f2/f1
+//!
+//! (Chao and Lin, *Nonparametric lower bounds for species richness and shared species richness under sampling without
+//! replacement*, Biometrics 2012, for incidence data), and F_hat = F + f0. Why this one: it is exact in expectation where all addresses occur in the same
+//! number of windows, whatever that number is (loops over data), and a lower bound where they do not, so it does not overestimate; without overlap
+//! between samples (f2 = 0) it is ρ·F, the report's estimator, which it never exceeds; and it goes to F as q goes to 1. Good–Turing coverage and the plain Chao
+//! estimator lack the second and third property, and footprint theory needs reuse intervals of all lengths, of which samples hide most.
+//!
+//! Refinements. *Chance*: addresses that are used at random occur in a Poisson number of windows, for which f0 = f1/y·(1 − exp(−y·(1−q)/q)), with the same
+//! limits; the two are mixed by the share of addresses that Irregular loads touch. *Uneven use*: where the mean numbers of windows follow a gamma distribution, as those of vertices of a graph nearly do, f0 = f1·∫(1 + v·y·t)^(−1/v) dt
+//! from 0 to (1−q)/q, again with the same limits, and 1 + v = 1.5·f1·f3/f2². *Clusters*: addresses of one window are seen together, so that what counts as
+//! independent evidence are coincidences of windows, not of addresses; bias correction and intervals use the effective number of those. *Strata*: addresses that are used
+//! alike lie together; the address range is cut where both sides differ, and each part is estimated by itself, which tightens the lower
+//! bound. *Room*: what is estimated unseen is no more than there is room for in the lines of 64 addresses that are in use, whose number is estimated alike (and limited
+//! by that of pages, and so on); where few samples have met data, coincidences say little of addresses, but more of lines and pages. *Samples that stand for different numbers of loads*: q is that of the samples that the singletons of the stratum come from. *Intervals*: the number of coincidences is Poisson (exact bounds), that of singletons varies by sample (its observed variance), the share of chance, the
+//! unevenness and what samples stand for are uncertain, and what is to be expected need not happen; all go through the formula, strata add up in quadrature.
+//!
+//! **Totals and means** (A, D): samples of `burst` are by time, and each load counts as many times as its window stands for executed loads (`windows.parquet`); the error of that is added, as a factor,
+//! in quadrature. Samples are dealt to 32 replicates; leaving one out at a time gives the variance (delete-a-group jackknife).
+
+pub(crate) mod capacity;
+mod clusters;
+pub(crate) mod curve;
+pub(crate) mod curve_order;
+pub(crate) mod curve_points;
+pub(crate) mod curve_sightings;
+pub(crate) mod groups;
+pub mod growth_tables;
+pub(crate) mod recapture;
+pub mod row_estimates;
+pub mod sample_shares;
+
+use crate::input::weights::UNIT;
+use crate::stages::reuse::{REPLICATES, RepSums};
+use serde::Serialize;
+use std::cmp::Ordering;
+
+pub use crate::estimate::curve::{Curve, CurvePoint, Order, curve};
+pub use crate::estimate::groups::{Blocks, Grouped, Kinds, Sightings};
+pub use crate::estimate::recapture::{Block, Listed};
+
+/// Quantile of the normal distribution for 95 %.
+const Z: f64 = 1.959_964;
+
+/// How the samples were taken.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Design {
+    /// Share of the run that was sampled: 1/ρ.
+    pub share: f64,
+    /// Samples.
+    pub samples: u64,
+    /// Share of the samples of which it is known what addresses they saw ([`crate::stages::incidence`]).
+    pub kept: f64,
+    /// Samples stand for different numbers of loads ([`crate::input::weights`]), known to within a factor of 1 + this (95 % interval).
+    pub weights: Option<f64>,
+    /// Where they do: the windows that those samples stand for of which it is known what they saw ([`crate::estimate::sample_shares`]).
+    pub windows: Option<f64>,
+}
+
+impl Design {
+    /// From the sample ratio.
+    pub fn new(rho: f64, samples: u64) -> Design {
+        Design {
+            share: (1.0 / rho.max(1.0)).clamp(f64::MIN_POSITIVE, 1.0),
+            samples,
+            kept: 1.0,
+            weights: None,
+            windows: None,
+        }
+    }
+
+    /// With weights that are known to within a factor of 1 + `error`.
+    pub fn weighted(self, error: Option<f64>) -> Design {
+        Design {
+            weights: error,
+            ..self
+        }
+    }
+
+    /// With samples that stand for so many windows ([`crate::estimate::sample_shares`]), if not all for equally many.
+    pub fn standing_for(self, windows: Option<f64>) -> Design {
+        Design { windows, ..self }
+    }
+
+    /// What sums over samples are divided by to be means over windows of the run.
+    pub(crate) fn windows(&self) -> f64 {
+        self.windows.unwrap_or(self.marked().samples.max(1) as f64)
+    }
+
+    /// With marks of only a share of the samples.
+    pub fn keeping(self, kept: f64) -> Design {
+        Design {
+            kept: kept.clamp(0.0, 1.0),
+            ..self
+        }
+    }
+
+    /// The samples of which marks are kept, as if there were no others.
+    pub(crate) fn marked(self) -> Design {
+        if self.kept >= 1.0 {
+            return self;
+        }
+        Design {
+            share: (self.share * self.kept).max(f64::MIN_POSITIVE),
+            samples: (self.samples as f64 * self.kept).round().max(1.0) as u64,
+            kept: 1.0,
+            ..self
+        }
+    }
+
+    /// Whether everything was seen.
+    pub fn complete(&self) -> bool {
+        self.share >= 1.0 - 1e-9
+    }
+}
+
+/// An estimate and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// The estimate.
+    pub value: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}
+
+impl Estimate {
+    /// Something that is known.
+    pub fn exact(value: f64) -> Estimate {
+        Estimate {
+            value,
+            lo: value,
+            hi: value,
+        }
+    }
+
+    /// With everything raised to what is known to be there.
+    pub(crate) fn at_least(self, known: f64) -> Estimate {
+        Estimate {
+            value: self.value.max(known),
+            lo: self.lo.max(known),
+            hi: self.hi.max(known),
+        }
+    }
+
+    /// With an interval that also holds what is so much less and so much more.
+    fn doubted(self, [less, more]: [f64; 2]) -> Estimate {
+        Estimate {
+            value: self.value,
+            lo: self.value - (self.value - self.lo).hypot(less),
+            hi: self.value + (self.hi - self.value).hypot(more),
+        }
+    }
+
+    /// Whether the interval is too wide to act on: its ends differ by more than a factor of two.
+    pub fn vague(&self) -> bool {
+        !matches!(
+            self.hi.partial_cmp(&(2.0 * self.lo)),
+            Some(Ordering::Less | Ordering::Equal)
+        )
+    }
+}
+
+/// Bounds of the mean of a Poisson variable of which `n` were observed, 95 % (Garwood, by the approximation of Wilson and Hilferty).
+fn poisson_bounds(n: f64) -> (f64, f64) {
+    let low = if n < 0.5 {
+        0.0
+    } else {
+        n * (1.0 - 1.0 / (9.0 * n) - Z / (3.0 * n.sqrt()))
+            .max(0.0)
+            .powi(3)
+    };
+    let m = n + 1.0;
+    (
+        low,
+        m * (1.0 - 1.0 / (9.0 * m) + Z / (3.0 * m.sqrt())).powi(3),
+    )
+}
+
+/// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
+fn student(degrees: f64) -> f64 {
+    let n = degrees.max(1.0);
+    let g1 = (Z.powi(3) + Z) / 4.0;
+    let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;
+    let g3 = (3.0 * Z.powi(7) + 19.0 * Z.powi(5) + 17.0 * Z.powi(3) - 15.0 * Z) / 384.0;
+    Z + g1 / n + g2 / n.powi(2) + g3 / n.powi(3)
+}
+
+/// Delete-a-group jackknife over replicates. `samples` are the samples of each replicate; `of` computes the statistic without one of them (or with all)
+/// from the share of all samples that the others are. `None` with fewer than four replicates in use.
+fn jackknife(
+    samples: &[u64; REPLICATES],
+    share: f64,
+    of: impl Fn(Option<usize>, f64) -> Option<f64>,
+) -> Option<(f64, f64, f64)> {
+    let total: u64 = samples.iter().sum();
+    let value = of(None, 1.0)?;
+    let used: Vec<usize> = (0..REPLICATES).filter(|&r| samples[r] > 0).collect();
+    let rest = used.iter().filter(|&&r| total > samples[r]);
+    let without: Vec<f64> = rest
+        .filter_map(|&r| of(Some(r), (total - samples[r]) as f64 / total as f64))
+        .collect();
+    let n = without.len() as f64;
+    if n < 4.0 || without.len() < used.len() {
+        return None;
+    }
+    let mean = without.iter().sum::<f64>() / n;
+    let variance = (n - 1.0) / n
+        * without.iter().map(|x| (x - mean).powi(2)).sum::<f64>()
+        * (1.0 - share).max(0.0);
+    let half = student(n - 1.0) * variance.sqrt();
+    Some((value, value - half, value + half))
+}
+
+/// Loads of a group of code by replicate of samples, implied ones included: code of one class differs in how many it implies, so touches are no measure.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Loads {
+    /// Recorded and implied loads.
+    plain: [f64; REPLICATES],
+    /// The same, each as many times as its sample stands for.
+    weighted: [f64; REPLICATES],
+}
+
+impl Loads {
+    /// Adds a group with so many recorded and implied loads, in proportion to its touches.
+    pub fn add(&mut self, sums: &[RepSums; REPLICATES], loads: u64) {
+        let touches: u64 = sums.iter().map(|s| s.touches).sum();
+        // An access may touch two blocks.
+        let by_touch = loads as f64 / touches.max(1) as f64;
+        for (at, sum) in sums.iter().enumerate() {
+            self.plain[at] += sum.touches as f64 * by_touch;
+            self.weighted[at] += sum.weighted as f64 * by_touch / UNIT as f64;
+        }
+    }
+}
+
+/// The loads that a group of code has executed in the whole run. That the run does not begin and end with a period is in the interval, as an even
+/// distribution over one: it is all that varies where all samples are alike.
+pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> Option<Estimate> {
+    let observed: f64 = loads.plain.iter().sum();
+    if design.complete() {
+        return Some(Estimate::exact(observed));
+    }
+    let ends = Z / 12f64.sqrt() / design.samples.max(1) as f64;
+    let total = |of: &[f64; REPLICATES], without: Option<usize>| {
+        of.iter()
+            .enumerate()
+            .filter(|(r, _)| Some(*r) != without)
+            .map(|(_, loads)| loads)
+            .sum::<f64>()
+    };
+    if let Some(error) = design.weights {
+        let (value, lo, _) = jackknife(samples, design.share, |without, part| {
+            Some(total(&loads.weighted, without) / part)
+        })?;
+        // Of what samples were taken, and of what each stands for.
+        let factor = 1.0 + ((value - lo) / value).hypot(ends).hypot(error);
+        return (value > 0.0).then(|| Estimate {
+            value,
+            lo: (value / factor).max(observed),
+            hi: value * factor,
+        });
+    }
+    let (value, lo, _) = jackknife(samples, design.share, |without, part| {
+        Some(total(&loads.plain, without) / part)
+    })?;
+    let half = (value - lo).hypot(ends * value);
+    (value > 0.0).then(|| Estimate {
+        value: value / design.share,
+        lo: ((value - half) / design.share).max(observed),
+        hi: (value + half) / design.share,
+    })
+}
+
+/// Mean D of a group of code.
+pub fn distance(
+    sums: &[RepSums; REPLICATES],
+    samples: &[u64; REPLICATES],
+    design: Design,
+) -> Option<Estimate> {
+    let mean = |without: Option<usize>| {
+        let rest = || {
+            sums.iter()
+                .enumerate()
+                .filter(move |(r, _)| Some(*r) != without)
+                .map(|(_, s)| s)
+        };
+        let reuses: u64 = rest().map(|s| s.reuses).sum();
+        (reuses > 0).then(|| rest().map(|s| s.distance).sum::<u64>() as f64 / reuses as f64)
+    };
+    if design.complete() {
+        return mean(None).map(Estimate::exact);
+    }
+    let (value, lo, hi) = jackknife(samples, design.share, |without, _| mean(without))?;
+    Some(Estimate {
+        value,
+        lo: lo.max(0.0),
+        hi,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poisson_bounds_are_garwoods() {
+        // Tables of exact limits: 0 → (0, 3.69), 5 → (1.62, 11.67), 20 → (12.22, 30.89), 100 → (81.36, 121.63).
+        for (n, low, high) in [
+            (0.0, 0.0, 3.69),
+            (5.0, 1.62, 11.67),
+            (20.0, 12.22, 30.89),
+            (100.0, 81.36, 121.63),
+        ] {
+            let (l, h) = poisson_bounds(n);
+            assert!(
+                (l - low).abs() < 0.03 && (h - high).abs() < 0.03,
+                "{n}: {l} to {h}"
+            );
+        }
+    }
+
+    #[test]
+    fn student_quantiles_agree_with_tables() {
+        for (degrees, t) in [(3.0, 3.182), (5.0, 2.571), (10.0, 2.228), (31.0, 2.040)] {
+            assert!(
+                (student(degrees) - t).abs() < 0.03 * t,
+                "{degrees}: {}",
+                student(degrees)
+            );
+        }
+    }
+
+    /// Intervals of a total and of a ratio cover the truth in about 95 of 100 cases.
+    #[test]
+    fn jackknife_intervals_cover_the_truth() {
+        let mut state = 77u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        let (mut totals, mut means) = (0, 0);
+        let cases = 600;
+        for _ in 0..cases {
+            // 200 samples of a population in which a sample has k touches with mean 30 and D depends on k.
+            let mut sums = [RepSums::default(); REPLICATES];
+            let mut samples = [0u64; REPLICATES];
+            for sample in 0..200u32 {
+                let class = crate::stages::reuse::replicate(sample);
+                let touches = if random() < 0.5 {
+                    0
+                } else {
+                    (random() * 120.0) as u64
+                };
+                let reuses = touches / 2;
+                let distance = reuses * ((random() * 20.0) as u64 + touches / 10);
+                sums[class].merge(&RepSums {
+                    touches,
+                    reuses,
+                    distance,
+                    samples: 1,
+                    weighted: touches * UNIT,
+                });
+                samples[class] += 1;
+            }
+            let design = Design::new(1000.0, 200);
+            let mut loads = Loads::default();
+            loads.add(&sums, sums.iter().map(|s| s.touches).sum());
+            let total = executed(&loads, &samples, design).unwrap();
+            let truth = 0.5 * 59.5 * 200.0 * 1000.0;
+            totals += u32::from(total.lo <= truth && truth <= total.hi);
+            let mean = distance(&sums, &samples, design).unwrap();
+            // E[reuses · (9.5 + touches / 10)] / E[reuses] over touches 0 to 119.
+            let (mut d, mut r) = (0.0, 0.0);
+            for touches in 0..120u64 {
+                d += (touches / 2) as f64 * (9.5 + (touches / 10) as f64);
+                r += (touches / 2) as f64;
+            }
+            means += u32::from(mean.lo <= d / r && d / r <= mean.hi);
+        }
+        for (name, hits) in [("total", totals), ("mean", means)] {
+            let rate = f64::from(hits) / f64::from(cases);
+            assert!((0.91..=0.99).contains(&rate), "{name}: {rate}");
+        }
+    }
+
+    /// Samples of equally many rows, of which those in one kind of code imply two loads more each: what varies is which code samples are in.
+    #[test]
+    fn implied_loads_vary_too() {
+        let mut random = 9u64;
+        let (mut one, mut two) = (
+            [RepSums::default(); REPLICATES],
+            [RepSums::default(); REPLICATES],
+        );
+        let mut samples = [0; REPLICATES];
+        for sample in 0..400 {
+            random = random
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let class = crate::stages::reuse::replicate(sample);
+            let code = if random >> 63 == 0 {
+                &mut one
+            } else {
+                &mut two
+            };
+            code[class].merge(&RepSums {
+                touches: 1000,
+                samples: 1,
+                ..RepSums::default()
+            });
+            samples[class] += 1;
+        }
+        let mut loads = Loads::default();
+        loads.add(&one, one.iter().map(|s| s.touches).sum());
+        loads.add(&two, two.iter().map(|s| 3 * s.touches).sum());
+        let total = executed(&loads, &samples, Design::new(20.0, 400)).unwrap();
+        // Half of the samples in each: a mean of 2,000 loads, and a twentieth of that is two deviations of the mean of 400.
+        let truth = 400.0 * 2000.0 * 20.0;
+        assert!(
+            total.lo < truth && truth < total.hi,
+            "{total:?}, truth {truth}"
+        );
+        assert!(
+            (0.06..0.16).contains(&((total.hi - total.lo) / total.value)),
+            "{total:?}"
+        );
+    }
+
+    /// Samples that stand for different numbers of loads: the estimate is the weighted sum, and its interval covers the error of the weights as well.
+    #[test]
+    fn weighted_totals_are_sums_of_weights() {
+        let mut sums = [RepSums::default(); REPLICATES];
+        let samples = [4; REPLICATES];
+        for (class, sum) in sums.iter_mut().enumerate() {
+            // Fast code in odd replicates: each of its loads stands for 300, those of slow code for 100.
+            let weight = if class % 2 == 0 { 100 } else { 300 };
+            *sum = RepSums {
+                touches: 1000,
+                reuses: 0,
+                distance: 0,
+                samples: 4,
+                weighted: 1000 * weight * UNIT,
+            };
+        }
+        let design = Design::new(200.0, 128).weighted(Some(0.2));
+        let observed = 1000 * REPLICATES as u64;
+        let mut loads = Loads::default();
+        loads.add(&sums, observed);
+        let total = executed(&loads, &samples, design).unwrap();
+        assert!(
+            (total.value - 200.0 * observed as f64).abs() < 1.0,
+            "{total:?}"
+        );
+        assert!(
+            total.lo < 0.84 * total.value && total.hi > 1.19 * total.value,
+            "{total:?}"
+        );
+        // Without weights, all stand for the same.
+        let plain = executed(&loads, &samples, Design::new(200.0, 128)).unwrap();
+        assert!(
+            plain.hi - plain.value < 0.01 * plain.value && plain.hi > 1.004 * plain.value,
+            "{plain:?}"
+        );
+    }
+}

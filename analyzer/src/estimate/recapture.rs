@@ -1,0 +1,916 @@
+//! The footprint estimator, see [`super`].
+
+use crate::estimate::clusters::{Sums, Table};
+use crate::estimate::sample_shares::EVEN;
+use crate::estimate::{Design, Estimate, Z, capacity, poisson_bounds};
+use std::cell::OnceCell;
+use std::sync::OnceLock;
+
+/// Strata are divided at most this often.
+const DEPTH: u32 = 10;
+/// Two strata differ if the ratios of their doubletons to singletons do by this many standard deviations.
+const DIFFERENT: f64 = 4.2;
+/// What is known to differ by more than the first of these, and by less than the second, may also be alike.
+const PERHAPS: f64 = 2.5;
+const SURELY: f64 = 7.0;
+/// Places at which a stratum may be cut: the widest gap and even ones. Even, so that the middle is one of them.
+const PLACES: usize = 8;
+/// Blocks are used at most so unevenly ([`Use::Uneven`]): seen once are then as many of each order of magnitude. Beyond, nearly all that is
+/// estimated would be blocks much rarer than any that was seen, of which samples say nothing.
+const MOST_UNEVEN: f64 = 1.0;
+
+/// An address (line, page) and how many samples have seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its number; what is near in number is used alike.
+    pub number: u64,
+    /// Samples that have seen it.
+    pub samples: u32,
+    /// The first two of these.
+    pub first: [u32; 2],
+    /// Whether an Irregular load has touched it.
+    pub irregular: bool,
+    /// What the first of these samples stands for, per row and over the mean of all, in units of 1/[`EVEN`].
+    pub stands: u32,
+}
+
+/// Sums over blocks of one stratum.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    /// Blocks seen in one sample, in two, in three.
+    f1: f64,
+    f2: f64,
+    f3: f64,
+    /// Blocks per independent coincidence of two samples.
+    cluster: f64,
+    /// Standard deviation of `f1`.
+    spread: f64,
+    /// Singletons per sample that has any.
+    single: f64,
+    /// Share of blocks that Irregular loads touch.
+    irregular: f64,
+    /// q/(1−q), where q is the share of the run that was sampled where the singletons are used.
+    rest: f64,
+}
+
+/// How unevenly the blocks of a stratum are used.
+#[derive(Clone, Copy, Debug)]
+enum Use {
+    /// Each occurs in equally many windows, but for a share that is used by chance.
+    Mixed(f64),
+    /// The mean numbers of windows follow a gamma distribution over the blocks that are seen once: its squared coefficient of variation.
+    Uneven(f64),
+}
+
+impl Tally {
+    /// From the samples of the singletons and of the doubletons.
+    fn new(counts: &Sums, design: Design) -> Tally {
+        let (f1, f2) = (counts.singles as f64, counts.pairs as f64);
+        // The mean number of equals that a member has.
+        let mean = |squares: u64, count: f64| {
+            if count > 0.0 {
+                squares as f64 / count
+            } else {
+                0.0
+            }
+        };
+        let single_cluster = mean(counts.single_squares, f1);
+        let samples = design.samples.max(1) as f64;
+        // Variance of a total over samples, those without singletons included.
+        let variance = (counts.single_squares as f64 - f1 * f1 / samples).max(0.0) * samples
+            / (samples - 1.0).max(1.0);
+        // Of the run, what the samples of the singletons stand for.
+        let stands = if f1 > 0.0 {
+            counts.stands as f64 / f64::from(EVEN) / f1
+        } else {
+            1.0
+        };
+        Tally {
+            f1,
+            f2,
+            f3: counts.triples as f64,
+            // Without a coincidence, one would be of about half of what a sample has for itself.
+            cluster: if f2 > 0.0 {
+                mean(counts.pair_squares, f2)
+            } else {
+                (single_cluster / 2.0).max(1.0)
+            },
+            spread: (variance.max(f1) * (1.0 - design.share).max(0.0)).sqrt(),
+            single: single_cluster.max(1.0),
+            irregular: if f1 + f2 > 0.0 {
+                counts.irregular as f64 / (f1 + f2)
+            } else {
+                0.0
+            },
+            rest: 1.0 / (stands / design.share - 1.0).max(1e-9),
+        }
+    }
+
+    /// Of windows of a few samples each, summed over all such windows. `per_sample`: blocks that a sample sees; `irregular`: share of blocks that Irregular loads touch.
+    pub(crate) fn pooled(
+        [singles, pairs, triples]: [f64; 3],
+        per_sample: f64,
+        irregular: f64,
+        design: Design,
+    ) -> Tally {
+        Tally {
+            f1: singles,
+            f2: pairs,
+            f3: triples,
+            // Of what one of the two samples sees, the other one has seen this part.
+            cluster: (per_sample * pairs / (singles + pairs).max(1.0)).max(1.0),
+            spread: (singles * per_sample.max(1.0) * (1.0 - design.share).max(0.0)).sqrt(),
+            single: per_sample.max(1.0),
+            irregular,
+            rest: 1.0 / (1.0 / design.share - 1.0).max(1e-9),
+        }
+    }
+
+    /// Independent coincidences.
+    fn coincidences(&self) -> f64 {
+        self.f2 / self.cluster.max(1.0)
+    }
+
+    /// The unseen blocks if there were `f1` singletons and `f2` doubletons, `rest` as in [`Tally`], and blocks were used so.
+    fn unseen_of(f1: f64, f2: f64, rest: f64, by: Use, design: Design) -> f64 {
+        if f1 <= 0.0 || design.complete() {
+            return 0.0;
+        }
+        let t = design.samples.max(2) as f64;
+        // The mean number of further sightings of a block that was seen once; all others are `1/rest` times as many windows.
+        let again = 2.0 * t / (t - 1.0) * f2 / f1;
+        if again / rest < 1e-6 {
+            return f1 / rest;
+        }
+        match by {
+            Use::Mixed(chance) => {
+                let regular = f1 / (again + rest);
+                let by_chance = f1 / again * -(-again / rest).exp_m1();
+                regular + (by_chance - regular) * chance
+            }
+            // The integral of (1 + again·v·t)^(−1/v) over the unsampled part.
+            Use::Uneven(v) => {
+                let (grown, power) = ((v * again / rest).ln_1p(), 1.0 - 1.0 / v);
+                let integral = if power.abs() * grown < 1e-6 {
+                    grown
+                } else {
+                    (power * grown).exp_m1() / power
+                };
+                f1 * integral / (v * again)
+            }
+        }
+    }
+
+    /// How uneven use is, as [`Use::Uneven`] has it, from blocks that three samples have seen: what it is at least (one standard error less than it seems), and at most.
+    fn uneven(&self, design: Design) -> (f64, f64) {
+        let t = design.samples.max(3) as f64;
+        let (pairs, triples) = (self.coincidences(), self.f3 / self.cluster.max(1.0));
+        // Where all are used alike by chance, f1·f3 is two thirds of f2²; where they are walked, less.
+        let ratio = if self.f2 > 0.0 {
+            1.5 * (t - 1.0) / (t - 2.0) * self.f1 * self.f3 / (self.f2 * self.f2)
+        } else {
+            1.0
+        };
+        let error = (1.0 / triples.max(0.5) + 4.0 / pairs.max(0.5)).sqrt();
+        let least = ratio * (-error).exp() - 1.0;
+        let most = ratio * (Z * error).exp() - 1.0;
+        (least.clamp(0.0, MOST_UNEVEN), most.clamp(0.0, MOST_UNEVEN))
+    }
+
+    /// Unseen blocks: estimate and bounds.
+    pub(crate) fn unseen(&self, design: Design) -> Estimate {
+        let n = self.coincidences();
+        let (low, high) = poisson_bounds(n);
+        // Few samples that have singletons (a short phase) might as well have been none, or several times as many.
+        let (few_low, few_high) = poisson_bounds(self.f1 / self.single);
+        let f1_low = (self.f1 - Z * self.spread)
+            .min(few_low * self.single)
+            .max(0.0);
+        let f1_high = (self.f1 + Z * self.spread).max(few_high * self.single);
+        let of = |f1: f64, n: f64, rest: f64, by: Use| {
+            Self::unseen_of(f1, n * self.cluster, rest, by, design)
+        };
+        // The bias correction of one coincidence: the mean of 1/(n+1) is 1/mean for Poisson n.
+        let here = |by: Use| of(self.f1, n + 1.0, self.rest, by);
+        let (uneven, most_uneven) = self.uneven(design);
+        let mixed = Use::Mixed(self.irregular);
+        let by = if uneven > 0.0 && here(Use::Uneven(uneven)) > here(mixed) {
+            Use::Uneven(uneven)
+        } else {
+            mixed
+        };
+        let value = here(by);
+        // A coincidence more is two singletons less: both push the estimate the same way, so their errors add up.
+        let by_pairs = (
+            of(self.f1, high, self.rest, by),
+            of(self.f1, low, self.rest, by),
+        );
+        let by_singles = (
+            of(f1_low, n + 1.0, self.rest, by),
+            of(f1_high, n + 1.0, self.rest, by),
+        );
+        // Blocks that Irregular loads touch may all the same be walked, those of other loads may be used by chance, and all more unevenly than it seems.
+        let by_chance = Use::Mixed(1.0 - (1.0 - self.irregular).powi(2));
+        let by_use = (
+            here(Use::Mixed(0.0)),
+            here(if most_uneven > 0.0 {
+                Use::Uneven(most_uneven)
+            } else {
+                by_chance
+            })
+            .max(value),
+        );
+        // What the samples stand for may be wrong in all of them.
+        let error = 1.0 + design.weights.unwrap_or(0.0);
+        let by_speed = (
+            of(self.f1, n + 1.0, self.rest * error, by),
+            of(self.f1, n + 1.0, self.rest / error, by),
+        );
+        // How many there are by chance if so many are to be expected.
+        let by_count = Z * (value * self.cluster.max(1.0)).sqrt();
+        let below = (2.0 * value - by_pairs.0 - by_singles.0)
+            .hypot(value - by_use.0)
+            .hypot(value - by_speed.0)
+            .hypot(by_count);
+        let above = ((by_pairs.1 - value).max(0.0) + (by_singles.1 - value).max(0.0))
+            .hypot(by_use.1 - value)
+            .hypot(by_speed.1 - value)
+            .hypot(by_count);
+        Estimate {
+            value,
+            lo: (value - below).max(0.0),
+            hi: value + above,
+        }
+    }
+
+    /// How differently two strata are used, in standard deviations: their doubletons per singleton, which estimate q(k−1)/2 for blocks that occur in k windows.
+    fn difference(&self, other: &Tally) -> f64 {
+        // Coincidences that a side has, and how many it would have of both sides' if they were used alike.
+        let exposure = |side: &Tally| side.f1.max(0.5 * side.single) / side.cluster.max(1.0);
+        let (a, b) = (self.coincidences(), other.coincidences());
+        let (share, all) = (exposure(self) / (exposure(self) + exposure(other)), a + b);
+        let (wanted_a, wanted_b) = (all * share, all * (1.0 - share));
+        let part = |n: f64, wanted: f64| if n > 0.0 { n * (n / wanted).ln() } else { 0.0 };
+        // (At least 0, but for rounding.)
+        let deviance = (2.0 * (part(a, wanted_a) + part(b, wanted_b))).max(0.0);
+        // Singletons come by sample as well.
+        let by_sample = |side: &Tally| side.single / side.f1.max(0.5 * side.single);
+        let counted = 1.0 / wanted_a + 1.0 / wanted_b;
+        if all > 0.0 {
+            (deviance * counted / (counted + by_sample(self) + by_sample(other))).sqrt()
+        } else {
+            0.0
+        }
+    }
+}
+
+/// Unseen blocks of some, which are sorted by number and have these sums. They are mostly where others are: an estimate that is more than what was seen is
+/// limited to the room that there is in the lines in use, of which few are unseen, since samples have met them more often; and so on with the lines of these.
+fn unseen(blocks: &[Block], tally: &Tally, design: Design) -> Estimate {
+    let free = tally.unseen(design);
+    if free.hi <= blocks.len() as f64 {
+        return free;
+    }
+    let Some(lines) = capacity::lines(blocks) else {
+        return free;
+    };
+    let more = unseen(&lines, &Tally::new(&Sums::new(&lines), design), design);
+    let places = capacity::places(blocks);
+    let room = |unseen: f64| (lines.len() as f64 + unseen) * places - blocks.len() as f64;
+    Estimate {
+        value: free.value.min(room(more.value)),
+        lo: free.lo.min(room(more.value)),
+        hi: free.hi.min(room(more.hi)),
+    }
+}
+
+/// Part of the blocks, which is estimated by itself.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stratum {
+    /// Where its blocks end (exclusive index).
+    pub(crate) end: usize,
+    /// What is unseen of it.
+    pub(crate) unseen: Estimate,
+}
+
+/// Doubts of two kinds, or of two parts.
+fn both(a: [f64; 2], b: [f64; 2]) -> [f64; 2] {
+    [a[0].hypot(b[0]), a[1].hypot(b[1])]
+}
+
+/// The doubt of an estimate that may also be so much more or less.
+fn doubt(difference: f64) -> [f64; 2] {
+    [(-difference).max(0.0), difference.max(0.0)]
+}
+
+/// Blocks that stay together.
+struct Together<'a> {
+    blocks: &'a [Block],
+    design: Design,
+    whole: Tally,
+    /// Asked for only of what stays together at last, or might have: it takes as long as all else.
+    unseen: OnceCell<Estimate>,
+    /// How much less and more it is if it was wrong to cut it from its neighbour, or not to cut it.
+    doubt: [f64; 2],
+}
+
+impl Together<'_> {
+    fn unseen(&self) -> Estimate {
+        *self
+            .unseen
+            .get_or_init(|| unseen(self.blocks, &self.whole, self.design))
+    }
+}
+
+/// Some blocks, cut into strata.
+enum Parts<'a> {
+    One(Together<'a>),
+    Two(Box<[Parts<'a>; 2]>),
+}
+
+impl<'a> Parts<'a> {
+    /// What is unseen of them in all.
+    fn unseen(&self) -> f64 {
+        match self {
+            Parts::One(stratum) => stratum.unseen().value,
+            Parts::Two(parts) => parts[0].unseen() + parts[1].unseen(),
+        }
+    }
+
+    fn first(&mut self) -> &mut Together<'a> {
+        match self {
+            Parts::One(stratum) => stratum,
+            Parts::Two(parts) => parts[0].first(),
+        }
+    }
+
+    /// Appends the strata in their order.
+    fn list(&self, strata: &mut Vec<Stratum>) {
+        match self {
+            Parts::One(stratum) => {
+                let from = strata.last().map_or(0, |s| s.end);
+                strata.push(Stratum {
+                    end: from + stratum.blocks.len(),
+                    unseen: stratum.unseen().doubted(stratum.doubt),
+                });
+            }
+            Parts::Two(parts) => parts.iter().for_each(|p| p.list(strata)),
+        }
+    }
+}
+
+/// Cuts blocks, sorted by number, into strata.
+pub(crate) fn strata(blocks: &[Block], design: Design) -> Vec<Stratum> {
+    let mut division = Division {
+        design,
+        table: Table::new(blocks),
+    };
+    let [(_, whole)] = division.table.sides(0, blocks.len(), &[0]);
+    let mut strata = Vec::new();
+    division
+        .divide(blocks, 0, Tally::new(&whole, design), 0)
+        .list(&mut strata);
+    strata
+}
+
+/// Where the number of a block is farthest from that of the one before; of equals the one nearest to the middle.
+fn widest_gap(blocks: &[Block]) -> usize {
+    let middle = blocks.len() / 2;
+    let gap = |i: usize| blocks[i].number - blocks[i - 1].number;
+    let widest = blocks
+        .windows(2)
+        .map(|pair| pair[1].number - pair[0].number)
+        .max()
+        .unwrap_or(0);
+    let at = |i: usize| (1..blocks.len()).contains(&i) && gap(i) == widest;
+    (0..blocks.len())
+        .find_map(|d| {
+            [middle + d, middle.wrapping_sub(d)]
+                .into_iter()
+                .find(|&i| at(i))
+        })
+        .unwrap_or(1)
+}
+
+struct Division {
+    design: Design,
+    table: Table,
+}
+
+impl Division {
+    /// Cuts blocks.
+    fn divide<'a>(
+        &mut self,
+        blocks: &'a [Block],
+        from: usize,
+        whole: Tally,
+        depth: u32,
+    ) -> Parts<'a> {
+        let design = self.design;
+        let mut together = Together {
+            blocks,
+            design,
+            whole,
+            unseen: OnceCell::new(),
+            doubt: [0.0; 2],
+        };
+        // Where no two samples have met, nothing tells one side from another.
+        if depth < DEPTH && blocks.len() >= 16 && whole.f2 > 0.0 {
+            // At the widest gap, which is where objects meet, or at one of even places: where the sides differ the most.
+            let mut places: [usize; PLACES] = std::array::from_fn(|i| {
+                if i == 0 {
+                    widest_gap(blocks)
+                } else {
+                    blocks.len() * i / PLACES
+                }
+            });
+            places.sort_unstable();
+            let sides = self
+                .table
+                .sides(from, from + blocks.len(), &places.map(|p| from + p));
+            let sides = sides.map(|(a, b)| (Tally::new(&a, design), Tally::new(&b, design)));
+            let differences = sides.map(|(a, b)| a.difference(&b));
+            let most = (0..PLACES)
+                .rev()
+                .max_by(|&i, &k| differences[i].total_cmp(&differences[k]))
+                .unwrap_or(0);
+            let mut cut = |place: usize, (a, b): (Tally, Tally)| {
+                let (left, right) = blocks.split_at(place);
+                [
+                    self.divide(left, from, a, depth + 1),
+                    self.divide(right, from + place, b, depth + 1),
+                ]
+            };
+            if differences[most] > DIFFERENT {
+                let mut parts = Parts::Two(Box::new(cut(places[most], sides[most])));
+                if differences[most] < SURELY {
+                    let doubtful = doubt(together.unseen().value - parts.unseen());
+                    let first = parts.first();
+                    first.doubt = both(first.doubt, doubtful);
+                }
+                return parts;
+            }
+            // Alike at this resolution; below an even cut there may still be differences.
+            if depth < 4 && whole.f1 > 64.0 {
+                let middle = places
+                    .iter()
+                    .position(|&p| p == blocks.len() / 2)
+                    .unwrap_or(0);
+                match cut(places[middle], sides[middle]) {
+                    [Parts::One(left), Parts::One(right)] => {
+                        together.doubt = both(left.doubt, right.doubt)
+                    }
+                    parts => return Parts::Two(Box::new(parts)),
+                }
+            }
+            if differences[most] > PERHAPS {
+                let (a, b) = sides[most];
+                let (left, right) = blocks.split_at(places[most]);
+                let apart = unseen(left, &a, design).value + unseen(right, &b, design).value;
+                together.doubt = both(together.doubt, doubt(apart - together.unseen().value));
+            }
+        }
+        Parts::One(together)
+    }
+}
+
+/// Blocks, sorted by number, and their strata.
+#[derive(Clone, Debug, Default)]
+pub struct Listed {
+    /// The blocks; none once they are [settled](Listed::settle).
+    pub blocks: Vec<Block>,
+    strata: OnceLock<Vec<Stratum>>,
+}
+
+impl From<Vec<Block>> for Listed {
+    fn from(blocks: Vec<Block>) -> Listed {
+        Listed {
+            blocks,
+            strata: OnceLock::new(),
+        }
+    }
+}
+
+impl Listed {
+    /// Their strata, divided once. All calls are for samples taken alike.
+    pub(crate) fn strata(&self, design: Design) -> &[Stratum] {
+        self.strata.get_or_init(|| {
+            if self.blocks.is_empty() {
+                Vec::new()
+            } else {
+                strata(&self.blocks, design.marked())
+            }
+        })
+    }
+
+    /// Divides the blocks, before somebody waits for that.
+    pub(crate) fn divide(&self, design: Design) {
+        self.strata(design);
+    }
+
+    /// Divides the blocks, and forgets them: estimates need only the strata.
+    pub(crate) fn settle(&mut self, design: Design) {
+        self.strata(design);
+        self.blocks = Vec::new();
+    }
+
+    /// The number of distinct blocks of the whole run. `scale`: of how many pages these are one ([`crate::stages::incidence::Incidence::scale`]);
+    /// `observed`: how many were seen in all (exact).
+    pub fn footprint(&self, design: Design, scale: f64, observed: u64) -> Estimate {
+        let Some(last) = (!design.complete())
+            .then(|| self.strata(design))
+            .and_then(<[_]>::last)
+        else {
+            return Estimate::exact(observed as f64);
+        };
+        // What the unseen are added to: what was seen; where that is known of some samples alone, what these have seen.
+        let seen = if design.kept < 1.0 {
+            last.end as f64 * scale
+        } else {
+            observed as f64
+        };
+        together(self.strata(design), scale, seen).at_least(observed as f64)
+    }
+}
+
+/// What strata have in all: what was `observed` of them, and what is unseen of each, `scale` times.
+pub(crate) fn together(strata: &[Stratum], scale: f64, observed: f64) -> Estimate {
+    let (mut value, mut below, mut above) = (0.0, 0.0, 0.0);
+    for Stratum { unseen, .. } in strata {
+        value += unseen.value;
+        below += (unseen.value - unseen.lo).powi(2);
+        above += (unseen.hi - unseen.value).powi(2);
+    }
+    Estimate {
+        value: observed + value * scale,
+        lo: observed + (value - below.sqrt()).max(0.0) * scale,
+        hi: observed + (value + above.sqrt()) * scale,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn footprint(blocks: &[Block], design: Design, scale: f64, observed: u64) -> Estimate {
+        Listed::from(blocks.to_vec()).footprint(design, scale, observed)
+    }
+
+    /// A generator of pseudo-random numbers.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, n: u64) -> u64 {
+            self.0 = self
+                .0
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (self.0 >> 33) % n
+        }
+    }
+
+    /// Samples windows of `window` accesses from a run, one per period, each at a random place of its period.
+    fn sampled(
+        run: &[u64],
+        window: usize,
+        period: usize,
+        random: &mut Random,
+    ) -> (Vec<Block>, Design, u64) {
+        let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+        let samples = run.len() / period;
+        for sample in 0..samples {
+            let from = sample * period + random.below((period - window + 1) as u64) as usize;
+            for &address in &run[from..from + window] {
+                let list = seen.entry(address).or_default();
+                if list.last() != Some(&(sample as u32)) {
+                    list.push(sample as u32);
+                }
+            }
+        }
+        let blocks: Vec<Block> = seen
+            .iter()
+            .map(|(&number, list)| Block {
+                number,
+                samples: list.len() as u32,
+                first: [list[0], list.get(1).copied().unwrap_or(0)],
+                irregular: number >> 40 != 0,
+                stands: EVEN,
+            })
+            .collect();
+        let observed = blocks.len() as u64;
+        (
+            blocks,
+            Design::new(run.len() as f64 / (samples * window) as f64, samples as u64),
+            observed,
+        )
+    }
+
+    fn distinct(run: &[u64]) -> f64 {
+        run.iter().collect::<std::collections::HashSet<_>>().len() as f64
+    }
+
+    /// Runs of different kinds: all addresses once; a loop over an array; random accesses; a hot table beside a stream.
+    fn run(kind: usize, length: usize, random: &mut Random) -> Vec<u64> {
+        let n = length as u64;
+        (0..n)
+            .map(|i| match kind {
+                0 => i,
+                1 => i % (n / 23),
+                2 => 1 << 40 | random.below(n / 8),
+                3 => {
+                    if i % 4 == 0 {
+                        1 << 40 | random.below(n / 100)
+                    } else {
+                        i
+                    }
+                }
+                _ => {
+                    if i % 2 == 0 {
+                        i % (n / 11)
+                    } else {
+                        1 << 40 | random.below(n / 40)
+                    }
+                }
+            })
+            .collect()
+    }
+
+    /// Intervals also cover it where use is uneven inside a stratum, where a few samples have met data that is loaded once, and where Irregular loads walk.
+    #[test]
+    fn intervals_cover_the_truth_of_uneven_use() {
+        let mut random = Random(11);
+        for kind in 0..4 {
+            let (mut hits, mut width, mut error) = (0, 0.0, 0.0);
+            let cases = 40;
+            for _ in 0..cases {
+                let n = 400_000u64;
+                let run: Vec<u64> = (0..n)
+                    .map(|i| match kind {
+                        // Vertices of a graph: the chance of each is one over its rank.
+                        0 => {
+                            1 << 40
+                                | (40_000f64
+                                    .powf(random.below(1 << 30) as f64 / (1u64 << 30) as f64)
+                                    as u64)
+                        }
+                        // The same, less uneven: the square of an even distribution.
+                        1 => {
+                            1 << 40
+                                | ((random.below(1 << 30) as f64 / (1u64 << 30) as f64).powi(2)
+                                    * 30_000.0) as u64
+                        }
+                        // An array is loaded once, and then the one behind it again and again.
+                        2 => {
+                            if i < n / 10 {
+                                i
+                            } else {
+                                n / 10 + i % (n / 30)
+                            }
+                        }
+                        // Walked in steps, by loads that are taken for irregular.
+                        _ => (1 << 40) | (i * 7 % (n / 23)),
+                    })
+                    .collect();
+                let truth = distinct(&run);
+                let (blocks, design, observed) = sampled(&run, 100, 2000, &mut random);
+                let estimate = footprint(&blocks, design, 1.0, observed);
+                hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+                width += (estimate.hi - estimate.lo) / truth / f64::from(cases);
+                error += (estimate.value / truth - 1.0) / f64::from(cases);
+            }
+            println!(
+                "kind {kind}: {hits} of {cases} covered, mean width {width:.2}, mean error {error:.3}"
+            );
+            assert!(
+                hits * 10 >= cases * 9,
+                "kind {kind}: {hits} of {cases} covered"
+            );
+            // Data that is loaded once and met by a stratum of more is the hardest: the estimate is a lower bound there.
+            assert!(
+                width < 1.2 && error.abs() < 0.45,
+                "kind {kind}: width {width}, error {error}"
+            );
+        }
+    }
+
+    /// Samples by time, of which those in slow code stand for fewer loads: what is loaded once there is not taken for as much as what fast code has so.
+    #[test]
+    fn samples_count_for_what_they_stand_for() {
+        let mut random = Random(3);
+        let (mut hits, mut error) = (0, 0.0);
+        let cases = 20;
+        for _ in 0..cases {
+            // An array is loaded once by slow code, which has half of the samples and a tenth of the loads; then another one again and again.
+            let (window, samples) = (100u64, 200u64);
+            let (slow, fast) = (window * 4, window * 36);
+            let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+            for sample in 0..samples {
+                let (start, period) = if sample < samples / 2 {
+                    (sample * slow, slow)
+                } else {
+                    ((sample - samples / 2) * fast, fast)
+                };
+                let from = start + random.below(period - window + 1);
+                for at in from..from + window {
+                    let address = if sample < samples / 2 {
+                        at
+                    } else {
+                        (1 << 40) | (at % 20_000)
+                    };
+                    seen.entry(address).or_default().push(sample as u32);
+                }
+            }
+            let truth = (slow * samples / 2 + 20_000) as f64;
+            let blocks: Vec<Block> = seen
+                .iter()
+                .map(|(&number, list)| {
+                    let stands = if number >> 40 == 0 {
+                        4 * EVEN / 20
+                    } else {
+                        36 * EVEN / 20
+                    };
+                    Block {
+                        number,
+                        samples: list.len() as u32,
+                        first: [list[0], list.get(1).copied().unwrap_or(0)],
+                        irregular: false,
+                        stands,
+                    }
+                })
+                .collect();
+            let estimate = footprint(
+                &blocks,
+                Design::new(20.0, samples),
+                1.0,
+                blocks.len() as u64,
+            );
+            hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+            error += (estimate.value / truth - 1.0) / f64::from(cases);
+        }
+        println!("{hits} of {cases} covered, mean error {error:.3}");
+        assert!(
+            hits * 10 >= cases * 9 && error.abs() < 0.2,
+            "{hits} of {cases} covered, mean error {error}"
+        );
+    }
+
+    /// Intervals cover the truth in 90 % of the cases and more, and the estimate is near: better than ρF wherever samples overlap.
+    #[test]
+    fn intervals_cover_the_truth_of_simulated_runs() {
+        let mut random = Random(5);
+        for kind in 0..5 {
+            let (mut hits, mut error, mut naive) = (0, 0.0, 0.0);
+            let cases = 20;
+            for _ in 0..cases {
+                let run = run(kind, 400_000, &mut random);
+                let truth = distinct(&run);
+                let (blocks, design, observed) = sampled(&run, 100, 2000, &mut random);
+                let estimate = footprint(&blocks, design, 1.0, observed);
+                assert!(
+                    estimate.lo <= estimate.value
+                        && estimate.value <= estimate.hi
+                        && estimate.lo >= observed as f64
+                );
+                hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+                error += (estimate.value / truth - 1.0).abs() / f64::from(cases);
+                naive += (observed as f64 / design.share / truth - 1.0).abs() / f64::from(cases);
+            }
+            let rate = f64::from(hits) / f64::from(cases);
+            println!("kind {kind}: {rate} covered, error {error:.3}, of ρF {naive:.1}");
+            assert!(rate >= 0.9, "kind {kind}: {rate} covered, error {error}");
+            assert!(error < 0.25, "kind {kind}: error {error}");
+            assert!(
+                kind == 0 || kind == 3 || error < naive / 2.0,
+                "kind {kind}: error {error}, of ρF {naive}"
+            );
+        }
+    }
+
+    /// One load in 800 of what a compressor does: a window of text by chance, near places more often, and now and then a walk over a table. Few samples
+    /// meet the table, and those that overlap may do so by a few addresses; but there is no more room for addresses than its pages have.
+    #[test]
+    fn rare_samples_do_not_fill_more_than_the_room_there_is() {
+        let mut random = Random(23);
+        let (mut hits, mut worst) = (0, 0.0f64);
+        let cases = 20;
+        for case in 0..cases {
+            let (period, samples, window) = (800_000u64, 300 + 50 * case, 1000u64);
+            // The table: 32,768 entries of two bytes. It is walked in one load of 20.
+            let (entries, turn) = (32_768u64, 32_768 * 20);
+            let mut seen: BTreeMap<u64, Vec<u32>> = BTreeMap::new();
+            for sample in 0..samples {
+                let from = sample * period + random.below(period - window);
+                for at in from..from + window {
+                    let place = at % turn;
+                    let address = if place < entries {
+                        (1 << 30) | (place * 2)
+                    } else {
+                        (1 << 40) | (random.below(256) * random.below(256))
+                    };
+                    let list = seen.entry(address).or_default();
+                    if list.last() != Some(&(sample as u32)) {
+                        list.push(sample as u32);
+                    }
+                }
+            }
+            // Products of two numbers below 256.
+            let text: std::collections::HashSet<u64> = (0..256u64)
+                .flat_map(|a| (0..256).map(move |b| a * b))
+                .collect();
+            let truth = (entries as usize + text.len()) as f64;
+            let blocks: Vec<Block> = seen
+                .iter()
+                .map(|(&number, list)| Block {
+                    number,
+                    samples: list.len() as u32,
+                    first: [list[0], list.get(1).copied().unwrap_or(0)],
+                    irregular: number >> 40 != 0,
+                    stands: EVEN,
+                })
+                .collect();
+            let estimate = footprint(
+                &blocks,
+                Design::new((period / window) as f64, samples),
+                1.0,
+                blocks.len() as u64,
+            );
+            hits += u32::from(estimate.lo <= truth && truth <= estimate.hi);
+            worst = worst.max((estimate.value / truth - 1.0).abs());
+        }
+        println!("{hits} of {cases} covered, worst error {worst:.3}");
+        assert!(
+            u64::from(hits) * 10 >= cases * 9 && worst < 0.5,
+            "{hits} of {cases} covered, worst error {worst}"
+        );
+    }
+
+    #[test]
+    fn everything_seen_is_exact_and_nothing_is_nothing() {
+        let blocks = [Block {
+            number: 1,
+            samples: 1,
+            first: [0, 0],
+            irregular: false,
+            stands: EVEN,
+        }];
+        assert_eq!(
+            footprint(&blocks, Design::new(1.0, 1), 1.0, 1),
+            Estimate::exact(1.0)
+        );
+        assert_eq!(
+            footprint(&[], Design::new(100.0, 3), 1.0, 0),
+            Estimate::exact(0.0)
+        );
+        // One sample of a thousandth: anything up to ρF is possible, and the row says so.
+        let blocks: Vec<Block> = (0..100)
+            .map(|number| Block {
+                number,
+                samples: 1,
+                first: [0, 0],
+                irregular: false,
+                stands: EVEN,
+            })
+            .collect();
+        let estimate = footprint(&blocks, Design::new(1000.0, 1), 1.0, 100);
+        assert!(estimate.vague() && estimate.hi >= 99_000.0, "{estimate:?}");
+    }
+
+    /// Sides that are used exactly alike differ by nothing, however their counts are rounded.
+    #[test]
+    fn what_is_used_alike_does_not_differ() {
+        for f1 in 1..40 {
+            for times in 1..20 {
+                let side = |k: f64| Tally {
+                    f1: k * f64::from(f1),
+                    f2: 3.0 * k * f64::from(f1),
+                    f3: 0.0,
+                    cluster: 1.0,
+                    spread: 1.0,
+                    single: 1.0,
+                    irregular: 0.0,
+                    rest: 0.1,
+                };
+                let difference = side(1.0).difference(&side(f64::from(times)));
+                assert!(
+                    (0.0..1e-3).contains(&difference),
+                    "{f1} x {times}: {difference}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_stream_beside_a_hot_table_is_cut_from_it() {
+        let mut random = Random(9);
+        let run = run(3, 2_000_000, &mut random);
+        let (blocks, design, observed) = sampled(&run, 500, 5000, &mut random);
+        let estimate = footprint(&blocks, design, 1.0, observed);
+        let truth = distinct(&run);
+        assert!(
+            (estimate.value / truth - 1.0).abs() < 0.1,
+            "{estimate:?}, truth {truth}"
+        );
+        assert!(strata(&blocks, design).len() > 1);
+    }
+}

@@ -1,0 +1,530 @@
+//! Estimates as they stand in rows of tables: `…_hat` with `…_lo` and `…_hi`.
+
+use crate::data::code_map::{CodeMap, Target};
+use crate::data::counts::Counts;
+use crate::engine::{BucketOutcome, Outcome};
+use crate::estimate::growth_tables::Seen;
+use crate::estimate::sample_shares::Shares;
+use crate::estimate::{
+    Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed,
+};
+use crate::stages::reuse::{REPLICATES, RepSums};
+use serde::Serialize;
+
+/// A row is undersampled if fewer samples than this have seen it.
+const FEW: u64 = 10;
+
+/// Which estimator `F_hat` comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Estimator {
+    /// Capture and recapture of addresses in samples; does not overestimate.
+    #[default]
+    Recapture,
+    /// ρ·F, as the MemGaze report has it; without intervals.
+    Memgaze,
+}
+
+impl Estimator {
+    /// As it stands in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Estimator::Recapture => "recapture",
+            Estimator::Memgaze => "memgaze",
+        }
+    }
+}
+
+/// Estimates for the whole run, with 95 % intervals. `None` where nothing can be said.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[allow(
+    missing_docs,
+    reason = "the fields are the symbols of docs/mgz-analyze.md"
+)]
+pub struct Hats {
+    /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.
+    pub samples_seen: Option<u64>,
+    /// Mean F of a window of a sample's size: of a sample, where each counts for the loads that it stands for.
+    #[serde(rename = "F_sample")]
+    pub per_sample: Option<f64>,
+    #[serde(rename = "F_str_sample")]
+    pub strided_per_sample: Option<f64>,
+    #[serde(rename = "F_irr_sample")]
+    pub irregular_per_sample: Option<f64>,
+    #[serde(rename = "A_hat")]
+    pub accesses: Option<f64>,
+    #[serde(rename = "A_lo")]
+    pub accesses_lo: Option<f64>,
+    #[serde(rename = "A_hi")]
+    pub accesses_hi: Option<f64>,
+    #[serde(rename = "F_hat")]
+    pub footprint: Option<f64>,
+    #[serde(rename = "F_lo")]
+    pub footprint_lo: Option<f64>,
+    #[serde(rename = "F_hi")]
+    pub footprint_hi: Option<f64>,
+    #[serde(rename = "F_str_hat")]
+    pub strided: Option<f64>,
+    #[serde(rename = "F_str_lo")]
+    pub strided_lo: Option<f64>,
+    #[serde(rename = "F_str_hi")]
+    pub strided_hi: Option<f64>,
+    #[serde(rename = "F_irr_hat")]
+    pub irregular: Option<f64>,
+    #[serde(rename = "F_irr_lo")]
+    pub irregular_lo: Option<f64>,
+    #[serde(rename = "F_irr_hi")]
+    pub irregular_hi: Option<f64>,
+    #[serde(rename = "F_64_hat")]
+    pub lines64: Option<f64>,
+    #[serde(rename = "F_64_lo")]
+    pub lines64_lo: Option<f64>,
+    #[serde(rename = "F_64_hi")]
+    pub lines64_hi: Option<f64>,
+    /// ρ·F.
+    #[serde(rename = "F_memgaze_hat")]
+    pub memgaze: Option<f64>,
+    #[serde(rename = "D_mean_lo")]
+    pub distance_lo: Option<f64>,
+    #[serde(rename = "D_mean_hi")]
+    pub distance_hi: Option<f64>,
+    /// Too few samples, or intervals too wide, to act on the row.
+    pub undersampled: bool,
+}
+
+/// Replicate sums of several targets.
+struct Sums(Vec<([RepSums; REPLICATES], Loads)>);
+
+/// Makes the estimates of targets of one kind.
+pub struct Maker<'a> {
+    outcome: &'a BucketOutcome,
+    scale: f64,
+    design: Option<Design>,
+    /// The samples are in step with the program, see [`crate::estimate::growth_tables::resonance`].
+    resonant: bool,
+    sums: Sums,
+    blocks: Option<Seers<'a>>,
+    /// Addresses that the ends of the run may have for themselves ([`crate::estimate::growth_tables::hidden`]); of the whole run only.
+    hidden: f64,
+    shares: Option<&'a Shares>,
+}
+
+/// Blocks by row.
+enum Seers<'a> {
+    /// There is one row, for the whole.
+    Whole(&'a Seen),
+    /// By function, line or loop.
+    Rows(Grouped),
+}
+
+/// Lists of blocks that estimates are made of.
+#[derive(Clone, Copy)]
+enum List {
+    All,
+    Strided,
+    Irregular,
+    Lines,
+}
+
+impl Seers<'_> {
+    /// The estimate of a row.
+    fn footprint(
+        &self,
+        row: u32,
+        list: List,
+        (design, scale): (Design, f64),
+        observed: u64,
+    ) -> Estimate {
+        match self {
+            Seers::Whole(seen) => whole(seen, list).listed.footprint(design, scale, observed),
+            Seers::Rows(rows) => rows.of(row).map_or(Estimate::exact(observed as f64), |k| {
+                of(k, list).footprint(design, scale, observed)
+            }),
+        }
+    }
+
+    /// Sightings of a row's addresses by samples.
+    fn sightings(&self, row: u32, shares: Option<&Shares>) -> Sightings {
+        match self {
+            Seers::Whole(seen) => {
+                let of = |blocks: &Blocks| blocks.sightings(shares);
+                Sightings {
+                    all: of(&seen.all),
+                    strided: of(&seen.strided),
+                    irregular: of(&seen.irregular),
+                }
+            }
+            Seers::Rows(rows) => rows.of(row).map(|k| k.sightings).unwrap_or_default(),
+        }
+    }
+}
+
+fn whole(seen: &Seen, list: List) -> &Blocks {
+    match list {
+        List::All => &seen.all,
+        List::Strided => &seen.strided,
+        List::Irregular => &seen.irregular,
+        List::Lines => &seen.lines,
+    }
+}
+
+fn of(kinds: &Kinds, list: List) -> &Listed {
+    match list {
+        List::All => &kinds.all,
+        List::Strided => kinds.strided(),
+        List::Irregular => kinds.irregular(),
+        List::Lines => &kinds.lines,
+    }
+}
+
+fn targets_of(code: &CodeMap, target: Target, group: u32) -> &[u32] {
+    if group & 3 == crate::data::code_map::CLASS_STORE {
+        &[]
+    } else {
+        code.targets(target, group)
+    }
+}
+
+/// Makes the estimates of the whole, of functions, of lines and of loops. `seen`: what samples have seen of the whole, where that is known; `shares`: what they stand for, where that is not the same for all.
+pub fn makers<'a>(
+    outcome: &'a Outcome,
+    code: &CodeMap,
+    places: Places,
+    seen: Option<&'a Seen>,
+    shares: Option<&'a Shares>,
+) -> [Maker<'a>; 4] {
+    const ALL: [Target; 4] = [Target::Whole, Target::Function, Target::Line, Target::Loop];
+    let wanted = places
+        .design
+        .filter(|d| !d.complete() && places.estimator == Estimator::Recapture);
+    // Of the whole there are lists already.
+    let grouped = if seen.is_some() { &ALL[1..] } else { &ALL };
+    let of = |design| {
+        let targets: Vec<_> = grouped
+            .iter()
+            .map(|&target| move |group| targets_of(code, target, group))
+            .collect();
+        Grouped::several(&outcome.incidence, shares, design, &targets)
+    };
+    let sums_of = |target| sums(&outcome.buckets[0], code, target);
+    let (rows, ((whole, functions), (lines, loops))) = rayon::join(
+        || wanted.map_or_else(Vec::new, of),
+        || {
+            rayon::join(
+                || rayon::join(|| sums_of(ALL[0]), || sums_of(ALL[1])),
+                || rayon::join(|| sums_of(ALL[2]), || sums_of(ALL[3])),
+            )
+        },
+    );
+    let mut blocks = seen
+        .filter(|_| wanted.is_some())
+        .map(Seers::Whole)
+        .into_iter()
+        .chain(rows.into_iter().map(Seers::Rows));
+    [whole, functions, lines, loops].map(|sums| {
+        let blocks = blocks.next();
+        let hidden = match (&blocks, places.design) {
+            (Some(Seers::Whole(seen)), Some(design)) => {
+                crate::estimate::growth_tables::hidden(outcome, seen, 1.0 / design.share)
+            }
+            _ => 0.0,
+        };
+        Maker {
+            hidden,
+            outcome: &outcome.buckets[0],
+            scale: outcome.incidence.scale(),
+            design: places.design,
+            resonant: places.resonant,
+            sums,
+            blocks,
+            shares,
+        }
+    })
+}
+
+/// Replicate sums of all targets of a kind.
+fn sums(bucket: &BucketOutcome, code: &CodeMap, target: Target) -> Sums {
+    let mut sums = vec![([RepSums::default(); REPLICATES], Loads::default()); code.rows(target)];
+    for (group, replicates) in bucket.reuse.replicates.iter().enumerate() {
+        let Some(replicates) = replicates else {
+            continue;
+        };
+        let loads = bucket.counts.get(group).map_or(0, |c| c.rows + c.implied);
+        for &row in targets_of(code, target, group as u32) {
+            let (of_row, loads_of_row) = &mut sums[row as usize];
+            of_row
+                .iter_mut()
+                .zip(replicates.iter())
+                .for_each(|(a, b)| a.merge(b));
+            loads_of_row.add(replicates, loads);
+        }
+    }
+    Sums(sums)
+}
+
+impl Maker<'_> {
+    /// With whether the samples are in step with the program.
+    pub fn in_step(self, resonant: bool) -> Self {
+        Maker { resonant, ..self }
+    }
+
+    /// Estimates of one row with these counts. `seen`: samples in which it has loads.
+    pub fn make(&self, target: u32, counts: &Counts, seen: u64) -> Hats {
+        let Some(design) = self.design else {
+            return Hats {
+                samples_seen: Some(seen),
+                undersampled: true,
+                ..Hats::default()
+            };
+        };
+        let (sums, loads) = &self.sums.0[target as usize];
+        let samples = &self.outcome.reuse.samples;
+        let all = executed(loads, samples, design);
+        // How fast code runs is no matter of how many samples have seen the row.
+        let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
+        let mean = distance(sums, samples, design);
+        let lists = |list: List, observed: u64| {
+            self.blocks
+                .as_ref()
+                .map(|b| b.footprint(target, list, (design, self.scale), observed))
+        };
+        let sightings = self
+            .blocks
+            .as_ref()
+            .map(|b| b.sightings(target, self.shares));
+        let hats = footprint_hats(
+            lists,
+            sightings,
+            counts,
+            (design, self.scale),
+            (self.resonant, self.hidden),
+        );
+        Hats {
+            samples_seen: Some(seen),
+            accesses: all.map(|e| e.value).or(Some(
+                (counts.accesses + counts.implied) as f64 / design.share,
+            )),
+            accesses_lo: all.map(|e| e.lo),
+            accesses_hi: all.map(|e| e.hi),
+            distance_lo: mean.map(|e| e.lo),
+            distance_hi: mean.map(|e| e.hi),
+            undersampled: !design.complete()
+                && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && hats.undersampled)),
+            ..hats
+        }
+    }
+}
+
+fn vague(estimate: &Option<Estimate>) -> bool {
+    estimate.is_none_or(|e| e.vague())
+}
+
+/// Footprints of a row; `undersampled` says whether that is vague.
+fn footprint_hats(
+    estimate_of: impl Fn(List, u64) -> Option<Estimate>,
+    sightings: Option<Sightings>,
+    counts: &Counts,
+    (design, scale): (Design, f64),
+    (resonant, hidden): (bool, f64),
+) -> Hats {
+    let estimate = |list: List, observed: u64| -> Option<Estimate> {
+        if design.complete() {
+            return Some(Estimate::exact(observed as f64));
+        }
+        let mut estimate = estimate_of(list, observed)?;
+        estimate.hi += hidden;
+        if resonant {
+            estimate.hi = estimate.hi.max(observed as f64 / design.share);
+        }
+        Some(estimate)
+    };
+    let memgaze = |observed: u64| observed as f64 / design.share;
+    let found = [
+        (estimate(List::All, counts.footprint), counts.footprint),
+        (estimate(List::Strided, counts.strided), counts.strided),
+        (
+            estimate(List::Irregular, counts.irregular),
+            counts.irregular,
+        ),
+        (estimate(List::Lines, counts.lines64), counts.lines64),
+    ];
+    let [f, s, i, l] = found.map(|(estimate, observed)| {
+        (
+            estimate.map_or(memgaze(observed), |e| e.value),
+            estimate.map(|e| e.lo),
+            estimate.map(|e| e.hi),
+        )
+    });
+    let per_sample = |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows());
+    Hats {
+        per_sample: per_sample(|s| s.all),
+        strided_per_sample: per_sample(|s| s.strided),
+        irregular_per_sample: per_sample(|s| s.irregular),
+        footprint: Some(f.0),
+        footprint_lo: f.1,
+        footprint_hi: f.2,
+        strided: Some(s.0),
+        strided_lo: s.1,
+        strided_hi: s.2,
+        irregular: Some(i.0),
+        irregular_lo: i.1,
+        irregular_hi: i.2,
+        lines64: Some(l.0),
+        lines64_lo: l.1,
+        lines64_hi: l.2,
+        memgaze: Some(memgaze(counts.footprint)),
+        undersampled: vague(&found[0].0),
+        ..Hats::default()
+    }
+}
+
+/// How estimates of places are made: parts of memory or of the run, of which it is known what samples have seen of each, but not how many loads in which sample.
+#[derive(Clone, Copy)]
+pub struct Places {
+    /// How the samples were taken; none if that is not known.
+    pub design: Option<Design>,
+    /// Where the footprint comes from.
+    pub estimator: Estimator,
+    /// The samples are in step with the program.
+    pub resonant: bool,
+}
+
+impl Places {
+    /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated.
+    pub fn make(
+        &self,
+        seen: Option<&Kinds>,
+        scale: f64,
+        counts: &Counts,
+        accesses: Option<f64>,
+    ) -> Hats {
+        let Some(design) = self.design else {
+            return Hats {
+                undersampled: true,
+                ..Hats::default()
+            };
+        };
+        let wanted = self.estimator == Estimator::Recapture && !design.complete();
+        let none = Kinds::default();
+        let kinds = seen.unwrap_or(&none);
+        let estimate = |list: List, observed: u64| {
+            wanted.then(|| of(kinds, list).footprint(design, scale, observed))
+        };
+        let hats = footprint_hats(
+            estimate,
+            wanted.then_some(kinds.sightings),
+            counts,
+            (design, scale),
+            (self.resonant, 0.0),
+        );
+        let samples_seen =
+            (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
+        let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
+        Hats {
+            samples_seen,
+            accesses,
+            undersampled,
+            ..hats
+        }
+    }
+}
+
+/// Samples in which targets have loads: at least the most of their groups, at most the sum; exact from the marks where those are complete.
+pub fn samples_seen(outcome: &Outcome, code: &CodeMap, target: Target) -> Vec<u64> {
+    let mut seen = vec![0u64; code.rows(target)];
+    if target == Target::Whole {
+        seen[0] = outcome.census.samples;
+        return seen;
+    }
+    if outcome.incidence.level() == 0
+        && outcome.incidence.thinned() == 0
+        && outcome.incidence.spaces().iter().any(|s| !s.is_empty())
+    {
+        let mut pairs = Pairs::new(seen.len(), outcome.incidence.samples_end() as usize);
+        for mark in outcome.incidence.spaces().iter().flatten() {
+            targets_of(code, target, mark.group)
+                .iter()
+                .for_each(|&row| pairs.add(row, mark.sample));
+        }
+        pairs.count(&mut seen);
+        return seen;
+    }
+    for (group, replicates) in outcome.buckets[0].reuse.replicates.iter().enumerate() {
+        let Some(replicates) = replicates else {
+            continue;
+        };
+        for &row in targets_of(code, target, group as u32) {
+            let samples = replicates.iter().map(|r| r.samples).sum::<u64>();
+            let entry = &mut seen[row as usize];
+            *entry = (*entry).max(samples);
+        }
+    }
+    seen
+}
+
+/// Which rows have which samples: a bit each if that is little, else a list.
+struct Pairs {
+    columns: usize,
+    bits: Vec<u64>,
+    list: Vec<(u32, u32)>,
+}
+
+impl Pairs {
+    fn new(rows: usize, columns: usize) -> Pairs {
+        const MOST: usize = 1 << 28;
+        let words = columns.div_ceil(64);
+        let bits = rows
+            .checked_mul(words * 64)
+            .filter(|&n| n <= MOST)
+            .map_or(Vec::new(), |n| vec![0; n / 64]);
+        Pairs {
+            columns: words * 64,
+            bits,
+            list: Vec::new(),
+        }
+    }
+
+    fn add(&mut self, row: u32, column: u32) {
+        let at = row as usize * self.columns + column as usize;
+        match self.bits.get_mut(at / 64) {
+            Some(word) => *word |= 1 << (at % 64),
+            None => self.list.push((row, column)),
+        }
+    }
+
+    fn count(mut self, into: &mut [u64]) {
+        for (row, words) in into
+            .iter_mut()
+            .zip(self.bits.chunks_exact((self.columns / 64).max(1)))
+        {
+            *row = words.iter().map(|w| u64::from(w.count_ones())).sum();
+        }
+        self.list.sort_unstable();
+        self.list.dedup();
+        self.list.iter().for_each(|p| into[p.0 as usize] += 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_and_lists_count_the_same_pairs() {
+        let pairs = [(0u32, 5u32), (2, 0), (0, 5), (2, 699), (2, 64), (1, 63)];
+        let count = |mut counter: Pairs| {
+            pairs.iter().for_each(|p| counter.add(p.0, p.1));
+            let mut seen = vec![0; 4];
+            counter.count(&mut seen);
+            seen
+        };
+        assert_eq!(count(Pairs::new(4, 700)), [1, 1, 3, 0]);
+        assert_eq!(
+            count(Pairs {
+                columns: 704,
+                bits: Vec::new(),
+                list: Vec::new()
+            }),
+            [1, 1, 3, 0]
+        );
+    }
+}

@@ -1,0 +1,624 @@
+//! Sample rows from `samples/*.parquet`, one row group at a time.
+//!
+//! A row group is decoded column by column into plain arrays. Files come from outside: everything that
+//! the decoder is told is checked first (types, null counts, lengths, byte ranges), and a panic in the
+//! decoder is an error of that row group alone.
+
+use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::rows::{Chunk, RowColumns, Run};
+use crate::input::catch_panic::quietly;
+use crate::input::run_length::Steps;
+use crate::input::source::Source;
+use crate::input::{TraceError, plain_column};
+use mgz_annotations_schema::expand::RowBatch;
+use mgz_annotations_schema::manifest::COLUMNS;
+use polars_arrow::array::{BooleanArray, PrimitiveArray};
+use polars_arrow::bitmap::Bitmap;
+use polars_arrow::datatypes::{ArrowDataType, Field};
+use polars_arrow::types::NativeType;
+use polars_buffer::Buffer;
+use polars_parquet::read::{
+    BasicDecompressor, ColumnChunkMetadata, FileMetadata, PageReader, column_iter_to_arrays,
+    infer_schema, read_metadata,
+};
+use rayon::prelude::*;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A part, or a row group of it, that cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {cause}")]
+pub struct PartError {
+    /// The file.
+    pub path: String,
+    /// What is wrong with it.
+    pub cause: String,
+    /// Rows that are lost by it.
+    pub rows: u64,
+}
+
+/// Which columns are needed besides those that every analysis reads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ColumnSet {
+    /// `time_ns`.
+    pub time: bool,
+}
+
+/// An opened part.
+struct Part {
+    path: PathBuf,
+    bytes: Buffer<u8>,
+    metadata: FileMetadata,
+    /// Arrow fields of the columns, in the order of [`COLUMNS`].
+    fields: Vec<Field>,
+}
+
+/// One row group of a part.
+pub(crate) struct Piece {
+    part: Arc<Part>,
+    group: usize,
+}
+
+/// Reads row groups.
+pub(crate) struct PartSource<'a> {
+    pieces: &'a [Piece],
+    code: &'a CodeMap,
+    columns: ColumnSet,
+}
+
+impl<'a> PartSource<'a> {
+    pub(crate) fn new(
+        pieces: &'a [Piece],
+        code: &'a CodeMap,
+        columns: ColumnSet,
+    ) -> PartSource<'a> {
+        PartSource {
+            pieces,
+            code,
+            columns,
+        }
+    }
+}
+
+impl Source for PartSource<'_> {
+    fn pieces(&self) -> usize {
+        self.pieces.len()
+    }
+
+    fn piece_rows(&self, piece: usize) -> u64 {
+        self.pieces.get(piece).map_or(0, |p| p.rows() as u64)
+    }
+
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let read = |&piece: &usize| match self.pieces.get(piece) {
+            Some(piece) => piece.read(self.code, self.columns).map_err(|e| {
+                (
+                    format!(
+                        "{e}; {} rows are skipped, record again if they matter",
+                        e.rows
+                    ),
+                    e.rows,
+                )
+            }),
+            None => Ok(Chunk::default()),
+        };
+        pieces.par_iter().with_max_len(1).map(read).collect()
+    }
+
+    fn runs(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        let read = |&piece: &usize| match self.pieces.get(piece) {
+            Some(piece) => piece.read_runs().map_err(|e| (e.to_string(), e.rows)),
+            None => Ok(Chunk::default()),
+        };
+        pieces.par_iter().with_max_len(1).map(read).collect()
+    }
+}
+
+/// Opens the parts in `folder`, in the order of their names. Those that cannot be opened are named in
+/// `damage`.
+pub(crate) fn list(folder: &Path, damage: &mut Vec<String>) -> Result<Vec<Piece>, TraceError> {
+    let mut paths = Vec::new();
+    match std::fs::read_dir(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => {
+            return Err(TraceError::NoSamples {
+                path: folder.display().to_string(),
+                cause: e.to_string(),
+            });
+        }
+        Ok(entries) => {
+            for entry in entries {
+                let entry = entry.map_err(|e| TraceError::NoSamples {
+                    path: folder.display().to_string(),
+                    cause: e.to_string(),
+                })?;
+                let path = entry.path();
+                if path.extension().is_some_and(|e| e == "parquet") {
+                    paths.push(path);
+                }
+            }
+        }
+    }
+    paths.sort();
+    let mut pieces = Vec::new();
+    for path in paths {
+        match open(&path) {
+            Ok(part) => {
+                let part = Arc::new(part);
+                pieces.extend((0..part.metadata.row_groups.len()).map(|group| Piece { part: part.clone(), group }));
+            }
+            Err(cause) => damage.push(format!(
+                "{}: {cause}; this part is skipped (a recorder that was killed leaves its last part unfinished; else record again)",
+                path.display()
+            )),
+        }
+    }
+    Ok(pieces)
+}
+
+fn arrow_type(name: &str) -> ArrowDataType {
+    match name {
+        "u8" => ArrowDataType::UInt8,
+        "u16" => ArrowDataType::UInt16,
+        "u32" => ArrowDataType::UInt32,
+        "bool" => ArrowDataType::Boolean,
+        _ => ArrowDataType::UInt64,
+    }
+}
+
+fn open(path: &Path) -> Result<Part, String> {
+    let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
+    if file.metadata().map_err(|e| e.to_string())?.len() < 12 {
+        return Err("not a Parquet file (too short)".into());
+    }
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
+    // could fault, as for every program that maps its input.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
+    let bytes = Buffer::from_owner(map);
+    let metadata = quietly(|| read_metadata(&mut io::Cursor::new(&bytes[..])))
+        .and_then(|r| r.map_err(|e| e.to_string()))
+        .map_err(|e| format!("damaged or unfinished Parquet file ({e})"))?;
+    let schema = quietly(|| infer_schema(&metadata)).and_then(|r| r.map_err(|e| e.to_string()))?;
+    let mut fields = Vec::new();
+    for (name, kind) in COLUMNS {
+        let Some(field) = schema.get(name) else {
+            return Err(format!("column {name:?} is missing"));
+        };
+        if *field.dtype() != arrow_type(kind) {
+            return Err(format!(
+                "column {name:?} has type {:?}, expected {kind}",
+                field.dtype()
+            ));
+        }
+        fields.push(field.clone());
+    }
+    Ok(Part {
+        path: path.to_path_buf(),
+        bytes,
+        metadata,
+        fields,
+    })
+}
+
+impl Piece {
+    /// Number of rows that the file claims.
+    pub(crate) fn rows(&self) -> usize {
+        self.part.metadata.row_groups[self.group].num_rows()
+    }
+
+    fn error(&self, cause: String) -> PartError {
+        PartError {
+            path: self.part.path.display().to_string(),
+            cause: format!("row group {}: {cause}", self.group),
+            rows: self.rows() as u64,
+        }
+    }
+
+    /// Reads the rows.
+    pub(crate) fn read(&self, code: &CodeMap, columns: ColumnSet) -> Result<Chunk, PartError> {
+        let decoded = quietly(|| self.decode(columns))
+            .and_then(|r| r)
+            .map_err(|cause| self.error(cause))?;
+        Ok(decoded.into_chunk(code))
+    }
+
+    /// Reads where samples begin and end.
+    fn read_runs(&self) -> Result<Chunk, PartError> {
+        let decode = || -> Result<Decoded, String> {
+            let (process, thread, sample) = (
+                self.steps::<u32>("process")?,
+                self.steps::<u32>("thread")?,
+                self.steps::<u32>("sample")?,
+            );
+            Ok(Decoded {
+                process,
+                thread,
+                sample,
+                time: self.times()?,
+                store: self.flags("store")?,
+                rows: self.rows(),
+                ..Decoded::default()
+            })
+        };
+        let decoded = quietly(decode)
+            .and_then(|r| r)
+            .map_err(|cause| self.error(cause))?;
+        let mut runs = decoded.runs(&mut 0);
+        if let Some(store) = &decoded.store {
+            part_stores(store, &mut runs);
+        }
+        Ok(Chunk {
+            runs,
+            ..Chunk::default()
+        })
+    }
+
+    fn decode(&self, columns: ColumnSet) -> Result<Decoded, String> {
+        let rows = self.rows();
+        Ok(Decoded {
+            process: self.steps::<u32>("process")?,
+            thread: self.steps::<u32>("thread")?,
+            seq: self.steps::<u64>("seq")?,
+            sample: self.steps::<u32>("sample")?,
+            time: if columns.time {
+                self.times()?
+            } else {
+                Buffer::new()
+            },
+            module: self.steps::<u16>("module")?,
+            site: self.numbers("site")?,
+            address: self.numbers("address")?,
+            size: self.numbers("size")?,
+            class: self.numbers("class")?,
+            store: self.flags("store")?,
+            implied: self.numbers("implied_const")?,
+            rows,
+        })
+    }
+
+    /// A column and its bytes.
+    fn column(&self, name: &str) -> Result<(&ColumnChunkMetadata, Buffer<u8>), String> {
+        let group = &self.part.metadata.row_groups[self.group];
+        let mut found = group
+            .columns_under_root_iter(name)
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
+        let column = found
+            .next()
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
+        let range = column.byte_range();
+        if range.start > range.end || range.end > self.part.bytes.len() as u64 {
+            return Err(format!("column {name:?} lies beyond the end of the file"));
+        }
+        Ok((
+            column,
+            self.part
+                .bytes
+                .clone()
+                .sliced(range.start as usize..range.end as usize),
+        ))
+    }
+
+    /// Decodes a column into arrays and checks lengths and nulls.
+    fn arrays(&self, name: &str) -> Result<Vec<Box<dyn polars_arrow::array::Array>>, String> {
+        let field = self
+            .part
+            .fields
+            .iter()
+            .find(|f| f.name.as_str() == name)
+            .ok_or_else(|| format!("column {name:?} is missing"))?;
+        let (column, bytes) = self.column(name)?;
+        let pages = PageReader::new(io::Cursor::new(bytes), column, Vec::new(), usize::MAX);
+        let pages = BasicDecompressor::new(pages, Vec::new());
+        let kind = &column.descriptor().descriptor.primitive_type;
+        let (arrays, _) = column_iter_to_arrays(vec![pages], vec![kind], field.clone(), None)
+            .map_err(|e| format!("column {name:?}: {e}"))?;
+        let rows: usize = arrays.iter().map(|a| a.len()).sum();
+        if rows != self.rows() {
+            return Err(format!(
+                "column {name:?} has {rows} rows, expected {}",
+                self.rows()
+            ));
+        }
+        if arrays.iter().any(|a| a.null_count() > 0) {
+            return Err(format!("column {name:?} has empty fields"));
+        }
+        Ok(arrays)
+    }
+
+    fn numbers<T: NativeType + plain_column::Number>(
+        &self,
+        name: &str,
+    ) -> Result<Buffer<T>, String> {
+        let (column, bytes) = self.column(name)?;
+        if let Some(values) = plain_column::numbers::<T>(bytes, column, self.rows()) {
+            return Ok(values.into());
+        }
+        let arrays = self.arrays(name)?;
+        let plain: Vec<&PrimitiveArray<T>> = arrays
+            .iter()
+            .map(|a| {
+                a.as_any()
+                    .downcast_ref::<PrimitiveArray<T>>()
+                    .ok_or_else(|| format!("column {name:?} has another type"))
+            })
+            .collect::<Result<_, String>>()?;
+        Ok(match plain.as_slice() {
+            [one] => one.values().clone(),
+            many => many
+                .iter()
+                .flat_map(|a| a.values().iter().copied())
+                .collect::<Vec<T>>()
+                .into(),
+        })
+    }
+
+    fn times(&self) -> Result<Buffer<u64>, String> {
+        let name = "time_ns";
+        let (column, bytes) = self.column(name)?;
+        match plain_column::unsteady(bytes, column, self.rows()) {
+            Some(values) => Ok(values.into()),
+            None => self.numbers(name),
+        }
+    }
+
+    /// A column that mostly stays the same or advances evenly.
+    fn steps<T: NativeType + plain_column::Number>(&self, name: &str) -> Result<Steps, String> {
+        let (column, bytes) = self.column(name)?;
+        match plain_column::steps::<T>(bytes, column, self.rows()) {
+            Some(steps) => Ok(steps),
+            None => Ok(Steps::of(
+                self.numbers::<T>(name)?.iter().map(|&v| v.into()),
+            )),
+        }
+    }
+
+    /// A Boolean column; `None` if no bit is set.
+    fn flags(&self, name: &str) -> Result<Option<Vec<bool>>, String> {
+        let arrays = self.arrays(name)?;
+        let maps: Vec<Bitmap> = arrays
+            .iter()
+            .map(|a| {
+                a.as_any()
+                    .downcast_ref::<BooleanArray>()
+                    .map(|b| b.values().clone())
+                    .ok_or_else(|| format!("column {name:?} has another type"))
+            })
+            .collect::<Result<_, String>>()?;
+        let any = maps.iter().any(|m| m.set_bits() > 0);
+        Ok(any.then(|| maps.iter().flat_map(|m| m.iter()).collect()))
+    }
+}
+
+/// Makes ranges of rows into ranges of loads and of stores.
+fn part_stores(store: &[bool], runs: &mut [Run]) {
+    let (mut loads, mut stores) = (0, 0);
+    for run in runs {
+        let written = store[run.loads.clone()].iter().filter(|&&s| s).count();
+        let read = run.loads.len() - written;
+        run.loads = loads..loads + read;
+        run.stores = stores..stores + written;
+        loads += read;
+        stores += written;
+    }
+}
+
+/// The columns of a row group, all of one length, or empty where they were not asked for.
+#[derive(Default)]
+pub(crate) struct Decoded {
+    process: Steps,
+    thread: Steps,
+    seq: Steps,
+    sample: Steps,
+    time: Buffer<u64>,
+    module: Steps,
+    site: Buffer<u32>,
+    address: Buffer<u64>,
+    size: Buffer<u32>,
+    class: Buffer<u8>,
+    /// Stores; none if no row is one.
+    store: Option<Vec<bool>>,
+    implied: Buffer<u16>,
+    rows: usize,
+}
+
+impl Decoded {
+    /// Rows of one thread, as expansion makes them.
+    pub(crate) fn from_rows(process: u32, thread: u32, rows: RowBatch) -> Decoded {
+        let length = rows.len();
+        Decoded {
+            process: Steps::constant(process.into(), length),
+            thread: Steps::constant(thread.into(), length),
+            seq: Steps::of(rows.seq.iter().copied()),
+            sample: Steps::of(rows.sample.iter().map(|&s| s.into())),
+            time: rows.time_ns.into(),
+            module: Steps::of(rows.module.iter().map(|&m| m.into())),
+            site: rows.site.into(),
+            address: rows.address.into(),
+            size: rows.size.into(),
+            class: rows.class.into(),
+            store: rows.store.contains(&true).then_some(rows.store),
+            implied: rows.implied_const.into(),
+            rows: length,
+        }
+    }
+
+    /// Loads and stores apart, with their code, cut into samples.
+    pub(crate) fn into_chunk(self, code: &CodeMap) -> Chunk {
+        let mut chunk = Chunk::default();
+        let mut group = self.groups(code, &mut chunk);
+        let site = self.instructions(code);
+        let mut runs = self.runs(&mut chunk.out_of_order);
+        match &self.store {
+            None => {
+                chunk.loads = RowColumns {
+                    address: self.address,
+                    size: self.size,
+                    group,
+                    implied: self.implied,
+                    site,
+                };
+            }
+            Some(store) => {
+                for (g, &is_store) in group.iter_mut().zip(store) {
+                    if is_store {
+                        *g |= CLASS_STORE;
+                    }
+                }
+                part_stores(store, &mut runs);
+                let pick = |want: bool| {
+                    let keep = |i: &usize| store[*i] == want;
+                    let indices: Vec<usize> = (0..self.rows).filter(keep).collect();
+                    RowColumns {
+                        address: indices
+                            .iter()
+                            .map(|&i| self.address[i])
+                            .collect::<Vec<_>>()
+                            .into(),
+                        size: indices
+                            .iter()
+                            .map(|&i| self.size[i])
+                            .collect::<Vec<_>>()
+                            .into(),
+                        group: indices.iter().map(|&i| group[i]).collect(),
+                        implied: indices
+                            .iter()
+                            .map(|&i| self.implied[i])
+                            .collect::<Vec<_>>()
+                            .into(),
+                        site: indices.iter().map(|&i| site[i]).collect::<Vec<_>>().into(),
+                    }
+                };
+                let mut before = 0;
+                for &is_store in store {
+                    if is_store {
+                        chunk.loads_before.push(before);
+                    } else {
+                        before += 1;
+                    }
+                }
+                chunk.loads = pick(false);
+                chunk.stores = pick(true);
+            }
+        }
+        chunk.runs = runs;
+        chunk
+    }
+
+    /// Load instructions, numbered over all modules.
+    fn instructions(&self, code: &CodeMap) -> Buffer<u32> {
+        // With one module (nearly always) sites are numbered already; unknown ones are above all known ones.
+        if code.modules() == 1 && self.module.runs().all(|(module, _)| module == 0) {
+            return self.site.clone();
+        }
+        let mut rest = &self.site[..self.rows];
+        let mut all = Vec::with_capacity(self.rows);
+        for (module, rows) in self.module.runs() {
+            let (sites, behind) = rest.split_at(rows.min(rest.len()));
+            all.extend(sites.iter().map(|&site| code.site(module as u16, site)));
+            rest = behind;
+        }
+        all.into()
+    }
+
+    fn groups(&self, code: &CodeMap, chunk: &mut Chunk) -> Vec<u32> {
+        let mut rest = (&self.site[..self.rows], &self.class[..self.rows]);
+        let mut all = Vec::with_capacity(self.rows);
+        for (module, rows) in self.module.runs() {
+            let ((sites, other_sites), (classes, other_classes)) = (
+                rest.0.split_at(rows.min(rest.0.len())),
+                rest.1.split_at(rows.min(rest.1.len())),
+            );
+            let (pieces, unknown, known) = code.pieces_of(module as u16);
+            let mut no_site = 0;
+            all.extend(sites.iter().zip(classes).map(|(&site, &class)| {
+                let piece = pieces.get(site as usize);
+                no_site += u64::from(piece.is_none());
+                piece.unwrap_or(&unknown) * 4 + u32::from(class.min(2))
+            }));
+            chunk.unknown_class += classes
+                .iter()
+                .map(|&class| u64::from(class > 2))
+                .sum::<u64>();
+            *if known {
+                &mut chunk.unknown_site
+            } else {
+                &mut chunk.unknown_module
+            } += no_site;
+            rest = (other_sites, other_classes);
+        }
+        all
+    }
+
+    fn runs(&self, out_of_order: &mut u64) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::new();
+        let time = |i: usize| self.time.get(i).copied().unwrap_or(0);
+        let mut seq = self.seq.reader();
+        let mut columns = [
+            Cursor::new(&self.process),
+            Cursor::new(&self.thread),
+            Cursor::new(&self.sample),
+        ];
+        let mut start = 0;
+        while start < self.rows {
+            let end = columns
+                .iter_mut()
+                .map(|c| c.end_of_run(start))
+                .min()
+                .unwrap_or(self.rows)
+                .min(self.rows);
+            let [process, thread, sample] = [0, 1, 2].map(|c: usize| columns[c].value as u32);
+            let stretch = seq.next(end - start);
+            *out_of_order += stretch.falls;
+            if let Some(last) = runs.last()
+                && (last.process, last.thread) == (process, thread)
+                && stretch.first <= last.last_seq
+            {
+                *out_of_order += 1;
+            }
+            runs.push(Run {
+                process,
+                thread,
+                sample,
+                bucket: 0,
+                column: 0,
+                loads: start..end,
+                stores: 0..0,
+                first_seq: stretch.first,
+                last_seq: stretch.last,
+                first_time: time(start),
+                last_time: time(end - 1),
+            });
+            start = end;
+        }
+        runs
+    }
+}
+
+/// The run of equal values of a column that a row is in.
+struct Cursor<R> {
+    runs: R,
+    value: u64,
+    end: usize,
+}
+
+impl<'a> Cursor<Box<dyn Iterator<Item = (u64, usize)> + 'a>> {
+    fn new(column: &'a Steps) -> Self {
+        Cursor {
+            runs: Box::new(column.runs()),
+            value: 0,
+            end: 0,
+        }
+    }
+
+    /// Where the run of `row` ends; rows ascend.
+    fn end_of_run(&mut self, row: usize) -> usize {
+        while self.end <= row {
+            let Some((value, rows)) = self.runs.next() else {
+                return usize::MAX;
+            };
+            (self.value, self.end) = (value, self.end + rows);
+        }
+        self.end
+    }
+}

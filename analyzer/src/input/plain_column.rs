@@ -1,0 +1,280 @@
+//! Columns as the recorder writes them (whole values or split into their bytes, none missing), decompressed straight into arrays.
+//!
+//! The general decoder would decompress each page to a buffer, collect its values in a growing array and convert that one. Pages come
+//! from outside: what their headers say is checked before memory is taken for it.
+
+use crate::input::byte_split;
+use crate::input::run_length::{Steps, differences};
+use polars_buffer::Buffer;
+use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
+use polars_parquet::parquet::page::{
+    CompressedDataPage, CompressedPage, DataPageHeader, FormatEncoding,
+};
+use polars_parquet::read::{ColumnChunkMetadata, PageReader, PhysicalType};
+use std::cell::RefCell;
+use std::io::Cursor;
+
+/// A number of a column.
+pub(crate) trait Number: Copy + Into<u64> {
+    /// How files store it.
+    const STORED: PhysicalType;
+    /// Bytes of that.
+    const BYTES: usize;
+    /// All bits of it.
+    const MASK: u64;
+    /// From its bytes in a file.
+    fn from_file(bytes: &[u8]) -> Self;
+    /// Appends numbers from the bytes of all of them by rank.
+    fn join(split: &[u8], to: &mut Vec<Self>);
+}
+
+macro_rules! number {
+    ($($type:ident, $stored:ident, $bytes:literal);*) => {$(
+        impl Number for $type {
+            const STORED: PhysicalType = PhysicalType::$stored;
+            const BYTES: usize = $bytes;
+            const MASK: u64 = $type::MAX as u64;
+            #[inline(always)]
+            fn from_file(bytes: &[u8]) -> $type {
+                // The lowest bytes: smaller numbers are stored as 32 bits.
+                <$type>::from_le_bytes(std::array::from_fn(|i| bytes[i]))
+            }
+            fn join(split: &[u8], to: &mut Vec<$type>) {
+                // Not empty, or there are no numbers.
+                let rows = split.len() / $bytes;
+                let mut ranks = split.chunks_exact(rows.max(1));
+                join::$type(std::array::from_fn(|_| ranks.next().unwrap_or_default()), to)
+            }
+        }
+    )*};
+}
+number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
+
+/// Numbers from their bytes by rank, the lowest first; all ranks have as many.
+mod join {
+    use super::interleaved;
+
+    pub(crate) fn u8([a]: [&[u8]; 1], to: &mut Vec<u8>) {
+        to.extend_from_slice(a);
+    }
+
+    pub(crate) fn u16(ranks: [&[u8]; 2], to: &mut Vec<u16>) {
+        let done = byte_split::u16(&ranks, to);
+        let [a, b] = ranks.map(|r| &r[done..]);
+        to.extend(a.iter().zip(b).map(|(&a, &b)| u16::from_le_bytes([a, b])));
+    }
+
+    pub(crate) fn u32(ranks: [&[u8]; 4], to: &mut Vec<u32>) {
+        let done = byte_split::u32(&ranks, to);
+        let [a, b, c, d] = ranks.map(|r| &r[done..]);
+        to.extend(
+            a.iter()
+                .zip(b)
+                .zip(c)
+                .zip(d)
+                .map(|(((&a, &b), &c), &d)| u32::from_le_bytes([a, b, c, d])),
+        );
+    }
+
+    pub(crate) fn u64(ranks: [&[u8]; 8], to: &mut Vec<u64>) {
+        let done = byte_split::u64(&ranks, to);
+        let [a, b, c, d, e, f, g, h] = ranks.map(|r| &r[done..]);
+        let ranks = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h);
+        to.extend(ranks.map(|(((((((&a, &b), &c), &d), &e), &f), &g), &h)| {
+            u64::from_le_bytes([a, b, c, d, e, f, g, h])
+        }));
+    }
+}
+
+/// The pages of a column chunk and their encodings, which are some of these; `None` if it is to be left to the general decoder, which also
+/// knows how to complain.
+fn pages<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+    encodings: &[FormatEncoding],
+) -> Option<Vec<(CompressedDataPage, FormatEncoding)>> {
+    let descriptor = &column.descriptor().descriptor;
+    if descriptor.max_def_level != 0
+        || descriptor.max_rep_level != 0
+        || descriptor.primitive_type.physical_type != T::STORED
+    {
+        return None;
+    }
+    let mut pages = Vec::new();
+    let mut values = 0usize;
+    for page in PageReader::new(Cursor::new(bytes), column, Vec::new(), usize::MAX) {
+        let Ok(CompressedPage::Data(page)) = page else {
+            return None;
+        };
+        let DataPageHeader::V1(header) = page.header() else {
+            return None;
+        };
+        let encoding = header.encoding;
+        // No codec packs a byte into less than 1/256, but for zeros of zstd, which the general decoder may have.
+        let possible = page.uncompressed_size()
+            <= page
+                .compressed_size()
+                .saturating_mul(256)
+                .saturating_add(64);
+        if !possible || !encodings.contains(&encoding) {
+            return None;
+        }
+        values = values.checked_add(page.num_values())?;
+        pages.push((page, encoding));
+    }
+    (values == rows).then_some(pages)
+}
+
+/// Bytes of a buffer that is kept, at most.
+const KEPT: usize = 16 << 20;
+
+thread_local! {
+    /// What the last column was unpacked to: to clear a new one would take half as long as to unpack it.
+    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Unpacks pages one by one.
+struct Unpacker {
+    context: DecompressionContext,
+    buffer: Vec<u8>,
+}
+
+impl Drop for Unpacker {
+    fn drop(&mut self) {
+        if self.buffer.len() <= KEPT {
+            BUFFER.set(std::mem::take(&mut self.buffer));
+        }
+    }
+}
+
+impl Unpacker {
+    fn new() -> Unpacker {
+        Unpacker {
+            context: DecompressionContext::Unset,
+            buffer: BUFFER.take(),
+        }
+    }
+
+    fn unpack<'a>(&'a mut self, page: &'a mut CompressedDataPage) -> Option<&'a [u8]> {
+        let (size, compression) = (page.uncompressed_size(), page.compression());
+        let stored: &[u8] = page.slice_mut();
+        if compression == Compression::Uncompressed {
+            return Some(stored).filter(|s| s.len() == size);
+        }
+        if self.buffer.len() < size {
+            self.buffer.resize(size, 0);
+        }
+        let unpacked = &mut self.buffer[..size];
+        decompress(compression, stored, unpacked, &mut self.context).ok()?;
+        Some(unpacked)
+    }
+}
+
+/// The values of a column chunk in `bytes`; `None` if it is to be left to the general decoder.
+pub(crate) fn numbers<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<T>> {
+    let pages = pages::<T>(
+        bytes,
+        column,
+        rows,
+        &[FormatEncoding::PLAIN, FormatEncoding::BYTE_STREAM_SPLIT],
+    )?;
+    if pages
+        .iter()
+        .any(|(page, _)| page.num_values().checked_mul(T::BYTES) != Some(page.uncompressed_size()))
+    {
+        return None;
+    }
+    let mut all: Vec<T> = Vec::with_capacity(rows);
+    let mut unpacker = Unpacker::new();
+    for (mut page, encoding) in pages {
+        let plain = unpacker.unpack(&mut page)?;
+        if encoding == FormatEncoding::PLAIN {
+            all.extend(plain.chunks_exact(T::BYTES).map(T::from_file));
+        } else {
+            T::join(plain, &mut all);
+        }
+    }
+    (all.len() == rows).then_some(all)
+}
+
+/// The values of a column chunk that is stored as differences; `None` if it is to be left to others.
+pub(crate) fn steps<T: Number>(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Steps> {
+    let mut steps = Steps::default();
+    let mut unpacker = Unpacker::new();
+    for (mut page, _) in pages::<T>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])? {
+        let values = page.num_values();
+        differences::<T>(unpacker.unpack(&mut page)?, values, &mut steps)?;
+    }
+    (steps.rows() == rows).then_some(steps)
+}
+
+/// The same for one whose differences are mostly not the same, such as times: all values.
+pub(crate) fn unsteady(
+    bytes: Buffer<u8>,
+    column: &ColumnChunkMetadata,
+    rows: usize,
+) -> Option<Vec<u64>> {
+    let pages = pages::<u64>(bytes, column, rows, &[FormatEncoding::DELTA_BINARY_PACKED])?;
+    // Blocks of the usual sizes whose differences are all the same have up to 51 values a byte; larger ones could claim any memory.
+    if pages
+        .iter()
+        .any(|(page, _)| page.num_values() > page.uncompressed_size().saturating_mul(64))
+    {
+        return None;
+    }
+    let mut all = Vec::with_capacity(rows);
+    let mut unpacker = Unpacker::new();
+    for (mut page, _) in pages {
+        let values = page.num_values();
+        differences::<u64>(unpacker.unpack(&mut page)?, values, &mut all)?;
+    }
+    (all.len() == rows).then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_by_rank_are_joined() {
+        let mut state = 3u64;
+        for n in [0usize, 1, 7, 8, 9, 64, 1001] {
+            let numbers: Vec<u64> = (0..n)
+                .map(|_| {
+                    state = state
+                        .wrapping_mul(6364136223846793005)
+                        .wrapping_add(1442695040888963407);
+                    state ^ state >> 31
+                })
+                .collect();
+            let split = |bytes: usize| -> Vec<u8> {
+                (0..bytes)
+                    .flat_map(|rank| numbers.iter().map(move |v| (v >> (8 * rank)) as u8))
+                    .collect()
+            };
+            macro_rules! check {
+                ($type:ty, $bytes:literal) => {
+                    let mut found = Vec::new();
+                    <$type>::join(&split($bytes), &mut found);
+                    assert_eq!(
+                        found,
+                        numbers.iter().map(|&v| v as $type).collect::<Vec<_>>()
+                    );
+                };
+            }
+            check!(u8, 4);
+            check!(u16, 4);
+            check!(u32, 4);
+            check!(u64, 8);
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! Where chunks of rows come from.
+
+use crate::data::object_map::Resolver;
+use crate::data::rows::{Chunk, Run};
+use crate::input::weights::Weights;
+use crate::stages::footprint::{Budget, Footprints, Store};
+use crate::stages::incidence::Incidence;
+use crate::stages::pages::BlockStore;
+use crate::stages::reuse::by_page::{Wanted, ZoomSums};
+use crate::stages::reuse::by_region::HeatRegions;
+use crate::stages::reuse::{Place, SampleReuse};
+use crate::stages::strides::Strides;
+use crate::stages::windows::WindowEngine;
+use batch::{Handover, Part, Span, Task};
+use std::sync::{Arc, Mutex};
+
+/// Where chunks come from.
+pub trait Source: Sync {
+    /// Number of pieces.
+    fn pieces(&self) -> usize;
+    /// Rows of a piece, as far as known before it is read.
+    fn piece_rows(&self, piece: usize) -> u64;
+    /// Reads pieces, whose numbers ascend, and returns one result for each; an error is a sentence for the
+    /// user and the number of rows that are lost, and the piece is skipped.
+    fn read(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>>;
+    /// As `read`, but the chunks may have no rows, only their runs and where these begin and end in time.
+    fn runs(&self, pieces: &[usize]) -> Vec<Result<Chunk, (String, u64)>> {
+        self.read(pieces)
+    }
+    /// Sentences about what was met so far.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,271 @@
+//! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
+
+use crate::data::columns::{Cells, Frame, Kind};
+use crate::output::export::{ExportError, FileFormat, write_frame};
+use crate::util::human::{bytes, count, number};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use serde_json::{Map, Value};
+use std::path::{Path, PathBuf};
+
+/// Version of the keys; see `docs/models-json.md`.
+pub const SCHEMA: &str = "mgz-models-1";
+
+/// What the numbers of a column are, for the text form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// Names.
+    Text,
+    /// Whole numbers that name something.
+    Id,
+    /// Yes or no.
+    Flag,
+    /// Whole numbers that count something.
+    Count,
+    /// Lines of source files; 0 where they are not known.
+    Line,
+    /// Plain numbers.
+    Number,
+    /// Bytes.
+    Bytes,
+    /// Shares of 1, shown in percent.
+    Share,
+    /// Addresses.
+    Address,
+}
+
+impl Unit {
+    /// The type of the column in files, whatever the values are.
+    fn kind(self) -> Kind {
+        match self {
+            Unit::Text => Kind::Text,
+            Unit::Flag => Kind::Flag,
+            Unit::Id | Unit::Count | Unit::Line | Unit::Bytes | Unit::Address => Kind::Whole,
+            Unit::Number | Unit::Share => Kind::Number,
+        }
+    }
+
+    /// Whether texts of it begin at the left.
+    fn is_left(self) -> bool {
+        matches!(self, Unit::Text | Unit::Id | Unit::Flag)
+    }
+}
+
+/// A column.
+#[derive(Clone, Copy, Debug)]
+pub struct Column(pub &'static str, pub Unit);
+
+/// A table.
+pub struct Table {
+    /// Key in JSON, name of the file.
+    pub name: &'static str,
+    /// Heading of the text form.
+    pub title: String,
+    /// Columns.
+    pub columns: Vec<Column>,
+    /// Rows, one value per column.
+    pub rows: Vec<Vec<Value>>,
+    /// Most rows in the text form; 0: left out there.
+    pub text_rows: usize,
+}
+
+/// A whole result.
+pub struct Document {
+    /// The subcommand.
+    pub command: &'static str,
+    /// Single values, in order.
+    pub summary: Vec<(&'static str, Unit, Value)>,
+    /// Tables, in order.
+    pub tables: Vec<Table>,
+    /// What the user should know.
+    pub warnings: Vec<String>,
+}
+
+/// A number as JSON; what is not finite becomes null.
+pub fn value(x: f64) -> Value {
+    // A sum of nothing is -0, which is no number for people.
+    serde_json::Number::from_f64(x + 0.0).map_or(Value::Null, Value::Number)
+}
+
+/// A number that may be missing.
+pub fn maybe(x: Option<f64>) -> Value {
+    x.map_or(Value::Null, value)
+}
+
+impl Document {
+    /// An empty result.
+    pub fn new(command: &'static str) -> Document {
+        Document {
+            command,
+            summary: Vec::new(),
+            tables: Vec::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Adds a single value.
+    pub fn put(&mut self, name: &'static str, unit: Unit, value: impl Into<Value>) {
+        self.summary.push((name, unit, value.into()));
+    }
+
+    /// The JSON document.
+    pub fn json(&self) -> Value {
+        let mut out = Map::new();
+        out.insert("schema".into(), SCHEMA.into());
+        out.insert("command".into(), self.command.into());
+        out.insert(
+            "summary".into(),
+            self.summary
+                .iter()
+                .map(|(k, _, v)| ((*k).to_string(), v.clone()))
+                .collect::<Map<_, _>>()
+                .into(),
+        );
+        for table in &self.tables {
+            let rows = table.rows.iter().map(|row| {
+                let cells = table
+                    .columns
+                    .iter()
+                    .zip(row)
+                    .map(|(c, v)| (c.0.to_string(), v.clone()));
+                Value::Object(cells.collect())
+            });
+            out.insert(table.name.into(), rows.collect());
+        }
+        out.insert("warnings".into(), self.warnings.clone().into());
+        Value::Object(out)
+    }
+
+    /// The text form. `rows` bounds long tables; `width` is that of the terminal.
+    pub fn text(&self, rows: usize, width: Option<u16>) -> String {
+        let mut out = String::new();
+        let longest = self
+            .summary
+            .iter()
+            .map(|(k, ..)| k.len())
+            .max()
+            .unwrap_or(0);
+        for (key, unit, value) in &self.summary {
+            out.push_str(&format!("{key:longest$}  {}\n", cell(value, *unit)));
+        }
+        for table in self
+            .tables
+            .iter()
+            .filter(|t| t.text_rows > 0 && !t.rows.is_empty())
+        {
+            out.push_str(&format!("\n{}\n", table.title));
+            let most = if table.text_rows == usize::MAX {
+                rows
+            } else {
+                table.text_rows
+            };
+            let mut text = comfy_table::Table::new();
+            text.load_style(presets::NOTHING);
+            text.set_content_arrangement(if width.is_some() {
+                ContentArrangement::Dynamic
+            } else {
+                ContentArrangement::Disabled
+            });
+            if let Some(width) = width {
+                text.set_width(width);
+            }
+            let align = |unit: Unit| {
+                if unit.is_left() {
+                    CellAlignment::Left
+                } else {
+                    CellAlignment::Right
+                }
+            };
+            text.set_header(
+                table
+                    .columns
+                    .iter()
+                    .map(|c| Cell::new(c.0).set_alignment(align(c.1))),
+            );
+            for row in table.rows.iter().take(most) {
+                text.add_row(
+                    table
+                        .columns
+                        .iter()
+                        .zip(row)
+                        .map(|(c, v)| Cell::new(cell(v, c.1)).set_alignment(align(c.1))),
+                );
+            }
+            // Headings alone say nothing.
+            if most > 0 {
+                out.push_str(&format!("{text}\n"));
+            }
+            if table.rows.len() > most {
+                out.push_str(&format!("… {} more\n", table.rows.len() - most));
+            }
+        }
+        out
+    }
+
+    /// Writes `summary` and each table as a file into `folder`.
+    pub fn write(&self, folder: &Path, format: FileFormat) -> Result<Vec<PathBuf>, ExportError> {
+        std::fs::create_dir_all(folder).map_err(|e| ExportError {
+            path: folder.display().to_string(),
+            cause: e.to_string(),
+        })?;
+        let summary = self
+            .summary
+            .iter()
+            .map(|(name, unit, v)| frame_column(name, *unit, &[v]))
+            .collect::<Result<_, _>>();
+        let mut files = vec![write_frame(
+            folder,
+            "summary",
+            summary.and_then(Frame::new),
+            format,
+        )?];
+        for table in &self.tables {
+            let columns = table.columns.iter().enumerate().map(|(i, c)| {
+                let cells: Vec<&Value> = table
+                    .rows
+                    .iter()
+                    .map(|r| r.get(i).unwrap_or(&Value::Null))
+                    .collect();
+                frame_column(c.0, c.1, &cells)
+            });
+            files.push(write_frame(
+                folder,
+                table.name,
+                columns.collect::<Result<_, _>>().and_then(Frame::new),
+                format,
+            )?);
+        }
+        Ok(files)
+    }
+}
+
+fn frame_column(name: &str, unit: Unit, cells: &[&Value]) -> Result<(String, Cells), String> {
+    Cells::of(unit.kind(), cells)
+        .map(|cells| (name.into(), cells))
+        .map_err(|e| format!("column {name:?}: {e}"))
+}
+
+fn cell(value: &Value, unit: Unit) -> String {
+    match (unit, value.as_f64()) {
+        (_, None) => match value {
+            Value::Null => "–".into(),
+            Value::String(s) if s.chars().count() > 60 => {
+                format!("{}…", s.chars().take(59).collect::<String>())
+            }
+            Value::String(s) => s.clone(),
+            Value::Bool(b) => (if *b { "yes" } else { "no" }).into(),
+            other => other.to_string(),
+        },
+        // Identities, not amounts.
+        (Unit::Line, Some(0.0)) => "–".into(),
+        (Unit::Text | Unit::Id | Unit::Line, Some(_)) => value.to_string(),
+        (Unit::Share, Some(x)) => format!("{:.2}%", 100.0 * x),
+        (Unit::Bytes, Some(x)) => bytes(x as u64),
+        (Unit::Address, Some(_)) => value
+            .as_u64()
+            .map_or_else(|| value.to_string(), |a| format!("{a:#x}")),
+        (_, Some(x)) => match value.as_u64() {
+            Some(n) => count(n),
+            None => number(Some(x)),
+        },
+    }
+}

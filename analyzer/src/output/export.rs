@@ -1,0 +1,248 @@
+//! The tables as CSV or Parquet files.
+
+use crate::data::columns::{Cells, Frame, Kind};
+use crate::report::Analysis;
+use serde::Serialize;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// File format of tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileFormat {
+    /// Comma-separated values with a header line.
+    Csv,
+    /// Apache Parquet.
+    Parquet,
+}
+
+/// Why tables could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {cause}; choose another folder with -o or make room")]
+pub struct ExportError {
+    /// File or folder.
+    pub path: String,
+    /// What went wrong.
+    pub cause: String,
+}
+
+/// A histogram.
+const BINS: Kind = Kind::List(&Kind::Record(&[
+    ("from", Kind::Whole),
+    ("to", Kind::Whole),
+    ("count", Kind::Whole),
+]));
+/// Differences between addresses, counted.
+const STRIDES: Kind = Kind::List(&Kind::Record(&[
+    ("from", Kind::Signed),
+    ("to", Kind::Signed),
+    ("count", Kind::Whole),
+    ("pct", Kind::Number),
+]));
+/// The same, estimated.
+const STRIDE_SHARES: Kind = Kind::List(&Kind::Record(&[
+    ("from", Kind::Signed),
+    ("to", Kind::Signed),
+    ("pct", Kind::Number),
+]));
+/// Functions or lines that load an object.
+const CODE_PARTS: Kind = Kind::List(&Kind::Record(&[
+    ("function", Kind::Text),
+    ("module", Kind::Text),
+    ("file", Kind::Text),
+    ("line", Kind::Whole),
+    ("A", Kind::Whole),
+    ("A_pct", Kind::Number),
+    ("D_mean", Kind::Number),
+    ("D_max", Kind::Whole),
+]));
+const TEXTS: Kind = Kind::List(&Kind::Text);
+
+/// What the values of a column are. A name means the same in all tables, but for means.
+fn kind_of(table: &str, column: &str) -> Option<Kind> {
+    Some(match (table, column) {
+        ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
+        ("lines", "inlined_into") | (_, "stack") => TEXTS,
+        (_, "D_hist" | "interval_hist") => BINS,
+        (_, "strides") => STRIDES,
+        (_, "strides_hat") => STRIDE_SHARES,
+        (_, "functions" | "lines") => CODE_PARTS,
+        (
+            _,
+            "A" | "A_const" | "F" | "F_64" | "F_4k" | "F_bytes" | "F_str" | "F_irr" | "C" | "S"
+            | "D_max" | "reuses" | "first_touches" | "stores" | "samples_seen" | "line" | "depth"
+            | "instances" | "bytes" | "blocks" | "W" | "windows" | "count" | "from" | "to"
+            | "samples" | "from_ns" | "to_ns" | "process" | "thread" | "sample" | "first_load"
+            | "page" | "column" | "block" | "rows" | "sample_min" | "sample_max" | "processes"
+            | "threads",
+        ) => Kind::Whole,
+        (
+            _,
+            "A_const_pct" | "A_pct" | "A_parent_pct" | "A_cold_pct" | "A_irr_pct" | "A_per_block"
+            | "kappa" | "line_bytes" | "dF" | "dF_str" | "dF_irr" | "dF_str_pct" | "dF_irr_pct"
+            | "D_mean" | "D_p50" | "D_p90" | "D_p99" | "interval_mean" | "F_sample"
+            | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
+            | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
+            | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
+            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score",
+        ) => Kind::Number,
+        (
+            _,
+            "undersampled" | "F_undersampled" | "F_str_undersampled" | "F_irr_undersampled"
+            | "measured" | "exact" | "hot" | "on_path",
+        ) => Kind::Flag,
+        (
+            _,
+            "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
+            | "kind" | "type" | "finding" | "advice" | "region" | "start" | "end" | "id"
+            | "rho_source" | "estimator",
+        ) => Kind::Text,
+        _ => return None,
+    })
+}
+
+type Map = serde_json::Map<String, Value>;
+
+fn map_of<T: Serialize>(row: &T) -> Result<Map, String> {
+    match serde_json::to_value(row) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err("a row is not an object".to_string()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+/// Makes a frame of rows by way of their JSON form, so that files and JSON have the same keys. Columns are there also where there are no rows.
+fn frame<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<Frame, String> {
+    let values: Vec<Map> = rows.iter().map(map_of).collect::<Result<_, _>>()?;
+    frame_of(table, &map_of(&T::default())?, &values)
+}
+
+/// Tables whose rows tell stores.
+const WITH_STORES: [&str; 4] = ["functions", "lines", "loops", "time_zoom"];
+
+/// A frame with the columns that `like` has.
+fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
+    let mut names: BTreeSet<&String> = like.keys().collect();
+    let stores = "stores".to_string();
+    if WITH_STORES.contains(&table) {
+        names.insert(&stores);
+    }
+    let columns = names.into_iter().map(|name| {
+        let kind = kind_of(table, name).ok_or_else(|| format!("column {name:?} has no type"))?;
+        let cells: Vec<&Value> = values
+            .iter()
+            .map(|v| v.get(name).unwrap_or(&Value::Null))
+            .collect();
+        Cells::of(kind, &cells)
+            .map(|cells| (name.clone(), cells))
+            .map_err(|e| format!("column {name:?}: {e}"))
+    });
+    Frame::new(columns.collect::<Result<_, _>>()?)
+}
+
+/// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids tell the tree.
+fn flat<T: Serialize + Default>(
+    table: &str,
+    root: &T,
+    children: fn(&T) -> &[T],
+) -> Result<Frame, String> {
+    let plain = |node: &T| {
+        let map = map_of(node)?;
+        Ok::<Map, String>(map.into_iter().filter(|(_, v)| !v.is_array()).collect())
+    };
+    let mut rows = Vec::new();
+    let mut todo = vec![root];
+    while let Some(node) = todo.pop() {
+        rows.push(plain(node)?);
+        todo.extend(children(node).iter().rev());
+    }
+    frame_of(table, &plain(&T::default())?, &rows)
+}
+
+/// Writes a table into `folder`, as `NAME.csv` or `NAME.parquet`.
+pub(crate) fn write_frame(
+    folder: &Path,
+    name: &str,
+    made: Result<Frame, String>,
+    format: FileFormat,
+) -> Result<PathBuf, ExportError> {
+    let extension = if format == FileFormat::Csv {
+        "csv"
+    } else {
+        "parquet"
+    };
+    let path = folder.join(format!("{name}.{extension}"));
+    let fail = |cause: String| ExportError {
+        path: path.display().to_string(),
+        cause,
+    };
+    let made = made.map_err(fail)?;
+    // First a temporary file: what exists is replaced only by something complete.
+    let temporary = folder.join(format!(".{name}.{extension}.tmp{}", std::process::id()));
+    let written = std::fs::File::create(&temporary)
+        .map_err(|e| e.to_string())
+        .and_then(|file| match format {
+            FileFormat::Csv => made.write_csv(file).map_err(|e| e.to_string()),
+            FileFormat::Parquet => made.write_parquet(file),
+        });
+    let done = written.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| e.to_string()));
+    if done.is_err() {
+        let _ = std::fs::remove_file(&temporary);
+    }
+    done.map_err(fail)?;
+    Ok(path)
+}
+
+/// Writes `summary`, `functions`, `lines`, `loops`, `windows`, `distances` and, if there, the zoom tables into
+/// `folder`, which is made if need be. Returns the files.
+pub fn write(
+    analysis: &Analysis,
+    folder: &Path,
+    format: FileFormat,
+) -> Result<Vec<PathBuf>, ExportError> {
+    std::fs::create_dir_all(folder).map_err(|e| ExportError {
+        path: folder.display().to_string(),
+        cause: e.to_string(),
+    })?;
+    let mut files = Vec::new();
+    let mut table = |name: &str, made: Result<Frame, String>| -> Result<(), ExportError> {
+        files.push(write_frame(folder, name, made, format)?);
+        Ok(())
+    };
+    let summary = map_of(&analysis.summary).map(|map| {
+        map.into_iter()
+            .filter(|(_, v)| !v.is_object() && !v.is_array())
+            // Where stores were recorded it is an object.
+            .filter(|(name, _)| name != "store_footprint")
+            .collect::<Map>()
+    });
+    table(
+        "summary",
+        summary.and_then(|s| frame_of("summary", &s, std::slice::from_ref(&s))),
+    )?;
+    table("functions", frame("functions", &analysis.functions))?;
+    table("lines", frame("lines", &analysis.lines))?;
+    table("loops", frame("loops", &analysis.loops))?;
+    table("windows", frame("windows", &analysis.windows))?;
+    table("distances", frame("distances", &analysis.summary.distances))?;
+    table("intervals", frame("intervals", &analysis.summary.intervals))?;
+    table("growth", frame("growth", &analysis.growth))?;
+    table("objects", frame("objects", &analysis.objects))?;
+    table("diagnoses", frame("diagnoses", &analysis.diagnoses))?;
+    if let Some(map) = &analysis.heat_map {
+        table("heat_map", frame("heat_map", &map.cells()))?;
+    }
+    if let Some(zoom) = &analysis.time_zoom {
+        table(
+            "time_zoom",
+            flat("time_zoom", &zoom.root, |n| n.children.as_slice()),
+        )?;
+    }
+    if let Some(zoom) = &analysis.location_zoom {
+        table(
+            "location_zoom",
+            flat("location_zoom", &zoom.root, |r| r.children.as_slice()),
+        )?;
+    }
+    Ok(files)
+}

@@ -1,0 +1,6 @@
+//! Text, JSON, CSV and Parquet.
+
+pub mod document;
+pub mod export;
+pub mod text;
+pub(crate) mod text_parts;

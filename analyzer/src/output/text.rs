@@ -1,0 +1,731 @@
+//! The analysis as text tables.
+
+use crate::data::counts::Metrics;
+use crate::estimate::row_estimates::Hats;
+use crate::report::Analysis;
+use crate::util::human::{bytes, count, counted, number, percent};
+use crate::views::location::{CodePart, LocationZoom, Region};
+use crate::views::time_tree::{Kind, Node, TimeZoom};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use mgz_annotations_schema::manifest::within;
+
+/// How tables look.
+#[derive(Clone, Copy, Debug)]
+pub struct Style {
+    /// Greatest width in columns; `None`: unlimited.
+    pub width: Option<u16>,
+    /// Greatest number of rows of the function and line tables.
+    pub rows: usize,
+}
+
+fn table(style: Style, head: &[&str], left: usize) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
+    if let Some(width) = style.width {
+        table.set_width(width);
+    } else {
+        table.set_content_arrangement(ContentArrangement::Disabled);
+    }
+    table.set_header(
+        head.iter()
+            .enumerate()
+            .map(|(i, h)| align(Cell::new(h), i < left)),
+    );
+    table
+}
+
+fn align(cell: Cell, left: bool) -> Cell {
+    cell.set_alignment(if left {
+        CellAlignment::Left
+    } else {
+        CellAlignment::Right
+    })
+}
+
+fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
+    cells
+        .into_iter()
+        .enumerate()
+        .map(|(i, c)| align(Cell::new(c), i < left))
+        .collect()
+}
+
+const METRIC_HEAD: [&str; 14] = [
+    "A%", "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF", "ΔF_str%", "ΔF_irr%", "D",
+    "D p90", "D max",
+];
+
+/// How far an estimate may be off: `12%`, or `?` where too few samples have seen the row to act on it.
+fn error_bar(hats: &Hats) -> String {
+    match (
+        hats.undersampled,
+        hats.footprint,
+        hats.footprint_lo,
+        hats.footprint_hi,
+    ) {
+        (true, ..) => "?".into(),
+        (_, Some(value), Some(lo), Some(hi)) if value > 0.0 => {
+            match (hi - lo) / 2.0 / value * 100.0 {
+                0.0 => "0".into(),
+                half if half < 1.0 => "<1%".into(),
+                half => format!("{half:.0}%"),
+            }
+        }
+        _ => "–".into(),
+    }
+}
+
+fn metric_cells(share: Option<f64>, m: &Metrics, hats: &Hats) -> Vec<String> {
+    vec![
+        percent(share),
+        count(m.accesses),
+        percent(m.implied_pct),
+        count(m.footprint),
+        number(hats.footprint),
+        error_bar(hats),
+        bytes(m.bytes),
+        number(m.line_bytes),
+        number(m.growth),
+        percent(m.growth_strided_pct),
+        percent(m.growth_irregular_pct),
+        number(m.distance_mean),
+        number(m.distance_p90),
+        m.distance_max.map_or("–".into(), count),
+    ]
+}
+
+/// Shortens from the left: the end of a path or the start of a name says most.
+fn tail(text: &str, most: usize) -> String {
+    let length = text.chars().count();
+    if length <= most {
+        return text.into();
+    }
+    format!(
+        "…{}",
+        text.chars().skip(length + 1 - most).collect::<String>()
+    )
+}
+
+fn head(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.into();
+    }
+    format!("{}…", text.chars().take(most - 1).collect::<String>())
+}
+
+/// The text of the whole analysis.
+pub fn render(analysis: &Analysis, style: Style) -> String {
+    let mut out = String::new();
+    summary(analysis, &mut out);
+    // What was not measured is not shown as nothing.
+    if analysis.summary.metrics.accesses == 0 {
+        return out;
+    }
+    functions(analysis, style, &mut out);
+    lines(analysis, style, &mut out);
+    loops(analysis, style, &mut out);
+    windows(analysis, style, &mut out);
+    distances(analysis, style, &mut out);
+    crate::output::text_parts::growth(
+        &analysis.growth,
+        analysis.inter_sample.as_ref(),
+        style,
+        &mut out,
+    );
+    crate::output::text_parts::objects(&analysis.objects, style, &mut out);
+    if let Some(zoom) = &analysis.time_zoom {
+        time_zoom(zoom, style, &mut out);
+    }
+    if let Some(zoom) = &analysis.location_zoom {
+        location_zoom(zoom, style, &mut out);
+    }
+    if let Some(map) = &analysis.heat_map {
+        crate::output::text_parts::heat(map, &mut out);
+    }
+    crate::output::text_parts::diagnoses(&analysis.diagnoses, &mut out);
+    out
+}
+
+/// Text of a region's or node's hottest code: `name 62 %, other 30 %`.
+fn code_text<'a>(parts: impl Iterator<Item = (&'a str, Option<f64>)>, most: usize) -> String {
+    parts
+        .take(most)
+        .map(|(name, share)| format!("{} {}%", head(name, 28), percent(share)))
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
+    let path = if zoom.path.is_empty() {
+        "the run is too short to divide".into()
+    } else {
+        zoom.path.join(" → ")
+    };
+    heading(
+        out,
+        &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"),
+    );
+    let mut t = table(
+        style,
+        &[
+            "interval",
+            "",
+            "samples",
+            "A%",
+            "A",
+            "F",
+            "ΔF",
+            "ΔF_str%",
+            "D",
+            "D max",
+            "functions",
+            "loops",
+        ],
+        2,
+    );
+    let mut at = &zoom.root;
+    time_row(&mut t, at);
+    // The path's nodes are each followed by all of their children.
+    while !at.children.is_empty() {
+        let mut next = None;
+        for child in &at.children {
+            time_row(&mut t, child);
+            if child.on_path {
+                next = Some(child);
+            }
+        }
+        let Some(child) = next else { break };
+        at = child;
+    }
+    push(out, &t);
+}
+
+fn time_row(t: &mut Table, node: &Node) {
+    let kind = match (node.kind, node.sample, node.first_load) {
+        (Kind::Run, ..) => "run".into(),
+        (Kind::Interval, ..) => "interval".into(),
+        (Kind::Sample, Some(s), _) => format!("sample {s}"),
+        (Kind::Window, Some(s), Some(from)) => format!("sample {s}, loads from {}", count(from)),
+        _ => "sample".into(),
+    };
+    let m = &node.metrics;
+    let name = format!(
+        "{} {}",
+        if node.on_path { "▶" } else { " " },
+        if node.id.is_empty() { "all" } else { &node.id }
+    );
+    let mut cells = row(
+        vec![
+            name,
+            kind,
+            count(node.samples),
+            percent(node.share),
+            count(m.accesses),
+            count(m.footprint),
+            number(m.growth),
+            percent(m.growth_strided_pct),
+            number(m.distance_mean),
+            m.distance_max.map_or("–".into(), count),
+        ],
+        2,
+    );
+    cells.push(Cell::new(code_text(
+        node.functions
+            .iter()
+            .map(|f| (f.function.as_str(), f.share)),
+        3,
+    )));
+    let places: Vec<String> = node
+        .loops
+        .iter()
+        .map(|l| {
+            if l.line == 0 {
+                format!("[{}]", l.address)
+            } else {
+                format!("{}:{}", tail(&l.file, 20), l.line)
+            }
+        })
+        .collect();
+    cells.push(Cell::new(code_text(
+        places
+            .iter()
+            .map(String::as_str)
+            .zip(node.loops.iter().map(|l| l.share)),
+        2,
+    )));
+    t.add_row(cells);
+}
+
+fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
+    heading(
+        out,
+        &format!(
+            "Location zoom (contiguous regions with at least {} % of their parent's loads; ▶ the worst locality)",
+            number(Some(zoom.tau_pct))
+        ),
+    );
+    let mut t = table(
+        style,
+        &[
+            "region",
+            "addresses",
+            "size",
+            "A%",
+            "A",
+            "F",
+            "F_hat",
+            "±",
+            "B/line",
+            "ΔF",
+            "ΔF_irr%",
+            "blocks",
+            "A/block",
+            "D",
+            "D max",
+            "objects",
+            "functions",
+            "lines",
+        ],
+        2,
+    );
+    region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
+    push(out, &t);
+}
+
+fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize) {
+    let mark = if worst == Some(region.id.as_str()) {
+        "▶"
+    } else {
+        " "
+    };
+    let name = if region.id.is_empty() {
+        "all"
+    } else {
+        &region.id
+    };
+    let m = &region.metrics;
+    let mut cells = row(
+        vec![
+            format!("{mark} {}{name}", "  ".repeat(depth)),
+            if region.id.is_empty() {
+                String::new()
+            } else {
+                format!("{}–{}", region.start, region.end)
+            },
+            if region.id.is_empty() {
+                String::new()
+            } else {
+                bytes(region.bytes)
+            },
+            percent(region.share),
+            count(m.accesses),
+            count(m.footprint),
+            number(region.hats.footprint),
+            error_bar(&region.hats),
+            number(m.line_bytes),
+            number(m.growth),
+            percent(m.growth_irregular_pct),
+            count(region.blocks),
+            number(region.accesses_per_block),
+            number(m.distance_mean),
+            m.distance_max.map_or("–".into(), count),
+        ],
+        2,
+    );
+    cells.push(Cell::new(code_text(
+        region.objects.iter().map(|o| (o.object.as_str(), o.share)),
+        1,
+    )));
+    cells.push(Cell::new(code_text(
+        region
+            .functions
+            .iter()
+            .map(|f| (f.function.as_str(), f.share)),
+        2,
+    )));
+    let place = |l: &CodePart| {
+        l.line
+            .filter(|&n| n > 0)
+            .map(|n| format!("{}:{n}", tail(&l.file, 20)))
+    };
+    cells.push(Cell::new(
+        region
+            .lines
+            .iter()
+            .filter_map(place)
+            .take(2)
+            .collect::<Vec<_>>()
+            .join(", "),
+    ));
+    t.add_row(cells);
+    for child in &region.children {
+        region_rows(t, child, worst, depth + 1);
+    }
+}
+
+fn heading(out: &mut String, text: &str) {
+    out.push_str(&format!("\n{text}\n"));
+}
+
+/// A table without rows is left out, whatever its columns are called.
+fn push(out: &mut String, table: &Table) {
+    if table.row_count() == 0 {
+        return;
+    }
+    for line in table.lines() {
+        out.push_str(line.trim_end());
+        out.push('\n');
+    }
+}
+
+/// `, 95 % interval 1.2M to 3.4M`.
+fn interval(lo: Option<f64>, hi: Option<f64>) -> String {
+    match (lo, hi) {
+        (Some(lo), Some(hi)) if lo == hi => ", exact".into(),
+        (Some(lo), Some(hi)) => format!(
+            ", 95 % interval {} to {}",
+            number(Some(lo)),
+            number(Some(hi))
+        ),
+        _ => ", without interval".into(),
+    }
+}
+
+fn summary(analysis: &Analysis, out: &mut String) {
+    let s = &analysis.summary;
+    let m = &s.metrics;
+    let t = &s.trace;
+    let mut line = |name: &str, text: String| out.push_str(&format!("{name:<16}{text}\n"));
+    line("command", t.command.join(" "));
+    let sampling = match (t.period, t.window) {
+        (0, _) => String::new(),
+        // Windows of so many bytes hold any number of records.
+        (period, 0) => format!(
+            ", a window every {} {}",
+            count(period),
+            if t.unit == "cpu-clock" {
+                "ns of CPU time"
+            } else {
+                &t.unit
+            }
+        ),
+        (period, window) if t.mode == "burst" => format!(
+            ", a window of {} records every {} loads",
+            count(window),
+            count(period)
+        ),
+        (period, window) => format!(
+            ", window {} of every {} records",
+            count(window),
+            count(period)
+        ),
+    };
+    line(
+        "recording",
+        format!(
+            "{} backend, mode {}{sampling}, {}; program: {}",
+            t.backend,
+            t.mode,
+            t.state,
+            if t.program_status.is_empty() {
+                "?"
+            } else {
+                &t.program_status
+            }
+        ),
+    );
+    for sentence in &t.not_recorded {
+        line("not recorded", sentence.clone());
+    }
+    line(
+        "samples",
+        format!(
+            "{}{}, {}, {}",
+            count(s.samples),
+            match (s.sample_min, s.sample_max) {
+                _ if s.samples == 0 => String::new(),
+                (least, most) if least == most => format!(" of {}", counted(most, "load", "loads")),
+                (least, most) => format!(" of {} to {} loads", count(least), count(most)),
+            },
+            counted(s.threads, "thread", "threads"),
+            counted(s.processes, "process", "processes")
+        ),
+    );
+    let measured = m.accesses > 0;
+    line(
+        "loads  A",
+        if measured {
+            format!(
+                "{} recorded + {} implied Constant ({} %), κ {}",
+                count(m.accesses),
+                count(m.implied),
+                percent(m.implied_pct),
+                number(m.kappa)
+            )
+        } else {
+            "none recorded: there is nothing to measure".into()
+        },
+    );
+    line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
+        (Some(n), _, _) if !measured => counted(n, "load", "loads"),
+        (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
+        (None, Some(n), _) => {
+            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
+            format!("≈ {} loads (estimate{error}), ρ {}", number(Some(n)), number(s.rho))
+        }
+        (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
+        (None, None, _) if !measured => "unknown".into(),
+        (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
+    });
+    let vague = if s.hats.undersampled {
+        "; undersampled: too vague to act on"
+    } else {
+        ""
+    };
+    if measured {
+        line(
+            "footprint  F",
+            format!(
+                "{}, {} in {} of 64 B; in the whole run ≈ {} ({} estimator{}){vague}",
+                counted(m.footprint, "address", "addresses"),
+                bytes(m.bytes),
+                counted(m.lines64, "line", "lines"),
+                number(s.hats.footprint),
+                s.estimator,
+                interval(s.hats.footprint_lo, s.hats.footprint_hi)
+            ),
+        );
+        line(
+            "growth  ΔF",
+            format!(
+                "{} new addresses per load; {} % Strided, {} % Irregular",
+                number(m.growth),
+                percent(m.growth_strided_pct),
+                percent(m.growth_irregular_pct)
+            ),
+        );
+        line(
+            "C and S",
+            format!(
+                "{} with reuse, {} without",
+                counted(m.captures, "address", "addresses"),
+                count(m.survivals)
+            ),
+        );
+        line(
+            "distance  D",
+            format!(
+                "{} ({}, {}, inside samples)",
+                match m.distance_max {
+                    Some(most) => format!(
+                        "mean {}, max {} blocks of {}; mean interval {} loads",
+                        number(m.distance_mean),
+                        count(most),
+                        bytes(s.block),
+                        number(m.interval_mean)
+                    ),
+                    None => format!("none: no block of {} was used twice", bytes(s.block)),
+                },
+                counted(m.reuses, "reuse", "reuses"),
+                counted(
+                    m.first_touches,
+                    "first touch of a block",
+                    "first touches of blocks"
+                )
+            ),
+        );
+    }
+    if let Some(stores) = &s.store_footprint {
+        line(
+            "stores",
+            format!(
+                "{} recorded, F {}, {}",
+                count(stores.rows),
+                counted(stores.footprint, "address", "addresses"),
+                bytes(stores.bytes)
+            ),
+        );
+    }
+    if !t.dropped.is_empty() {
+        line(
+            "dropped",
+            t.dropped
+                .iter()
+                .map(|(k, v)| format!("{k} {}", count(*v)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
+    }
+    if !t.truncated_windows.is_empty() {
+        line(
+            "short windows",
+            t.truncated_windows
+                .iter()
+                .map(|(k, v)| format!("{k} {}", count(*v)))
+                .collect::<Vec<_>>()
+                .join(", "),
+        );
+    }
+}
+
+fn functions(analysis: &Analysis, style: Style, out: &mut String) {
+    let all = analysis.functions.len();
+    heading(
+        out,
+        &format!(
+            "Functions ({} of {all}, most loads first)",
+            all.min(style.rows)
+        ),
+    );
+    let mut names = vec!["function", "module"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 2);
+    for f in analysis.functions.iter().take(style.rows) {
+        let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
+        cells.extend(metric_cells(f.loads.share, &f.loads.metrics, &f.loads.hats));
+        t.add_row(row(cells, 2));
+    }
+    push(out, &t);
+}
+
+fn lines(analysis: &Analysis, style: Style, out: &mut String) {
+    if analysis.lines.iter().all(|l| l.line == 0) {
+        heading(out, "Lines: the traced files have no line information.");
+        return;
+    }
+    let all = analysis.lines.len();
+    heading(
+        out,
+        &format!("Lines ({} of {all}, most loads first)", all.min(style.rows)),
+    );
+    let mut names = vec!["line", "function", "inlined into"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 3);
+    for l in analysis.lines.iter().take(style.rows) {
+        let place = if l.line == 0 {
+            format!("[{}]", l.module)
+        } else {
+            format!("{}:{}", tail(&l.file, 28), l.line)
+        };
+        let into = match l.inlined_into.as_slice() {
+            [] => String::new(),
+            [one] => head(one, 40),
+            [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
+        };
+        let mut cells = vec![place, head(&l.function, 32), into];
+        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
+        t.add_row(row(cells, 3));
+    }
+    push(out, &t);
+}
+
+fn loops(analysis: &Analysis, style: Style, out: &mut String) {
+    let all = analysis.loops.len();
+    if all == 0 {
+        return;
+    }
+    heading(
+        out,
+        &format!(
+            "Loops ({} of {all}, most loads first; each with the loops inside it; depth 1: outermost)",
+            all.min(style.rows)
+        ),
+    );
+    let mut names = vec!["loop", "function", "depth"];
+    names.extend(METRIC_HEAD);
+    let mut t = table(style, &names, 2);
+    for l in analysis.loops.iter().take(style.rows) {
+        let place = if l.line == 0 {
+            format!("[{}]", l.address)
+        } else {
+            format!("{}:{}", tail(&l.file, 28), l.line)
+        };
+        let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
+        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
+        t.add_row(row(cells, 2));
+    }
+    push(out, &t);
+}
+
+fn windows(analysis: &Analysis, style: Style, out: &mut String) {
+    if analysis.windows.is_empty() {
+        heading(out, "Window sizes: no sample has 16 loads.");
+        return;
+    }
+    heading(
+        out,
+        "Window sizes (means per window of W loads, inside samples)",
+    );
+    let mut t = table(
+        style,
+        &[
+            "W", "windows", "F", "F_str", "F_irr", "ΔF", "ΔF_str%", "ΔF_irr%", "C", "S", "D", "ΔF",
+        ],
+        0,
+    );
+    let most = analysis
+        .windows
+        .iter()
+        .filter_map(|w| w.growth)
+        .fold(0.0, f64::max);
+    for w in &analysis.windows {
+        let mut cells = row(
+            vec![
+                w.size.to_string(),
+                count(w.windows),
+                number(w.footprint),
+                number(w.strided),
+                number(w.irregular),
+                number(w.growth),
+                percent(w.growth_strided_pct),
+                percent(w.growth_irregular_pct),
+                number(w.captures),
+                number(w.survivals),
+                number(w.distance_mean),
+            ],
+            0,
+        );
+        cells.push(Cell::new(crate::output::text_parts::bar(w.growth, most)));
+        t.add_row(cells);
+    }
+    push(out, &t);
+}
+
+fn distances(analysis: &Analysis, style: Style, out: &mut String) {
+    let bins = &analysis.summary.distances;
+    let total: u64 = bins.iter().map(|b| b.count).sum();
+    if total == 0 {
+        return;
+    }
+    heading(
+        out,
+        &format!(
+            "Reuse distance D (blocks of {}, inside samples)",
+            bytes(analysis.summary.block)
+        ),
+    );
+    let mut t = table(style, &["D", "reuses", "%", "cumulative %", ""], 0);
+    let mut sum = 0;
+    for bin in bins {
+        sum += bin.count;
+        let share = bin.count as f64 * 100.0 / total as f64;
+        let range = if bin.from == bin.to {
+            bin.from.to_string()
+        } else {
+            format!("{}–{}", bin.from, bin.to)
+        };
+        let mut cells = row(
+            vec![
+                range,
+                count(bin.count),
+                percent(Some(share)),
+                percent(Some(sum as f64 * 100.0 / total as f64)),
+            ],
+            0,
+        );
+        cells.push(Cell::new("█".repeat((share / 2.5).round() as usize)));
+        t.add_row(cells);
+    }
+    push(out, &t);
+}

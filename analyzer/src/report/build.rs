@@ -1,0 +1,325 @@
+//! From an opened trace and the options to the whole result.
+
+use crate::data::object_map::Resolver;
+use crate::data::samples::SampleInfo;
+use crate::engine::partial::{Partial, PartialError};
+use crate::engine::{Aids, Collect, Options, analyse_with};
+use crate::estimate::row_estimates::Estimator;
+use crate::input;
+use crate::input::weights::Weights;
+use crate::input::{ColumnSet, Trace, objects};
+use crate::report::diagnose::diagnose;
+use crate::report::{Analysis, Built, build, build_with_code};
+use crate::stages::incidence::Incidence;
+use crate::stages::pages;
+use crate::stages::reuse::by_page::Wanted;
+use crate::views::context::Basis;
+use crate::views::time_tree::{Look, TimeZoom};
+use crate::views::{heat_map, location, time_tree};
+use std::sync::Arc;
+
+/// What is asked for.
+#[derive(Clone, Debug)]
+pub struct Questions {
+    /// The trees and the heat map.
+    pub zoom: bool,
+    /// The table of objects.
+    pub objects: bool,
+    /// Bytes of a block of reuse distance, a power of two.
+    pub block: u64,
+    /// τ of the location zoom, percent.
+    pub tau: f64,
+    /// Page size at which the location zoom ends.
+    pub stop: u64,
+    /// Estimator of footprints.
+    pub estimator: Estimator,
+    /// Bytes of memory that footprints may take before they go to a file.
+    pub footprint_bytes: usize,
+    /// Part of the run for the time zoom.
+    pub look: Look,
+}
+
+/// The first pass alone, to be written and merged later.
+pub fn partial(
+    trace: Trace,
+    block: u64,
+    footprint_bytes: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Partial {
+    let full = trace.manifest.mode == "full";
+    let options = Options {
+        samples: !full,
+        incidence: if full {
+            Collect::Nothing
+        } else {
+            Collect::ForMerging
+        },
+        sites: trace.code.site_pieces().len() as u32,
+        footprint_bytes,
+        ..Options::new(block.trailing_zeros())
+    };
+    let source = trace.source(ColumnSet::default());
+    let mut warnings = trace.warnings.clone();
+    let weights = weights(&trace, &mut warnings);
+    let outcome = analyse_with(
+        &*source,
+        options,
+        Aids {
+            weights,
+            ..Aids::default()
+        },
+        progress,
+    );
+    warnings.extend(trace.damage.iter().chain(&outcome.damage).cloned());
+    warnings.extend(source.notes());
+    drop(source);
+    Partial {
+        manifest: trace.manifest,
+        code: trace.code,
+        outcome,
+        block,
+        warnings,
+    }
+}
+
+/// What the samples of a trace stand for, if not the same for all.
+fn weights(trace: &Trace, warnings: &mut Vec<String>) -> Option<Arc<Weights>> {
+    let read = input::weights::read(&trace.folder).unwrap_or_else(|sentence| {
+        warnings.push(sentence);
+        None
+    });
+    read.map(Arc::new)
+}
+
+/// Partial results, merged.
+pub fn merge_all(paths: &[std::path::PathBuf]) -> Result<Partial, PartialError> {
+    let mut all: Option<Partial> = None;
+    for path in paths {
+        let next = Partial::read(path)?;
+        match &mut all {
+            None => all = Some(next),
+            Some(all) => all.merge(next).map_err(|cause| PartialError {
+                path: path.display().to_string(),
+                cause,
+            })?,
+        }
+    }
+    all.ok_or_else(|| PartialError {
+        path: "--merge".into(),
+        cause: "no partial results were given".into(),
+    })
+}
+
+/// The tables of a partial result.
+pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
+    partial.outcome.incidence =
+        Incidence::fold(vec![std::mem::take(&mut partial.outcome.incidence)]);
+    let mut analysis = build(
+        &partial.manifest,
+        &partial.code,
+        &partial.outcome,
+        partial.block,
+        estimator,
+        partial.warnings.clone(),
+    );
+    analysis.diagnoses = diagnose(&analysis);
+    analysis
+}
+
+/// What of the part of the run that was asked for is not there.
+fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<String> {
+    let loaded = || samples.iter().filter(|s| s.loads > 0);
+    let first = loaded().map(|s| s.first_time).min()?;
+    let last = loaded().map(|s| s.last_time).max()?;
+    if tree.root.samples == 0 {
+        return Some(format!(
+            "no sample lies between --from and --to, so there is no time tree: the samples go from 0 to {} s after the first",
+            last.saturating_sub(first) as f64 / 1e9
+        ));
+    }
+    let id = |way: &[usize]| {
+        way.iter()
+            .map(usize::to_string)
+            .collect::<Vec<_>>()
+            .join(".")
+    };
+    let there = (1..=look.node.len())
+        .take_while(|&depth| tree.path.get(depth - 1) == Some(&id(&look.node[..depth])))
+        .count();
+    let wanted = look.node.get(..=there)?;
+    Some(format!(
+        "there is no node {}; the way goes {} instead",
+        id(wanted),
+        match tree.path.get(there) {
+            Some(node) => format!("through {node}"),
+            None if there == 0 => "no further than the run".into(),
+            None => format!("no further than {}", id(&look.node[..there])),
+        }
+    ))
+}
+
+/// The analysis, and the damage that it met. `progress` is told the rows done.
+pub fn examine(
+    trace: &Trace,
+    questions: &Questions,
+    progress: &(dyn Fn(u64) + Sync),
+) -> (Analysis, Vec<String>) {
+    let sampled = trace.manifest.mode != "full";
+    let by_block = questions.zoom || questions.objects;
+    let source = trace.source(ColumnSet { time: by_block });
+    let source = &*source;
+    let mut damage = Vec::new();
+    let objects: Option<Arc<Resolver>> = if by_block {
+        read(&trace.folder).unwrap_or_else(|sentence| {
+            damage.push(sentence);
+            None
+        })
+    } else {
+        None
+    }
+    .map(Arc::new);
+    let block_shift = questions.block.trailing_zeros();
+    let wanted = Wanted {
+        block_shift,
+        unit_shift: pages::unit_shift(
+            block_shift,
+            if questions.zoom {
+                questions.stop
+            } else {
+                location::STOP
+            },
+        ),
+        parts: questions.zoom,
+    };
+    let options = Options {
+        zoom: by_block.then_some(wanted),
+        samples: questions.zoom || sampled,
+        incidence: if sampled {
+            Collect::ForEstimates
+        } else {
+            Collect::Nothing
+        },
+        sites: trace.code.site_pieces().len() as u32,
+        footprint_bytes: questions.footprint_bytes,
+        ..Options::new(questions.block.trailing_zeros())
+    };
+    let mut warnings = trace.warnings.clone();
+    if questions.objects && objects.is_none() && damage.is_empty() {
+        warnings.push("the trace tells of no data objects (it has no objects.parquet), so there is no table of them".into());
+    }
+    let aids = Aids {
+        objects: objects.clone(),
+        heat: None,
+        weights: weights(trace, &mut warnings),
+    };
+    let first = questions
+        .zoom
+        .then(|| time_tree::First::new(source, &questions.look));
+    let mut outcome = match &first {
+        Some(first) => analyse_with(&first.rows(source), options, aids.clone(), progress),
+        None => analyse_with(source, options, aids.clone(), progress),
+    };
+    let mut first = first.and_then(|first| first.take(&outcome, &trace.code));
+    outcome.unite();
+    if questions.zoom && first.is_none() {
+        // Some of the rows could not be read, so that what is left is divided otherwise.
+        outcome = analyse_with(
+            source,
+            Options {
+                zoom: Some(Wanted {
+                    parts: false,
+                    ..wanted
+                }),
+                ..options
+            },
+            aids,
+            progress,
+        );
+    }
+    damage.extend(outcome.damage.iter().cloned());
+    warnings.extend(trace.damage.iter().chain(&damage).cloned());
+    warnings.extend(source.notes());
+    if outcome.spilled.is_none() {
+        warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
+    }
+    let mixed = outcome.buckets[0]
+        .reuse
+        .zoom
+        .as_mut()
+        .map(|z| z.mixed.finish())
+        .unwrap_or_default();
+    let Built {
+        mut analysis,
+        whole,
+        by_code,
+        places,
+    } = build_with_code(
+        &trace.manifest,
+        &trace.code,
+        &outcome,
+        questions.block,
+        questions.estimator,
+        warnings,
+    );
+    if by_block {
+        let basis = Basis::new(&outcome, &trace.code, places);
+        let sums = outcome.buckets[0].reuse.zoom.as_deref();
+        let entries = || sums.iter().flat_map(|z| z.units.entries());
+        if let Some(objects) = &objects {
+            analysis.objects = table(
+                entries(),
+                (&basis, &mixed, &outcome.samples),
+                &outcome.spaces,
+                objects,
+                &trace.code,
+                wanted.unit_shift,
+            );
+        }
+        if questions.zoom {
+            let sizes = location::Sizes {
+                block: block_shift,
+                unit: wanted.unit_shift,
+            };
+            let regions = location::zoom(
+                entries,
+                (&basis, &analysis.summary.hats),
+                &outcome.spaces,
+                &trace.code,
+                sizes,
+                (questions.tau, questions.stop),
+                objects.as_deref(),
+            );
+            let counted = sums.filter(|_| first.is_some());
+            analysis.heat_map =
+                heat_map::Plan::new(&outcome.samples, &questions.look, &regions, block_shift).map(
+                    |plan| match counted {
+                        Some(sums) => plan
+                            .of_units(&sums.heat, &outcome.spaces, wanted.unit_shift)
+                            .unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
+                        None => plan.count(source, options, &outcome.samples),
+                    },
+                );
+            analysis.location_zoom = Some(regions);
+            let whole = time_tree::Part::of_whole(whole, &outcome.buckets[0]);
+            let tree = time_tree::zoom(
+                source,
+                options,
+                &trace.code,
+                &outcome.samples,
+                &basis,
+                (&whole, &by_code),
+                &questions.look,
+                first.take(),
+            );
+            let missing = missing(&tree, &questions.look, &outcome.samples);
+            analysis.warnings.extend(missing);
+            // Of no sample there is nothing to tell.
+            analysis.time_zoom = Some(tree).filter(|tree| tree.root.samples > 0);
+            if outcome.census.loads == 0 {
+                analysis.location_zoom = None;
+            }
+        }
+    }
+    analysis.diagnoses = diagnose(&analysis);
+    (analysis, damage)
+}

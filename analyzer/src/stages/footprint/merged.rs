@@ -1,0 +1,62 @@
+//! The loads of one line by several groups, together.
+
+use crate::data::counts::Counts;
+use crate::stages::footprint::Maps;
+
+/// What the entries of one line merge to.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Merged {
+    all: Maps,
+    strided: u64,
+    irregular: u64,
+}
+
+impl Merged {
+    /// Joins a group's maps; `class` is its class of load.
+    #[inline(always)]
+    pub fn add(&mut self, class: u32, maps: &Maps) {
+        self.all.merge(maps);
+        match class {
+            1 => self.strided |= maps.seen,
+            2 => self.irregular |= maps.seen,
+            _ => {}
+        }
+    }
+
+    /// What of it lies in some bytes of the line.
+    pub fn inside(&self, mask: u64) -> Merged {
+        let Maps { seen, twice, bytes } = self.all;
+        Merged {
+            all: Maps {
+                seen: seen & mask,
+                twice: twice & mask,
+                bytes: bytes & mask,
+            },
+            strided: self.strided & mask,
+            irregular: self.irregular & mask,
+        }
+    }
+
+    /// Whether nothing was loaded here.
+    pub fn is_empty(&self) -> bool {
+        self.all == Maps::default()
+    }
+
+    /// Adds it to a footprint that has nothing else of this line.
+    #[inline(always)]
+    pub fn count_line(&self, counts: &mut Counts) {
+        self.count(counts);
+        counts.lines64 += u64::from(self.all.bytes != 0);
+    }
+
+    /// Adds start addresses and bytes to a footprint, but not the line itself.
+    #[inline(always)]
+    pub fn count(&self, counts: &mut Counts) {
+        let ones = |map: u64| u64::from(map.count_ones());
+        counts.footprint += ones(self.all.seen);
+        counts.captures += ones(self.all.twice);
+        counts.bytes += ones(self.all.bytes);
+        counts.strided += ones(self.strided);
+        counts.irregular += ones(self.irregular);
+    }
+}

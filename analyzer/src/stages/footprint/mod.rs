@@ -1,0 +1,403 @@
+//! Which bytes and start addresses each piece of code has touched.
+//!
+//! The unit is an entry per (group, address space, 64-byte line), where a *group* is a code line and a
+//! load class (see [`crate::data::code_map`]). It has three 64-bit maps, one bit per byte of the line: start
+//! addresses seen, start addresses seen at least twice, bytes touched. Maps of different groups merge by
+//! bit operations ([`Maps::merge`]), so one pass fills one table, and the footprints of lines, functions
+//! and the whole trace are made from it at the end ([`FootprintSet::fold`]).
+//!
+//! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
+//! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
+//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. Where it does not, records that were appended twice already are left out if there are enough of them ([`repeats`]). When what is new takes as much memory as the entries of its partition, it is merged
+//! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
+//! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
+//! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
+
+pub mod fold;
+pub(crate) mod merged;
+pub(crate) mod partition;
+pub(crate) mod record;
+pub(crate) mod repeats;
+pub(crate) mod set;
+pub(crate) mod write_cache;
+
+pub(crate) use merged::Merged;
+pub use partition::Budget;
+pub(crate) use partition::Store;
+pub use set::FootprintSet;
+
+use crate::data::rows::Rows;
+use crate::stages::footprint::write_cache::Front;
+use partition::Partitions;
+use repeats::Repeats;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Rows that become records together.
+const TOGETHER: usize = crate::stages::footprint::write_cache::TOGETHER;
+/// Bits of a tally that hold the rows; the others hold the implied loads, at most 65,535 for a row.
+const TALLY_BITS: u32 = 24;
+/// Rows between two sums, so that no tally overflows.
+const TALLIED: usize = 1 << 22;
+/// Tallies of a group, for one row each in turn: rows that follow one another are often of the same group, and a number that was just written takes several cycles until it can be read.
+const TALLIES: usize = 4;
+/// No owner yet.
+const NOBODY: u32 = u32::MAX;
+
+/// What is known of one 64-byte line. The order of the fields is what [`front`] joins several of at once by.
+#[repr(C)]
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct Maps {
+    /// Bytes touched.
+    pub bytes: u64,
+    /// Bytes at which an access started.
+    pub seen: u64,
+    /// Bytes at which at least two accesses started.
+    pub twice: u64,
+}
+
+impl Maps {
+    /// What is known after both.
+    #[inline(always)]
+    pub fn merge(&mut self, other: &Maps) {
+        self.twice |= other.twice | (self.seen & other.seen);
+        self.seen |= other.seen;
+        self.bytes |= other.bytes;
+    }
+}
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// Address space (process).
+    pub space: u32,
+    /// Address divided by 64.
+    pub line: u64,
+    /// See [`crate::data::code_map`].
+    pub group: u32,
+}
+
+/// An entry of the folded table.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    key: Key,
+    maps: Maps,
+}
+
+impl Entry {
+    /// One that was stored before.
+    pub(crate) fn new(key: Key, maps: Maps) -> Entry {
+        Entry { key, maps }
+    }
+
+    /// What it is about.
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// What is known.
+    pub fn maps(&self) -> &Maps {
+        &self.maps
+    }
+}
+
+/// Bits of a packed key that hold the owner; the others hold the line. 41 bits of lines are 47 bits of
+/// addresses, all that a user-space program on x86-64 has without five-level paging.
+const OWNER_BITS: u32 = 23;
+const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
+
+/// A packed entry: half a cache line. An *owner* is a group in an address space.
+#[repr(C, align(32))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    /// Line and owner.
+    key: u64,
+    maps: Maps,
+}
+
+/// The owner's upper bits come last: there stands what else a [`record`] has, whose owner is small, so that the key of a record is a part of it.
+#[inline(always)]
+fn pack(line: u64, owner: u32) -> u64 {
+    line << OWNER_BITS
+        | u64::from(owner << record::OWNER_AT & OWNER_MASK)
+        | u64::from(owner >> record::OWNER_BITS)
+}
+
+/// The owner in a key.
+#[inline(always)]
+fn owner_in(key: u64) -> u32 {
+    let owner = key as u32 & OWNER_MASK;
+    owner >> record::OWNER_AT | owner << record::OWNER_BITS & OWNER_MASK
+}
+
+/// Whether a line and an owner fit into a packed key, which is then not `u64::MAX`.
+#[inline(always)]
+fn fits(line: u64, owner: u32) -> bool {
+    line >> (64 - OWNER_BITS) == 0 && owner < (1 << OWNER_BITS) - 1
+}
+
+/// Counts of one group.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub struct GroupCount {
+    /// Rows.
+    pub rows: u64,
+    /// Implied Constant loads.
+    pub implied: u64,
+}
+
+/// What is known after an access to one line: first byte (below 64), number of bytes (at least one), whether it started there.
+#[inline(always)]
+fn touch(offset: u32, bytes: u32, starts: bool) -> Maps {
+    Maps {
+        seen: u64::from(starts) << offset,
+        twice: 0,
+        bytes: (u64::MAX >> (64 - bytes)) << offset,
+    }
+}
+
+/// Adds counts by group.
+pub(crate) fn add_counts(all: &mut Vec<GroupCount>, some: &[GroupCount]) {
+    if all.len() < some.len() {
+        all.resize(some.len(), GroupCount::default());
+    }
+    for (sum, part) in all.iter_mut().zip(some) {
+        sum.rows += part.rows;
+        sum.implied += part.implied;
+    }
+}
+
+/// The table.
+pub struct Footprints {
+    front: Front,
+    repeats: Repeats,
+    partitions: Partitions,
+    /// Lines or owners that a packed key cannot hold.
+    odd: HashMap<Key, Maps>,
+    /// Owner by address space and group, [`NOBODY`] where there is none yet.
+    owner_of: Vec<Vec<u32>>,
+    counts: Vec<GroupCount>,
+    /// By group, since the counts were brought up to date: rows in the lower [`TALLY_BITS`], implied loads above.
+    tally: Vec<[u64; TALLIES]>,
+    /// Rows since then, or some more.
+    tallied: usize,
+}
+
+impl Default for Footprints {
+    fn default() -> Footprints {
+        Footprints::new(Arc::default())
+    }
+}
+
+impl Footprints {
+    /// An empty table.
+    pub fn new(budget: Arc<Budget>) -> Footprints {
+        Footprints::of(Store::new(budget))
+    }
+
+    /// A worker's part of a table that is in a store.
+    pub(crate) fn of(store: Arc<Store>) -> Footprints {
+        Footprints {
+            front: Front::default(),
+            repeats: Repeats::default(),
+            partitions: Partitions::new(store),
+            odd: HashMap::new(),
+            owner_of: Vec::new(),
+            counts: Vec::new(),
+            tally: Vec::new(),
+            tallied: 0,
+        }
+    }
+
+    /// Adds rows of one address space.
+    pub fn add(&mut self, rows: &Rows<'_>, space: u32) {
+        let space = space as usize;
+        if self.owner_of.len() <= space {
+            self.owner_of.resize(space + 1, Vec::new());
+        }
+        let mut owner_of = std::mem::take(&mut self.owner_of[space]);
+        for from in (0..rows.len()).step_by(TOGETHER) {
+            rows.expect(from + TOGETHER..from + 2 * TOGETHER);
+            self.add_some(
+                &rows.slice(from..(from + TOGETHER).min(rows.len())),
+                &mut owner_of,
+                space as u32,
+            );
+            self.tallied += TOGETHER;
+            if self.tallied > TALLIED {
+                self.sum_up();
+            }
+        }
+        self.owner_of[space] = owner_of;
+    }
+
+    /// Adds at most [`TOGETHER`] rows.
+    #[inline(always)]
+    fn add_some(&mut self, rows: &Rows<'_>, owner_of: &mut Vec<u32>, space: u32) {
+        let len = rows.len().min(TOGETHER);
+        let (address, size, group, implied) = (
+            &rows.address[..len],
+            &rows.size[..len],
+            &rows.group[..len],
+            &rows.implied[..len],
+        );
+        let (mut owners, mut records) = ([0; TOGETHER], [0; TOGETHER]);
+        let most = group.iter().fold(0, |most, &group| most.max(group)) as usize;
+        if most >= owner_of.len() || most >= self.tally.len() {
+            self.make_room(owner_of, most);
+        }
+        let (known, tally) = (&owner_of[..], &mut self.tally[..]);
+        let mut any_owner = 0;
+        for (at, (owner, (&group, &implied))) in
+            owners.iter_mut().zip(group.iter().zip(implied)).enumerate()
+        {
+            *owner = known[group as usize];
+            any_owner |= *owner;
+            tally[group as usize][at % TALLIES] += u64::from(implied) << TALLY_BITS | 1;
+        }
+        if any_owner >> OWNER_BITS != 0 {
+            self.new_owners(owner_of, group, space);
+            owners
+                .iter_mut()
+                .zip(group)
+                .for_each(|(owner, &group)| *owner = owner_of[group as usize]);
+        }
+        if record::pack_all(address, size, &owners, &mut records) == 0 {
+            if self.front.pays(len) {
+                self.front.add(&records[..len]);
+                self.front.drain(&mut self.partitions);
+            } else if !self.partitions.is_little() && self.repeats.pays(len) {
+                let mut left = [0; TOGETHER];
+                self.partitions
+                    .push_all(self.repeats.sift(&records[..len], &mut left));
+            } else {
+                self.partitions.push_all(&records[..len]);
+            }
+            return;
+        }
+        for i in 0..len {
+            let owner = owner_of[group[i] as usize];
+            if record::unfit(address[i], size[i], owner) == 0 {
+                self.partitions.push(records[i]);
+            } else {
+                self.add_unfit(address[i], size[i].max(1), owner);
+            }
+        }
+    }
+
+    /// Adds an access that has no record.
+    #[inline(never)]
+    fn add_unfit(&mut self, at: u64, bytes: u32, owner: u32) {
+        let offset = (at % 64) as u32;
+        let inside = (64 - offset).min(bytes);
+        let (line, maps) = (at / 64, touch(offset, inside, true));
+        if fits(line, owner) {
+            self.partitions.push_entry(Place {
+                key: pack(line, owner),
+                maps,
+            });
+        } else {
+            self.touch_odd(line, owner, maps);
+        }
+        if bytes > inside {
+            self.tail(at, bytes, owner);
+        }
+    }
+
+    /// Brings the counts up to date.
+    #[cold]
+    fn sum_up(&mut self) {
+        self.tallied = 0;
+        for (count, tally) in self.counts.iter_mut().zip(&mut self.tally) {
+            for tally in std::mem::take(tally) {
+                count.rows += tally & ((1 << TALLY_BITS) - 1);
+                count.implied += tally >> TALLY_BITS;
+            }
+        }
+    }
+
+    /// Makes room for groups up to this one.
+    #[cold]
+    fn make_room(&mut self, owner_of: &mut Vec<u32>, most: usize) {
+        let room = |len: usize| len.max(most + 1);
+        owner_of.resize(room(owner_of.len()), NOBODY);
+        self.counts
+            .resize(room(self.counts.len()), GroupCount::default());
+        self.tally.resize(room(self.tally.len()), [0; TALLIES]);
+    }
+
+    /// Gives groups in an address space their numbers, if they have none.
+    #[cold]
+    fn new_owners(&mut self, owner_of: &mut [u32], groups: &[u32], space: u32) {
+        for &group in groups {
+            let owner = &mut owner_of[group as usize];
+            if *owner == NOBODY {
+                *owner = self.partitions.store.owner(group, space);
+            }
+        }
+    }
+
+    /// Adds bytes that a group has touched in an access that started elsewhere.
+    pub fn add_tail(&mut self, address: u64, size: u32, group: u32, space: u32) {
+        let at = space as usize;
+        if self.owner_of.len() <= at {
+            self.owner_of.resize(at + 1, Vec::new());
+        }
+        let mut owner_of = std::mem::take(&mut self.owner_of[at]);
+        self.make_room(&mut owner_of, group as usize);
+        self.new_owners(&mut owner_of, &[group], space);
+        let owner = owner_of[group as usize];
+        self.owner_of[at] = owner_of;
+        let end = address.saturating_add(u64::from(size.max(1)) - 1);
+        for line in address / 64..=end / 64 {
+            let from = if line == address / 64 {
+                address % 64
+            } else {
+                0
+            };
+            let to = if line == end / 64 { end % 64 } else { 63 };
+            let maps = touch(from as u32, (to - from + 1) as u32, false);
+            if fits(line, owner) {
+                self.partitions.push_entry(Place {
+                    key: pack(line, owner),
+                    maps,
+                });
+            } else {
+                self.touch_odd(line, owner, maps);
+            }
+        }
+    }
+
+    /// The lines behind the first of an access.
+    #[inline(never)]
+    fn tail(&mut self, at: u64, bytes: u32, owner: u32) {
+        let end = at.saturating_add(u64::from(bytes) - 1);
+        for line in at / 64 + 1..=end / 64 {
+            let inside = if line == end / 64 { end % 64 + 1 } else { 64 };
+            let maps = touch(0, inside as u32, false);
+            if fits(line, owner) {
+                self.partitions.push_entry(Place {
+                    key: pack(line, owner),
+                    maps,
+                });
+            } else {
+                self.touch_odd(line, owner, maps);
+            }
+        }
+    }
+
+    #[cold]
+    fn touch_odd(&mut self, line: u64, owner: u32, maps: Maps) {
+        let (group, space) = self.partitions.store.owned(owner);
+        self.odd
+            .entry(Key { space, line, group })
+            .or_default()
+            .merge(&maps);
+    }
+
+    /// All entries are in partitions, and counts are up to date.
+    fn settle(&mut self) {
+        self.front.flush(&mut self.partitions);
+        self.partitions.flush();
+        self.sum_up();
+    }
+}

@@ -1,0 +1,638 @@
+//! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
+
+use crate::reuse::spread;
+use crate::stages::footprint::{Maps, OWNER_BITS, Place, record};
+use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+/// Number of partitions.
+pub(crate) const PARTITIONS: usize = 128;
+/// Records that wait in a partition before they are merged, at least.
+const RUN: usize = 1 << 11;
+/// Records and entries that a worker hands over at a time.
+const RECORDS: usize = 1 << 8;
+const ENTRIES: usize = 1 << 6;
+/// Records between the last one and the place that is fetched for those that follow: chunks that are used again have mostly left the cache.
+const NEXT_LINES: usize = 16;
+/// An entry that waits takes as much room as so many records.
+const COSTS: usize = 4;
+/// Entries with which there are partitions: less is all in the first.
+const LITTLE: usize = 1 << 12;
+/// Bytes of an entry in a file.
+const STORED: usize = 32;
+
+/// How many entries may be in memory, by all tables together.
+#[derive(Debug)]
+pub struct Budget {
+    most: isize,
+    held: AtomicIsize,
+    spilled: AtomicUsize,
+    /// Writing has failed: everything stays in memory.
+    failed: AtomicBool,
+    /// The tables that share it. Held by who writes their entries to a file.
+    stores: Mutex<Vec<Weak<Store>>>,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget::new(usize::MAX)
+    }
+}
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: usize) -> Budget {
+        Budget {
+            most: (bytes / size_of::<Place>()) as isize,
+            held: AtomicIsize::new(0),
+            spilled: AtomicUsize::new(0),
+            failed: AtomicBool::new(false),
+            stores: Mutex::default(),
+        }
+    }
+
+    /// Bytes that went into files.
+    pub fn spilled(&self) -> usize {
+        self.spilled.load(Ordering::Relaxed) * STORED
+    }
+
+    /// Whether entries had to stay in memory, because no file could be written.
+    pub fn failed(&self) -> bool {
+        self.failed.load(Ordering::Relaxed)
+    }
+}
+
+/// The partition of a line: that of its page, so that pages are whole.
+#[inline(always)]
+pub(crate) fn partition_of(line: u64) -> usize {
+    (spread(line / 64) >> (64 - PARTITIONS.trailing_zeros())) as usize
+}
+
+/// Entries of one partition, each key once.
+#[derive(Clone, Debug)]
+pub(crate) enum Run {
+    /// In memory.
+    Memory(Places),
+    /// In a file: where, and how many.
+    File(Arc<File>, u64, usize),
+}
+
+impl Run {
+    /// Its entries, where they are if they are in memory. What cannot be read any more is an error of the system's.
+    pub(crate) fn places(&self) -> std::io::Result<Cow<'_, Places>> {
+        let (file, at, count) = match self {
+            Run::Memory(places) => return Ok(Cow::Borrowed(places)),
+            Run::File(file, at, count) => (file, *at, *count),
+        };
+        let mut bytes = vec![0; count * STORED];
+        file.read_exact_at(&mut bytes, at)?;
+        let word = |b: &[u8], n: usize| u64::from_le_bytes(std::array::from_fn(|i| b[n * 8 + i]));
+        let place = |b: &[u8]| Place {
+            key: word(b, 0),
+            maps: Maps {
+                seen: word(b, 1),
+                twice: word(b, 2),
+                bytes: word(b, 3),
+            },
+        };
+        Ok(Cow::Owned(Places {
+            blocks: vec![bytes.chunks_exact(STORED).map(place).collect()],
+            len: count,
+        }))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Run::Memory(places) => places.len,
+            Run::File(_, _, count) => *count,
+        }
+    }
+}
+
+/// Entries that never move: there are many partitions, and one that grew in one piece would leave holes of all sizes behind, which the others would not fit into.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Places {
+    /// All but the last are full.
+    blocks: Vec<Vec<Place>>,
+    len: usize,
+}
+
+/// Entries of a block.
+pub(crate) const BLOCK: usize = 1 << 8;
+
+impl Places {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Place> {
+        self.blocks.iter().flatten()
+    }
+
+    /// All entries, at most [`BLOCK`] at a time.
+    pub(crate) fn blocks(&self) -> impl Iterator<Item = &[Place]> {
+        self.blocks.iter().flat_map(|block| block.chunks(BLOCK))
+    }
+
+    fn push(&mut self, place: Place) {
+        if self.len.is_multiple_of(BLOCK) {
+            self.blocks.push(Vec::with_capacity(BLOCK));
+        }
+        if let Some(last) = self.blocks.last_mut() {
+            last.push(place);
+            self.len += 1;
+        }
+    }
+
+    #[inline(always)]
+    fn get_mut(&mut self, number: u32) -> &mut Place {
+        &mut self.blocks[number as usize / BLOCK][number as usize % BLOCK]
+    }
+
+    /// Merges records into the entries with these numbers, which have their keys.
+    fn merge(&mut self, records: &[u64], numbers: &[u32]) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            return unsafe { self.merge_wide(records, numbers) };
+        }
+        self.merge_plain(records, numbers);
+    }
+
+    fn merge_plain(&mut self, records: &[u64], numbers: &[u32]) {
+        records
+            .iter()
+            .zip(numbers)
+            .for_each(|(&record, &number)| self.get_mut(number).maps.merge(&record::maps(record)));
+    }
+
+    /// The same with an entry as one number, as in [`crate::stages::footprint::write_cache`].
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn merge_wide(&mut self, records: &[u64], numbers: &[u32]) {
+        use std::arch::x86_64::*;
+        let offset_mask = _mm256_set1_epi64x(63);
+        for (&record, &number) in records.iter().zip(numbers) {
+            let offset = _mm256_and_si256(
+                _mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(_mm256_set1_epi64x(
+                    record as i64,
+                )),
+                offset_mask,
+            );
+            let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
+            let place: *mut __m256i = std::ptr::from_mut(self.get_mut(number)).cast();
+            // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+            let (known, maps) = unsafe {
+                (
+                    _mm256_load_si256(place),
+                    _mm256_load_si256(std::ptr::from_ref(at_zero).cast()),
+                )
+            };
+            let maps = _mm256_sllv_epi64(maps, offset);
+            // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+            let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
+            // SAFETY: see above.
+            unsafe {
+                _mm256_store_si256(place, _mm256_or_si256(_mm256_or_si256(known, maps), twice))
+            };
+        }
+    }
+}
+
+/// Entries of one partition, and what is not among them yet.
+#[derive(Default)]
+struct Partition {
+    /// Records that were handed over.
+    records: Vec<Vec<u64>>,
+    /// The same: entries.
+    others: Vec<Vec<Place>>,
+    /// How much there is of both, an entry as several records.
+    waiting: usize,
+    /// Each key once.
+    places: Places,
+    runs: Vec<Run>,
+}
+
+/// What a worker needs to merge. One for all partitions: it stays in the cache.
+#[derive(Default)]
+struct Scratch {
+    index: KeyIndex,
+    /// Chunks that have been merged: memory that was never used is dear.
+    records: Vec<Vec<u64>>,
+    others: Vec<Vec<Place>>,
+}
+
+impl Partition {
+    /// Takes chunks, and merges if there is enough. The change of the number of entries.
+    fn take(&mut self, records: Vec<u64>, others: Vec<Place>, scratch: &mut Scratch) -> isize {
+        self.waiting += records.len() + others.len() * COSTS;
+        self.records.extend(Some(records).filter(|r| !r.is_empty()));
+        self.others.extend(Some(others).filter(|o| !o.is_empty()));
+        if self.is_due() {
+            self.merge(scratch)
+        } else {
+            0
+        }
+    }
+
+    /// Whether it is time to merge: each merging looks all entries up once, so there has to be as much new. (Records are a quarter of an entry.)
+    fn is_due(&self) -> bool {
+        self.waiting >= RUN.max(self.places.len * 4)
+    }
+
+    /// Merges what is new: first keys are looked up, then maps are merged where they belong. So neither waits for the other. The change of the number of entries.
+    fn merge(&mut self, scratch: &mut Scratch) -> isize {
+        let old = self.places.len;
+        let more = self.records.iter().map(Vec::len).sum::<usize>()
+            + self.others.iter().map(Vec::len).sum::<usize>();
+        if more == 0 {
+            return 0;
+        }
+        let index = &mut scratch.index;
+        index.begin(self.places.iter().map(|p| p.key), old, more);
+        for (at, chunk) in self.records.iter().enumerate() {
+            expect(self.records.get(at + 1));
+            index.number(chunk, |&r| record::key(r));
+        }
+        for (at, chunk) in self.others.iter().enumerate() {
+            expect(self.others.get(at + 1));
+            index.number(chunk, |p| p.key);
+        }
+        index.new_keys().iter().for_each(|&key| {
+            self.places.push(Place {
+                key,
+                maps: Maps::default(),
+            })
+        });
+        let mut rest = index.numbers();
+        for mut chunk in self.records.drain(..) {
+            let (these, behind) = rest.split_at(chunk.len());
+            self.places.merge(&chunk, these);
+            rest = behind;
+            chunk.clear();
+            scratch.records.push(chunk);
+        }
+        for mut chunk in self.others.drain(..) {
+            let (these, behind) = rest.split_at(chunk.len());
+            chunk
+                .iter()
+                .zip(these)
+                .for_each(|(place, &number)| self.places.get_mut(number).maps.merge(&place.maps));
+            rest = behind;
+            chunk.clear();
+            scratch.others.push(chunk);
+        }
+        self.waiting = 0;
+        (self.places.len - old) as isize
+    }
+}
+
+/// Groups and address spaces that have numbers.
+#[derive(Default)]
+struct Owners {
+    list: Vec<(u32, u32)>,
+    numbers: HashMap<(u32, u32), u32>,
+}
+
+/// The entries of a table that several workers fill, so that each is there once and not once for each worker.
+pub(crate) struct Store {
+    partitions: Vec<Mutex<Partition>>,
+    owners: Mutex<Owners>,
+    budget: Arc<Budget>,
+}
+
+/// A worker that panicked has not left anything half done that could not be read.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl Store {
+    /// An empty one, which the budget knows of.
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Store> {
+        let store = Arc::new(Store {
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
+            owners: Mutex::default(),
+            budget,
+        });
+        locked(&store.budget.stores).push(Arc::downgrade(&store));
+        store
+    }
+
+    /// The number of a group in an address space.
+    pub(crate) fn owner(&self, group: u32, space: u32) -> u32 {
+        let Owners { list, numbers } = &mut *locked(&self.owners);
+        *numbers.entry((group, space)).or_insert_with(|| {
+            list.push((group, space));
+            list.len() as u32 - 1
+        })
+    }
+
+    /// Group and address space of a number.
+    pub(crate) fn owned(&self, owner: u32) -> (u32, u32) {
+        locked(&self.owners).list[owner as usize]
+    }
+
+    /// Groups and address spaces by number.
+    pub(crate) fn owners(&self) -> Vec<(u32, u32)> {
+        locked(&self.owners).list.clone()
+    }
+
+    /// All runs, by partition. Nobody else may have anything to add.
+    pub(crate) fn finish(&self) -> Vec<Vec<Run>> {
+        let finish = |scratch: &mut Scratch, partition: &Mutex<Partition>| {
+            let mut partition = std::mem::take(&mut *locked(partition));
+            partition.merge(scratch);
+            partition.runs.push(Run::Memory(partition.places));
+            partition.runs.retain(|r| r.len() > 0);
+            partition.runs
+        };
+        self.partitions
+            .par_iter()
+            .with_min_len(PARTITIONS / 16)
+            .map_init(Scratch::default, finish)
+            .collect()
+    }
+}
+
+/// A worker's way to a [`Store`]: records and entries wait here, by partition, until there are enough to be handed over. As long as there is little, it stays here.
+pub(crate) struct Partitions {
+    pub(crate) store: Arc<Store>,
+    /// One, as long as there is little.
+    records: Vec<Vec<u64>>,
+    others: Vec<Vec<Place>>,
+    little: Partition,
+    scratch: Scratch,
+}
+
+impl Partitions {
+    pub(crate) fn new(store: Arc<Store>) -> Partitions {
+        Partitions {
+            store,
+            records: vec![Vec::new()],
+            others: vec![Vec::new()],
+            little: Partition::default(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    #[inline(always)]
+    fn number(&self, line: u64) -> usize {
+        if self.records.len() == PARTITIONS {
+            partition_of(line)
+        } else {
+            0
+        }
+    }
+
+    /// Appends a record.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, record: u64) {
+        let number = self.number(record::line(record));
+        let chunk = &mut self.records[number];
+        chunk.push(record);
+        if chunk.len() >= RECORDS {
+            self.hand_over(number);
+        }
+    }
+
+    /// Appends records.
+    #[inline(always)]
+    pub(crate) fn push_all(&mut self, records: &[u64]) {
+        if self.is_little() {
+            return records.iter().for_each(|&r| self.push(r));
+        }
+        for &record in records {
+            let number = partition_of(record::line(record));
+            // Said so that places need no check.
+            let Some(chunk) = self
+                .records
+                .first_chunk_mut::<PARTITIONS>()
+                .map(|chunks| &mut chunks[number % PARTITIONS])
+            else {
+                return;
+            };
+            expect_write(chunk, NEXT_LINES);
+            chunk.push(record);
+            if chunk.len() >= RECORDS {
+                self.hand_over(number);
+            }
+        }
+    }
+
+    /// Appends an entry.
+    #[inline(always)]
+    pub(crate) fn push_entry(&mut self, place: Place) {
+        let number = self.number(place.key >> OWNER_BITS);
+        let chunk = &mut self.others[number];
+        chunk.push(place);
+        if chunk.len() >= ENTRIES {
+            self.hand_over(number);
+        }
+    }
+
+    /// Gives what waits for a partition to it, and merges it if there is enough.
+    #[cold]
+    fn hand_over(&mut self, number: usize) {
+        let Scratch {
+            records: free_records,
+            others: free_others,
+            ..
+        } = &mut self.scratch;
+        let records = chunk_of(&mut self.records[number], free_records, RECORDS);
+        let others = chunk_of(&mut self.others[number], free_others, ENTRIES);
+        if self.is_little() {
+            self.little.take(records, others, &mut self.scratch);
+            if self.little.places.len >= LITTLE {
+                self.part();
+            }
+            return;
+        }
+        let more = locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
+        let budget = &self.store.budget;
+        let held = budget.held.fetch_add(more, Ordering::Relaxed) + more;
+        if held > budget.most && !budget.failed() && self.spill().is_err() {
+            self.store.budget.failed.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether all is here.
+    pub(crate) fn is_little(&self) -> bool {
+        self.records.len() < PARTITIONS
+    }
+
+    /// Deals what is here to all partitions.
+    pub(crate) fn part(&mut self) {
+        if !self.is_little() {
+            return;
+        }
+        let Partition {
+            records,
+            others,
+            places,
+            ..
+        } = std::mem::take(&mut self.little);
+        let (new, entries) = (
+            std::mem::take(&mut self.records),
+            std::mem::take(&mut self.others),
+        );
+        self.records.resize_with(PARTITIONS, Vec::new);
+        self.others.resize_with(PARTITIONS, Vec::new);
+        records
+            .into_iter()
+            .chain(new)
+            .flatten()
+            .for_each(|r| self.push(r));
+        others
+            .into_iter()
+            .chain(entries)
+            .chain(places.blocks)
+            .flatten()
+            .for_each(|p| self.push_entry(p));
+    }
+
+    /// Writes all entries of all tables of the budget to a file that has no name: it may be others that have filled it. If that fails they stay.
+    fn spill(&mut self) -> std::io::Result<()> {
+        let budget = &*self.store.budget;
+        // Another worker may be at it.
+        let Ok(mut known) = budget.stores.try_lock() else {
+            return Ok(());
+        };
+        known.retain(|s| s.strong_count() > 0);
+        let stores: Vec<Arc<Store>> = known.iter().filter_map(Weak::upgrade).collect();
+        let file = Arc::new(nameless()?);
+        let mut out = std::io::BufWriter::with_capacity(1 << 16, &*file);
+        let mut at = 0u64;
+        for partition in stores.iter().flat_map(|s| &s.partitions) {
+            let mut partition = locked(partition);
+            let more = partition.merge(&mut self.scratch);
+            budget.held.fetch_add(more, Ordering::Relaxed);
+            for place in partition.places.iter() {
+                for word in [
+                    place.key,
+                    place.maps.seen,
+                    place.maps.twice,
+                    place.maps.bytes,
+                ] {
+                    out.write_all(&word.to_le_bytes())?;
+                }
+            }
+            // Before they go, they must be there.
+            out.flush()?;
+            let count = std::mem::take(&mut partition.places).len;
+            if count > 0 {
+                partition.runs.push(Run::File(file.clone(), at, count));
+            }
+            at += (count * STORED) as u64;
+            budget.held.fetch_sub(count as isize, Ordering::Relaxed);
+            budget.spilled.fetch_add(count, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// All that waits is handed over: what is little is here, everything else in the store.
+    pub(crate) fn flush(&mut self) {
+        (0..self.records.len()).for_each(|number| self.hand_over(number));
+    }
+
+    /// What is here, if it is little.
+    pub(crate) fn finish(mut self) -> Run {
+        self.little.merge(&mut self.scratch);
+        Run::Memory(self.little.places)
+    }
+}
+
+/// A file for scratch that is gone when it is closed.
+fn nameless() -> std::io::Result<File> {
+    static NUMBER: AtomicUsize = AtomicUsize::new(0);
+    let name = format!(
+        "mgz-analyze-{}-{}",
+        std::process::id(),
+        NUMBER.fetch_add(1, Ordering::Relaxed)
+    );
+    let path = std::env::temp_dir().join(name);
+    let file = File::options()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(&path)?;
+    std::fs::remove_file(&path)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::footprint::pack;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn merging_whole_entries_agrees_with_merging_their_parts(accesses in prop::collection::vec((0u32..600, 0u64..64, 0u32..7), 0..1500)) {
+            let mut plain = Places::default();
+            (0..600).for_each(|line| plain.push(Place { key: pack(line, 3), maps: Maps::default() }));
+            let mut whole = plain.clone();
+            let (records, numbers): (Vec<u64>, Vec<u32>) = accesses.iter().map(|&(line, offset, code)| (record::pack(u64::from(line) * 64 + offset % (65 - (1 << code)), 1 << code, 3), line)).unzip();
+            plain.merge_plain(&records, &numbers);
+            whole.merge(&records, &numbers);
+            prop_assert!(plain.iter().eq(whole.iter()));
+        }
+    }
+
+    /// A table that is complete has filled the budget: what comes then does not go to files in the smallest pieces.
+    #[test]
+    fn a_budget_that_others_have_filled_is_emptied() {
+        let most = 1usize << 17;
+        let budget = Arc::new(Budget::new(most * size_of::<Place>()));
+        let [first, second] = [(); 2].map(|()| Store::new(budget.clone()));
+        let mut keys = (0u64..).map(|i| pack(i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 30, 7));
+        let mut add = |table: &mut Partitions| {
+            keys.by_ref().take(1 << 10).for_each(|key| {
+                table.push_entry(Place {
+                    key,
+                    maps: Maps::default(),
+                })
+            })
+        };
+        let mut rounds = 0;
+        let mut table = Partitions::new(first.clone());
+        while (budget.held.load(Ordering::Relaxed) as usize) < most / 32 * 31 {
+            add(&mut table);
+            rounds += 1;
+        }
+        table.flush();
+        assert_eq!(budget.spilled(), 0);
+        let mut table = Partitions::new(second.clone());
+        let more = 1 << 10;
+        (0..more).for_each(|_| add(&mut table));
+        table.flush();
+        let runs: Vec<Run> = [first, second]
+            .iter()
+            .flat_map(|s| s.finish())
+            .flatten()
+            .collect();
+        assert_eq!(
+            runs.iter().map(Run::len).sum::<usize>(),
+            (rounds + more) << 10
+        );
+        let files: std::collections::HashSet<_> = runs
+            .iter()
+            .filter_map(|r| {
+                if let Run::File(file, ..) = r {
+                    Some(Arc::as_ptr(file))
+                } else {
+                    None
+                }
+            })
+            .collect();
+        assert!(
+            !budget.failed() && (4..=((rounds + more) << 10) / most + 2).contains(&files.len()),
+            "{} files",
+            files.len()
+        );
+    }
+}

@@ -1,0 +1,122 @@
+//! A small table of the records that were appended last: one that was appended twice tells nothing more, since maps know "once", "twice or more" and bytes. So
+//! where the same places are accessed again and again, but too many others in between for [`crate::stages::footprint::write_cache`], most records need not be written, read and merged. Where few are
+//! found it is left out for a while.
+//!
+//! Each record has one place. Nobody can foresee whether it is there, so there is no branch on that: each is written behind the list of what is to be appended, which
+//! only gets longer if it was not there twice.
+
+use crate::stages::footprint::write_cache::TOGETHER;
+use crate::util::adaptive::Trial;
+
+/// Places: a share of the second-level cache.
+const PLACES: usize = 1 << 14;
+/// Too few records can be left out: less than one in so many.
+const TOO_FEW: usize = 4;
+
+struct Table {
+    records: [u64; PLACES],
+    /// Whether it was appended twice.
+    twice: [bool; PLACES],
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Repeats {
+    table: Option<Box<Table>>,
+    /// Counts records that were left out.
+    trial: Trial,
+}
+
+impl Repeats {
+    /// Whether the next records, so many, are to go through [`Repeats::sift`].
+    #[inline(always)]
+    pub(crate) fn pays(&mut self, records: usize) -> bool {
+        self.trial
+            .goes_on(records, |all, found| found * TOO_FEW < all)
+    }
+
+    /// The records that are to be appended, of at most [`TOGETHER`].
+    #[inline(always)]
+    pub(crate) fn sift<'a>(&mut self, records: &[u64], left: &'a mut [u64; TOGETHER]) -> &'a [u64] {
+        // No access has this record: its size has no such code.
+        let table = self.table.get_or_insert_with(|| {
+            Box::new(Table {
+                records: [u64::MAX; PLACES],
+                twice: [false; PLACES],
+            })
+        });
+        let mut count = 0;
+        for &record in records.iter().take(TOGETHER) {
+            let at = (record.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - PLACES.trailing_zeros()))
+                as usize
+                % PLACES;
+            let same = table.records[at] == record;
+            left[count % TOGETHER] = record;
+            count += usize::from(!(same & table.twice[at]));
+            table.records[at] = record;
+            table.twice[at] = same;
+        }
+        self.trial.count(records.len() - count);
+        &left[..count]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::footprint::{Maps, record};
+    use crate::util::adaptive::TRIAL;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn maps(records: impl Iterator<Item = u64>) -> BTreeMap<u64, Maps> {
+        let mut all: BTreeMap<u64, Maps> = BTreeMap::new();
+        records.for_each(|r| {
+            all.entry(record::key(r))
+                .or_default()
+                .merge(&record::maps(r))
+        });
+        all
+    }
+
+    proptest! {
+        /// What is left out changes nothing.
+        #[test]
+        fn what_is_appended_has_the_maps_of_all(accesses in prop::collection::vec((0u64..60, 0u64..4, 0u32..7, 0u32..3), 0..600), far in any::<bool>()) {
+            let record = |&(line, offset, code, owner): &(u64, u64, u32, u32)| {
+                let bytes = 1 << code;
+                record::pack(if far { line << 30 } else { line } * 64 + offset * u64::from(bytes) % 64, bytes, owner)
+            };
+            let records: Vec<u64> = accesses.iter().map(record).collect();
+            let (mut repeats, mut kept, mut room) = (Repeats::default(), Vec::new(), [0; TOGETHER]);
+            for some in records.chunks(TOGETHER) {
+                kept.extend_from_slice(repeats.sift(some, &mut room));
+            }
+            prop_assert_eq!(maps(kept.iter().copied()), maps(records.iter().copied()));
+        }
+    }
+
+    #[test]
+    fn a_record_is_appended_twice_and_no_more() {
+        let (mut repeats, mut room) = (Repeats::default(), [0; TOGETHER]);
+        let records: Vec<u64> = (0..TOGETHER as u64)
+            .map(|i| record::pack(i % 5 * 64, 8, 1))
+            .collect();
+        assert_eq!(repeats.sift(&records, &mut room), &records[..10]);
+        assert!(repeats.sift(&records, &mut room).is_empty());
+    }
+
+    #[test]
+    fn where_nothing_repeats_records_pass_by() {
+        let (mut repeats, mut room, mut sifted) = (Repeats::default(), [0; TOGETHER], 0);
+        for batch in 0..4096u64 {
+            if repeats.pays(TOGETHER) {
+                let records: Vec<u64> = (0..TOGETHER as u64)
+                    .map(|i| record::pack((batch * TOGETHER as u64 + i) * 64, 8, 1))
+                    .collect();
+                sifted += repeats.sift(&records, &mut room).len();
+            }
+        }
+        assert!((TRIAL..5 * TRIAL).contains(&sifted), "{sifted}");
+    }
+}

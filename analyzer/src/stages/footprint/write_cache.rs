@@ -1,0 +1,218 @@
+//! A small table before the partitions: touches of a line by the same code that follow one another soon are one entry. Where few do, it
+//! is left out for a while.
+//!
+//! Each key has one place in it. Nobody can foresee whether it is the key's own or another's, so there is no branch on that: what was
+//! there is always written behind the list of what has to leave, which only gets longer if it was another's.
+
+use crate::stages::footprint::partition::Partitions;
+use crate::stages::footprint::{Maps, Place, record};
+use crate::util::adaptive::Trial;
+use std::hint::select_unpredictable;
+
+/// Places at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
+const FEW: usize = 1 << 7;
+const MANY: usize = 1 << 12;
+/// Touches between two calls of [`Front::drain`], at most.
+pub(crate) const TOGETHER: usize = 256;
+/// Too many touches find another's key: one in so many. What leaves is four times as long as a record.
+const TOO_MANY: usize = 4;
+/// No key: [`crate::stages::footprint::pack`] gives it to no line of a user-space program.
+const FREE: Place = Place {
+    key: u64::MAX,
+    maps: Maps {
+        seen: 0,
+        twice: 0,
+        bytes: 0,
+    },
+};
+
+/// The place of a key in a table of a power of two: upper bits of a product, which all of the key's take part in.
+#[inline(always)]
+fn home(record: u64, places: &[Place]) -> usize {
+    (record::key(record).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places.len() - 1)
+}
+
+/// Joins touches with what is in their places; how many others were there, which are at the beginning of `leaving` then.
+fn join(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
+    let mut count = 0;
+    for &record in records {
+        let key = record::key(record);
+        let place = &mut places[home(record, places)];
+        let same = place.key == key;
+        leaving[count] = *place;
+        count += usize::from(!same);
+        let known = |map: u64| select_unpredictable(same, map, 0);
+        let mut joined = Maps {
+            seen: known(place.maps.seen),
+            twice: known(place.maps.twice),
+            bytes: known(place.maps.bytes),
+        };
+        joined.merge(&record::maps(record));
+        *place = Place { key, maps: joined };
+    }
+    count
+}
+
+/// The same with a place as one number: it is read, joined and written in one piece each. (What was written in pieces and is read as a whole soon after makes the read wait.)
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn join_wide(places: &mut [Place], leaving: &mut [Place], records: &[u64]) -> usize {
+    use std::arch::x86_64::*;
+    let key_mask = _mm256_set_epi64x(0, 0, 0, record::key(u64::MAX) as i64);
+    let offset_mask = _mm256_set1_epi64x(63);
+    let mut count = 0;
+    for &record in records {
+        let place = &mut places[home(record, places)];
+        let all = _mm256_set1_epi64x(record as i64);
+        let offset = _mm256_and_si256(
+            _mm256_srli_epi64::<{ record::OFFSET_AT as i32 }>(all),
+            offset_mask,
+        );
+        let at_zero = &record::AT_ZERO[record as usize % record::AT_ZERO.len()];
+        let place: *mut __m256i = std::ptr::from_mut(place).cast();
+        let leaves: *mut __m256i = std::ptr::from_mut(&mut leaving[count]).cast();
+        // SAFETY: places have the size and alignment of the type, and any bits are values of theirs and of it.
+        let (known, maps) = unsafe {
+            (
+                _mm256_load_si256(place),
+                _mm256_load_si256(std::ptr::from_ref(at_zero).cast()),
+            )
+        };
+        let maps = _mm256_sllv_epi64(maps, offset);
+        let new = _mm256_or_si256(maps, _mm256_and_si256(all, key_mask));
+        let same = _mm256_permute4x64_epi64::<0>(_mm256_cmpeq_epi64(known, new));
+        // Starts that both have, moved on to those that were seen twice; there is nothing in front of the others.
+        let twice = _mm256_slli_si256::<8>(_mm256_and_si256(known, maps));
+        let joined = _mm256_or_si256(new, _mm256_and_si256(same, _mm256_or_si256(known, twice)));
+        // SAFETY: see above.
+        unsafe {
+            _mm256_store_si256(leaves, known);
+            _mm256_store_si256(place, joined);
+        }
+        count += (1 + _mm_cvtsi128_si64(_mm256_castsi256_si128(same))) as usize;
+    }
+    count
+}
+
+/// See the module's text.
+#[derive(Default)]
+pub(crate) struct Front {
+    places: Vec<Place>,
+    /// What has to leave, and how many.
+    leaving: Vec<Place>,
+    count: usize,
+    /// How many have left since the table has had its size.
+    left: usize,
+    /// Counts touches that have made others leave.
+    trial: Trial,
+}
+
+impl Front {
+    /// Whether the next touches, so many, are to be added here.
+    #[inline(always)]
+    pub(crate) fn pays(&mut self, touches: usize) -> bool {
+        self.trial
+            .goes_on(touches, |all, left| left * TOO_MANY > all)
+    }
+
+    /// Adds touches, at most [`TOGETHER`]; then comes [`Front::drain`].
+    #[inline(always)]
+    pub(crate) fn add(&mut self, records: &[u64]) {
+        if self.places.is_empty() {
+            self.resize(FEW);
+        }
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") {
+            // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+            self.count = unsafe { join_wide(&mut self.places, &mut self.leaving, records) };
+            return;
+        }
+        self.count = join(&mut self.places, &mut self.leaving, records);
+    }
+
+    #[cold]
+    fn resize(&mut self, size: usize) {
+        self.places = vec![FREE; size];
+        self.leaving.resize(TOGETHER + 1, FREE);
+        self.left = 0;
+    }
+
+    /// Appends what has to leave to partitions.
+    #[inline(always)]
+    pub(crate) fn drain(&mut self, partitions: &mut Partitions) {
+        for place in &self.leaving[..self.count] {
+            if place.key != FREE.key {
+                partitions.push_entry(*place);
+            }
+        }
+        self.trial.count(self.count);
+        self.left += std::mem::take(&mut self.count);
+        if self.left > self.places.len() * 2 && self.places.len() < MANY {
+            let size = self.places.len() * 4;
+            self.flush(partitions);
+            self.resize(size.min(MANY));
+        }
+    }
+
+    /// Appends all to partitions; [`Front::drain`] comes first.
+    pub(crate) fn flush(&mut self, partitions: &mut Partitions) {
+        self.places
+            .drain(..)
+            .filter(|p| p.key != FREE.key)
+            .for_each(|p| partitions.push_entry(p));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Keys that meet in few places, each touched at several offsets, in runs and not.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn joining_whole_places_agrees_with_joining_their_parts() {
+        if !std::arch::is_x86_feature_detected!("avx2") {
+            return;
+        }
+        let mut state = 5u64;
+        let mut below = |n: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        for size in [1, 8, FEW] {
+            let (mut plain, mut wide) = (vec![FREE; size], vec![FREE; size]);
+            let (mut out, mut wide_out) = (vec![FREE; TOGETHER + 1], vec![FREE; TOGETHER + 1]);
+            for round in 0..200 {
+                let mut record = 0;
+                let records: Vec<u64> = (0..TOGETHER)
+                    .map(|_| {
+                        if below(3) > 0 {
+                            let bytes = 1 << below(7);
+                            let line = if round % 2 == 0 {
+                                below(40)
+                            } else {
+                                (1 << 41) - 1 - below(400)
+                            };
+                            record = record::pack(
+                                line * 64 + below(64 / bytes) * bytes,
+                                bytes as u32,
+                                below(3) as u32 * 8191,
+                            );
+                        }
+                        record
+                    })
+                    .collect();
+                let count = join(&mut plain, &mut out, &records);
+                // SAFETY: the CPU has been found to have the feature above.
+                assert_eq!(
+                    unsafe { join_wide(&mut wide, &mut wide_out, &records) },
+                    count
+                );
+                assert!(plain == wide && out[..count] == wide_out[..count]);
+            }
+            assert!(plain.iter().any(|p| p.maps.twice != 0));
+        }
+    }
+}

@@ -1,0 +1,625 @@
+//! Which samples have seen which addresses: what estimates of the unseen footprint are made of.
+//!
+//! Kept is one mark per (address, code group, sample). To bound memory, only the addresses of some pages are kept
+//! once there are too many marks: those whose page number hashes to a multiple of `2^level` (spatial sampling; all marks of a page are
+//! kept or none, so that the counts of samples per address, line and page stay exact for the pages that are kept). Where there are few
+//! pages, some of them would tell little of the others: then the marks of some samples are kept instead, those whose number hashes to a multiple of `2^thinned`.
+//!
+//! How much of the one and of the other can be said only of the whole. So what may be needed is collected, and some of it is [chosen](Incidence::fold) at the end. What is kept does not
+//! depend on how marks were dealt to those that collect them, see [`thin`].
+
+pub(crate) mod thin;
+
+pub use thin::ALIKE;
+
+use crate::data::rows::Rows;
+use crate::names::TOGETHER;
+use crate::reuse::spread;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashSet;
+use thin::{MOST, more_than, page_has, rank_needed, rank_of_sample};
+
+/// Different marks that are collected, at most.
+const LIMIT: usize = 1 << 21;
+/// Marks of a list that grows as it likes.
+const GROWING: usize = 1 << 16;
+/// Entries of the small cache that drops repetitions.
+const FRONT: usize = 1 << 12;
+/// An address was loaded by a group in a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Mark {
+    /// Start address.
+    pub address: u64,
+    /// Sample.
+    pub sample: u32,
+    /// See [`crate::data::code_map`].
+    pub group: u32,
+}
+
+/// The marks: while they are collected, those of a level; then those that were chosen of them.
+#[derive(Clone)]
+pub struct Incidence {
+    /// By address space.
+    spaces: Vec<Vec<Mark>>,
+    front: Vec<(Mark, u32)>,
+    /// What the ranks of page and sample sum up to, at least.
+    both: u32,
+    /// Ranks of pages and of samples, at least, once they are chosen.
+    level: u32,
+    thinned: u32,
+    used: usize,
+    /// So many are of samples that were met before, and others after that: each of them may be there already.
+    doubtful: usize,
+    /// Address spaces and samples that were met.
+    met: HashSet<(u32, u32), Mixed>,
+    /// The last of these, and whether others were met since it was for the first time.
+    last: Option<(u32, u32)>,
+    again: bool,
+    /// Different marks, at most.
+    limit: usize,
+    /// Marks until some are dropped.
+    room: usize,
+    /// One more than the greatest sample, once marks are sorted.
+    end: u32,
+}
+
+impl Default for Incidence {
+    fn default() -> Incidence {
+        Incidence::new(LIMIT)
+    }
+}
+
+/// Whether two marks of address spaces differ, without a branch for each part.
+#[inline(always)]
+fn differ((a, of_a): &(Mark, u32), (b, of_b): &(Mark, u32)) -> bool {
+    a.address ^ b.address | u64::from(a.sample ^ b.sample | a.group ^ b.group | of_a ^ of_b) != 0
+}
+
+impl Incidence {
+    /// No marks yet, and at most `limit` at the end.
+    pub fn new(limit: usize) -> Incidence {
+        Incidence {
+            spaces: Vec::new(),
+            front: Vec::new(),
+            both: 0,
+            level: 0,
+            thinned: 0,
+            used: 0,
+            doubtful: 0,
+            met: HashSet::default(),
+            last: None,
+            again: false,
+            limit,
+            room: limit.saturating_add(limit / 4),
+            end: 0,
+        }
+    }
+
+    /// Adds rows of one sample.
+    pub fn add(&mut self, rows: &Rows<'_>, space: u32, sample: u32) {
+        const NOTHING: Mark = Mark {
+            address: u64::MAX,
+            group: u32::MAX,
+            sample: u32::MAX,
+        };
+        if self.front.is_empty() {
+            self.front = vec![(NOTHING, u32::MAX); FRONT];
+        }
+        if self.spaces.len() <= space as usize {
+            self.spaces.resize(space as usize + 1, Vec::new());
+        }
+        if self.last != Some((space, sample)) {
+            self.last = Some((space, sample));
+            self.again = !self.met.insert((space, sample));
+        }
+        let marks = &mut self.spaces[space as usize];
+        // Where there are many there will mostly be as many as there may be: a list that grew to that would leave its former selves behind.
+        if marks.len() + rows.len() > marks.capacity().max(GROWING) {
+            marks.reserve_exact(
+                (self.room.min(LIMIT + LIMIT / 4) + rows.len())
+                    .saturating_sub(marks.len())
+                    .max(marks.len()),
+            );
+        }
+        let before = marks.len();
+        let needed = rank_needed(sample, self.both);
+        let (Some(front), len) = (self.front.first_chunk_mut::<FRONT>(), rows.len()) else {
+            return;
+        };
+        let (mut list, mut new) = ([0u16; TOGETHER], [NOTHING; TOGETHER]);
+        for (address, group) in rows.address[..len]
+            .chunks(TOGETHER)
+            .zip(rows.group[..len].chunks(TOGETHER))
+        {
+            // Nobody can foresee what is kept, nor what is new: there is no branch on either. What is not on a list is written where the next one that is will be.
+            let (mut listed, mut added) = (0, 0);
+            for (at, &address) in address.iter().enumerate() {
+                list[listed % TOGETHER] = at as u16;
+                listed += usize::from(page_has(address, needed));
+            }
+            for &at in &list[..listed.min(TOGETHER)] {
+                let mark = Mark {
+                    address: address[at as usize],
+                    group: group[at as usize],
+                    sample,
+                };
+                let front = &mut front[(spread(mark.address ^ u64::from(mark.group) << 48)
+                    >> (64 - FRONT.trailing_zeros()))
+                    as usize
+                    % FRONT];
+                new[added % TOGETHER] = mark;
+                added += usize::from(differ(front, &(mark, space)));
+                *front = (mark, space);
+            }
+            marks.extend_from_slice(&new[..added.min(TOGETHER)]);
+        }
+        let added = marks.len() - before;
+        self.used += added;
+        self.doubtful += if self.again { added } else { 0 };
+        if self.used > self.room {
+            self.compact();
+        }
+    }
+
+    /// Drops marks: there are too many.
+    #[cold]
+    fn compact(&mut self) {
+        if self.has_too_many() {
+            self.raise();
+        } else {
+            self.sort();
+            // What comes of the sample at hand may be among them.
+            self.last = None;
+            self.raise_exactly();
+        }
+        self.room = self
+            .used
+            .saturating_add(self.limit / 2)
+            .max(self.limit.saturating_add(self.limit / 4));
+    }
+
+    /// Whether there are too many marks for certain.
+    fn has_too_many(&self) -> bool {
+        self.used > self.limit
+            && self.both < MOST
+            && more_than(self.limit.saturating_add(self.doubtful), &self.spaces)
+    }
+
+    /// One level up.
+    fn raise(&mut self) {
+        self.both += 1;
+        self.thin();
+    }
+
+    /// The least level at which there are not too many marks; each is there once.
+    fn raise_exactly(&mut self) {
+        while self.used > self.limit && self.both < MOST {
+            self.raise();
+        }
+    }
+
+    /// Drops what is not of the level.
+    fn thin(&mut self) {
+        let level = self.both;
+        // Those of a sample mostly stand together.
+        let (mut sample, mut needed) = (0, rank_needed(0, level));
+        self.retain(|m| {
+            if m.sample != sample {
+                (sample, needed) = (m.sample, rank_needed(m.sample, level));
+            }
+            page_has(m.address, needed)
+        });
+    }
+
+    #[inline(always)]
+    fn retain(&mut self, mut keep: impl FnMut(&Mark) -> bool) {
+        for marks in &mut self.spaces {
+            // As good as random: no branch on it.
+            let mut to = 0;
+            for at in 0..marks.len() {
+                let mark = marks[at];
+                marks[to] = mark;
+                to += usize::from(keep(&mark));
+            }
+            marks.truncate(to);
+        }
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.used = self.spaces.iter().map(Vec::len).sum();
+    }
+
+    /// Sorts marks; each is there once then.
+    fn sort(&mut self) {
+        use rayon::prelude::*;
+        for marks in &mut self.spaces {
+            if !marks.is_sorted() && !sort_packed(marks) {
+                marks.par_sort_unstable();
+            }
+            marks.dedup();
+        }
+        self.doubtful = 0;
+        self.count();
+    }
+
+    fn find_end(&mut self) {
+        self.end = self
+            .spaces
+            .iter()
+            .flatten()
+            .map(|m| m.sample.saturating_add(1))
+            .max()
+            .unwrap_or(0);
+    }
+
+    /// What several have collected, as if it had been one that has met all. Unsorted.
+    fn join(parts: Vec<Incidence>) -> Incidence {
+        let most = |of: fn(&Incidence) -> usize| parts.iter().map(of).max();
+        let mut all = Incidence::new(most(|p| p.limit).unwrap_or(LIMIT));
+        all.both = most(|p| p.both as usize).unwrap_or(0) as u32;
+        let mut shared: HashSet<(u32, u32), Mixed> = HashSet::default();
+        for part in &parts {
+            shared.extend(part.met.iter().filter(|m| !all.met.insert(**m)));
+        }
+        for part in parts {
+            all.doubtful += part.doubtful;
+            if all.spaces.len() < part.spaces.len() {
+                all.spaces.resize(part.spaces.len(), Vec::new());
+            }
+            for (mine, theirs) in all.spaces.iter_mut().zip(part.spaces) {
+                if mine.is_empty() {
+                    *mine = theirs;
+                } else {
+                    mine.extend(theirs);
+                }
+            }
+        }
+        for (space, marks) in (0..).zip(&all.spaces) {
+            let of_sample = marks.chunk_by(|a, b| a.sample == b.sample);
+            all.doubtful += of_sample
+                .filter(|s| shared.contains(&(space, s[0].sample)))
+                .map(<[Mark]>::len)
+                .sum::<usize>();
+        }
+        all.thin();
+        while all.has_too_many() {
+            all.raise();
+        }
+        if all.used > all.limit {
+            all.sort();
+            all.raise_exactly();
+        }
+        all
+    }
+
+    /// What several have collected; other parts may still come. Sorted by address, sample, group in each address space, each mark once.
+    pub fn gather(parts: Vec<Incidence>) -> Incidence {
+        let mut all = Incidence::join(parts);
+        all.sort();
+        all.find_end();
+        all
+    }
+
+    /// What is kept of all that several have collected, if that is the whole. Sorted in the same way.
+    pub fn fold(parts: Vec<Incidence>) -> Incidence {
+        let mut all = Incidence::join(parts);
+        if all.both > 0 {
+            (all.level, all.thinned) = thin::choose(&all.spaces, all.both);
+            let (level, thinned) = (all.level, all.thinned);
+            all.retain(|m| page_has(m.address, level) & (rank_of_sample(m.sample) >= thinned));
+        }
+        all.sort();
+        all.find_end();
+        all
+    }
+
+    /// Marks by address space, sorted after [`Incidence::fold`].
+    pub fn spaces(&self) -> &[Vec<Mark>] {
+        &self.spaces
+    }
+
+    /// Of how many pages one was kept.
+    pub fn scale(&self) -> f64 {
+        (1u64 << self.level) as f64
+    }
+
+    /// Log2 of [`Incidence::scale`].
+    pub fn level(&self) -> u32 {
+        self.level
+    }
+
+    /// Log2 of the number of samples of which the marks of one are kept.
+    pub fn thinned(&self) -> u32 {
+        self.thinned
+    }
+
+    /// Whether the marks of a sample are kept, if it has any.
+    pub fn has(&self, sample: u32) -> bool {
+        rank_of_sample(sample) >= self.thinned
+    }
+
+    /// The marks of the samples that `keep` has.
+    pub fn of_samples(&self, keep: &[bool]) -> Incidence {
+        let kept = |marks: &Vec<Mark>| {
+            marks
+                .iter()
+                .filter(|m| keep.get(m.sample as usize).copied().unwrap_or(false))
+                .copied()
+                .collect()
+        };
+        let mut some = Incidence {
+            spaces: self.spaces.iter().map(kept).collect(),
+            both: self.both,
+            level: self.level,
+            thinned: self.thinned,
+            ..Incidence::new(self.limit)
+        };
+        some.count();
+        some.find_end();
+        some
+    }
+
+    /// The level of what has been [gathered](Incidence::gather).
+    pub fn gathered(&self) -> u32 {
+        self.both
+    }
+
+    /// One more than the greatest sample at most, after [`Incidence::fold`].
+    pub fn samples_end(&self) -> u32 {
+        self.end
+    }
+
+    /// What was gathered before, and its level.
+    pub fn from_parts(spaces: Vec<Vec<Mark>>, gathered: u32) -> Incidence {
+        let mut all = Incidence {
+            spaces,
+            both: gathered.min(MOST),
+            ..Incidence::default()
+        };
+        all.sort();
+        all.find_end();
+        all
+    }
+}
+
+/// Sorts marks as single numbers, which is several times as fast, if the bits in which they differ fit into one. Whether they did.
+fn sort_packed(marks: &mut [Mark]) -> bool {
+    let Some(least) = marks.iter().map(|m| m.address).min() else {
+        return true;
+    };
+    let (address, group, sample) = marks.iter().fold((0, 0, 0), |(a, g, s), m| {
+        (a | (m.address - least), g | m.group, s | m.sample)
+    });
+    let bits = |any: u64| 64 - any.leading_zeros();
+    let (of_group, of_sample) = (bits(group.into()), bits(sample.into()));
+    if bits(address) + of_group + of_sample > 64 {
+        return false;
+    }
+    let low = of_group + of_sample;
+    let mut packed: Vec<u64> = marks
+        .iter()
+        .map(|m| {
+            ((m.address - least).checked_shl(low).unwrap_or(0))
+                | u64::from(m.sample) << of_group
+                | u64::from(m.group)
+        })
+        .collect();
+    crate::util::radix::sort(&mut packed, |&p| p);
+    for (mark, p) in marks.iter_mut().zip(packed) {
+        *mark = Mark {
+            address: least + p.checked_shr(low).unwrap_or(0),
+            sample: (p >> of_group & ((1 << of_sample) - 1)) as u32,
+            group: (p & ((1 << of_group) - 1)) as u32,
+        };
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fed(limit: usize, accesses: &[(u64, u32, u32)]) -> Incidence {
+        let mut incidence = Incidence::new(limit);
+        for &(address, group, sample) in accesses {
+            incidence.add(
+                &Rows {
+                    address: &[address],
+                    size: &[8],
+                    group: &[group],
+                    implied: &[0],
+                },
+                0,
+                sample,
+            );
+        }
+        incidence
+    }
+
+    #[test]
+    fn each_mark_is_kept_once_and_parts_fold_to_the_whole() {
+        let mut random = 1u64;
+        let accesses: Vec<(u64, u32, u32)> = (0..20_000u32)
+            .map(|i| {
+                random = random
+                    .wrapping_mul(6364136223846793005)
+                    .wrapping_add(1442695040888963407);
+                (
+                    (random >> 40) % 3000 * 8,
+                    (random >> 33) as u32 % 3,
+                    i / 1000,
+                )
+            })
+            .collect();
+        let mut expected: Vec<Mark> = accesses
+            .iter()
+            .map(|&(address, group, sample)| Mark {
+                address,
+                group,
+                sample,
+            })
+            .collect();
+        expected.sort();
+        expected.dedup();
+        let whole = Incidence::fold(vec![fed(usize::MAX, &accesses)]);
+        assert_eq!(whole.spaces(), std::slice::from_ref(&expected));
+        let (a, b) = accesses.split_at(7777);
+        assert_eq!(
+            Incidence::fold(vec![fed(usize::MAX, a), fed(usize::MAX, b)]).spaces(),
+            [expected]
+        );
+    }
+
+    #[test]
+    fn of_few_pages_all_are_kept_and_samples_are_dropped() {
+        // Eight pages, again and again: half of them would tell the footprint of a sample to no better than a third.
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64)
+            .map(|i| {
+                (
+                    i * 512 % (8 << 12),
+                    1 + (i % 64 / 8 == 0) as u32,
+                    (i / 1000) as u32,
+                )
+            })
+            .collect();
+        let thin = Incidence::fold(vec![fed(20_000, &accesses)]);
+        assert!(thin.level() == 0 && thin.thinned() > 0);
+        let marks = &thin.spaces()[0];
+        let mut samples: Vec<u32> = marks.iter().map(|m| m.sample).collect();
+        samples.sort_unstable();
+        samples.dedup();
+        assert_eq!(marks.len(), 64 * samples.len(), "samples are kept whole");
+        assert!(
+            samples.iter().all(|&s| thin.has(s))
+                && (0..400).filter(|&s| thin.has(s)).count() == samples.len()
+        );
+        assert!(
+            samples.len() > 20 && marks.len() <= 20_000,
+            "{}",
+            samples.len()
+        );
+    }
+
+    /// Marks that are dealt to some workers at random, in portions of a sample or less.
+    fn dealt(
+        accesses: &[(u64, u32, u32)],
+        workers: usize,
+        portion: usize,
+        random: &mut impl FnMut(u64) -> u64,
+    ) -> Vec<Incidence> {
+        let mut all: Vec<Incidence> = (0..workers).map(|_| Incidence::new(3000)).collect();
+        let mut portions: Vec<&[(u64, u32, u32)]> = accesses
+            .chunk_by(|a, b| a.2 == b.2)
+            .flat_map(|sample| sample.chunks(portion))
+            .collect();
+        // Batches come one after the other.
+        for batch in portions.chunks_mut(40) {
+            (1..batch.len())
+                .rev()
+                .for_each(|at| batch.swap(at, random(at as u64 + 1) as usize));
+            for some in batch.iter() {
+                let (address, group): (Vec<u64>, Vec<u32>) =
+                    some.iter().map(|a| (a.0, a.1)).unzip();
+                let rows = Rows {
+                    address: &address,
+                    size: &vec![8; some.len()],
+                    group: &group,
+                    implied: &vec![0; some.len()],
+                };
+                all[random(workers as u64) as usize].add(&rows, 0, some[0].2);
+            }
+        }
+        all
+    }
+
+    /// Streams, whose pages are few at first and many at last; a table; few pages; few samples.
+    #[test]
+    fn what_is_kept_does_not_depend_on_who_met_it() {
+        let mut state = 11u64;
+        let mut random = |n: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let cases: [(u64, fn(u64, u64) -> u64); 5] = [
+            (200, |i, _| i * 8),
+            (200, |_, r| r % (1 << 24)),
+            (200, |_, r| r % (1 << 13)),
+            (5_000, |i, r| (i % 3 << 14) + r % 512),
+            (60_000, |i, r| i / 8 * 8 + r % 64),
+        ];
+        let (mut by_pages, mut by_samples) = (0, 0);
+        for (case, (sample, address)) in cases.into_iter().enumerate() {
+            let accesses: Vec<(u64, u32, u32)> = (0..120_000u64)
+                .map(|i| {
+                    (
+                        address(i, random(1 << 30)),
+                        random(2) as u32,
+                        (i / sample) as u32,
+                    )
+                })
+                .collect();
+            let whole = Incidence::fold(vec![fed(3000, &accesses)]);
+            assert!(whole.level() + whole.thinned() > 0, "case {case}");
+            by_pages += u32::from(whole.level() > 0);
+            by_samples += u32::from(whole.thinned() > 0);
+            let gathered = Incidence::gather(vec![fed(3000, &accesses)]);
+            for turn in 0..12 {
+                let mut parts = dealt(
+                    &accesses,
+                    1 + turn % 4,
+                    [1 << 20, 150][turn / 6],
+                    &mut random,
+                );
+                let levels = |i: &Incidence| (i.both, i.level(), i.thinned(), i.samples_end());
+                let same = |a: &Incidence, b: &Incidence| {
+                    a.spaces() == b.spaces() && levels(a) == levels(b)
+                };
+                let folded = Incidence::fold(parts.clone());
+                assert!(
+                    same(&folded, &whole),
+                    "case {case}, turn {turn}: {:?}, not {:?}",
+                    levels(&folded),
+                    levels(&whole)
+                );
+                // Two by two, as partial results are.
+                while let (Some(a), Some(b)) = (parts.pop(), parts.pop()) {
+                    parts.insert(0, Incidence::gather(vec![Incidence::gather(vec![b]), a]));
+                }
+                let all = parts.pop().map(|p| Incidence::gather(vec![p]));
+                assert!(
+                    all.is_none_or(
+                        |all| same(&all, &gathered) && same(&Incidence::fold(vec![all]), &whole)
+                    ),
+                    "case {case}, turn {turn}"
+                );
+            }
+        }
+        assert!(by_pages > 0 && by_samples > 0, "{by_pages}, {by_samples}");
+    }
+
+    #[test]
+    fn few_pages_are_kept_whole_when_there_are_too_many_marks() {
+        let accesses: Vec<(u64, u32, u32)> = (0..400_000u64)
+            .map(|i| (i * 512, 1, (i / 1000) as u32))
+            .collect();
+        let thin = Incidence::fold(vec![fed(100_000, &accesses)]);
+        assert!(thin.level() > 0 && thin.thinned() == 0);
+        let marks = &thin.spaces()[0];
+        assert!(
+            marks.len() <= 100_000 && marks.len() > 20_000,
+            "{}",
+            marks.len()
+        );
+        // Eight addresses a page: all or none.
+        assert!(
+            marks
+                .chunk_by(|a, b| a.address >> 12 == b.address >> 12)
+                .all(|page| page.len() == 8)
+        );
+        let estimate = marks.len() as f64 * thin.scale();
+        assert!((estimate / 400_000.0 - 1.0).abs() < 0.15, "{estimate}");
+    }
+}

@@ -1,0 +1,8 @@
+//! What is counted of the rows, one pass each.
+
+pub mod footprint;
+pub mod incidence;
+pub mod pages;
+pub mod reuse;
+pub mod strides;
+pub mod windows;

@@ -1,0 +1,290 @@
+//! Slots by unit, in partitions that all workers share: touches and slots are appended and merged now and then.
+
+use crate::data::reuse_counts::GroupReuse;
+use crate::reuse::spread;
+use crate::stages::pages::slot::{Record, Slot};
+use crate::stages::pages::{Owner, Touch, UnitEntry, slot};
+use crate::util::fast_hash::Mixed;
+use crate::util::key_index::{KeyIndex, chunk_of, expect};
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Number of partitions.
+const PARTITIONS: usize = 128;
+/// Records that wait in a partition before they are merged, at least.
+const RUN: usize = 1 << 11;
+/// Records and slots that a worker hands over at a time.
+const RECORDS: usize = 1 << 7;
+const SLOTS: usize = 1 << 5;
+/// A slot that waits takes as much room as so many records.
+const COSTS: usize = 4;
+/// Slots of a block: blocks never move, and leave no holes that others would not fit into.
+const BLOCK: usize = 1 << 8;
+
+#[inline(always)]
+fn partition_of(key: u64) -> usize {
+    (spread(slot::unit(key)) >> (64 - PARTITIONS.trailing_zeros())) as usize
+}
+
+/// Slots of one partition, each key once, and what is not among them yet.
+#[derive(Default)]
+struct Partition {
+    records: Vec<Vec<Record>>,
+    others: Vec<Vec<Slot>>,
+    /// How much there is of both, a slot as several records.
+    waiting: usize,
+    /// All but the last are full.
+    blocks: Vec<Vec<Slot>>,
+    len: usize,
+}
+
+/// What a worker needs to merge. One for all partitions: it stays in the cache.
+#[derive(Default)]
+struct Scratch {
+    index: KeyIndex,
+    /// Chunks that have been merged: memory that was never used is dear.
+    records: Vec<Vec<Record>>,
+    others: Vec<Vec<Slot>>,
+}
+
+impl Partition {
+    /// Takes chunks, and merges if there is enough: each merging looks all slots up once, so there has to be as much new.
+    fn take(&mut self, records: Vec<Record>, others: Vec<Slot>, scratch: &mut Scratch) {
+        self.waiting += records.len() + others.len() * COSTS;
+        self.records.extend(Some(records).filter(|r| !r.is_empty()));
+        self.others.extend(Some(others).filter(|o| !o.is_empty()));
+        if self.waiting >= RUN.max(self.len * 3) {
+            self.merge(scratch);
+        }
+    }
+
+    /// Merges what is new: first keys are looked up, then counts are added where they belong. So neither waits for the other.
+    fn merge(&mut self, scratch: &mut Scratch) {
+        let more = self.records.iter().map(Vec::len).sum::<usize>()
+            + self.others.iter().map(Vec::len).sum::<usize>();
+        if more == 0 {
+            return;
+        }
+        let index = &mut scratch.index;
+        index.begin(self.blocks.iter().flatten().map(|s| s.key), self.len, more);
+        for (at, chunk) in self.records.iter().enumerate() {
+            expect(self.records.get(at + 1));
+            index.number(chunk, |r| r.key);
+        }
+        for (at, chunk) in self.others.iter().enumerate() {
+            expect(self.others.get(at + 1));
+            index.number(chunk, |s| s.key);
+        }
+        for &key in index.new_keys() {
+            if self.len.is_multiple_of(BLOCK) {
+                self.blocks.push(Vec::with_capacity(BLOCK));
+            }
+            if let Some(last) = self.blocks.last_mut() {
+                last.push(Slot::new(key));
+                self.len += 1;
+            }
+        }
+        let mut numbers = index.numbers().iter().map(|&n| n as usize);
+        for mut chunk in self.records.drain(..) {
+            for (record, number) in chunk.iter().zip(&mut numbers) {
+                let (reuse, touch) = record.counts();
+                self.blocks[number / BLOCK][number % BLOCK].add(&reuse, touch);
+            }
+            chunk.clear();
+            scratch.records.push(chunk);
+        }
+        for mut chunk in self.others.drain(..) {
+            chunk
+                .iter()
+                .zip(&mut numbers)
+                .for_each(|(slot, number)| self.blocks[number / BLOCK][number % BLOCK].merge(slot));
+            chunk.clear();
+            scratch.others.push(chunk);
+        }
+        self.waiting = 0;
+    }
+}
+
+/// Owners that have numbers.
+#[derive(Default)]
+struct Owners {
+    list: Vec<Owner>,
+    numbers: HashMap<Owner, u32, Mixed>,
+}
+
+/// The slots of a table that several workers fill, so that each is there once and not once for each worker.
+#[derive(Default)]
+pub(crate) struct BlockStore {
+    partitions: Vec<Mutex<Partition>>,
+    owners: Mutex<Owners>,
+    /// Units or owners that a key cannot hold.
+    odd: Mutex<HashMap<(u64, u32), (GroupReuse, Touch), Mixed>>,
+}
+
+/// A worker that panicked has not left anything half done that could not be read.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+impl BlockStore {
+    /// An empty one.
+    pub(crate) fn new() -> Arc<BlockStore> {
+        Arc::new(BlockStore {
+            partitions: (0..PARTITIONS).map(|_| Mutex::default()).collect(),
+            ..BlockStore::default()
+        })
+    }
+
+    /// The number of an owner.
+    pub(crate) fn owner(&self, owner: Owner) -> u32 {
+        let Owners { list, numbers } = &mut *locked(&self.owners);
+        *numbers.entry(owner).or_insert_with(|| {
+            list.push(owner);
+            list.len() as u32 - 1
+        })
+    }
+
+    /// Counts touches that have no key.
+    #[cold]
+    pub(crate) fn add_odd(&self, unit: u64, owner: u32, reuse: &GroupReuse, touch: Touch) {
+        let mut odd = locked(&self.odd);
+        let (all, touched) = odd.entry((unit, owner)).or_default();
+        all.merge(reuse);
+        touched.merge(&touch);
+    }
+
+    /// Everything. Nobody else may have anything to add.
+    pub(crate) fn finish(&self) -> Units {
+        let finish = |scratch: &mut Scratch, partition: &Mutex<Partition>| {
+            let mut partition = std::mem::take(&mut *locked(partition));
+            partition.merge(scratch);
+            partition.blocks
+        };
+        let slots = self
+            .partitions
+            .par_iter()
+            .with_min_len(PARTITIONS / 16)
+            .map_init(Scratch::default, finish)
+            .collect::<Vec<_>>();
+        Units {
+            slots: slots.into_iter().flatten().collect(),
+            odd: std::mem::take(&mut *locked(&self.odd)),
+            owners: locked(&self.owners).list.clone(),
+        }
+    }
+}
+
+/// All that was counted, each unit and owner once.
+#[derive(Default)]
+pub struct Units {
+    slots: Vec<Vec<Slot>>,
+    odd: HashMap<(u64, u32), (GroupReuse, Touch), Mixed>,
+    owners: Vec<Owner>,
+}
+
+impl Units {
+    /// All entries, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = UnitEntry> + '_ {
+        let entry = |unit: u64,
+                     owner: u32,
+                     (
+            reuse,
+            Touch {
+                blocks,
+                starts,
+                implied,
+            },
+        ): (GroupReuse, Touch)| {
+            let Owner {
+                space,
+                group,
+                object,
+            } = self.owners[owner as usize];
+            UnitEntry {
+                unit,
+                space,
+                group,
+                object,
+                blocks,
+                starts,
+                implied,
+                reuse,
+            }
+        };
+        let odd = self
+            .odd
+            .iter()
+            .map(move |(&(unit, owner), &counts)| entry(unit, owner, counts));
+        self.slots
+            .iter()
+            .flatten()
+            .map(move |slot| entry(slot::unit(slot.key), slot::owner(slot.key), slot.counts()))
+            .chain(odd)
+    }
+}
+
+/// A worker's way to a [`BlockStore`]: records and slots wait here, by partition, until there are enough to be handed over.
+pub(crate) struct Partitions {
+    pub(crate) store: Arc<BlockStore>,
+    records: Vec<Vec<Record>>,
+    others: Vec<Vec<Slot>>,
+    scratch: Scratch,
+}
+
+impl Partitions {
+    pub(crate) fn new(store: Arc<BlockStore>) -> Partitions {
+        Partitions {
+            store,
+            records: vec![Vec::new(); PARTITIONS],
+            others: vec![Vec::new(); PARTITIONS],
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Appends a touch.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, record: Record) {
+        let number = partition_of(record.key);
+        let chunk = &mut self.records[number];
+        chunk.push(record);
+        if chunk.len() >= RECORDS {
+            self.hand_over(number);
+        }
+    }
+
+    /// Appends a slot.
+    #[inline(always)]
+    pub(crate) fn push_slot(&mut self, slot: Slot) {
+        let number = partition_of(slot.key);
+        let chunk = &mut self.others[number];
+        chunk.push(slot);
+        if chunk.len() >= SLOTS {
+            self.hand_over(number);
+        }
+    }
+
+    /// Gives what waits for a partition to it.
+    #[cold]
+    fn hand_over(&mut self, number: usize) {
+        let Scratch {
+            records: free_records,
+            others: free_others,
+            ..
+        } = &mut self.scratch;
+        let records = chunk_of(&mut self.records[number], free_records, RECORDS);
+        let others = chunk_of(&mut self.others[number], free_others, SLOTS);
+        locked(&self.store.partitions[number]).take(records, others, &mut self.scratch);
+    }
+
+    /// All that waits is handed over.
+    pub(crate) fn flush(&mut self) {
+        (0..PARTITIONS)
+            .filter(|&p| !self.records[p].is_empty() || !self.others[p].is_empty())
+            .collect::<Vec<_>>()
+            .into_iter()
+            .for_each(|p| self.hand_over(p));
+    }
+}

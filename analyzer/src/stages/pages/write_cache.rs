@@ -1,0 +1,77 @@
+//! A small table before the partitions: touches of a unit by the same code that follow one another soon are counted in one slot. Where few do, it is left out for a while.
+
+use crate::data::reuse_counts::GroupReuse;
+use crate::reuse::spread;
+use crate::stages::pages::Touch;
+use crate::stages::pages::slot::Slot;
+use crate::util::adaptive::Trial;
+
+/// Slots at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
+const FEW: usize = 1 << 6;
+const MANY: usize = 1 << 12;
+/// Too many touches find another's slot: one in so many. What leaves is four times as long as a record.
+const TOO_MANY: usize = 4;
+/// No key: [`crate::stages::pages::slot::pack`] gives it to nothing.
+const FREE: u64 = u64::MAX;
+
+#[derive(Default)]
+pub(crate) struct Front {
+    slots: Vec<Slot>,
+    /// How many have left since the table has had its size.
+    left: usize,
+    /// Counts touches that have made others leave.
+    trial: Trial,
+}
+
+impl Front {
+    /// Whether the next touches, so many, are to be added here.
+    pub(crate) fn pays(&mut self, touches: usize) -> bool {
+        if !self
+            .trial
+            .goes_on(touches, |all, left| left * TOO_MANY > all)
+        {
+            return false;
+        }
+        if self.slots.is_empty() {
+            self.slots = vec![Slot::new(FREE); FEW];
+        }
+        true
+    }
+
+    /// Counts touches, after [`Front::pays`]; the slot that had to leave.
+    #[inline(always)]
+    pub(crate) fn add(&mut self, key: u64, reuse: &GroupReuse, touch: Touch) -> Option<Slot> {
+        let at = (spread(key) >> 40) as usize & (self.slots.len() - 1);
+        let slot = &mut self.slots[at];
+        if slot.key == key {
+            slot.add(reuse, touch);
+            return None;
+        }
+        let before = std::mem::replace(slot, Slot::new(key));
+        slot.add(reuse, touch);
+        (before.key != FREE).then_some(before)
+    }
+
+    /// A slot has left. Whether the table is too small.
+    #[inline(always)]
+    pub(crate) fn has_left(&mut self) -> bool {
+        self.trial.count(1);
+        self.left += 1;
+        self.left > self.slots.len() * 2 && self.slots.len() < MANY
+    }
+
+    /// Makes it larger; all must have left.
+    #[cold]
+    pub(crate) fn grow(&mut self) {
+        self.slots = vec![Slot::new(FREE); (self.slots.len() * 4).min(MANY)];
+        self.left = 0;
+    }
+
+    /// All leave.
+    pub(crate) fn leave(&mut self) -> impl Iterator<Item = Slot> {
+        self.slots
+            .iter_mut()
+            .map(|slot| std::mem::replace(slot, Slot::new(FREE)))
+            .filter(|slot| slot.key != FREE)
+    }
+}

@@ -1,0 +1,757 @@
+//! What the zooms and objects need of each touch, counted while the whole run is: by unit of memory, by part of the run, and by unit and column of
+//! the heat map. So they take no pass over the rows of their own.
+
+use crate::data::histogram::Histogram;
+use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
+use crate::data::reuse_counts::GroupReuse;
+use crate::data::rows::Rows;
+use crate::reuse::spread;
+use crate::stages::footprint::{Budget, FootprintSet, Footprints};
+use crate::stages::pages::{BlockStore, BlockTable, NOBODY, Touch, Units};
+use crate::stages::reuse::{Extra, Place};
+use std::sync::Arc;
+
+/// Column of rows that are in no column.
+pub const NO_COLUMN: u32 = u32::MAX;
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+/// Accesses that go to the footprints of objects at a time.
+const TOGETHER: usize = 256;
+/// Accesses between prefetch and use of a unit's place in the heat map.
+const AHEAD: usize = 16;
+/// Units of all columns of the heat map: half as many more are kept at most, and until they have been joined twice as many as that, which is up to 96 MiB. A map with more is
+/// counted by a pass of its own.
+const CELLS: usize = 1 << 20;
+/// Places of a table of a column, at least.
+const LEAST: usize = 1 << 8;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// Log2 of the bytes of a block of reuse distance.
+    pub block_shift: u32,
+    /// Log2 of the bytes of a unit, see [`crate::stages::pages`].
+    pub unit_shift: u32,
+    /// Whether parts of the run and the heat map are wanted.
+    pub parts: bool,
+}
+
+/// The counts.
+pub struct ZoomSums {
+    wanted: Wanted,
+    blocks: BlockTable,
+    /// By unit, group and object; empty until everything has been counted.
+    pub units: Units,
+    /// Address space and column that are counted.
+    turn: (u32, u32),
+    /// By unit and column.
+    pub heat: HeatTable,
+    /// By part of the run, by group. A touch whose block was touched before in the same sample, but in another part, is a first one.
+    pub parts: Vec<Vec<GroupReuse>>,
+    /// By part of the run: D.
+    pub part_distances: Vec<Histogram>,
+    /// Footprints by object, of the pages that several share.
+    pub mixed: MixedFootprints,
+    /// Objects that rows were looked up to be of.
+    recent: Recent,
+}
+
+impl ZoomSums {
+    /// Nothing yet. All workers' units are in `store`; footprints of objects may take as much memory as `budget` has.
+    pub(crate) fn new(wanted: Wanted, store: Arc<BlockStore>, budget: Arc<Budget>) -> ZoomSums {
+        ZoomSums {
+            wanted,
+            blocks: BlockTable::of(store),
+            units: Units::default(),
+            turn: (0, NO_COLUMN),
+            heat: HeatTable::default(),
+            parts: Vec::new(),
+            part_distances: Vec::new(),
+            mixed: MixedFootprints::new(budget),
+            recent: Recent::default(),
+        }
+    }
+
+    /// What follows is of this address space and column.
+    fn turn_to(&mut self, space: u32, column: u32) {
+        if self.turn != (space, column) {
+            self.settle();
+            self.turn = (space, column);
+            if column != NO_COLUMN {
+                self.heat.begin(space, column);
+            }
+        }
+    }
+
+    /// What was joined is put away.
+    fn settle(&mut self) {
+        let (heat, heated) = (&mut self.heat, self.turn.1 != NO_COLUMN);
+        self.blocks.part(|unit, (starts, reuses, distance)| {
+            if heated {
+                heat.add(unit, starts, reuses, distance);
+            }
+        });
+    }
+
+    /// Everything has been counted, and the others have been merged.
+    pub(crate) fn finish(&mut self) {
+        self.settle();
+        self.blocks.settle();
+        self.units = self.blocks.finish();
+    }
+
+    /// Adds another one, of the same store.
+    pub fn merge(&mut self, mut other: ZoomSums) {
+        other.settle();
+        other.blocks.settle();
+        self.heat.merge(other.heat);
+        for (part, groups) in other.parts.into_iter().enumerate() {
+            let mine = self.part(part as u32, groups.len());
+            mine.iter_mut().zip(&groups).for_each(|(a, b)| a.merge(b));
+        }
+        if self.part_distances.len() < other.part_distances.len() {
+            self.part_distances
+                .resize(other.part_distances.len(), Histogram::default());
+        }
+        self.part_distances
+            .iter_mut()
+            .zip(&other.part_distances)
+            .for_each(|(a, b)| a.merge(b));
+        self.mixed.merge(other.mixed);
+    }
+
+    /// The groups of a part; at least `groups`.
+    fn part(&mut self, part: u32, groups: usize) -> &mut Vec<GroupReuse> {
+        let part = part as usize;
+        if self.parts.len() <= part {
+            self.parts.resize(part + 1, Vec::new());
+            self.part_distances.resize(part + 1, Histogram::default());
+        }
+        let mine = &mut self.parts[part];
+        if mine.len() < groups {
+            mine.resize(groups, GroupReuse::default());
+        }
+        mine
+    }
+
+    /// Counts touches of `rows`, whose groups are below `groups`. `before`: rows of the sample before them; `begin`: the first row of the sample that is in their part of the run.
+    pub(crate) fn sink<'a>(
+        &'a mut self,
+        rows: &'a Rows<'a>,
+        place: &'a Place,
+        groups: usize,
+        before: u64,
+        begin: u64,
+    ) -> ZoomSink<'a> {
+        let wanted = self.wanted;
+        if wanted.parts {
+            self.part(place.part, groups);
+        }
+        let mixed = place
+            .objects
+            .as_ref()
+            .and_then(|o| o.mixed_pages(place.process));
+        let column = if wanted.parts {
+            place.column
+        } else {
+            NO_COLUMN
+        };
+        self.turn_to(place.space, column);
+        let joins = self.blocks.joins(rows.len());
+        let ZoomSums {
+            blocks,
+            heat,
+            parts,
+            part_distances,
+            mixed: footprints,
+            recent,
+            ..
+        } = self;
+        let part = if wanted.parts {
+            Some((
+                &mut parts[place.part as usize][..],
+                &mut part_distances[place.part as usize],
+            ))
+        } else {
+            None
+        };
+        // Units that are larger than pages may hold several objects.
+        let each = wanted.unit_shift > PAGE;
+        let heated = column != NO_COLUMN;
+        ZoomSink {
+            wanted,
+            blocks,
+            joins,
+            heat,
+            heated,
+            part,
+            place,
+            mixed,
+            each,
+            footprints,
+            recent,
+            rows,
+            before,
+            begin,
+            started: None,
+            last: (u64::MAX, 0, 0),
+        }
+    }
+}
+
+/// Counts touches.
+pub(crate) struct ZoomSink<'a> {
+    wanted: Wanted,
+    blocks: &'a mut BlockTable,
+    /// Touches of a unit that follow one another are joined.
+    joins: bool,
+    heat: &'a mut HeatTable,
+    /// There is a column to count in.
+    heated: bool,
+    /// By group, and D, of the part of the run.
+    part: Option<(&'a mut [GroupReuse], &'a mut Histogram)>,
+    place: &'a Place,
+    /// Pages that several objects share.
+    mixed: Option<&'a MixedPages>,
+    /// Rows of all pages are looked up.
+    each: bool,
+    footprints: &'a mut MixedFootprints,
+    recent: &'a mut Recent,
+    rows: &'a Rows<'a>,
+    /// Rows of the sample before `rows`.
+    before: u64,
+    /// First row of the sample that is in this part of the run.
+    begin: u64,
+    /// Access whose first block has been told.
+    started: Option<u64>,
+    /// Row and page whose object was looked up last, and that object.
+    last: (u64, u64, u32),
+}
+
+impl ZoomSink<'_> {
+    /// Tells that a row will be counted in the heat map.
+    #[inline(always)]
+    fn prefetch(&self, at: usize) {
+        if let Some(&address) = self.rows.address.get(at) {
+            self.heat.prefetch(address >> self.wanted.unit_shift);
+        }
+    }
+
+    /// Whether the objects of a page's rows are looked up one by one.
+    #[inline(always)]
+    fn is_mixed(&self, address: u64) -> bool {
+        self.mixed
+            .is_some_and(|pages| self.each || pages.contains(&(address >> PAGE)))
+    }
+
+    /// Object of a row on a page that several objects share. What it touches of a page belongs to the object at the first of these bytes, `address`.
+    #[inline(never)]
+    fn object(&mut self, row: u64, address: u64) -> u32 {
+        if (self.last.0, self.last.1) != (row, address >> PAGE) {
+            let at = row - self.before;
+            let time = self.place.clock.0 + (at as f64 * self.place.clock.1) as u64;
+            let found = self.place.objects.as_ref().map_or(UNKNOWN, |o| {
+                let own = self.place.stack.at(address);
+                own.unwrap_or_else(|| o.find_recent(self.recent, self.place.process, address, time))
+            });
+            let object = if found == UNKNOWN { NOBODY } else { found };
+            self.last = (row, address >> PAGE, object);
+        }
+        self.last.2
+    }
+
+    /// Adds what a row touches of pages that several objects share to the footprints of these.
+    #[inline(always)]
+    fn footprint(&mut self, row: u64, at: usize) {
+        let (address, size) = (self.rows.address[at], self.rows.size[at].max(1));
+        let end = address.saturating_add(u64::from(size) - 1);
+        if end >> PAGE != address >> PAGE {
+            self.long_footprint(row, at, end);
+        } else if self
+            .mixed
+            .is_some_and(|pages| pages.contains(&(address >> PAGE)))
+        {
+            let object = self.object(row, address);
+            self.footprints
+                .add(self.place.space, address, size, object, self.rows.group[at]);
+        }
+    }
+
+    /// The same of a row that touches several pages.
+    #[cold]
+    fn long_footprint(&mut self, row: u64, at: usize, end: u64) {
+        let (start, group) = (self.rows.address[at], self.rows.group[at]);
+        for page in start >> PAGE..=end >> PAGE {
+            if self.mixed.is_some_and(|pages| pages.contains(&page)) {
+                let (from, to) = (
+                    (page << PAGE).max(start),
+                    ((page << PAGE) | ((1 << PAGE) - 1)).min(end),
+                );
+                let object = self.object(row, from);
+                let size = (to - from + 1) as u32;
+                if from == start {
+                    self.footprints
+                        .add(self.place.space, from, size, object, group);
+                } else {
+                    self.footprints
+                        .add_tail(self.place.space, from, size, object, group);
+                }
+            }
+        }
+    }
+}
+
+impl Extra for ZoomSink<'_> {
+    /// The first touch of an access is where it starts.
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse) {
+        let at = (row - self.before) as usize;
+        let starts = self.started != Some(row);
+        self.started = Some(row);
+        let mut object = 0;
+        if self.mixed.is_some() {
+            let address = if starts {
+                self.rows.address[at]
+            } else {
+                block << self.wanted.block_shift
+            };
+            if self.is_mixed(address) {
+                object = self.object(row, address);
+            }
+            if starts {
+                self.footprint(row, at);
+            }
+        }
+        let implied = if starts {
+            u64::from(self.rows.implied[at])
+        } else {
+            0
+        };
+        let starts = u64::from(starts);
+        let up = self.wanted.unit_shift - self.wanted.block_shift;
+        let (unit, bit) = (block >> up, 1 << (block & ((1 << up) - 1)));
+        let owner = self.blocks.owner(self.place.space, tag, object);
+        let here = Touch {
+            blocks: bit,
+            starts,
+            implied,
+        };
+        if self.joins {
+            let (heat, heated) = (&mut *self.heat, self.heated);
+            self.blocks.join(
+                unit,
+                owner,
+                touch,
+                here,
+                |unit, (starts, reuses, distance)| {
+                    if heated {
+                        heat.add(unit, starts, reuses, distance);
+                    }
+                },
+            );
+        } else {
+            self.blocks.add(unit, owner, touch, here);
+            if self.heated {
+                self.prefetch(at + AHEAD);
+                self.heat.add(unit, starts, touch.reuses, touch.distance);
+            }
+        }
+        if let Some((part, distances)) = &mut self.part {
+            let mut touch = *touch;
+            if touch.reuses > 0 && row - touch.interval < self.begin {
+                touch = GroupReuse {
+                    firsts: 1,
+                    ..GroupReuse::default()
+                };
+            }
+            part[tag as usize].merge(&touch);
+            distances.add_many(touch.distance, touch.reuses);
+        }
+    }
+}
+
+/// Footprints by object, of pages that several objects share. The groups of the table are objects and classes: four times the object, and the class.
+pub struct MixedFootprints {
+    table: Footprints,
+    /// Those of other workers.
+    others: Vec<Footprints>,
+    /// Accesses of one address space that are not in the table yet.
+    space: u32,
+    address: Vec<u64>,
+    size: Vec<u32>,
+    group: Vec<u32>,
+}
+
+impl MixedFootprints {
+    fn new(budget: Arc<Budget>) -> MixedFootprints {
+        MixedFootprints {
+            table: Footprints::new(budget),
+            others: Vec::new(),
+            space: 0,
+            address: Vec::new(),
+            size: Vec::new(),
+            group: Vec::new(),
+        }
+    }
+
+    fn group_of(object: u32, group: u32) -> u32 {
+        let object = if object == NOBODY { UNKNOWN } else { object };
+        object * 4 + (group & 3)
+    }
+
+    /// An access to an object by a group.
+    fn add(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+        if self.space != space || self.address.len() >= TOGETHER {
+            self.settle();
+            self.space = space;
+        }
+        self.address.push(address);
+        self.size.push(size);
+        self.group.push(MixedFootprints::group_of(object, group));
+    }
+
+    /// What an access that started elsewhere touches of an object.
+    fn add_tail(&mut self, space: u32, address: u64, size: u32, object: u32, group: u32) {
+        self.table.add_tail(
+            address,
+            size,
+            MixedFootprints::group_of(object, group),
+            space,
+        );
+    }
+
+    fn settle(&mut self) {
+        let implied = [0; TOGETHER];
+        let rows = Rows {
+            address: &self.address,
+            size: &self.size,
+            group: &self.group,
+            implied: &implied[..self.address.len()],
+        };
+        self.table.add(&rows, self.space);
+        self.address.clear();
+        self.size.clear();
+        self.group.clear();
+    }
+
+    fn merge(&mut self, mut other: MixedFootprints) {
+        other.settle();
+        self.others.append(&mut other.others);
+        self.others.push(other.table);
+    }
+
+    /// Everything.
+    pub fn finish(&mut self) -> FootprintSet {
+        self.settle();
+        let mut tables = std::mem::take(&mut self.others);
+        tables.push(std::mem::take(&mut self.table));
+        FootprintSet::new(tables).0
+    }
+}
+
+/// What was counted of a unit in a column: half a cache line.
+#[repr(align(32))]
+#[derive(Clone, Copy, Debug, Default)]
+struct Cell {
+    unit: u64,
+    starts: u64,
+    reuses: u64,
+    distance: u64,
+}
+
+impl Cell {
+    /// A place that nothing was counted in.
+    #[inline(always)]
+    fn is_free(&self) -> bool {
+        self.starts | self.reuses == 0
+    }
+
+    #[inline(always)]
+    fn merge(&mut self, other: &Cell) {
+        self.starts += other.starts;
+        self.reuses += other.reuses;
+        self.distance += other.distance;
+    }
+}
+
+/// Units of a column.
+#[derive(Debug)]
+struct Run {
+    space: u32,
+    column: u32,
+    cells: Vec<Cell>,
+}
+
+impl Run {
+    /// Cells that it takes the memory of, at most.
+    fn room(&self) -> usize {
+        self.cells.len() + 2
+    }
+}
+
+/// Accesses and reuse by unit and column. Rows come column by column: only the units of the one that is counted are looked up, in a table that is mostly in the cache;
+/// those of the columns before are put away, some of them several times if rows come back to a column.
+#[derive(Default)]
+pub struct HeatTable {
+    /// Address space and column that the table is of.
+    space: u32,
+    column: u32,
+    table: Vec<Cell>,
+    used: usize,
+    /// What was put away.
+    runs: Vec<Run>,
+    /// Cells that the runs take the memory of, and when there are so many that equal ones are to be joined.
+    kept: usize,
+    most: usize,
+    /// There were too many.
+    full: bool,
+}
+
+impl HeatTable {
+    /// The rows that follow are in this column.
+    fn begin(&mut self, space: u32, column: u32) {
+        if (self.space, self.column) != (space, column) {
+            self.settle();
+            (self.space, self.column) = (space, column);
+        }
+    }
+
+    /// The first place of a unit; there must be places.
+    #[inline(always)]
+    fn home(&self, unit: u64) -> usize {
+        (spread(unit) >> (64 - self.table.len().trailing_zeros())) as usize & (self.table.len() - 1)
+    }
+
+    /// Tells that a unit will be touched soon.
+    #[inline(always)]
+    fn prefetch(&self, unit: u64) {
+        if let Some(cell) = self
+            .table
+            .len()
+            .checked_sub(1)
+            .and_then(|_| self.table.get(self.home(unit)))
+        {
+            crate::prefetch(cell);
+        }
+    }
+
+    /// Counts in the column that has begun.
+    #[inline(always)]
+    fn add(&mut self, unit: u64, starts: u64, reuses: u64, distance: u64) {
+        let new = Cell {
+            unit,
+            starts,
+            reuses,
+            distance,
+        };
+        if new.is_free() || self.used * 4 >= self.table.len() * 3 && !self.grow() {
+            return;
+        }
+        let mask = self.table.len() - 1;
+        let mut at = self.home(unit);
+        loop {
+            let cell = &mut self.table[at];
+            if cell.is_free() {
+                *cell = new;
+                self.used += 1;
+                return;
+            }
+            if cell.unit == unit {
+                cell.merge(&new);
+                return;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Makes room; false if there is enough already.
+    #[cold]
+    #[inline(never)]
+    fn grow(&mut self) -> bool {
+        if self.full {
+            return false;
+        }
+        if self.table.len() > CELLS {
+            self.give_up();
+            return false;
+        }
+        let size = (self.table.len() * 2).max(LEAST);
+        let old = std::mem::replace(&mut self.table, crate::large_vec(Cell::default(), size));
+        self.used = 0;
+        old.iter()
+            .filter(|c| !c.is_free())
+            .for_each(|c| self.add(c.unit, c.starts, c.reuses, c.distance));
+        true
+    }
+
+    fn give_up(&mut self) {
+        *self = HeatTable {
+            full: true,
+            ..HeatTable::default()
+        };
+    }
+
+    /// Puts away what the table has. The next column will have about as many units.
+    fn settle(&mut self) {
+        if self.used == 0 {
+            return;
+        }
+        let mut cells = Vec::with_capacity(self.used);
+        cells.extend(self.table.iter().filter(|c| !c.is_free()));
+        let size = (self.used * 4 / 3 + 1)
+            .next_power_of_two()
+            .clamp(LEAST, self.table.len());
+        self.table.clear();
+        self.table.resize(size, Cell::default());
+        self.used = 0;
+        let run = Run {
+            space: self.space,
+            column: self.column,
+            cells,
+        };
+        self.kept += run.room();
+        self.runs.push(run);
+        self.bound();
+    }
+
+    /// Joins what was put away if there is much of it, and gives up if it is too much even so.
+    fn bound(&mut self) {
+        if self.kept < self.most.max(CELLS) {
+            return;
+        }
+        self.join();
+        if self.kept > CELLS / 2 * 3 {
+            self.give_up();
+        }
+        self.most = self.kept * 2;
+    }
+
+    /// Makes one run of those of one column.
+    fn join(&mut self) {
+        self.runs.sort_by_key(|r| (r.space, r.column));
+        let mut joined: Vec<Run> = Vec::new();
+        for mut run in std::mem::take(&mut self.runs) {
+            match joined.last_mut() {
+                Some(last) if (last.space, last.column) == (run.space, run.column) => {
+                    last.cells.append(&mut run.cells)
+                }
+                _ => joined.push(run),
+            }
+        }
+        for Run { cells, .. } in &mut joined {
+            cells.sort_unstable_by_key(|c| c.unit);
+            cells.dedup_by(|cell, before| {
+                let same = cell.unit == before.unit;
+                if same {
+                    before.merge(cell);
+                }
+                same
+            });
+            cells.shrink_to_fit();
+        }
+        self.kept = joined.iter().map(Run::room).sum();
+        self.runs = joined;
+    }
+
+    /// Adds another one.
+    fn merge(&mut self, mut other: HeatTable) {
+        if self.full || other.full {
+            self.give_up();
+            return;
+        }
+        self.settle();
+        other.settle();
+        self.kept += other.kept;
+        self.runs.append(&mut other.runs);
+        self.bound();
+    }
+
+    /// Everything: unit, address space, column, accesses, reuses, sum of D. Some come more than once, to be added. `None`: there were too many to count.
+    pub fn cells(&self) -> Option<impl Iterator<Item = (u64, u32, u32, u64, u64, u64)> + '_> {
+        let now = self.table.iter().map(|c| (self.space, self.column, c));
+        let all = self
+            .runs
+            .iter()
+            .flat_map(|r| r.cells.iter().map(|c| (r.space, r.column, c)))
+            .chain(now);
+        (!self.full).then(|| {
+            all.filter(|c| !c.2.is_free())
+                .map(|(space, column, c)| (c.unit, space, column, c.starts, c.reuses, c.distance))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    fn feed(table: &mut HeatTable, cells: impl Iterator<Item = (u64, u32)>) {
+        for (unit, column) in cells {
+            table.begin(1, column);
+            table.add(unit, 1, 2, unit);
+        }
+    }
+
+    fn fed(cells: impl Iterator<Item = (u64, u32)>) -> HeatTable {
+        let mut table = HeatTable::default();
+        feed(&mut table, cells);
+        table
+    }
+
+    fn found(table: &HeatTable) -> BTreeMap<(u64, u32), (u64, u64, u64)> {
+        let mut all: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
+        for (unit, space, column, starts, reuses, distance) in table.cells().unwrap() {
+            assert_eq!(space, 1);
+            let e = all.entry((unit, column)).or_default();
+            *e = (e.0 + starts, e.1 + reuses, e.2 + distance);
+        }
+        all
+    }
+
+    #[test]
+    fn cells_are_counted_by_unit_and_column_in_whatever_order_columns_come() {
+        // Rows of a column together, and columns that change with each row.
+        for rows in [10_000, 100, 1] {
+            let all = || (0..100_000u64).map(|i| (i * i % 9973, (i / rows % 7) as u32));
+            let mut expected: BTreeMap<(u64, u32), (u64, u64, u64)> = BTreeMap::new();
+            for (unit, column) in all() {
+                let e = expected.entry((unit, column)).or_default();
+                *e = (e.0 + 1, e.1 + 2, e.2 + unit);
+            }
+            let mut table = fed(all().take(30_000));
+            table.merge(fed(all().skip(30_000)));
+            assert_eq!(found(&table), expected);
+            table.join();
+            assert_eq!(found(&table), expected);
+            assert_eq!(table.cells().unwrap().count(), expected.len());
+        }
+    }
+
+    #[test]
+    fn what_comes_back_to_a_column_takes_no_more_memory_for_ever() {
+        let all = || (0..4 * CELLS as u64).map(|i| (i % 100, (i / 100 % 7) as u32));
+        let table = fed(all());
+        assert!(table.kept < 2 * CELLS);
+        assert_eq!(found(&table).len(), 700);
+        assert_eq!(
+            found(&table).values().map(|e| e.0).sum::<u64>(),
+            4 * CELLS as u64
+        );
+    }
+
+    #[test]
+    fn too_many_cells_are_given_up_rather_than_counted_wrong() {
+        // All in one column, and in many.
+        for columns in [u64::MAX, 100_000] {
+            let many = || fed((0..3 * CELLS as u64).map(|i| (i, (i / columns) as u32)));
+            let mut table = many();
+            assert!(table.cells().is_none() && table.table.is_empty() && table.runs.is_empty());
+            table.merge(fed([(1, 1)].into_iter()));
+            assert!(table.cells().is_none());
+            let mut table = fed([(1, 1)].into_iter());
+            table.merge(many());
+            assert!(table.cells().is_none());
+        }
+    }
+}

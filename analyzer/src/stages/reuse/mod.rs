@@ -1,0 +1,687 @@
+//! Sums of the reuse stage: by group, by replicate, by window size, by block.
+//!
+//! *Replicates*: samples are dealt to [`REPLICATES`] classes by their number. Sums by group and replicate are what
+//! error bars are made of ([`crate::estimate`]): leaving one class of samples out after the other shows how much a
+//! result depends on which samples happened to be taken. They add up over any set of groups, so that rows of
+//! functions, lines and the whole get intervals from the same sums.
+
+pub mod by_page;
+pub mod by_region;
+
+use crate::data::counts::LogHistogram;
+use crate::data::histogram::Histogram;
+use crate::data::object_map::{OwnStack, Resolver};
+use crate::data::rows::Rows;
+use crate::input::weights::{UNIT, Weights};
+use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
+use crate::stages::reuse::by_page::ZoomSums;
+use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
+use crate::stages::windows::Levels;
+use std::sync::Arc;
+
+/// Largest window of the reuse metrics: `1 << REUSE_LEVELS` accesses.
+pub const REUSE_LEVELS: usize = 40;
+/// Classes of samples.
+pub const REPLICATES: usize = 32;
+
+/// The replicate of a sample.
+#[inline(always)]
+pub fn replicate(sample: u32) -> usize {
+    // Samples are numbered in the order of time: a multiplicative hash keeps periods of the program out.
+    (sample.wrapping_mul(0x9e37_79b9) >> (32 - REPLICATES.trailing_zeros())) as usize
+}
+
+/// Sums over the samples of one replicate, of one group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RepSums {
+    /// Touches.
+    pub touches: u64,
+    /// Touches that are reuses.
+    pub reuses: u64,
+    /// Sum of D.
+    pub distance: u64,
+    /// Samples in which the group has touches.
+    pub samples: u64,
+    /// Touches, each as many times as its sample's weight ([`crate::input::weights`]).
+    pub weighted: u64,
+}
+
+impl RepSums {
+    /// Adds another one.
+    pub fn merge(&mut self, other: &RepSums) {
+        self.touches += other.touches;
+        self.reuses += other.reuses;
+        self.distance += other.distance;
+        self.samples += other.samples;
+        self.weighted += other.weighted;
+    }
+}
+
+/// Reuse inside samples, summed.
+pub struct ReuseTotals {
+    /// By group.
+    pub groups: Vec<GroupReuse>,
+    /// By group and replicate.
+    pub replicates: Vec<Option<Box<[RepSums; REPLICATES]>>>,
+    /// Samples of each replicate.
+    pub samples: [u64; REPLICATES],
+    /// D by group.
+    pub distances: Vec<Histogram>,
+    /// Intervals.
+    pub intervals: LogHistogram,
+    /// By window size: number of reuses, sum of D.
+    pub levels: Levels<2>,
+    /// What the zooms and objects need, if asked for.
+    pub zoom: Option<Box<ZoomSums>>,
+    /// By region and column, if asked for.
+    pub heat: HeatSums,
+}
+
+impl ReuseTotals {
+    pub(crate) fn new(zoom: Option<ZoomSums>) -> ReuseTotals {
+        ReuseTotals {
+            groups: Vec::new(),
+            replicates: Vec::new(),
+            samples: [0; REPLICATES],
+            distances: Vec::new(),
+            intervals: LogHistogram::default(),
+            levels: Levels::new(REUSE_LEVELS),
+            zoom: zoom.map(Box::new),
+            heat: HeatSums::default(),
+        }
+    }
+
+    /// Makes room for groups below `groups`.
+    pub(crate) fn reserve(&mut self, groups: usize) {
+        if self.groups.len() < groups {
+            self.groups.resize(groups, GroupReuse::default());
+            self.replicates.resize(groups, None);
+            self.distances.resize(groups, Histogram::default());
+        }
+    }
+
+    /// D of all groups together.
+    pub fn all_distances(&self) -> Histogram {
+        let mut all = Histogram::default();
+        self.distances.iter().for_each(|d| all.merge(d));
+        all
+    }
+
+    /// Adds what another one has.
+    pub fn merge(&mut self, other: ReuseTotals) {
+        self.reserve(other.groups.len());
+        for (mine, theirs) in self.groups.iter_mut().zip(&other.groups) {
+            mine.merge(theirs);
+        }
+        for (mine, theirs) in self.replicates.iter_mut().zip(&other.replicates) {
+            if let Some(theirs) = theirs {
+                let mine = mine.get_or_insert_default();
+                mine.iter_mut()
+                    .zip(theirs.iter())
+                    .for_each(|(a, b)| a.merge(b));
+            }
+        }
+        self.samples
+            .iter_mut()
+            .zip(other.samples)
+            .for_each(|(a, b)| *a += b);
+        for (mine, theirs) in self.distances.iter_mut().zip(&other.distances) {
+            mine.merge(theirs);
+        }
+        self.intervals.merge(&other.intervals);
+        self.levels.merge(&other.levels);
+        self.heat.merge(&other.heat);
+        match (&mut self.zoom, other.zoom) {
+            (Some(mine), Some(theirs)) => mine.merge(*theirs),
+            (None, theirs) => self.zoom = theirs,
+            _ => {}
+        }
+    }
+}
+
+/// What a group did in the current sample, and in those before that are not in the totals yet. All of it is in one line of the cache, since it is changed together.
+#[repr(align(64))]
+#[derive(Clone, Default)]
+struct Scratch {
+    /// Of the sample: touches, those that are reuses, their sum of D.
+    touches: u64,
+    reuses: u64,
+    distance: u64,
+    /// Greatest D and intervals are those of this sample as well, all else is without it.
+    all: GroupReuse,
+}
+
+impl Scratch {
+    /// Counts a reuse, which is counted as a touch apart from this.
+    #[inline(always)]
+    fn reuse(&mut self, distance: u64, interval: u64) {
+        self.reuses += 1;
+        self.distance += distance;
+        self.all.distance_max = self.all.distance_max.max(distance);
+        self.all.interval += interval;
+    }
+}
+
+/// The groups that a sample has touched, each once. Nobody can foresee which touches are the first of their group: there is no branch on it.
+#[derive(Default)]
+struct Touched {
+    /// There is room for one more than there are groups.
+    list: Vec<u32>,
+    len: usize,
+}
+
+impl Touched {
+    /// Counts touches by groups.
+    #[inline(always)]
+    fn touch(&mut self, groups: &mut [Scratch], tags: impl Iterator<Item = u32>) {
+        // By themselves: the compiler would read and write the length anew for each, since groups are written as well.
+        let (list, mut len) = (&mut self.list[..], self.len);
+        for tag in tags {
+            let scratch = &mut groups[tag as usize];
+            list[len] = tag;
+            len += usize::from(scratch.touches == 0);
+            scratch.touches += 1;
+        }
+        self.len = len;
+    }
+}
+
+/// A reuse whose group is still to be told: what a group has is often not in the cache, and there is more work until it is.
+#[derive(Clone, Copy, Default)]
+struct Late {
+    tag: u32,
+    /// Of the histogram.
+    bin: u32,
+    distance: u64,
+    interval: u64,
+}
+
+/// Groups between the prefetch of their totals and their use.
+const AHEAD: usize = 8;
+/// Touches that are told together.
+const LATE: usize = 64;
+
+/// The touches that wait. Nobody can foresee which are the first of their block, but there is less to be done for these: so they have a list of their own.
+/// What is not on a list is written where the next one that is will be.
+struct Waiting {
+    reuses: [Late; LATE],
+    reused: usize,
+    firsts: [u32; LATE],
+    first: usize,
+}
+
+impl Waiting {
+    #[inline(always)]
+    fn add(&mut self, tag: u32, first: bool, distance: u64, interval: u64) {
+        self.reuses[self.reused % LATE] = Late {
+            tag,
+            bin: Histogram::bin(distance) as u32,
+            distance,
+            interval,
+        };
+        self.firsts[self.first % LATE] = tag;
+        self.reused += usize::from(!first);
+        self.first += usize::from(first);
+    }
+
+    /// Whether there is no room for more.
+    #[inline(always)]
+    fn is_full(&self) -> bool {
+        self.reused + self.first == LATE
+    }
+
+    /// Tells the groups. First everything is fetched that will be changed.
+    #[inline(always)]
+    fn settle(&mut self, groups: &mut Groups, intervals: &mut LogHistogram) {
+        let Groups {
+            scratch,
+            distances,
+            touched,
+        } = groups;
+        let reuses = &self.reuses[..std::mem::take(&mut self.reused).min(LATE)];
+        let firsts = &self.firsts[..std::mem::take(&mut self.first).min(LATE)];
+        reuses
+            .iter()
+            .map(|r| r.tag)
+            .chain(firsts.iter().copied())
+            .for_each(|tag| crate::prefetch(&scratch[tag as usize]));
+        reuses
+            .iter()
+            .for_each(|r| distances[r.tag as usize].prefetch(r.bin as usize));
+        touched.touch(
+            scratch,
+            firsts.iter().copied().chain(reuses.iter().map(|r| r.tag)),
+        );
+        for &Late {
+            tag,
+            bin,
+            distance,
+            interval,
+        } in reuses
+        {
+            scratch[tag as usize].reuse(distance, interval);
+            distances[tag as usize].add_to_bin(bin as usize);
+            intervals.add(interval);
+        }
+    }
+}
+
+/// What a sample counts by group.
+#[derive(Default)]
+struct Groups {
+    scratch: Vec<Scratch>,
+    /// D of all samples that are not in the totals yet: these need not be told apart.
+    distances: Vec<Histogram>,
+    touched: Touched,
+}
+
+impl Groups {
+    /// Makes room for groups below `groups`.
+    fn reserve(&mut self, groups: usize) {
+        if self.scratch.len() < groups {
+            self.scratch.resize(groups, Scratch::default());
+            self.distances.resize(groups, Histogram::default());
+            self.touched.list.resize(groups + 1, 0);
+        }
+    }
+}
+
+/// The reuse stage of one sample.
+pub(crate) struct SampleReuse {
+    engine: ReuseEngine,
+    levels: Levels<2>,
+    intervals: LogHistogram,
+    groups: Groups,
+    /// Empty between two calls.
+    waiting: Waiting,
+    /// Numbers of the blocks that rows of the last call have touched, as long as each has touched one.
+    blocks: Vec<u16>,
+    /// Groups of which something is not in the totals yet.
+    open: Vec<u32>,
+    sample: u32,
+    /// Rows of the sample so far.
+    rows: u64,
+    started: bool,
+    /// Part of the run that the last rows were in, and the first row of the sample in it.
+    part: (u32, u64),
+    weights: Option<Arc<Weights>>,
+}
+
+impl SampleReuse {
+    pub(crate) fn new(shift: u32, weights: Option<Arc<Weights>>) -> SampleReuse {
+        SampleReuse {
+            weights,
+            engine: ReuseEngine::new(shift),
+            levels: Levels::new(REUSE_LEVELS),
+            intervals: LogHistogram::default(),
+            groups: Groups::default(),
+            waiting: Waiting {
+                reuses: [Late::default(); LATE],
+                reused: 0,
+                firsts: [0; LATE],
+                first: 0,
+            },
+            blocks: Vec::new(),
+            open: Vec::new(),
+            sample: 0,
+            rows: 0,
+            started: false,
+            part: (u32::MAX, 0),
+        }
+    }
+
+    /// Starts a sample; the one before counts.
+    pub(crate) fn begin(&mut self, sample: u32, totals: &mut ReuseTotals) {
+        self.flush(totals);
+        self.engine.begin();
+        self.levels.begin();
+        self.sample = sample;
+        self.rows = 0;
+        self.part = (u32::MAX, 0);
+        self.started = true;
+    }
+
+    /// Feeds the next rows of the sample.
+    pub(crate) fn run(&mut self, rows: &Rows<'_>, place: &Place, totals: &mut ReuseTotals) {
+        self.groups
+            .reserve(1 + rows.group.iter().fold(0, |most, &g| most.max(g)) as usize);
+        let groups = &mut self.groups;
+        let (levels, intervals, waiting, blocks) = (
+            &mut self.levels,
+            &mut self.intervals,
+            &mut self.waiting,
+            &mut self.blocks,
+        );
+        blocks.clear();
+        let before = self.rows;
+        match (&mut totals.zoom, &place.heat) {
+            (Some(zoom), _) => {
+                if self.part.0 != place.part {
+                    self.part = (place.part, before);
+                }
+                let extra = zoom.sink(rows, place, groups.scratch.len(), before, self.part.1);
+                self.engine.run(
+                    rows.address,
+                    rows.size,
+                    rows.group,
+                    &mut Sink {
+                        groups,
+                        levels,
+                        intervals,
+                        waiting,
+                        blocks,
+                        extra,
+                    },
+                );
+            }
+            (None, Some(heat)) => {
+                let extra = HeatSink {
+                    regions: heat.of(place.process),
+                    heat,
+                    sums: &mut totals.heat,
+                    column: place.column,
+                    started: None,
+                };
+                self.engine.run(
+                    rows.address,
+                    rows.size,
+                    rows.group,
+                    &mut Sink {
+                        groups,
+                        levels,
+                        intervals,
+                        waiting,
+                        blocks,
+                        extra,
+                    },
+                );
+            }
+            (None, None) => self.engine.run(
+                rows.address,
+                rows.size,
+                rows.group,
+                &mut Sink {
+                    groups,
+                    levels,
+                    intervals,
+                    waiting,
+                    blocks,
+                    extra: (),
+                },
+            ),
+        }
+        self.waiting.settle(&mut self.groups, &mut self.intervals);
+        self.rows += rows.len() as u64;
+    }
+
+    /// If the rows of the last call, so many, are all that there are of the sample and each has touched one block: the numbers of these.
+    pub(crate) fn blocks(&self, rows: usize) -> Option<&[u16]> {
+        Some(&self.blocks[..]).filter(|blocks| blocks.len() == rows && self.rows == rows as u64)
+    }
+
+    /// Adds what the sample had to the totals.
+    fn flush(&mut self, totals: &mut ReuseTotals) {
+        if !self.started {
+            return;
+        }
+        self.started = false;
+        let Groups {
+            scratch, touched, ..
+        } = &mut self.groups;
+        totals.reserve(scratch.len());
+        let class = replicate(self.sample);
+        totals.samples[class] += 1;
+        let weight = self.weights.as_ref().map_or(UNIT, |w| w.of(self.sample));
+        let touched = &touched.list[..std::mem::take(&mut touched.len)];
+        for (at, &group) in touched.iter().enumerate() {
+            if let Some(&ahead) = touched.get(at + AHEAD)
+                && let Some(replicates) = &totals.replicates[ahead as usize]
+            {
+                crate::prefetch(&replicates[class]);
+            }
+            let Scratch {
+                touches,
+                reuses,
+                distance,
+                all,
+            } = &mut scratch[group as usize];
+            if all.reuses + all.firsts == 0 {
+                self.open.push(group);
+            }
+            let [touches, reuses, distance] = [touches, reuses, distance].map(std::mem::take);
+            all.reuses += reuses;
+            all.firsts += touches - reuses;
+            all.distance += distance;
+            let weighted = touches.saturating_mul(weight);
+            totals.replicates[group as usize].get_or_insert_default()[class].merge(&RepSums {
+                touches,
+                reuses,
+                distance,
+                samples: 1,
+                weighted,
+            });
+        }
+    }
+
+    /// The samples so far are complete: all that they had counts.
+    pub(crate) fn finish(&mut self, totals: &mut ReuseTotals) {
+        self.flush(totals);
+        for group in self.open.drain(..) {
+            let group = group as usize;
+            totals.groups[group].merge(&std::mem::take(&mut self.groups.scratch[group].all));
+            totals.distances[group].take(&mut self.groups.distances[group]);
+        }
+        totals.intervals.merge(&self.intervals);
+        self.intervals = LogHistogram::default();
+        totals.levels.merge(&self.levels);
+        self.levels = Levels::new(REUSE_LEVELS);
+    }
+}
+
+/// Where and when rows happened: for counts by unit.
+pub(crate) struct Place {
+    /// Address space.
+    pub(crate) space: u32,
+    /// System process id.
+    pub(crate) process: u32,
+    /// Tells objects apart that share a page; none if no objects are known.
+    pub(crate) objects: Option<Arc<Resolver>>,
+    /// The stack of the thread.
+    pub(crate) stack: OwnStack,
+    /// `time_ns` of the first row, and nanoseconds per row.
+    pub(crate) clock: (u64, f64),
+    /// Regions of a heat map; none if no map is made.
+    pub(crate) heat: Option<Arc<HeatRegions>>,
+    /// Column of the heat map.
+    pub(crate) column: u32,
+    /// Part of the run, where parts are counted.
+    pub(crate) part: u32,
+}
+
+/// What is done with a touch besides the sums.
+pub(crate) trait Extra {
+    /// `touch`: one touch of a block by a row of the sample.
+    fn touch(&mut self, row: u64, block: u64, tag: u32, touch: &GroupReuse);
+}
+
+impl Extra for () {
+    #[inline(always)]
+    fn touch(&mut self, _row: u64, _block: u64, _tag: u32, _touch: &GroupReuse) {}
+}
+
+struct HeatSink<'a> {
+    heat: &'a HeatRegions,
+    regions: &'a [(u64, u64, u32)],
+    sums: &'a mut HeatSums,
+    column: u32,
+    started: Option<u64>,
+}
+
+impl Extra for HeatSink<'_> {
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, _tag: u32, touch: &GroupReuse) {
+        let starts = u64::from(self.started != Some(row));
+        self.started = Some(row);
+        // Few regions, by address: counting them takes no branch that could be mispredicted.
+        let behind = self
+            .regions
+            .iter()
+            .map(|r| usize::from(r.0 <= block))
+            .sum::<usize>();
+        if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| self.regions.get(at))
+            && block <= last
+        {
+            self.sums.add(
+                (region * self.heat.columns() + self.column) as usize,
+                starts,
+                touch,
+            );
+        }
+    }
+}
+
+/// Counters of many touches: several of each, so that a touch does not wait for what the one before has written.
+const COPIES: usize = 4;
+
+/// Counts many touches.
+#[inline(always)]
+fn count_narrow(
+    groups: &mut Groups,
+    levels: &mut Levels<2>,
+    intervals: &mut LogHistogram,
+    touches: &Narrow<'_>,
+) {
+    let Narrow {
+        row,
+        tag,
+        last,
+        distance,
+        mut again,
+        ..
+    } = *touches;
+    let Groups {
+        scratch,
+        distances,
+        touched,
+    } = groups;
+    touched.touch(scratch, tag.iter().copied());
+    let mut by_interval = [[0u32; 16]; COPIES];
+    let mut from = 0;
+    while from < tag.len() {
+        let begin = row + from as u64;
+        let rows = Levels::<2>::together(begin, tag.len() - from);
+        let (these, behind) =
+            again.split_at(again.partition_point(|&i| usize::from(i) < from + rows));
+        // By level, number and sum of D in one.
+        let mut sums = [[0u64; 16]; COPIES];
+        for (at, &i) in these.iter().enumerate() {
+            let i = i as usize;
+            let (row, tag, last, distance) = (
+                row as u32 + i as u32,
+                tag[i] as usize,
+                u32::from(last[i]),
+                distance[i],
+            );
+            let interval = row - last;
+            scratch[tag].reuse(distance.into(), interval.into());
+            distances[tag].add_to_bin(Histogram::bin(distance.into()));
+            by_interval[at % COPIES][(32 - interval.leading_zeros()) as usize % 16] += 1;
+            sums[at % COPIES][crate::stages::windows::level(row.into(), last.into()) % 16] +=
+                1 << 32 | u64::from(distance);
+        }
+        levels.add_together(begin, rows, |level| {
+            let sum = sums.iter().map(|s| s[level % 16]).sum::<u64>();
+            [sum >> 32, sum & u64::from(u32::MAX)]
+        });
+        (again, from) = (behind, from + rows);
+    }
+    for bits in 0..16 {
+        // The smallest value of so many bits.
+        intervals.add_many(
+            1 << bits >> 1,
+            by_interval
+                .iter()
+                .map(|counts| u64::from(counts[bits]))
+                .sum(),
+        );
+    }
+}
+
+struct Sink<'a, E> {
+    groups: &'a mut Groups,
+    levels: &'a mut Levels<2>,
+    intervals: &'a mut LogHistogram,
+    waiting: &'a mut Waiting,
+    blocks: &'a mut Vec<u16>,
+    extra: E,
+}
+
+impl<E: Extra> ReuseSink for Sink<'_, E> {
+    fn first(&mut self, row: u64, block: u64, tag: u32) {
+        self.touch(row, block, tag, true, 0, 0);
+    }
+
+    fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64) {
+        self.touch(row, block, tag, false, distance, interval);
+    }
+
+    /// Nobody can foresee which touches are the first: there is no branch on it.
+    #[inline(always)]
+    fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
+        let again = u64::from(!first);
+        let (distance, interval) = if first { (0, 0) } else { (distance, interval) };
+        let one = GroupReuse {
+            reuses: again,
+            firsts: 1 - again,
+            distance,
+            distance_max: distance,
+            interval,
+        };
+        self.waiting.add(tag, first, distance, interval);
+        if self.waiting.is_full() {
+            self.waiting.settle(self.groups, self.intervals);
+        }
+        let level = crate::stages::windows::level(row, row.wrapping_sub(interval));
+        self.levels.add_all(level, [again, distance]);
+        self.extra.touch(row, block, tag, &one);
+    }
+
+    #[inline(always)]
+    fn done(&mut self, row: u64, _tag: u32) {
+        self.levels.done(row);
+    }
+
+    #[inline(always)]
+    fn narrow(&mut self, touches: &Narrow<'_>) {
+        self.blocks
+            .extend(touches.block.iter().map(|&block| block as u16));
+        count_narrow(self.groups, self.levels, self.intervals, touches);
+        let Narrow {
+            row,
+            address,
+            shift,
+            tag,
+            last,
+            distance,
+            ..
+        } = *touches;
+        for (row, ((&address, &tag), (&last, &distance))) in
+            (row..).zip(address.iter().zip(tag).zip(last.iter().zip(distance)))
+        {
+            let again = u64::from(last != NEVER);
+            let (distance, interval) = (u64::from(distance), again * row.wrapping_sub(last.into()));
+            self.extra.touch(
+                row,
+                address >> shift,
+                tag,
+                &GroupReuse {
+                    reuses: again,
+                    firsts: 1 - again,
+                    distance,
+                    distance_max: distance,
+                    interval,
+                },
+            );
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! Helpers that know nothing of traces.
+
+pub(crate) mod adaptive;
+pub mod fast_hash;
+pub mod human;
+pub(crate) mod key_index;
+pub mod memory_limit;
+pub(crate) mod radix;

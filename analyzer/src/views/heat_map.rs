@@ -1,0 +1,346 @@
+//! Heat maps: memory regions against time, for accesses and for reuse distance.
+//!
+//! The run is cut into columns of equally many samples, in the order of time (a run of few long samples: into equal parts of each).
+//! The rows are the hottest final regions of the location zoom, by address.
+
+use crate::data::reuse_counts::GroupReuse;
+use crate::data::samples::SampleInfo;
+use crate::engine::{Aids, Collect, Options, analyse_with};
+use crate::input::selection::{Chosen, Extent};
+use crate::input::source::Source;
+use crate::stages::reuse::by_page::HeatTable;
+use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
+use crate::views::location::{LocationZoom, Region, collect_leaves};
+use crate::views::time_tree::{Look, by_time};
+use serde::Serialize;
+use std::sync::Arc;
+
+/// Columns, at most.
+pub const COLUMNS: usize = 48;
+/// Rows, at most.
+const ROWS: usize = 16;
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Column {
+    /// Start of its first sample, `time_ns`.
+    pub from_ns: u64,
+    /// End of its last sample.
+    pub to_ns: u64,
+}
+
+/// A row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeatRow {
+    /// Id of the region in the location zoom.
+    pub region: String,
+    /// First address, hexadecimal.
+    pub start: String,
+    /// Last address.
+    pub end: String,
+    /// Object that holds most of its loads, or else the function that makes most.
+    pub label: String,
+    /// Loads by column.
+    #[serde(rename = "A")]
+    pub accesses: Vec<u64>,
+    /// Mean D by column; none without reuses.
+    #[serde(rename = "D_mean")]
+    pub distances: Vec<Option<f64>>,
+}
+
+/// Accesses and D by region and time.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct HeatMap {
+    /// By time.
+    pub columns: Vec<Column>,
+    /// By address.
+    pub rows: Vec<HeatRow>,
+}
+
+/// A cell, for files.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Cell {
+    /// Id of the region.
+    pub region: String,
+    /// First address.
+    pub start: String,
+    /// Number of the column.
+    pub column: u64,
+    /// Start of the column.
+    pub from_ns: u64,
+    /// Loads.
+    #[serde(rename = "A")]
+    pub accesses: u64,
+    /// Mean D.
+    #[serde(rename = "D_mean")]
+    pub distance: Option<f64>,
+}
+
+impl HeatMap {
+    /// One row per region and column.
+    pub fn cells(&self) -> Vec<Cell> {
+        let cell = |row: &HeatRow, k: usize| Cell {
+            region: row.region.clone(),
+            start: row.start.clone(),
+            column: k as u64,
+            from_ns: self.columns[k].from_ns,
+            accesses: row.accesses[k],
+            distance: row.distances[k],
+        };
+        self.rows
+            .iter()
+            .flat_map(|row| (0..self.columns.len()).map(move |k| cell(row, k)))
+            .collect()
+    }
+}
+
+fn address(text: &str) -> u64 {
+    u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap_or(u64::MAX)
+}
+
+fn label(region: &Region) -> String {
+    let object = region
+        .objects
+        .first()
+        .filter(|o| o.share.unwrap_or(0.0) >= 50.0)
+        .map(|o| o.object.clone());
+    object
+        .or_else(|| region.functions.first().map(|f| f.function.clone()))
+        .unwrap_or_default()
+}
+
+/// Cuts the run into columns.
+pub(crate) fn columns(samples: &[SampleInfo], order: &[usize]) -> Vec<Extent> {
+    let n = order.len();
+    if n >= COLUMNS {
+        return (0..COLUMNS)
+            .map(|c| Extent::Samples(order[c * n / COLUMNS..(c + 1) * n / COLUMNS].to_vec()))
+            .collect();
+    }
+    let part = |loads: u64, c: usize| (u128::from(loads) * c as u128 / COLUMNS as u128) as u64;
+    (0..COLUMNS)
+        .map(|c| {
+            Extent::Parts(
+                order
+                    .iter()
+                    .map(|&s| (s, part(samples[s].loads, c)..part(samples[s].loads, c + 1)))
+                    .collect(),
+            )
+        })
+        .collect()
+}
+
+/// A map before its rows were counted.
+pub struct Plan {
+    leaves: Vec<(Region, u64, u64)>,
+    extents: Vec<Extent>,
+    columns: Vec<Column>,
+    regions: Arc<HeatRegions>,
+    block_shift: u32,
+}
+
+impl Plan {
+    /// The hottest final regions of the location zoom against the time that is looked at.
+    pub fn new(
+        samples: &[SampleInfo],
+        look: &Look,
+        zoom: &LocationZoom,
+        block_shift: u32,
+    ) -> Option<Plan> {
+        let mut leaves = Vec::new();
+        collect_leaves(&zoom.root, &mut leaves);
+        leaves.retain(|l| !l.id.is_empty());
+        leaves.sort_by_key(|l| std::cmp::Reverse(l.metrics.accesses));
+        leaves.truncate(ROWS);
+        leaves.sort_by_key(|l| (l.process, address(&l.start)));
+        let order = by_time(samples, look);
+        if leaves.is_empty() || order.is_empty() {
+            return None;
+        }
+        let leaves: Vec<(Region, u64, u64)> = leaves
+            .into_iter()
+            .map(|l| (l.clone(), address(&l.start), address(&l.end)))
+            .collect();
+        let bounds: Vec<(u32, u64, u64)> = leaves
+            .iter()
+            .map(|l| (l.0.process.unwrap_or(0), l.1, l.2))
+            .collect();
+        let extents = columns(samples, &order);
+        let column = |e: &Extent| {
+            let list = e.samples();
+            let from = list
+                .iter()
+                .map(|&s| samples[s].first_time)
+                .min()
+                .unwrap_or(0);
+            let to = list
+                .iter()
+                .map(|&s| samples[s].last_time)
+                .max()
+                .unwrap_or(0);
+            Column {
+                from_ns: from,
+                to_ns: to,
+            }
+        };
+        Some(Plan {
+            columns: extents.iter().map(column).collect(),
+            regions: Arc::new(HeatRegions::new(&bounds, block_shift, COLUMNS)),
+            leaves,
+            extents,
+            block_shift,
+        })
+    }
+
+    /// The map from units that were counted while the whole run was; the plan again if there were too many.
+    pub fn of_units(
+        self,
+        cells: &HeatTable,
+        spaces: &[u32],
+        unit_shift: u32,
+    ) -> Result<HeatMap, Box<Plan>> {
+        let Some(cells) = cells.cells() else {
+            return Err(Box::new(self));
+        };
+        let mut sums = HeatSums::default();
+        let width = self.columns.len();
+        for (unit, space, column, starts, reuses, distance) in cells {
+            let process = spaces.get(space as usize).copied().unwrap_or(0);
+            let regions = self.regions.of(process);
+            // Regions consist of whole units; their bounds are in blocks.
+            let block = unit << (unit_shift - self.block_shift);
+            let behind = regions.partition_point(|r| r.0 <= block);
+            if let Some(&(_, last, region)) = behind.checked_sub(1).and_then(|at| regions.get(at))
+                && block <= last
+            {
+                let touched = GroupReuse {
+                    reuses,
+                    firsts: 1,
+                    distance,
+                    ..GroupReuse::default()
+                };
+                sums.add(region as usize * width + column as usize, starts, &touched);
+            }
+        }
+        Ok(self.fill(&sums))
+    }
+
+    /// Counts by a pass over the trace of its own.
+    pub fn count(self, source: &dyn Source, options: Options, samples: &[SampleInfo]) -> HeatMap {
+        let chosen = Chosen::new(
+            source,
+            samples,
+            self.extents
+                .iter()
+                .enumerate()
+                .map(|(c, e)| (e, 0, c as u32)),
+            false,
+        );
+        let options = Options {
+            zoom: None,
+            windows: false,
+            samples: false,
+            incidence: Collect::Nothing,
+            ..options
+        };
+        let aids = Aids {
+            heat: Some(self.regions.clone()),
+            ..Aids::default()
+        };
+        let outcome = analyse_with(&chosen, options, aids, &|_| ());
+        let mut sums = HeatSums::default();
+        outcome
+            .buckets
+            .iter()
+            .for_each(|b| sums.merge(&b.reuse.heat));
+        self.fill(&sums)
+    }
+
+    /// The map from what was counted.
+    fn fill(self, sums: &HeatSums) -> HeatMap {
+        let width = self.columns.len();
+        let rows = self.leaves.iter().enumerate().map(|(row, (leaf, ..))| {
+            let cells: Vec<(u64, GroupReuse)> =
+                (0..width).map(|c| sums.cell(row * width + c)).collect();
+            HeatRow {
+                region: leaf.id.clone(),
+                start: leaf.start.clone(),
+                end: leaf.end.clone(),
+                label: label(leaf),
+                accesses: cells.iter().map(|c| c.0).collect(),
+                distances: cells
+                    .iter()
+                    .map(|c| (c.1.reuses > 0).then(|| c.1.distance as f64 / c.1.reuses as f64))
+                    .collect(),
+            }
+        });
+        HeatMap {
+            rows: rows.collect(),
+            columns: self.columns,
+        }
+    }
+}
+
+/// A row of shades for values: darker is more, relative to `most`. Blank: nothing.
+pub fn shades(values: impl Iterator<Item = Option<f64>>, most: f64) -> String {
+    const SHADES: [char; 5] = ['·', '░', '▒', '▓', '█'];
+    values
+        .map(|value| match value {
+            None => ' ',
+            // The square root shows small values beside large ones.
+            Some(value) => {
+                SHADES[((value / most.max(1e-300)).max(0.0).sqrt() * 4.0)
+                    .round()
+                    .min(4.0) as usize]
+            }
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shades_go_from_nothing_to_full() {
+        assert_eq!(
+            shades(
+                [None, Some(0.0), Some(1.0), Some(25.0), Some(100.0)].into_iter(),
+                100.0
+            ),
+            " ··▒█"
+        );
+        assert_eq!(shades([Some(0.0)].into_iter(), 0.0), "·");
+    }
+
+    #[test]
+    fn columns_cover_every_load_once() {
+        let info = |loads| SampleInfo {
+            process: 1,
+            thread: 1,
+            sample: 0,
+            loads,
+            first_time: 0,
+            last_time: 1,
+            parts: vec![(0, loads)],
+        };
+        let samples = vec![info(1000), info(7)];
+        let all = columns(&samples, &[0, 1]);
+        assert_eq!(all.len(), COLUMNS);
+        let mut loads = [0, 0];
+        for extent in &all {
+            let Extent::Parts(parts) = extent else {
+                panic!("not parts")
+            };
+            parts.iter().for_each(|(s, r)| loads[*s] += r.end - r.start);
+        }
+        assert_eq!(loads, [1000, 7]);
+        let many = vec![info(10); 100];
+        let order: Vec<usize> = (0..100).collect();
+        let all: Vec<usize> = columns(&many, &order)
+            .iter()
+            .flat_map(|e| e.samples())
+            .collect();
+        assert_eq!(all, order);
+    }
+}

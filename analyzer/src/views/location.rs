@@ -1,0 +1,515 @@
+//! The location tree: from the address space down to hot contiguous regions.
+//!
+//! A region is divided into pages. A hot subregion is a longest run of contiguous pages, each with at
+//! least one access, that has at least the share τ of the region's accesses. It is divided again with
+//! smaller pages ([`PAGE_SHIFTS`]), until a page size would be below the smallest, or below a block.
+//! Page sizes that cut nothing off are passed over, and a region's ends are given in the smallest pages
+//! that keep it whole. Cold pages inside a run belong to it, so that a
+//! region is a whole object or several related ones.
+//!
+//! The tree is found from sums by unit of memory ([`crate::stages::pages`]). Then each entry is added to the deepest region that its unit is in, and regions to those
+//! around them.
+//!
+//! D of a region is that of the accesses to its blocks, and counts *all* blocks that were touched
+//! between two accesses, inside and outside of the region, inside one sample.
+
+pub use crate::views::location_code::CodePart;
+pub(crate) use crate::views::location_code::{ByGroup, Sums, by_function_and_line, code_parts};
+
+use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::counts::{Counts, Metrics};
+use crate::data::object_map::{Resolver, UNKNOWN};
+use crate::estimate::Grouped;
+use crate::estimate::row_estimates::Hats;
+use crate::stages::pages::UnitEntry;
+use crate::stages::strides::StrideShare;
+use crate::util::fast_hash::Mixed;
+use crate::views::context::{Basis, STRIDES};
+use crate::views::location_code::CODE_ROWS;
+use crate::views::location_divide::{Found, RegionPlaces, Units, divide};
+use crate::views::objects::object_of;
+use crate::views::region_footprints::footprints;
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Page sizes by level, as powers of two: 1 GiB to 4 KiB.
+pub const PAGE_SHIFTS: [u32; 6] = [30, 26, 22, 18, 15, 12];
+
+/// A region.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Region {
+    /// Numbers of the children on the way from the root; the root is empty.
+    pub id: String,
+    /// Process; none for the root.
+    pub process: Option<u32>,
+    /// First address, hexadecimal.
+    pub start: String,
+    /// Last address, hexadecimal.
+    pub end: String,
+    /// Page size at which it was found; 0 for the root.
+    pub page: u64,
+    /// Bytes from first to last page. Saturates for the root.
+    pub bytes: u64,
+    /// Share of all accesses, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Share of the parent's accesses, percent.
+    #[serde(rename = "A_parent_pct")]
+    pub parent_share: Option<f64>,
+    /// Distinct blocks touched.
+    pub blocks: u64,
+    /// Accesses per block.
+    #[serde(rename = "A_per_block")]
+    pub accesses_per_block: Option<f64>,
+    /// Metrics of the loads that start in it; footprints of what they and others touch of it, D and intervals of the touches of its blocks.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
+    /// Share of the region's accesses that is in none of its children, percent; none without children.
+    #[serde(rename = "A_cold_pct")]
+    pub cold_share: Option<f64>,
+    /// Functions that touch it, most accesses first.
+    pub functions: Vec<CodePart>,
+    /// Lines that touch it.
+    pub lines: Vec<CodePart>,
+    /// Objects in it, most accesses first.
+    pub objects: Vec<ObjectPart>,
+    /// Hot subregions by address.
+    pub children: Vec<Region>,
+}
+
+/// An object's part of a region.
+#[derive(Clone, Debug, Serialize)]
+pub struct ObjectPart {
+    /// Name.
+    pub object: String,
+    /// Kind.
+    pub kind: String,
+    /// Accesses to it inside the region.
+    #[serde(rename = "A")]
+    pub accesses: u64,
+    /// Share of the region's accesses, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+}
+
+/// The tree.
+#[derive(Clone, Debug, Serialize)]
+pub struct LocationZoom {
+    /// Bytes of a block.
+    pub block: u64,
+    /// τ, percent.
+    pub tau_pct: f64,
+    /// Page sizes by level.
+    pub pages: Vec<u64>,
+    /// Final region with the greatest mean D.
+    pub worst: Option<String>,
+    /// The whole address space.
+    pub root: Region,
+}
+
+fn pct(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
+}
+
+fn mean(sum: u64, count: u64) -> Option<f64> {
+    (count > 0).then(|| sum as f64 / count as f64)
+}
+
+/// Page size at which the zoom ends, unless another is asked for.
+pub const STOP: u64 = 4096;
+
+/// Sizes, as powers of two.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Bytes of a block.
+    pub block: u32,
+    /// Bytes of a unit.
+    pub unit: u32,
+}
+
+/// Builds the tree from entries, which are gone through twice. `tau` is a percentage; pages get no smaller than `stop` bytes. `whole` is estimates of the whole run.
+pub fn zoom<I: Iterator<Item = UnitEntry>>(
+    entries: impl Fn() -> I,
+    (basis, whole): (&Basis<'_>, &Hats),
+    spaces: &[u32],
+    code: &CodeMap,
+    sizes: Sizes,
+    (tau, stop): (f64, u64),
+    resolver: Option<&Resolver>,
+) -> LocationZoom {
+    let units = Units::new(entries());
+    let total = units.list.iter().map(|u| u.sums.starts).sum();
+    let smaller = (stop < 4096 && stop.is_power_of_two() && stop.ilog2() >= sizes.block)
+        .then(|| stop.ilog2());
+    let pages: Vec<u32> = PAGE_SHIFTS
+        .iter()
+        .copied()
+        .filter(|&p| p >= sizes.block && 1u64 << p >= stop)
+        .chain(smaller)
+        .collect();
+    let mut found = divide(&units.list, sizes, tau, &pages);
+    let places = RegionPlaces::new(&units, sizes, &found);
+    let mut objects: HashMap<(u32, u64, u32), u32, Mixed> = HashMap::default();
+    for entry in entries() {
+        let region = &mut found[places.deepest_of(entry.space, entry.unit)];
+        if entry.group & 3 != CLASS_STORE {
+            region.by_group.entry(entry.group).or_default().add(&entry);
+        }
+        if let Some(resolver) = resolver {
+            let object = *objects
+                .entry((entry.space, entry.unit, entry.object))
+                .or_insert_with(|| object_of(&entry, spaces, resolver, sizes.unit));
+            *region.by_object.entry(object).or_default() += entry.starts;
+        }
+    }
+    let mut counts = footprints(basis.footprint, &places);
+    counts
+        .iter_mut()
+        .zip(&found)
+        .for_each(|(c, f)| c.add_rows(&f.sums.counts()));
+    let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
+        places.below_root(space, mark.address)
+    });
+    let maker = Maker {
+        code,
+        units: &units,
+        spaces,
+        sizes,
+        total,
+        resolver,
+        basis,
+        seen,
+        whole,
+    };
+    // From the inside out: a region has what those in it have.
+    let mut children: Vec<Vec<Region>> = vec![Vec::new(); found.len()];
+    while let Some(f) = found.pop() {
+        let number = found.len();
+        let around = f.parent.map_or(total, |p| found[p].sums.starts);
+        let mut region = maker.region(&f, number as u32, &counts[number], around);
+        region.children = children.pop().unwrap_or_default();
+        region.children.reverse();
+        region.cold_share = cold(&region);
+        let Some(parent) = f.parent else {
+            return finish(region, tau, sizes, &pages);
+        };
+        f.by_group.into_iter().for_each(|(group, sums)| {
+            found[parent]
+                .by_group
+                .entry(group)
+                .or_default()
+                .merge(&sums)
+        });
+        f.by_object.into_iter().for_each(|(object, starts)| {
+            *found[parent].by_object.entry(object).or_default() += starts
+        });
+        children[parent].push(region);
+    }
+    unreachable!("the first region is the root")
+}
+
+/// Makes rows of regions.
+struct Maker<'a> {
+    code: &'a CodeMap,
+    units: &'a Units,
+    spaces: &'a [u32],
+    sizes: Sizes,
+    /// Accesses of the whole.
+    total: u64,
+    resolver: Option<&'a Resolver>,
+    basis: &'a Basis<'a>,
+    seen: Grouped,
+    whole: &'a Hats,
+}
+
+impl Maker<'_> {
+    /// A region, of which all is known but its children. `around`: accesses of the region that it is in.
+    fn region(&self, found: &Found, number: u32, counts: &Counts, around: u64) -> Region {
+        let list = &self.units.list[found.units.clone()];
+        let blocks: u64 = list.iter().map(|u| u64::from(u.blocks.count_ones())).sum();
+        let (start, end) = match (found.page, list.first(), list.last()) {
+            (Some(page), Some(first), Some(last)) => {
+                let up = page - self.sizes.unit;
+                let start = u128::from(first.unit >> up) << page;
+                let end = (u128::from(last.unit >> up) + 1) << page;
+                (start, end - 1)
+            }
+            _ => (0, u128::from(u64::MAX)),
+        };
+        let hats = match found.parent {
+            None => self.whole.clone(),
+            Some(_) => {
+                let executed = self.basis.executed(
+                    found
+                        .by_group
+                        .iter()
+                        .map(|(&group, sums)| (group, sums.starts + sums.implied)),
+                );
+                self.basis.places.make(
+                    self.seen.of(number),
+                    self.basis.incidence.scale(),
+                    counts,
+                    executed,
+                )
+            }
+        };
+        let (by_function, by_line) = by_function_and_line(self.code, &found.by_group);
+        Region {
+            id: found.id.clone(),
+            process: found
+                .page
+                .and(list.first())
+                .and_then(|u| self.spaces.get(u.space as usize))
+                .copied(),
+            start: format!("{start:#x}"),
+            end: format!("{end:#x}"),
+            page: found.page.map_or(0, |p| 1 << p),
+            bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
+            share: pct(counts.accesses, self.total),
+            parent_share: pct(counts.accesses, around),
+            blocks,
+            accesses_per_block: mean(counts.accesses, blocks),
+            metrics: counts.metrics().without_stores(),
+            hats,
+            strides: self.basis.strides.of(
+                found
+                    .by_group
+                    .iter()
+                    .map(|(&group, sums)| (group, sums.starts)),
+                STRIDES,
+            ),
+            cold_share: None,
+            functions: code_parts(self.code, &by_function, false, counts.accesses),
+            lines: code_parts(self.code, &by_line, true, counts.accesses),
+            objects: self.objects(found),
+            children: Vec::new(),
+        }
+    }
+
+    fn objects(&self, found: &Found) -> Vec<ObjectPart> {
+        let Some(resolver) = self.resolver else {
+            return Vec::new();
+        };
+        let mut order: Vec<(u32, u64)> = found
+            .by_object
+            .iter()
+            .map(|(&o, &n)| (o, n))
+            .filter(|o| o.0 != UNKNOWN)
+            .collect();
+        order.sort_by_key(|&(object, accesses)| (std::cmp::Reverse(accesses), object));
+        let part = |(number, accesses): (u32, u64)| {
+            let object = resolver
+                .objects
+                .get(number as usize)
+                .cloned()
+                .unwrap_or_default();
+            ObjectPart {
+                object: object.name,
+                kind: object.kind,
+                accesses,
+                share: pct(accesses, found.sums.starts),
+            }
+        };
+        order.into_iter().take(CODE_ROWS).map(part).collect()
+    }
+}
+
+fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
+    let mut leaves = Vec::new();
+    collect_leaves(&root, &mut leaves);
+    let worst = leaves
+        .iter()
+        .filter(|r| !r.id.is_empty() && r.metrics.distance_mean.is_some())
+        .max_by(|a, b| {
+            a.metrics
+                .distance_mean
+                .unwrap_or(0.0)
+                .total_cmp(&b.metrics.distance_mean.unwrap_or(0.0))
+                .then(b.id.cmp(&a.id))
+        })
+        .map(|r| r.id.clone());
+    LocationZoom {
+        block: 1 << sizes.block,
+        tau_pct: tau,
+        pages: pages.iter().map(|p| 1 << p).collect(),
+        worst,
+        root,
+    }
+}
+
+fn cold(region: &Region) -> Option<f64> {
+    if region.children.is_empty() {
+        return None;
+    }
+    let hot: u64 = region.children.iter().map(|c| c.metrics.accesses).sum();
+    pct(
+        region.metrics.accesses.saturating_sub(hot),
+        region.metrics.accesses,
+    )
+}
+
+/// The final regions below a region, by address.
+pub fn collect_leaves<'a>(region: &'a Region, leaves: &mut Vec<&'a Region>) {
+    if region.children.is_empty() {
+        leaves.push(region);
+    }
+    for child in &region.children {
+        collect_leaves(child, leaves);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data::reuse_counts::GroupReuse;
+
+    const SIZES: Sizes = Sizes { block: 6, unit: 12 };
+
+    fn entry(address: u64, starts: u64, group: u32, distance: u64) -> UnitEntry {
+        let reuse = GroupReuse {
+            reuses: starts - 1,
+            firsts: 1,
+            distance: distance * (starts - 1),
+            distance_max: distance,
+            interval: starts - 1,
+        };
+        UnitEntry {
+            unit: address >> 12,
+            blocks: 1 << (address >> 6 & 63),
+            space: 0,
+            group,
+            object: 0,
+            starts,
+            implied: 0,
+            reuse,
+        }
+    }
+
+    /// The tree of entries.
+    fn tree(entries: &[UnitEntry], spaces: &[u32], tau: f64) -> LocationZoom {
+        zoom(
+            || entries.iter().copied(),
+            (&Basis::default(), &Hats::default()),
+            spaces,
+            &CodeMap::new(),
+            SIZES,
+            (tau, STOP),
+            None,
+        )
+    }
+
+    /// A hot 8 KiB object, a lone hot page 40 KiB behind it, and scattered accesses far away.
+    fn entries() -> Vec<UnitEntry> {
+        let mut all: Vec<UnitEntry> = (0..128)
+            .map(|i| entry(0x7f00_0000_0000 + i * 64, 100, 1, 5))
+            .collect();
+        all.push(entry(0x7f00_0000_a000, 9000, 2, 700));
+        all.extend((0..10).map(|i| entry(0x7f80_0000_0000 + i * (1 << 32), 10, 1, 1)));
+        all.reverse();
+        all
+    }
+
+    #[test]
+    fn hot_runs_of_pages_are_found_and_cold_ones_left_out() {
+        let tree = tree(&entries(), &[77], 10.0);
+        assert_eq!(tree.root.metrics.accesses, 128 * 100 + 9000 + 100);
+        let mut leaves = Vec::new();
+        collect_leaves(&tree.root, &mut leaves);
+        let found: Vec<(&str, &str, u64, u64)> = leaves
+            .iter()
+            .map(|r| {
+                (
+                    r.start.as_str(),
+                    r.end.as_str(),
+                    r.metrics.accesses,
+                    r.blocks,
+                )
+            })
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("0x7f0000000000", "0x7f0000001fff", 12800, 128),
+                ("0x7f000000a000", "0x7f000000afff", 9000, 1)
+            ]
+        );
+        assert_eq!(leaves[0].process, Some(77));
+        assert_eq!(leaves[0].metrics.distance_mean, Some(5.0));
+        assert_eq!(leaves[0].accesses_per_block, Some(100.0));
+        assert_eq!(tree.worst.as_deref(), Some(leaves[1].id.as_str()));
+        assert_eq!(leaves[1].metrics.distance_max, Some(700));
+    }
+
+    #[test]
+    fn the_share_of_a_region_must_reach_tau() {
+        let tree = tree(&entries(), &[77], 50.0);
+        let mut leaves = Vec::new();
+        collect_leaves(&tree.root, &mut leaves);
+        assert_eq!(leaves.len(), 1);
+        assert_eq!(leaves[0].metrics.accesses, 12800);
+    }
+
+    #[test]
+    fn nothing_and_the_ends_of_the_address_space_are_fine() {
+        let nothing = tree(&[], &[], 10.0);
+        assert_eq!(
+            (
+                nothing.root.metrics.accesses,
+                nothing.root.children.len(),
+                nothing.worst
+            ),
+            (0, 0, None)
+        );
+        let ends = [entry(0, 5, 1, 1), entry(u64::MAX, 5, 1, 1)];
+        let tree = tree(&ends, &[1], 10.0);
+        assert_eq!(tree.root.children.len(), 2);
+        let mut leaves = Vec::new();
+        collect_leaves(&tree.root, &mut leaves);
+        assert_eq!(leaves[1].end, "0xffffffffffffffff");
+        // Blocks of one byte and of a gigabyte.
+        for shift in [0, 30] {
+            let sizes = Sizes {
+                block: shift,
+                unit: crate::stages::pages::unit_shift(shift, STOP),
+            };
+            let entries = [UnitEntry {
+                unit: u64::MAX >> sizes.unit,
+                ..entry(0, 5, 1, 1)
+            }];
+            assert_eq!(
+                zoom(
+                    || entries.iter().copied(),
+                    (&Basis::default(), &Hats::default()),
+                    &[1],
+                    &CodeMap::new(),
+                    sizes,
+                    (10.0, STOP),
+                    None
+                )
+                .root
+                .children
+                .len(),
+                1
+            );
+        }
+    }
+
+    #[test]
+    fn address_spaces_are_never_one_region() {
+        let mut all = entries();
+        all.extend(entries().into_iter().map(|e| UnitEntry { space: 1, ..e }));
+        let tree = tree(&all, &[10, 20], 10.0);
+        let mut leaves = Vec::new();
+        collect_leaves(&tree.root, &mut leaves);
+        assert_eq!(
+            leaves.iter().map(|r| r.process).collect::<Vec<_>>(),
+            [Some(10), Some(10), Some(20), Some(20)]
+        );
+    }
+}

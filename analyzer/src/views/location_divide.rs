@@ -1,0 +1,227 @@
+//! Dividing the address space into hot regions.
+
+use crate::stages::pages::UnitEntry;
+use crate::util::fast_hash::Mixed;
+use crate::views::location::Sizes;
+use crate::views::location_code::{ByGroup, Sums};
+use crate::views::region_footprints::Places;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// A unit of memory, all its entries together.
+pub(crate) struct Unit {
+    pub(crate) space: u32,
+    pub(crate) unit: u64,
+    pub(crate) blocks: u64,
+    pub(crate) sums: Sums,
+}
+
+/// Units of memory by address space and address.
+pub(crate) struct Units {
+    pub(crate) list: Vec<Unit>,
+    pub(crate) place: HashMap<(u32, u64), u32, Mixed>,
+}
+
+impl Units {
+    pub(crate) fn new(entries: impl Iterator<Item = UnitEntry>) -> Units {
+        let mut place: HashMap<(u32, u64), u32, Mixed> = HashMap::default();
+        let mut list: Vec<Unit> = Vec::new();
+        for entry in entries {
+            let at = *place
+                .entry((entry.space, entry.unit))
+                .or_insert(list.len() as u32);
+            if at as usize == list.len() {
+                list.push(Unit {
+                    space: entry.space,
+                    unit: entry.unit,
+                    blocks: 0,
+                    sums: Sums::default(),
+                });
+            }
+            let unit = &mut list[at as usize];
+            unit.blocks |= entry.blocks;
+            unit.sums.add(&entry);
+        }
+        list.sort_unstable_by_key(|u| (u.space, u.unit));
+        list.iter()
+            .zip(0..)
+            .for_each(|(u, at)| *place.entry((u.space, u.unit)).or_default() = at);
+        Units { list, place }
+    }
+}
+
+/// A region before its code and its objects are known: some units that follow one another.
+pub(crate) struct Found {
+    /// Numbers of the children on the way from the root.
+    pub(crate) id: String,
+    /// The region that it is in, which stands before it.
+    pub(crate) parent: Option<usize>,
+    pub(crate) units: Range<usize>,
+    /// Log2 of the page size at which it was found; none for the root.
+    pub(crate) page: Option<u32>,
+    pub(crate) sums: Sums,
+    pub(crate) by_group: ByGroup,
+    pub(crate) by_object: HashMap<u32, u64, Mixed>,
+}
+
+/// Finds hot regions. `tau` is a percentage; `pages` are page sizes by level. Each region stands behind the one that it is in.
+pub(crate) fn divide(units: &[Unit], sizes: Sizes, tau: f64, pages: &[u32]) -> Vec<Found> {
+    let mut zoomer = Zoomer {
+        units,
+        sizes,
+        tau,
+        pages,
+        found: Vec::new(),
+    };
+    zoomer.add(String::new(), None, 0..units.len(), None);
+    zoomer.divide(0, 0);
+    zoomer.found
+}
+
+struct Zoomer<'a> {
+    units: &'a [Unit],
+    sizes: Sizes,
+    tau: f64,
+    pages: &'a [u32],
+    found: Vec<Found>,
+}
+
+impl Zoomer<'_> {
+    /// Adds the region of some units. `page` is none for the root.
+    fn add(
+        &mut self,
+        id: String,
+        parent: Option<usize>,
+        units: Range<usize>,
+        page: Option<u32>,
+    ) -> usize {
+        let mut sums = Sums::default();
+        self.units[units.clone()]
+            .iter()
+            .for_each(|u| sums.merge(&u.sums));
+        self.found.push(Found {
+            id,
+            parent,
+            units,
+            page,
+            sums,
+            by_group: HashMap::default(),
+            by_object: HashMap::default(),
+        });
+        self.found.len() - 1
+    }
+
+    /// Finds the hot subregions of a region, with the page size of `level`, or the next ones if nothing is cut off.
+    fn divide(&mut self, region: usize, level: usize) {
+        let all = self.found[region].units.clone();
+        let (id, accesses) = (
+            self.found[region].id.clone(),
+            self.found[region].sums.starts,
+        );
+        for level in level..self.pages.len() {
+            let starts = |run: &Range<usize>| {
+                self.units[run.clone()]
+                    .iter()
+                    .map(|u| u.sums.starts)
+                    .sum::<u64>()
+            };
+            let is_hot = |run: &Range<usize>| {
+                starts(run) > 0 && starts(run) as f64 * 100.0 >= self.tau * accesses as f64
+            };
+            let hot: Vec<Range<usize>> = self
+                .runs(all.clone(), self.pages[level])
+                .into_iter()
+                .filter(is_hot)
+                .collect();
+            if !id.is_empty() && hot.first() == Some(&all) {
+                continue;
+            }
+            for (k, run) in hot.into_iter().enumerate() {
+                let id = if id.is_empty() {
+                    k.to_string()
+                } else {
+                    format!("{id}.{k}")
+                };
+                // The smallest pages in which it is still one run show best where it begins and ends.
+                let whole = |&l: &usize| self.runs(run.clone(), self.pages[l]).len() == 1;
+                let tight = (level..self.pages.len())
+                    .take_while(whole)
+                    .last()
+                    .unwrap_or(level);
+                let child = self.add(id, Some(region), run, Some(self.pages[tight]));
+                self.divide(child, tight + 1);
+            }
+            return;
+        }
+    }
+
+    /// Longest runs of contiguous pages with at least one access each.
+    fn runs(&self, units: Range<usize>, page: u32) -> Vec<Range<usize>> {
+        let up = page - self.sizes.unit;
+        let mut from = units.start;
+        let mut runs = Vec::new();
+        for run in self.units[units]
+            .chunk_by(|a, b| a.space == b.space && (b.unit >> up) - (a.unit >> up) <= 1)
+        {
+            runs.push(from..from + run.len());
+            from += run.len();
+        }
+        runs
+    }
+}
+
+/// The regions that each unit is in.
+pub(crate) struct RegionPlaces<'a> {
+    units: &'a Units,
+    sizes: Sizes,
+    /// The deepest region by unit.
+    pub(crate) deepest: Vec<u32>,
+    /// By region: itself, and those around it, the root last.
+    chains: Vec<Vec<u32>>,
+}
+
+impl<'a> RegionPlaces<'a> {
+    pub(crate) fn new(units: &'a Units, sizes: Sizes, found: &[Found]) -> RegionPlaces<'a> {
+        let mut deepest = vec![0u32; units.list.len()];
+        let mut chains: Vec<Vec<u32>> = Vec::new();
+        for (number, f) in found.iter().enumerate() {
+            deepest[f.units.clone()].fill(number as u32);
+            let around = f.parent.map_or(Vec::new(), |p| chains[p].clone());
+            chains.push([number as u32].into_iter().chain(around).collect());
+        }
+        RegionPlaces {
+            units,
+            sizes,
+            deepest,
+            chains,
+        }
+    }
+
+    /// The deepest region of a unit; the root for what no load has touched.
+    pub(crate) fn deepest_of(&self, space: u32, unit: u64) -> usize {
+        self.units
+            .place
+            .get(&(space, unit))
+            .map_or(0, |&at| self.deepest[at as usize] as usize)
+    }
+
+    /// The regions that an address is in, all but the root.
+    pub(crate) fn below_root(&self, space: u32, address: u64) -> &[u32] {
+        let chain = self.of(space, address >> self.sizes.unit);
+        &chain[..chain.len() - 1]
+    }
+}
+
+impl Places for RegionPlaces<'_> {
+    fn len(&self) -> usize {
+        self.chains.len()
+    }
+
+    fn unit_shift(&self) -> u32 {
+        self.sizes.unit
+    }
+
+    fn of(&self, space: u32, unit: u64) -> &[u32] {
+        &self.chains[self.deepest_of(space, unit)]
+    }
+}

@@ -1,0 +1,226 @@
+//! The table of objects: what each was loaded, and how far apart.
+
+use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::counts::Metrics;
+use crate::data::object_map::{OwnStack, Resolver, UNKNOWN};
+use crate::data::samples::SampleInfo;
+use crate::estimate::Grouped;
+use crate::estimate::row_estimates::Hats;
+use crate::stages::footprint::FootprintSet;
+use crate::stages::pages::UnitEntry;
+use crate::stages::strides::StrideShare;
+use crate::util::fast_hash::Mixed;
+use crate::views::context::{Basis, STRIDES};
+use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
+use crate::views::region_footprints::{Places, WholePages, of_objects};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+
+/// [`UnitEntry::object`] of rows on mixed pages that belong to no object.
+pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// An object.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ObjectRow {
+    /// Variable, allocation site or file.
+    pub object: String,
+    /// `global`, `heap`, `stack`, `file`, `anonymous` or `unknown`.
+    pub kind: String,
+    /// Type, if known.
+    #[serde(rename = "type")]
+    pub of_type: String,
+    /// Module of a global.
+    pub module: String,
+    /// Call stack of the allocation, from the inside out.
+    pub stack: Vec<String>,
+    /// Lives: blocks that were allocated there.
+    pub instances: u64,
+    /// Sum of their bytes.
+    pub bytes: u64,
+    /// Share of all recorded loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Distinct blocks touched.
+    pub blocks: u64,
+    /// Loads per block.
+    #[serde(rename = "A_per_block")]
+    pub accesses_per_block: Option<f64>,
+    /// Share of the loads that are Irregular, percent.
+    #[serde(rename = "A_irr_pct")]
+    pub irregular_share: Option<f64>,
+    /// Metrics of its loads; D and intervals of the touches of its blocks, over all blocks in between.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Estimates for the whole run.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
+    /// Functions that load it, most loads first.
+    pub functions: Vec<CodePart>,
+    /// Lines that load it.
+    pub lines: Vec<CodePart>,
+}
+
+/// The object of an entry.
+pub(crate) fn object_of(
+    entry: &UnitEntry,
+    spaces: &[u32],
+    resolver: &Resolver,
+    unit_shift: u32,
+) -> u32 {
+    match entry.object {
+        NOBODY => UNKNOWN,
+        0 => {
+            let process = spaces.get(entry.space as usize).copied().unwrap_or(0);
+            // The page is one object's for the whole run: any time will do.
+            let address = entry.unit << unit_shift;
+            if resolver.mixed(process, address) {
+                UNKNOWN
+            } else {
+                resolver.find(process, address, 0)
+            }
+        }
+        object => object,
+    }
+}
+
+/// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
+fn seen(
+    basis: &Basis<'_>,
+    samples: &[SampleInfo],
+    resolver: &Resolver,
+    pages: &WholePages<'_>,
+) -> Grouped {
+    let times: HashMap<u32, (u64, OwnStack), Mixed> = samples
+        .iter()
+        .map(|s| {
+            let middle = s.first_time + s.last_time.saturating_sub(s.first_time) / 2;
+            let stack = resolver.own_stack(s.process, s.thread, middle);
+            (s.sample, (middle, stack))
+        })
+        .collect();
+    Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
+        let process = pages.process(space);
+        if resolver.mixed(process, mark.address) {
+            let (time, stack) = times.get(&mark.sample).copied().unwrap_or_default();
+            let object = stack.at(mark.address);
+            pages.number(object.unwrap_or_else(|| resolver.find(process, mark.address, time)))
+        } else {
+            pages.of(space, mark.address >> pages.unit_shift())
+        }
+    })
+}
+
+/// Makes the table from entries. `mixed`: footprints of what was loaded from pages that several objects share.
+pub fn table(
+    entries: impl Iterator<Item = UnitEntry>,
+    (basis, mixed, samples): (&Basis<'_>, &FootprintSet, &[SampleInfo]),
+    spaces: &[u32],
+    resolver: &Resolver,
+    code: &CodeMap,
+    unit_shift: u32,
+) -> Vec<ObjectRow> {
+    #[derive(Default)]
+    struct Parts {
+        sums: Sums,
+        irregular: u64,
+        blocks: u64,
+        by_group: ByGroup,
+    }
+    let mut parts: BTreeMap<u32, Parts> = BTreeMap::new();
+    let mut total = 0;
+    // The object of a unit's entries, and the blocks that these touched.
+    let mut known: HashMap<(u32, u64, u32), (u32, u64), Mixed> = HashMap::default();
+    for entry in entries.filter(|e| e.group & 3 != CLASS_STORE) {
+        let (object, blocks) = known
+            .entry((entry.space, entry.unit, entry.object))
+            .or_insert_with(|| (object_of(&entry, spaces, resolver, unit_shift), 0));
+        *blocks |= entry.blocks;
+        total += entry.starts;
+        let part = parts.entry(*object).or_default();
+        part.sums.add(&entry);
+        part.irregular += if entry.group & 3 == 2 {
+            entry.starts
+        } else {
+            0
+        };
+        part.by_group.entry(entry.group).or_default().add(&entry);
+    }
+    // Entries of one unit are of different objects, unless none of them is known.
+    let mut touched: HashMap<(u32, u64, u32), u64, Mixed> = HashMap::default();
+    for ((space, unit, _), (object, blocks)) in known {
+        *touched.entry((space, unit, object)).or_default() |= blocks;
+    }
+    for ((.., object), blocks) in touched {
+        parts.entry(object).or_default().blocks += u64::from(blocks.count_ones());
+    }
+    let mean = |sum: u64, count: u64| (count > 0).then(|| sum as f64 / count as f64);
+    let pct = |part: u64, whole: u64| mean(part, whole).map(|x| x * 100.0);
+    let pages = WholePages::new(resolver, spaces);
+    let footprints = of_objects(basis.footprint, mixed, &pages);
+    let seen = seen(basis, samples, resolver, &pages);
+    let mut rows: Vec<ObjectRow> = parts
+        .into_iter()
+        .map(|(number, part)| {
+            let object = resolver
+                .objects
+                .get(number as usize)
+                .cloned()
+                .unwrap_or_default();
+            let mut counts = footprints.get(number as usize).copied().unwrap_or_default();
+            counts.add_rows(&part.sums.counts());
+            let executed = basis.executed(
+                part.by_group
+                    .iter()
+                    .map(|(&group, sums)| (group, sums.starts + sums.implied)),
+            );
+            let (by_function, by_line) = by_function_and_line(code, &part.by_group);
+            ObjectRow {
+                object: object.name,
+                kind: object.kind,
+                of_type: object.of_type,
+                module: object.module,
+                stack: object
+                    .stack
+                    .split(" < ")
+                    .filter(|s| !s.is_empty())
+                    .map(str::to_string)
+                    .collect(),
+                instances: resolver
+                    .instances
+                    .get(number as usize)
+                    .copied()
+                    .unwrap_or(0),
+                bytes: resolver.bytes.get(number as usize).copied().unwrap_or(0),
+                share: pct(part.sums.starts, total),
+                blocks: part.blocks,
+                accesses_per_block: mean(part.sums.starts, part.blocks),
+                irregular_share: pct(part.irregular, part.sums.starts),
+                metrics: counts.metrics().without_stores(),
+                hats: basis.places.make(
+                    seen.of(number),
+                    basis.incidence.scale(),
+                    &counts,
+                    executed,
+                ),
+                strides: basis.strides.of(
+                    part.by_group
+                        .iter()
+                        .map(|(&group, sums)| (group, sums.starts)),
+                    STRIDES,
+                ),
+                functions: code_parts(code, &by_function, false, part.sums.starts),
+                lines: code_parts(code, &by_line, true, part.sums.starts),
+            }
+        })
+        .collect();
+    rows.sort_by(|a, b| {
+        b.metrics
+            .accesses
+            .cmp(&a.metrics.accesses)
+            .then_with(|| a.object.cmp(&b.object))
+    });
+    rows
+}

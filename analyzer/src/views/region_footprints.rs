@@ -1,0 +1,204 @@
+//! Footprints of parts of memory: of the regions of the location zoom, and of objects.
+//!
+//! Both are found when the rows have been counted. What they touch is in the entries of the footprints by code ([`crate::stages::footprint`]), which stand page by
+//! page: each *unit* of memory counts in the rows of the places that it is in. Only pages that several objects share have footprints of their
+//! own, by object ([`crate::stages::reuse::by_page::MixedFootprints`]).
+
+use crate::data::code_map::CLASS_STORE;
+use crate::data::counts::Counts;
+use crate::data::object_map::Resolver;
+use crate::stages::footprint::{Entry, FootprintSet, Merged};
+
+/// Log2 of the bytes of a line.
+const LINE: u32 = 6;
+/// Log2 of the bytes of a page.
+const PAGE: u32 = 12;
+
+/// Places in memory that units belong to.
+pub(crate) trait Places: Sync {
+    /// Number of places.
+    fn len(&self) -> usize;
+    /// Log2 of the bytes of a unit.
+    fn unit_shift(&self) -> u32;
+    /// The places that a unit is in.
+    fn of(&self, space: u32, unit: u64) -> &[u32];
+}
+
+/// Counts of one place; lines come in their order.
+#[derive(Clone, Default)]
+struct Place {
+    counts: Counts,
+    line: Option<(u32, u64)>,
+    page: Option<(u32, u64)>,
+}
+
+impl Place {
+    #[inline(always)]
+    fn add(&mut self, space: u32, line: u64, merged: &Merged) {
+        if merged.is_empty() {
+            return;
+        }
+        let page = line >> (PAGE - LINE);
+        merged.count(&mut self.counts);
+        self.counts.lines64 += u64::from(self.line != Some((space, line)));
+        self.counts.pages += u64::from(self.page != Some((space, page)));
+        (self.line, self.page) = (Some((space, line)), Some((space, page)));
+    }
+}
+
+/// Folds of different pages together.
+fn together(mut all: Vec<Place>, other: Vec<Place>) -> Vec<Place> {
+    all.iter_mut()
+        .zip(&other)
+        .for_each(|(a, b)| a.counts.add_all(&b.counts));
+    all
+}
+
+fn same_line(a: &Entry, b: &Entry) -> bool {
+    (a.key().space, a.key().line) == (b.key().space, b.key().line)
+}
+
+/// Footprints of loads by place; only the footprint fields of the counts are set.
+pub(crate) fn footprints(set: &FootprintSet, places: &impl Places) -> Vec<Counts> {
+    let all = set.fold_with(
+        || vec![Place::default(); places.len()],
+        |all, entries| fold(entries, places, all),
+        together,
+    );
+    all.into_iter().map(|p| p.counts).collect()
+}
+
+/// Adds entries to the places that they are in.
+fn fold(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("popcnt") {
+        // SAFETY: the CPU has just been found to have the feature that the function is compiled for.
+        return unsafe { fold_modern(entries, places, all) };
+    }
+    fold_any(entries, places, all);
+}
+
+/// As [`crate::stages::footprint::fold`], there is much to count.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "popcnt")]
+fn fold_modern(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    fold_any(entries, places, all);
+}
+
+#[inline(always)]
+fn fold_any(entries: &[Entry], places: &impl Places, all: &mut [Place]) {
+    let shift = places.unit_shift();
+    let mut last: (u32, u64, &[u32]) = (u32::MAX, 0, &[]);
+    for same in entries.chunk_by(same_line) {
+        let (space, line) = (same[0].key().space, same[0].key().line);
+        let mut merged = Merged::default();
+        same.iter()
+            .map(|e| (e.key().group & 3, e))
+            .filter(|(class, _)| *class != CLASS_STORE)
+            .for_each(|(class, e)| merged.add(class, e.maps()));
+        // Units that are smaller than a line: one after the other.
+        let units = if shift >= LINE {
+            1
+        } else {
+            1u64 << (LINE - shift)
+        };
+        for k in 0..units {
+            let (unit, mask) = match shift.checked_sub(LINE) {
+                Some(up) => (line >> up, u64::MAX),
+                None => (
+                    line << (LINE - shift) | k,
+                    (u64::MAX >> (64 - (1u64 << shift))) << (k << shift),
+                ),
+            };
+            if (last.0, last.1) != (space, unit) || space == u32::MAX {
+                last = (space, unit, places.of(space, unit));
+            }
+            let part = merged.inside(mask);
+            last.2
+                .iter()
+                .for_each(|&place| all[place as usize].add(space, line, &part));
+        }
+    }
+}
+
+/// Footprints of entries whose groups are four times a place, and a class.
+pub(crate) fn footprints_of_groups(set: &FootprintSet, places: usize) -> Vec<Counts> {
+    let add = |all: &mut Vec<Place>, entries: &[Entry]| {
+        for same in
+            entries.chunk_by(|a, b| same_line(a, b) && a.key().group / 4 == b.key().group / 4)
+        {
+            let key = same[0].key();
+            let mut merged = Merged::default();
+            same.iter()
+                .for_each(|e| merged.add(e.key().group & 3, e.maps()));
+            if let Some(place) = all.get_mut(key.group as usize / 4) {
+                place.add(key.space, key.line, &merged);
+            }
+        }
+    };
+    let all = set.fold_with(|| vec![Place::default(); places], add, together);
+    all.into_iter().map(|p| p.counts).collect()
+}
+
+/// Objects, as far as pages belong to one for the whole run.
+pub(crate) struct WholePages<'a> {
+    resolver: &'a Resolver,
+    /// Process ids by address space.
+    spaces: &'a [u32],
+    /// All numbers.
+    numbers: Vec<u32>,
+}
+
+impl<'a> WholePages<'a> {
+    pub(crate) fn new(resolver: &'a Resolver, spaces: &'a [u32]) -> WholePages<'a> {
+        WholePages {
+            resolver,
+            spaces,
+            numbers: (0..resolver.objects.len() as u32).collect(),
+        }
+    }
+
+    /// The process of an address space.
+    pub(crate) fn process(&self, space: u32) -> u32 {
+        self.spaces.get(space as usize).copied().unwrap_or(0)
+    }
+
+    /// The places of an object: itself.
+    pub(crate) fn number(&self, object: u32) -> &[u32] {
+        self.numbers
+            .get(object as usize)
+            .map_or(&[], std::slice::from_ref)
+    }
+}
+
+impl Places for WholePages<'_> {
+    fn len(&self) -> usize {
+        self.numbers.len()
+    }
+
+    fn unit_shift(&self) -> u32 {
+        PAGE
+    }
+
+    fn of(&self, space: u32, unit: u64) -> &[u32] {
+        let process = self.process(space);
+        let address = unit << PAGE;
+        if self.resolver.mixed(process, address) {
+            return &[];
+        }
+        self.number(self.resolver.find(process, address, 0))
+    }
+}
+
+/// Footprints of objects: `whole` has all that was loaded, `mixed` what was on pages that several share.
+pub(crate) fn of_objects(
+    whole: &FootprintSet,
+    mixed: &FootprintSet,
+    objects: &WholePages<'_>,
+) -> Vec<Counts> {
+    let mut all = footprints(whole, objects);
+    all.iter_mut()
+        .zip(footprints_of_groups(mixed, objects.len()))
+        .for_each(|(a, b)| a.add_all(&b));
+    all
+}

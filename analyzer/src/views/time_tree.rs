@@ -1,0 +1,751 @@
+//! The execution interval tree.
+//!
+//! The root is the whole run. Its samples, in the order of their start times, are divided into at most
+//! [`FANOUT`] intervals of equally many samples; the hottest child with the worst locality is divided
+//! again, down to one sample; below that the sample's accesses are divided into sub-windows, and the last
+//! one lists its functions and loops. The first level is counted while the whole run is ([`First`]); each other one costs a pass
+//! over the rows of the node that is divided, which are an eighth of those of the level above.
+//!
+//! Nodes of several samples count footprints over the union of their samples (`F_hat` is the estimate
+//! for the interval); D is that of their samples. In a sub-window everything, D included, is counted
+//! inside the sub-window alone, and exact.
+//!
+//! A child is *hot* if it has at least half the loads of the average child; of the hot ones the path goes to
+//! the one with the greatest footprint growth ΔF, then the greatest mean D.
+
+use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::counts::{Bin, Counts, Metrics};
+use crate::data::histogram::Histogram;
+use crate::data::reuse_counts::GroupReuse;
+use crate::data::samples::SampleInfo;
+use crate::engine::{BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse};
+use crate::estimate::row_estimates::{Hats, Places};
+use crate::estimate::sample_shares::Shares;
+use crate::estimate::{Design, Grouped, Kinds};
+use crate::input::selection;
+use crate::input::selection::{Chosen, Extent, Held};
+use crate::input::source::Source;
+use crate::stages::footprint::{FootprintSet, GroupCount, add_counts};
+use crate::stages::incidence::Incidence;
+use crate::stages::reuse::by_page::NO_COLUMN;
+use crate::stages::strides::StrideShare;
+use crate::util::fast_hash::Mixed;
+use crate::views::context::{Basis, STRIDES};
+use crate::views::{
+    ByCode, FunctionPart, LoopPart, bucket_counts, heat_map, top_functions, top_loops, whole_counts,
+};
+use serde::Serialize;
+use std::collections::HashMap;
+
+/// Children per node, at most.
+pub const FANOUT: usize = 8;
+/// Sub-windows get no smaller than this, in loads.
+const SMALLEST: u64 = 64;
+/// Functions, and loops, listed per node of the path.
+const FUNCTIONS: usize = 10;
+
+/// What a node is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// The whole run.
+    #[default]
+    Run,
+    /// Several samples.
+    Interval,
+    /// One sample.
+    Sample,
+    /// Part of a sample.
+    Window,
+}
+
+/// A node of the tree.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Node {
+    /// Numbers of the children on the way from the root, e.g. `0.3.2`; the root is empty.
+    pub id: String,
+    /// What it is.
+    pub kind: Kind,
+    /// Number of samples (1 for sub-windows).
+    pub samples: u64,
+    /// Start of the first sample, `time_ns`. For sub-windows: of their sample.
+    pub from_ns: u64,
+    /// End of the last sample.
+    pub to_ns: u64,
+    /// Process, if all samples are of one.
+    pub process: Option<u32>,
+    /// Thread, if all samples are of one.
+    pub thread: Option<u32>,
+    /// Sample number, for samples and sub-windows.
+    pub sample: Option<u32>,
+    /// First load of a sub-window inside its sample.
+    pub first_load: Option<u64>,
+    /// Share of the run's recorded and implied loads, percent.
+    #[serde(rename = "A_pct")]
+    pub share: Option<f64>,
+    /// Metrics.
+    #[serde(flatten)]
+    pub metrics: Metrics,
+    /// Histogram of D.
+    #[serde(rename = "D_hist")]
+    pub distances: Vec<Bin>,
+    /// Estimates for the interval, for nodes of several samples.
+    #[serde(flatten)]
+    pub hats: Hats,
+    /// The most frequent strides of its loads, estimated.
+    #[serde(rename = "strides_hat")]
+    pub strides: Vec<StrideShare>,
+    /// Whether F and D are exact for the node (inside one sample) or F is counted over samples with gaps.
+    pub exact: bool,
+    /// Whether it has enough loads to be zoomed into.
+    pub hot: bool,
+    /// Whether the path to the worst interval goes through it.
+    pub on_path: bool,
+    /// Functions with the most loads: for nodes on the path.
+    pub functions: Vec<FunctionPart>,
+    /// Loops with the most loads: for nodes on the path.
+    pub loops: Vec<LoopPart>,
+    /// Parts, in time order: for nodes on the path.
+    pub children: Vec<Node>,
+}
+
+/// The tree.
+#[derive(Clone, Debug, Serialize)]
+pub struct TimeZoom {
+    /// Children per node, at most.
+    pub fanout: usize,
+    /// Ids of the nodes on the path, from the root's child to the hottest interval with the worst locality.
+    pub path: Vec<String>,
+    /// The whole run.
+    pub root: Node,
+}
+
+/// Which part of the run to look at, and which way down.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Look {
+    /// Only samples that end after this time, nanoseconds after the first sample's start.
+    pub from_ns: Option<u64>,
+    /// Only samples that start before this time.
+    pub to_ns: Option<u64>,
+    /// Numbers of children on the way down; behind them the way goes to the worst.
+    pub node: Vec<usize>,
+}
+
+impl Look {
+    /// Reads a node's id: `0.3.2`.
+    pub fn path(id: &str) -> Result<Vec<usize>, String> {
+        let number = |part: &str| part.parse::<usize>().ok().filter(|&n| n < FANOUT);
+        id.split('.')
+            .map(number)
+            .collect::<Option<Vec<usize>>>()
+            .ok_or_else(|| format!("{id:?} is not the id of a node; ids look like 0.3.2"))
+    }
+}
+
+/// Samples with loads in the range to look at, by start time.
+pub(crate) fn by_time(samples: &[SampleInfo], look: &Look) -> Vec<usize> {
+    let begin = samples
+        .iter()
+        .filter(|s| s.loads > 0)
+        .map(|s| s.first_time)
+        .min()
+        .unwrap_or(0);
+    let inside = |s: &SampleInfo| {
+        look.from_ns
+            .is_none_or(|from| s.last_time - begin.min(s.last_time) >= from)
+            && look
+                .to_ns
+                .is_none_or(|to| s.first_time - begin.min(s.first_time) <= to)
+    };
+    let mut order: Vec<usize> = (0..samples.len())
+        .filter(|&s| samples[s].loads > 0 && inside(&samples[s]))
+        .collect();
+    order.sort_by_key(|&s| (samples[s].first_time, s));
+    order
+}
+
+/// Cuts `n` things into at most [`FANOUT`] runs of nearly equal length.
+fn cut(n: u64) -> Vec<std::ops::Range<u64>> {
+    let parts = n.min(FANOUT as u64);
+    (0..parts)
+        .map(|i| i * n / parts..(i + 1) * n / parts)
+        .collect()
+}
+
+impl Extent {
+    fn divide(&self, samples: &[SampleInfo]) -> Vec<Extent> {
+        match self {
+            Extent::Samples(list) if list.len() > 1 => cut(list.len() as u64)
+                .into_iter()
+                .map(|r| Extent::Samples(list[r.start as usize..r.end as usize].to_vec()))
+                .collect(),
+            Extent::Samples(list) => match list.first() {
+                Some(&sample) => Extent::Loads(sample, 0..samples[sample].loads).divide(samples),
+                None => Vec::new(),
+            },
+            Extent::Loads(sample, range) => {
+                let length = range.end - range.start;
+                if length < SMALLEST * 2 {
+                    return Vec::new();
+                }
+                let parts = (length / SMALLEST).min(FANOUT as u64);
+                let at = |i: u64| {
+                    range.start + (u128::from(length) * u128::from(i) / u128::from(parts)) as u64
+                };
+                (0..parts)
+                    .map(|i| Extent::Loads(*sample, at(i)..at(i + 1)))
+                    .collect()
+            }
+            Extent::Parts(_) => Vec::new(),
+        }
+    }
+}
+
+/// Which sample numbers some samples have.
+fn numbers(samples: &[SampleInfo], list: &[usize]) -> Vec<bool> {
+    let mut all = vec![
+        false;
+        list.iter()
+            .map(|&s| samples[s].sample as usize + 1)
+            .max()
+            .unwrap_or(0)
+    ];
+    list.iter()
+        .for_each(|&s| all[samples[s].sample as usize] = true);
+    all
+}
+
+/// What the samples of each extent have seen.
+fn seen(
+    marks: &Incidence,
+    shares: Option<&Shares>,
+    samples: &[SampleInfo],
+    extents: &[Extent],
+) -> Grouped {
+    let places: Vec<u32> = (0..extents.len() as u32).collect();
+    let mut of_sample: HashMap<u32, usize, Mixed> = HashMap::default();
+    for (place, extent) in extents.iter().enumerate() {
+        // Parts of one sample are exact: they need no estimates.
+        if let Extent::Samples(list) = extent {
+            of_sample.extend(list.iter().map(|&s| (samples[s].sample, place)));
+        }
+    }
+    Grouped::by_mark(marks, shares, |_, mark| {
+        of_sample
+            .get(&mark.sample)
+            .map_or(&[], |&place| std::slice::from_ref(&places[place]))
+    })
+}
+
+/// What was counted of a part of the run.
+#[derive(Clone, Debug, Default)]
+pub struct Part {
+    counts: Counts,
+    distances: Histogram,
+    /// By group of code.
+    groups: Vec<GroupCount>,
+}
+
+impl Part {
+    fn new(bucket: &BucketOutcome, code: &CodeMap) -> Part {
+        Part::of_whole(whole_counts(bucket, code), bucket)
+    }
+
+    /// Of a bucket whose counts are known.
+    pub fn of_whole(counts: Counts, bucket: &BucketOutcome) -> Part {
+        Part {
+            counts,
+            distances: bucket.reuse.all_distances(),
+            groups: bucket.counts.clone(),
+        }
+    }
+
+    /// Groups of loads, and their rows and implied loads.
+    fn loads(&self) -> impl Iterator<Item = (u32, &GroupCount)> {
+        (0..)
+            .zip(&self.groups)
+            .filter(|(group, count)| group & 3 != CLASS_STORE && count.rows > 0)
+    }
+}
+
+/// What nodes are described with.
+struct Describer<'a> {
+    samples: &'a [SampleInfo],
+    basis: &'a Basis<'a>,
+    /// Loads of the run, with those that are implied.
+    all: u64,
+}
+
+impl Describer<'_> {
+    /// Describes an extent, of which samples have `seen` so much.
+    fn node(&self, id: String, extent: &Extent, part: &Part, seen: Option<&Kinds>) -> Node {
+        let Describer {
+            samples,
+            basis,
+            all,
+        } = *self;
+        let counts = &part.counts;
+        let list = &extent.samples()[..];
+        let infos = || list.iter().filter_map(|&s| samples.get(s));
+        let common = |of: fn(&SampleInfo) -> u32| {
+            let mut values = infos().map(of);
+            let first = values.next()?;
+            values.all(|v| v == first).then_some(first)
+        };
+        let (kind, exact) = match extent {
+            Extent::Loads(..) => (Kind::Window, true),
+            Extent::Parts(_) => (Kind::Interval, false),
+            Extent::Samples(list) if list.len() == 1 => (Kind::Sample, true),
+            Extent::Samples(_) if id.is_empty() => (Kind::Run, false),
+            Extent::Samples(_) => (Kind::Interval, false),
+        };
+        let hats = if exact {
+            Hats::default()
+        } else {
+            // A trigger that is in step with the program is so in its parts as well.
+            let marked = infos()
+                .map(|s| s.sample)
+                .filter(|&s| basis.incidence.has(s));
+            let windows = basis.shares.as_ref().map(|shares| shares.windows(marked));
+            let design = basis.places.design.map(|d| Design {
+                samples: list.len() as u64,
+                windows,
+                ..d
+            });
+            let executed =
+                basis.executed(part.loads().map(|(group, c)| (group, c.rows + c.implied)));
+            Places {
+                design,
+                ..basis.places
+            }
+            .make(seen, basis.incidence.scale(), counts, executed)
+        };
+        Node {
+            kind: if id.is_empty() { Kind::Run } else { kind },
+            id,
+            samples: list.len() as u64,
+            from_ns: infos().map(|s| s.first_time).min().unwrap_or(0),
+            to_ns: infos().map(|s| s.last_time).max().unwrap_or(0),
+            process: common(|s| s.process),
+            thread: if common(|s| s.process).is_some() {
+                common(|s| s.thread)
+            } else {
+                None
+            },
+            sample: if list.len() == 1 {
+                common(|s| s.sample)
+            } else {
+                None
+            },
+            first_load: if let Extent::Loads(_, range) = extent {
+                Some(range.start)
+            } else {
+                None
+            },
+            share: (all > 0)
+                .then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
+            metrics: counts.metrics().with_distances(&part.distances),
+            distances: part.distances.coarse().bins(),
+            hats,
+            strides: basis
+                .strides
+                .of(part.loads().map(|(group, c)| (group, c.rows)), STRIDES),
+            exact,
+            hot: false,
+            on_path: false,
+            functions: Vec::new(),
+            loops: Vec::new(),
+            children: Vec::new(),
+        }
+    }
+}
+
+/// Whether children are hot, and the child that the path goes to: hot, with the greatest ΔF, then the greatest mean D.
+fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
+    let loads = |c: &Counts| c.accesses + c.implied;
+    let all: u64 = children.iter().map(|&c| loads(c)).sum();
+    let is_hot = |c: &Counts| {
+        loads(c) > 0 && u128::from(loads(c)) * 2 * children.len() as u128 >= u128::from(all)
+    };
+    let hot: Vec<bool> = children.iter().map(|&c| is_hot(c)).collect();
+    let metrics: Vec<Metrics> = children.iter().map(|c| c.metrics()).collect();
+    let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.distance_mean.unwrap_or(0.0));
+    let worst = (0..children.len()).filter(|&i| hot[i]).max_by(|&a, &b| {
+        let (x, y) = (key(&metrics[a]), key(&metrics[b]));
+        // The earliest of equals.
+        x.0.total_cmp(&y.0)
+            .then(x.1.total_cmp(&y.1))
+            .then(b.cmp(&a))
+    });
+    (hot, worst)
+}
+
+/// What was counted of the children of a node.
+struct Level {
+    extents: Vec<Extent>,
+    parts: Vec<Part>,
+    hot: Vec<bool>,
+    /// The child that the path goes to, and its code.
+    next: Option<(usize, ByCode)>,
+}
+
+impl Level {
+    /// From the buckets of the children. `way`: the child that was asked for.
+    fn new(
+        extents: Vec<Extent>,
+        buckets: &[BucketOutcome],
+        code: &CodeMap,
+        way: Option<usize>,
+    ) -> Level {
+        let parts: Vec<Part> = (0..extents.len())
+            .map(|k| {
+                buckets
+                    .get(k)
+                    .map(|b| Part::new(b, code))
+                    .unwrap_or_default()
+            })
+            .collect();
+        let (hot, worst) = worst(&parts.iter().map(|p| &p.counts).collect::<Vec<_>>());
+        let next = way
+            .map(|k| k.min(extents.len().saturating_sub(1)))
+            .or(worst);
+        let by_code = |k: usize| {
+            buckets
+                .get(k)
+                .map(|b| bucket_counts(b, code).1)
+                .unwrap_or_default()
+        };
+        Level {
+            extents,
+            parts,
+            hot,
+            next: next.map(|k| (k, by_code(k))),
+        }
+    }
+}
+
+/// The first level of the tree, which is counted while the whole run is.
+pub struct First {
+    samples: Vec<SampleInfo>,
+    root: Extent,
+    /// Only a part of the run is looked at.
+    part: bool,
+    extents: Vec<Extent>,
+    columns: Vec<Extent>,
+    way: Option<usize>,
+}
+
+impl First {
+    /// Lists the samples of a trace and divides them.
+    pub fn new(source: &dyn Source, look: &Look) -> First {
+        let samples = selection::list(source);
+        let order = by_time(&samples, look);
+        let columns = heat_map::columns(&samples, &order);
+        let root = Extent::Samples(order);
+        let extents = root.divide(&samples);
+        First {
+            root,
+            part: look.from_ns.is_some() || look.to_ns.is_some(),
+            extents,
+            columns,
+            way: look.node.first().copied(),
+            samples,
+        }
+    }
+
+    /// The rows of the trace: in the bucket of their child of the root (the last one holds all others), and in their column of the heat map.
+    pub(crate) fn rows<'a>(&self, source: &'a dyn Source) -> Chosen<'a> {
+        let mut cuts: Vec<Vec<(std::ops::Range<u64>, u32, u32)>> =
+            vec![Vec::new(); self.samples.len()];
+        let mut buckets: Vec<Vec<(std::ops::Range<u64>, u32)>> =
+            vec![Vec::new(); self.samples.len()];
+        let rest = self.rest();
+        let root = std::slice::from_ref(&self.root);
+        let extents = if self.extents.is_empty() {
+            root
+        } else {
+            &self.extents
+        };
+        for (bucket, extent) in extents.iter().enumerate() {
+            extent.each(|sample, range| buckets[sample].push((range, bucket as u32)));
+        }
+        for (column, extent) in self.columns.iter().enumerate() {
+            extent.each(|sample, range| cuts[sample].push((range, 0, column as u32)));
+        }
+        let mut parts: Vec<(Extent, u32, u32)> = Vec::new();
+        for (sample, (cuts, mut buckets)) in cuts.iter().zip(buckets).enumerate() {
+            let loads = self.samples[sample].loads;
+            if buckets.is_empty() {
+                buckets.push((0..u64::MAX, rest));
+            }
+            // The ends of both divisions; the last part is open, for stores behind the last load.
+            let clip = |range: &std::ops::Range<u64>| {
+                if range.end >= loads {
+                    range.start..u64::MAX
+                } else {
+                    range.clone()
+                }
+            };
+            let mut ends: Vec<u64> = buckets
+                .iter()
+                .map(|b| clip(&b.0).end)
+                .chain(cuts.iter().map(|c| clip(&c.0).end))
+                .chain([u64::MAX])
+                .collect();
+            ends.sort_unstable();
+            ends.dedup();
+            let mut from = 0;
+            for end in ends {
+                let bucket = buckets
+                    .iter()
+                    .find(|b| clip(&b.0).contains(&from))
+                    .map_or(rest, |b| b.1);
+                let column = cuts
+                    .iter()
+                    .find(|c| clip(&c.0).contains(&from))
+                    .map_or(NO_COLUMN, |c| c.2);
+                parts.push((Extent::Loads(sample, from..end), bucket, column));
+                from = end;
+            }
+        }
+        Chosen::new(
+            source,
+            &self.samples,
+            parts.iter().map(|(e, b, c)| (e, *b, *c)),
+            true,
+        )
+    }
+
+    /// The bucket of what is not looked at.
+    fn rest(&self) -> u32 {
+        self.extents.len().max(1) as u32
+    }
+
+    /// Takes the parts of what was counted, before they are united; `None` if the rows were not as their list.
+    pub fn take(self, outcome: &Outcome, code: &CodeMap) -> Option<Taken> {
+        if outcome.samples != self.samples {
+            return None;
+        }
+        // D and first touches of one sample are not the sums of those of its parts.
+        let divided = self.extents.iter().any(|e| matches!(e, Extent::Loads(..)));
+        let root = (self.part && !divided).then(|| {
+            let rest = self.rest() as usize;
+            let parts = outcome
+                .parts
+                .get(..rest.min(outcome.parts.len()))
+                .unwrap_or_default();
+            let mut counts = Vec::new();
+            let mut groups: Vec<GroupReuse> = Vec::new();
+            let mut distances = Histogram::default();
+            for part in parts {
+                distances.merge(&part.reuse.all_distances());
+                add_counts(&mut counts, &part.counts);
+                groups.resize(
+                    groups.len().max(part.reuse.groups.len()),
+                    GroupReuse::default(),
+                );
+                groups
+                    .iter_mut()
+                    .zip(&part.reuse.groups)
+                    .for_each(|(a, b)| a.merge(b));
+            }
+            let footprint =
+                FootprintSet::union(parts.iter().map(|p| p.footprint.clone()).collect());
+            let bucket = BucketOutcome {
+                footprint,
+                counts,
+                reuse: ReuseTotals {
+                    groups,
+                    distances: vec![distances],
+                    ..ReuseTotals::new(None)
+                },
+            };
+            let (counts, by_code) = bucket_counts(&bucket, code);
+            (Part::of_whole(counts, &bucket), by_code)
+        });
+        Some(Taken {
+            root,
+            level: Level::new(self.extents, &outcome.parts, code, self.way),
+        })
+    }
+}
+
+/// The counts of the first level.
+pub struct Taken {
+    /// Of the root, if that is not the whole run, nor to be counted by itself.
+    root: Option<(Part, ByCode)>,
+    level: Level,
+}
+
+/// Builds the tree. `samples` is the list of all samples, `whole` and `by_code` the counts of the run, `first` what was counted of the first level.
+#[allow(clippy::too_many_arguments, reason = "what the pass before has found")]
+pub fn zoom(
+    source: &dyn Source,
+    options: Options,
+    code: &CodeMap,
+    samples: &[SampleInfo],
+    basis: &Basis<'_>,
+    (whole, by_code): (&Part, &ByCode),
+    look: &Look,
+    first: Option<Taken>,
+) -> TimeZoom {
+    let describer = Describer {
+        samples,
+        basis,
+        all: whole.counts.accesses + whole.counts.implied,
+    };
+    let mut extent = Extent::Samples(by_time(samples, look));
+    let options = Options {
+        zoom: None,
+        windows: false,
+        samples: false,
+        incidence: Collect::Nothing,
+        ..options
+    };
+    let held = Held::new(source);
+    let count = |extents: &[Extent]| {
+        let chosen = Chosen::new(
+            &held,
+            samples,
+            extents.iter().enumerate().map(|(k, e)| (e, k as u32, 0)),
+            false,
+        );
+        held.narrow(chosen.numbers());
+        analyse(&chosen, options, &|_| ()).buckets
+    };
+    // A part of the run has its own counts.
+    let (mut part, mut level) = first.map_or((None, None), |f| (f.root, Some(f.level)));
+    if part.is_none() && (look.from_ns.is_some() || look.to_ns.is_some()) {
+        let of_bucket = |b: &BucketOutcome| {
+            let (counts, by_code) = bucket_counts(b, code);
+            (Part::of_whole(counts, b), by_code)
+        };
+        part = Some(
+            count(std::slice::from_ref(&extent))
+                .first()
+                .map(of_bucket)
+                .unwrap_or_default(),
+        );
+    }
+    let (whole, by_code) = part.as_ref().map_or((whole, by_code), |p| (&p.0, &p.1));
+    // Of the node that is divided: a node's children need no others.
+    let mut narrowed: Option<Incidence> = None;
+    let mut root = describer.node(
+        String::new(),
+        &extent,
+        whole,
+        seen(
+            basis.incidence,
+            basis.shares.as_ref(),
+            samples,
+            std::slice::from_ref(&extent),
+        )
+        .of(0),
+    );
+    root.hot = describer.all > 0;
+    root.on_path = true;
+    root.functions = top_functions(&whole.counts, &by_code.functions, code, FUNCTIONS);
+    root.loops = top_loops(&whole.counts, &by_code.loops, code, FUNCTIONS);
+    let mut path = Vec::new();
+    let mut at = &mut root;
+    let mut way = look.node.iter().copied();
+    loop {
+        let asked = way.next();
+        let Level {
+            extents,
+            parts,
+            hot,
+            next,
+        } = match level.take() {
+            Some(level) => level,
+            None => {
+                let extents = extent.divide(samples);
+                let buckets = if extents.is_empty() {
+                    Vec::new()
+                } else {
+                    count(&extents)
+                };
+                Level::new(extents, &buckets, code, asked)
+            }
+        };
+        if extents.is_empty() {
+            break;
+        }
+        let id = |k: usize| {
+            if at.id.is_empty() {
+                k.to_string()
+            } else {
+                format!("{}.{k}", at.id)
+            }
+        };
+        let marks = narrowed.as_ref().unwrap_or(basis.incidence);
+        let seen = seen(marks, basis.shares.as_ref(), samples, &extents);
+        let describe = |(k, ((e, part), hot)): (usize, ((&Extent, &Part), bool))| Node {
+            hot,
+            ..describer.node(id(k), e, part, seen.of(k as u32))
+        };
+        at.children = extents
+            .iter()
+            .zip(&parts)
+            .zip(hot)
+            .enumerate()
+            .map(describe)
+            .collect();
+        let Some((next, by_code)) = next else { break };
+        at = &mut at.children[next];
+        at.on_path = true;
+        at.functions = top_functions(&parts[next].counts, &by_code.functions, code, FUNCTIONS);
+        at.loops = top_loops(&parts[next].counts, &by_code.loops, code, FUNCTIONS);
+        path.push(at.id.clone());
+        extent = extents[next].clone();
+        narrowed = Some(marks.of_samples(&numbers(samples, &extent.samples())));
+    }
+    TimeZoom {
+        fanout: FANOUT,
+        path,
+        root,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cuts_cover_everything_once() {
+        for n in 0..100 {
+            let cuts = cut(n);
+            assert_eq!(cuts.iter().map(|r| r.end - r.start).sum::<u64>(), n);
+            assert!(cuts.windows(2).all(|w| w[0].end == w[1].start));
+            assert!(cuts.iter().all(|r| !r.is_empty()));
+        }
+    }
+
+    #[test]
+    fn samples_are_divided_first_and_loads_afterwards() {
+        let info = SampleInfo {
+            process: 1,
+            thread: 1,
+            sample: 0,
+            loads: 1000,
+            first_time: 0,
+            last_time: 1,
+            parts: vec![(0, 1000)],
+        };
+        let samples = vec![info; 20];
+        let all = Extent::Samples((0..20).collect());
+        let children = all.divide(&samples);
+        assert_eq!(children.len(), 8);
+        let Extent::Samples(list) = &children[7] else {
+            panic!("not samples")
+        };
+        assert_eq!(list, &[17, 18, 19]);
+        let one = Extent::Samples(vec![4]).divide(&samples);
+        let Extent::Loads(4, range) = &one[1] else {
+            panic!("not loads of sample 4")
+        };
+        assert_eq!(*range, 125..250);
+        assert!(Extent::Loads(4, 0..127).divide(&samples).is_empty());
+        assert_eq!(Extent::Loads(4, 0..128).divide(&samples).len(), 2);
+    }
+}

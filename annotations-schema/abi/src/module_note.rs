@@ -1,0 +1,200 @@
+/// First word of the description of the runtime's image.
+pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
+/// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes
+/// each.
+pub const STATIC_AT: u32 = 216;
+/// Environment variable in which an executable without a loader finds the shared memory's path.
+pub const STATIC_ENV: &[u8; 12] = b"MGZ_RUNTIME=";
+
+/// ELF note name that marks an instrumented file (with the terminating zero).
+pub const NOTE_NAME: &[u8; 4] = b"mgz\0";
+/// ELF note type whose descriptor is a [`ModuleNote`].
+pub const NOTE_MODULE: u32 = 1;
+/// Version of [`ModuleNote`] and of the probe ABI.
+pub const ABI_VERSION: u32 = 6;
+/// Flavour: records are written through `%gs`.
+pub const FLAVOUR_SOFT: u32 = 1;
+/// Flavour: records are `ptwrite` packets.
+pub const FLAVOUR_PT: u32 = 2;
+
+/// Descriptor of the note in an instrumented file; it is mapped with the clone. All addresses are
+/// link-time virtual addresses; add the module's load bias.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ModuleNote {
+    /// [`ABI_VERSION`].
+    pub version: u32,
+    /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
+    pub flavour: u32,
+    /// First record id of this module. Modules take disjoint ranges below [`ID_LIMIT`], chosen by
+    /// the file's hash (or in a row for files instrumented together).
+    pub id_first: u32,
+    /// Number of record ids.
+    pub id_count: u32,
+    /// The clone's code.
+    pub clone_start: u64,
+    /// End (exclusive) of the clone's code.
+    pub clone_end: u64,
+    /// Array of [`Patch`]. In the soft flavour the runtime installs them before the module's
+    /// constructors run; in the PT flavour they are in the file already.
+    pub patches: u64,
+    /// Number of patches.
+    pub patch_count: u64,
+    /// Zero-terminated path of the sidecar, or 0: then it is the module's path plus `.mgza`.
+    pub sidecar_path: u64,
+    /// Same as [`Prelude::id`] in the sidecar that belongs to this file.
+    pub sidecar_id: [u8; 16],
+    /// `FEATURE_*` bits.
+    pub features: u32,
+    /// Length of the part at the end of the clone's code that leads from translated clones to addresses without one.
+    pub thunk_bytes: u32,
+    /// Array of addresses (32 bits each) of the original's system calls that have hooks in the clone (executables without a loader). In `burst`, where the
+    /// original runs, the runtime puts [`TRAP`] there and sends threads that come there into the clone.
+    pub calls: u64,
+    /// Number of these.
+    pub call_count: u64,
+    /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`]), or 0: only executables without a loader have it.
+    pub handlers: u64,
+    /// Array of [`Cover`] (soft flavour).
+    pub covers: u64,
+    /// Number of these.
+    pub cover_count: u64,
+    /// Zero-terminated list of needed libraries, with colons between, or 0: the loader is to have them before the runtime, since they stand in for functions of the
+    /// C library as it does ([`WRAPPED`]), or come before others that do.
+    pub before: u64,
+}
+
+/// Functions of the C library that the runtime stands in for. A library that does so, too, must come before it, so that the runtime's are what it finds behind its own.
+pub const WRAPPED: [&str; 67] = [
+    "_Fork",
+    "__bsd_signal",
+    "__longjmp_chk",
+    "__sigaction",
+    "__sysv_signal",
+    "__vfork",
+    "__xpg_sigpause",
+    "_longjmp",
+    "aio_fsync",
+    "aio_fsync64",
+    "aio_read",
+    "aio_read64",
+    "aio_write",
+    "aio_write64",
+    "bsd_signal",
+    "clone",
+    "close",
+    "close_range",
+    "closefrom",
+    "daemon",
+    "epoll_pwait",
+    "epoll_pwait2",
+    "execl",
+    "execle",
+    "execlp",
+    "execv",
+    "execve",
+    "execvp",
+    "execvpe",
+    "fexecve",
+    "fork",
+    "forkpty",
+    "getaddrinfo_a",
+    "lio_listio",
+    "lio_listio64",
+    "longjmp",
+    "mq_notify",
+    "posix_spawn",
+    "posix_spawnp",
+    "ppoll",
+    "prctl",
+    "pselect",
+    "pthread_create",
+    "pthread_setcanceltype",
+    "pthread_sigmask",
+    "setcontext",
+    "sigaction",
+    "sigaltstack",
+    "sigblock",
+    "siggetmask",
+    "sighold",
+    "sigignore",
+    "siginterrupt",
+    "siglongjmp",
+    "signal",
+    "sigpause",
+    "sigprocmask",
+    "sigrelse",
+    "sigset",
+    "sigsetmask",
+    "sigsuspend",
+    "swapcontext",
+    "syscall",
+    "sysv_signal",
+    "thrd_create",
+    "timer_create",
+    "vfork",
+];
+
+/// [`ModuleNote::features`]: the clone's calls and returns are translated, so that it can be entered and left at any
+/// instruction (`burst`).
+pub const FEATURE_TRANSLATED: u32 = 1;
+/// [`ModuleNote::features`]: the module reads its own code as data, so that nothing may be written into the original: no entry jumps are installed, and
+/// it can be recorded in `burst` alone.
+pub const FEATURE_READS_CODE: u32 = 2;
+/// [`ModuleNote::features`]: a sanitizer's runtime, which the file needs or holds, stands in for the allocator and wants nobody before it.
+pub const FEATURE_OWN_ALLOCATOR: u32 = 4;
+/// [`ModuleNote::features`]: such a runtime is part of the file itself.
+pub const FEATURE_SANITIZER_INSIDE: u32 = 8;
+
+/// A five-byte `jmp rel32` from original code into the clone. Link-time addresses (below 4 GiB).
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Patch {
+    /// Address of the first byte to overwrite.
+    pub at: u32,
+    /// Jump target in the clone.
+    pub to: u32,
+}
+
+/// What stands under a [`Patch`] that covers an instruction which may fail, in a file whose handlers may look at such: the runtime takes the patch back before it shows a
+/// handler an address there. Sorted by `at`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cover {
+    /// [`Patch::at`].
+    pub at: u32,
+    /// The original's bytes.
+    pub bytes: [u8; 5],
+    /// Zero.
+    pub unused: [u8; 3],
+}
+
+impl Cover {
+    /// Whether a patch at an address can be taken back while other threads run: its bytes lie in one aligned word of eight bytes, which one store replaces.
+    pub const fn fits(at: u64) -> bool {
+        at % 8 + 5 <= 8
+    }
+}
+
+/// First four bytes of a sidecar.
+pub const SIDECAR_MAGIC: [u8; 4] = *b"MGZA";
+/// Version of the sidecar format.
+pub const SIDECAR_VERSION: u32 = 1;
+
+/// The first bytes of a sidecar, so that the runtime can find the address map without reading JSON.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prelude {
+    /// [`SIDECAR_MAGIC`].
+    pub magic: [u8; 4],
+    /// [`SIDECAR_VERSION`].
+    pub version: u32,
+    /// Random-looking identity: hash of the input and of the options.
+    pub id: [u8; 16],
+    /// Length of the JSON header that follows this struct, bytes.
+    pub header_len: u64,
+    /// File offset of the address map (8-byte aligned, uncompressed), see [`MapHeader`].
+    pub map_offset: u64,
+    /// Length of the address map, bytes.
+    pub map_len: u64,
+}

@@ -1,0 +1,344 @@
+//! What expansion looks up, laid out for it: per record, per region, per row.
+
+use crate::expand::deferred_rows::FEW;
+use crate::sidecar;
+use crate::sidecar::{Gather, NONE, Sidecar, SidecarError, SiteFlags, SiteKind};
+use mgz_abi::slot::{MAX_REGION_SLOTS, PAIR_BITS, Slot};
+use std::ops::Range;
+
+/// Lookup tables over the sidecars of a trace. Made once, shared by all expanders.
+#[derive(Debug, Default)]
+pub struct Tables {
+    pub(crate) records: Vec<Record>,
+    pub(crate) regions: Vec<Region>,
+    pub(crate) rows: Vec<Row>,
+    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more stand behind the last.
+    pub(crate) plain: Vec<Plain>,
+    /// As `records`.
+    pub(crate) heads: Vec<Head>,
+    /// Implied Constant loads by region, in program order.
+    pub(crate) implied: Vec<Point>,
+    pub(crate) gathers: Vec<Gather>,
+    /// Some record takes several slots.
+    pub(crate) has_raw: bool,
+    modules: Vec<Ids>,
+}
+
+/// Record ids of one sidecar.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ids {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+    /// Index of its first record in [`Tables::records`].
+    pub(crate) records: u32,
+}
+
+/// A place in the program, original and clone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point {
+    pub(crate) ip: u64,
+    pub(crate) clone_ip: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// Index in [`Tables::regions`].
+    pub(crate) region: u32,
+    /// Number inside the region.
+    pub(crate) index: u8,
+    /// Slots that it takes once each record has one.
+    pub(crate) slots: u8,
+    /// Slots of the region's records before it.
+    pub(crate) offset: u8,
+    pub(crate) point: Point,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Region {
+    pub(crate) first_record: u32,
+    pub(crate) records: u8,
+    /// All records take one slot and all rows are plain.
+    pub(crate) short: bool,
+    pub(crate) rows: Range<u32>,
+    pub(crate) implied: u32,
+    pub(crate) implied_points: Range<u32>,
+}
+
+/// A record as the first of a whole pass that is expanded without branches on what the program does.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Head {
+    /// First row.
+    pub(crate) row: u32,
+    /// Implied loads.
+    pub(crate) implied: u16,
+    /// Rows: [`FEW`] at most.
+    pub(crate) rows: u8,
+    /// Records: [`FEW`] at most; 0 where the record is not the first of such a region.
+    pub(crate) records: u8,
+}
+
+/// How the address of a plain site comes about in a whole pass over [`FEW`] records at most.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Plain {
+    disp: u64,
+    bias_mask: u64,
+    address_mask: u64,
+    /// Numbers of records, and what their payloads are multiplied by: 0 where there is no record.
+    a: u8,
+    b: u8,
+    times_a: u8,
+    times_b: u8,
+}
+
+impl Plain {
+    /// `pass`: the slots from the pass's first on.
+    #[inline(always)]
+    pub(crate) fn address(&self, pass: &[Slot; FEW + 1], bias: u64) -> u64 {
+        let term = |record: u8, times: u8| {
+            pass[usize::from(record) % FEW]
+                .payload
+                .wrapping_mul(u64::from(times))
+        };
+        let address = term(self.a, self.times_a)
+            .wrapping_add(term(self.b, self.times_b))
+            .wrapping_add(self.disp);
+        address.wrapping_add(bias & self.bias_mask) & self.address_mask
+    }
+}
+
+/// A site that gives rows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Row {
+    pub(crate) disp: u64,
+    /// All ones if the bias is to be added.
+    bias_mask: u64,
+    /// What is kept of the sum: all, 32 bits where the instruction does so, 48 bits where a payload has no more.
+    address_mask: u64,
+    pub(crate) ip: u64,
+    pub(crate) clone_ip: u64,
+    pub(crate) site: u32,
+    pub(crate) size: u32,
+    /// Index in [`Tables::gathers`], or [`NONE`].
+    pub(crate) gather: u32,
+    /// Implied loads of a whole pass, if this is its first row.
+    pub(crate) implied: u16,
+    pub(crate) class: u8,
+    pub(crate) store: bool,
+    pub(crate) kind: SiteKind,
+    pub(crate) a: u8,
+    pub(crate) b: u8,
+    pub(crate) scale: u8,
+    pub(crate) index64: bool,
+}
+
+impl Row {
+    /// How its address comes about in a whole pass over so many records of one slot.
+    fn in_short_pass(&self, records: u32) -> Plain {
+        let there = |record: u8| u32::from(record) < records;
+        let Row {
+            disp,
+            bias_mask,
+            address_mask,
+            a,
+            b,
+            scale,
+            ..
+        } = *self;
+        Plain {
+            disp,
+            bias_mask,
+            address_mask,
+            a,
+            b,
+            times_a: u8::from(there(a)),
+            times_b: if there(b) { scale } else { 0 },
+        }
+    }
+
+    /// `a + b*scale + disp (+ bias)`, truncated where the instruction does so.
+    #[inline]
+    pub(crate) fn plain(&self, a: u64, b: u64, bias: u64) -> u64 {
+        let address = a
+            .wrapping_add(b.wrapping_mul(u64::from(self.scale)))
+            .wrapping_add(self.disp);
+        self.truncate(address.wrapping_add(bias & self.bias_mask))
+    }
+
+    /// Truncation by an address-size prefix; it holds for count registers as well.
+    pub(crate) fn truncate(&self, value: u64) -> u64 {
+        value & self.address_mask
+    }
+}
+
+/// Whether a record of a region shares its slot with the next or the one before.
+fn shares_slot(records: &[sidecar::Record], number: u8) -> bool {
+    let second = |n: usize| records.get(n).is_some_and(|r| r.slots == 0);
+    let number = usize::from(number);
+    number < records.len() && (second(number) || second(number + 1))
+}
+
+impl Tables {
+    /// Lays out the tables. The sidecars are numbered in the order given.
+    pub fn new<'s>(
+        sidecars: impl IntoIterator<Item = &'s Sidecar>,
+    ) -> Result<Tables, SidecarError> {
+        let mut tables = Tables::default();
+        for sidecar in sidecars {
+            tables.add(sidecar)?;
+        }
+        Ok(tables)
+    }
+
+    pub(crate) fn ids(&self, sidecar: usize) -> Option<Ids> {
+        self.modules.get(sidecar).copied()
+    }
+
+    fn add(&mut self, sidecar: &Sidecar) -> Result<(), SidecarError> {
+        let damaged = |what: String| Err(SidecarError::Damaged(what));
+        let records = self.records.len() as u32;
+        let regions = self.regions.len() as u32;
+        let gathers = self.gathers.len() as u32;
+        self.modules.push(Ids {
+            first: sidecar.header.id_first,
+            count: sidecar.records.len() as u32,
+            records,
+        });
+        if u64::from(sidecar.header.id_first) + sidecar.records.len() as u64
+            > u64::from(mgz_abi::slot::MARK_FIRST)
+        {
+            return damaged("its record ids reach into those of markers".into());
+        }
+        self.gathers.extend_from_slice(&sidecar.gathers);
+        self.plain.truncate(self.rows.len());
+        let has_no_ring = sidecar.header.flavour == "pt";
+        for (number, region) in sidecar.regions.iter().enumerate() {
+            let members = region.first_record as usize
+                ..region.first_record as usize + region.record_count as usize;
+            // In the ring (which the PT flavour has none of), and once each record has one: two share one at most.
+            let count = |least: u32| {
+                sidecar.records[members.clone()]
+                    .iter()
+                    .map(|r| u64::from(r.slots.max(least)))
+                    .sum::<u64>()
+            };
+            let (slots, apart) = (count(0), count(1));
+            let fits = slots <= MAX_REGION_SLOTS as u64 && apart <= 2 * slots
+                || has_no_ring && apart <= 2 * MAX_REGION_SLOTS as u64;
+            if !fits {
+                return damaged(format!(
+                    "region {number} has {slots} slots, {apart} once no records share any: the most are {MAX_REGION_SLOTS}, for two records each"
+                ));
+            }
+            let first_row = self.rows.len() as u32;
+            let first_implied = self.implied.len() as u32;
+            let mut short = sidecar.records[members.clone()]
+                .iter()
+                .all(|r| r.slots <= 1);
+            let records_of = &sidecar.records[members];
+            for site in region.first_site..region.first_site + region.site_count {
+                let s = &sidecar.sites[site as usize];
+                if s.region != number as u32 || s.flags & SiteFlags::UNRECORDED != 0 {
+                    continue;
+                }
+                if s.flags & SiteFlags::IMPLIED != 0 {
+                    self.implied.push(Point {
+                        ip: s.ip,
+                        clone_ip: s.clone_ip,
+                    });
+                    continue;
+                }
+                let kind = SiteKind::from_u8(s.kind).unwrap_or(SiteKind::Plain);
+                short &= kind == SiteKind::Plain;
+                let gather = match sidecar.gathers.binary_search_by_key(&site, |g| g.site) {
+                    Ok(found) if kind == SiteKind::Gather => gathers + found as u32,
+                    _ if kind == SiteKind::Gather => {
+                        return damaged(format!("the gather at site {site} is not described"));
+                    }
+                    _ => NONE,
+                };
+                self.rows.push(Row {
+                    disp: s.disp as u64,
+                    bias_mask: if s.flags & SiteFlags::STATIC != 0 {
+                        u64::MAX
+                    } else {
+                        0
+                    },
+                    address_mask: match s.flags & SiteFlags::ADDR32 {
+                        0 if [s.a, s.b]
+                            .iter()
+                            .any(|&record| shares_slot(records_of, record)) =>
+                        {
+                            (1 << PAIR_BITS) - 1
+                        }
+                        0 => u64::MAX,
+                        _ => u64::from(u32::MAX),
+                    },
+                    ip: s.ip,
+                    clone_ip: s.clone_ip,
+                    site,
+                    size: s.size,
+                    gather,
+                    implied: if self.rows.len() as u32 == first_row {
+                        region.implied_const.min(u32::from(u16::MAX)) as u16
+                    } else {
+                        0
+                    },
+                    class: s.class,
+                    store: s.flags & SiteFlags::STORE != 0,
+                    kind,
+                    a: s.a,
+                    b: s.b,
+                    scale: s.scale,
+                    index64: s.flags & SiteFlags::INDEX64 != 0,
+                });
+                self.plain
+                    .push(self.rows[self.rows.len() - 1].in_short_pass(region.record_count));
+            }
+            self.regions.push(Region {
+                first_record: records + region.first_record,
+                records: region.record_count as u8,
+                short,
+                rows: first_row..self.rows.len() as u32,
+                implied: region.implied_const,
+                implied_points: first_implied..self.implied.len() as u32,
+            });
+        }
+        for (number, r) in sidecar.records.iter().enumerate() {
+            let first = sidecar.regions[r.region as usize].first_record;
+            let index = number as u32 - first;
+            let offset = match self.records.last() {
+                Some(before) if index > 0 => before.offset + before.slots,
+                _ => 0,
+            };
+            self.has_raw |= r.slots > 1;
+            let region = &self.regions[regions as usize + r.region as usize];
+            let (rows, count) = (region.rows.len(), region.records as usize);
+            let fits = index == 0
+                && region.short
+                && (1..=FEW).contains(&rows)
+                && (1..=FEW).contains(&count);
+            let head = u16::try_from(region.implied)
+                .ok()
+                .filter(|_| fits)
+                .map(|implied| Head {
+                    row: region.rows.start,
+                    implied,
+                    rows: rows as u8,
+                    records: count as u8,
+                });
+            self.heads.push(head.unwrap_or_default());
+            self.records.push(Record {
+                region: regions + r.region,
+                index: index as u8,
+                slots: r.slots.max(1) as u8,
+                offset,
+                point: Point {
+                    ip: r.ip,
+                    clone_ip: r.clone_ip,
+                },
+            });
+        }
+        self.plain.resize(self.rows.len() + FEW, Plain::default());
+        Ok(())
+    }
+}

@@ -1,0 +1,255 @@
+//! The trace folder: manifest types and the names of files and columns.
+
+use serde::{Deserialize, Serialize};
+
+/// Version of the trace format, in `manifest.json` as `version`.
+pub const TRACE_VERSION: u32 = 1;
+/// `format` in `manifest.json`.
+pub const TRACE_FORMAT: &str = "mgz-trace";
+/// File that makes a folder a trace.
+pub const MANIFEST: &str = "manifest.json";
+/// Folder of the sample rows.
+pub const SAMPLES_DIR: &str = "samples";
+/// Folder of what `full` writes while the program runs.
+pub const SPILL_DIR: &str = "spill";
+/// Folder of the sidecars.
+pub const ANNOTATIONS_DIR: &str = "annotations";
+
+/// File of the data objects; `docs/trace-format.md` has its columns.
+pub const OBJECTS: &str = "objects.parquet";
+/// Samples and their reuses (mode `watch`).
+pub const WATCH: &str = "watch.parquet";
+
+/// Columns of `samples/*.parquet`, in order, with their Arrow types. Rows are sorted by process,
+/// thread, seq.
+pub const COLUMNS: [(&str, &str); 13] = [
+    ("process", "u32"),
+    ("thread", "u32"),
+    ("seq", "u64"),
+    ("sample", "u32"),
+    ("time_ns", "u64"),
+    ("module", "u16"),
+    ("ip", "u64"),
+    ("site", "u32"),
+    ("address", "u64"),
+    ("size", "u32"),
+    ("class", "u8"),
+    ("store", "bool"),
+    ("implied_const", "u16"),
+];
+
+/// How far off an estimate may be whose 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`) times its value, in words.
+pub fn within(error: f64) -> String {
+    match error {
+        ..0.01 => format!("±{:.1}%", 100.0 * error),
+        ..0.5 => format!("±{:.0}%", 100.0 * error),
+        _ => format!("within a factor of {:.1}", 1.0 + error),
+    }
+}
+
+/// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are small and cheap to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stored {
+    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to nothing, and need not be unpacked one by one.
+    Differences,
+    /// `BYTE_STREAM_SPLIT`: the bytes of numbers by their rank. High bytes are mostly alike, which any codec packs and unpacks at the speed of memory.
+    Split,
+    /// `PLAIN`: Boolean columns.
+    Plain,
+}
+
+/// How a column of [`COLUMNS`] is stored.
+pub fn stored(column: &str) -> Stored {
+    match column {
+        "process" | "thread" | "seq" | "sample" | "time_ns" | "module" => Stored::Differences,
+        "store" => Stored::Plain,
+        _ => Stored::Split,
+    }
+}
+
+/// `manifest.json`. Unknown keys are ignored on reading, so that minor additions keep the version.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Manifest {
+    /// [`TRACE_FORMAT`].
+    pub format: String,
+    /// [`TRACE_VERSION`].
+    pub version: u32,
+    /// Name and version of the program that wrote the trace.
+    pub tool: String,
+    /// The traced command line.
+    pub command: Vec<String>,
+    /// Start of the run: RFC 3339, UTC.
+    pub started: String,
+    /// Host name.
+    pub host: String,
+    /// CPU model name.
+    pub cpu: String,
+    /// `soft` or `pt`.
+    pub backend: String,
+    /// Why that one; empty in imports.
+    pub backend_why: String,
+    /// `full`, `ring`, `burst` or `watch`.
+    pub mode: String,
+    /// What starts a sample: `records`, or `loads` or `cpu time` with its source.
+    pub trigger: String,
+    /// `burst`: why that one.
+    pub trigger_why: String,
+    /// Unit of `period` and `window`: `records`.
+    pub unit: String,
+    /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads from trigger to trigger, if these begin windows.
+    pub period: u64,
+    /// Records in a window (w); 0 in `full`.
+    pub window: u64,
+    /// `burst`: triggers asked for per second of a thread's CPU time; else 0.
+    pub rate: f64,
+    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if it has not.
+    pub trigger_ns: u64,
+    /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
+    /// `partial` (something is missing; see `problems`).
+    pub state: String,
+    /// Where the rows are: `samples` (then `spill/` is to be ignored if it exists), or `spill` (then
+    /// `samples/` is to be ignored: it is not written yet, or not completely). Empty means `samples`.
+    pub data: String,
+    /// How the program ended, e.g. `exit 0`, `signal 9`; empty while it runs.
+    pub program_status: String,
+    /// Wall-clock time of the run, seconds.
+    pub wall_seconds: f64,
+    /// CPU time of the program and of the children that it waited for, seconds; 0 if unknown.
+    pub cpu_seconds: f64,
+    /// Traced files.
+    pub modules: Vec<Module>,
+    /// Traced threads.
+    pub threads: Vec<Thread>,
+    /// Counts over all threads.
+    pub totals: Totals,
+    /// Sentences for the user about what is missing and why.
+    pub problems: Vec<String>,
+    /// Why there are no samples, with the command that would make some; empty if there are.
+    pub no_samples: String,
+    /// What ran and what of it was recorded; empty in traces of earlier versions and in imports.
+    pub coverage: crate::coverage::Coverage,
+}
+
+impl Manifest {
+    /// Whether windows begin every so many loads, so that each stands for as many.
+    pub fn triggers_by_loads(&self) -> bool {
+        self.trigger.starts_with("loads")
+    }
+}
+
+/// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module` column.
+/// The same file loaded at the same address by several processes is one entry.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Module {
+    /// Path of the instrumented file.
+    pub path: String,
+    /// GNU build id, hex; empty if there is none.
+    pub build_id: String,
+    /// Load bias: run-time address minus link-time address.
+    pub bias: u64,
+    /// Sidecar, relative to the trace folder (`annotations/….mgza`).
+    pub sidecar: String,
+    /// [`mgz_abi::module_note::Prelude::id`] in hex.
+    pub sidecar_id: String,
+    /// Which processes loaded it there, and when. Forked children that are not named have their parent's.
+    pub loads: Vec<ModuleLoad>,
+    /// Its code whose loads are neither recorded nor counted.
+    pub not_instrumented: NotInstrumented,
+}
+
+/// Code of an instrumented file whose loads are neither recorded nor counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NotInstrumented {
+    /// Functions that could not be instrumented.
+    pub functions: u64,
+    /// Their bytes.
+    pub function_bytes: u64,
+    /// Functions that the user did not select.
+    pub not_selected: u64,
+    /// Bytes of what may be code and is in no function that is known; filler is left out.
+    pub stray_bytes: u64,
+    /// Bytes of linkage tables: each call of an imported function through one reads a word of the global offset table.
+    pub linkage_bytes: u64,
+    /// Functions that the loader calls before recording begins (resolvers of indirect functions; soft backend).
+    pub before_start: u64,
+}
+
+impl NotInstrumented {
+    /// That of a file, by the report in its sidecar.
+    pub fn of_report(report: &serde_json::Value) -> NotInstrumented {
+        let part = report.get("not_instrumented").cloned().unwrap_or_default();
+        serde_json::from_value(part).unwrap_or_default()
+    }
+}
+
+/// One process's loading of a module.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ModuleLoad {
+    /// System process id.
+    pub process: u32,
+    /// CLOCK_MONOTONIC when the recorder was told, ns; 0 if unknown.
+    pub begin_ns: u64,
+}
+
+/// A traced thread.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Thread {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Records that its probes wrote (in `ring`, also those that were overwritten).
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Rows in `samples/`.
+    pub rows: u64,
+    /// Samples (windows).
+    pub samples: u64,
+}
+
+/// `burst`: the table of windows in a trace folder.
+pub const WINDOWS: &str = "windows.parquet";
+
+/// Counts over the whole trace.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Totals {
+    /// Records that probes wrote, kept or not.
+    pub records_executed: u64,
+    /// Records that were kept.
+    pub records_kept: u64,
+    /// Executed loads (rows plus implied Constants), if known: in `full`.
+    pub loads_executed: Option<u64>,
+    /// The same where it is only an estimate from the kept windows.
+    pub loads_executed_estimate: Option<f64>,
+    /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code runs, reaches from 1 / (1 + this) to (1 + this) times its value.
+    pub loads_executed_error: Option<f64>,
+    /// `watch`: loads and stores executed, where the PMU counted them.
+    pub accesses_executed: Option<u64>,
+    /// Rows in `samples/`.
+    pub rows: u64,
+    /// Sum of `implied_const` over all rows.
+    pub implied_const: u64,
+    /// Samples (windows).
+    pub samples: u64,
+    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code, `busy` (a window was open, or the
+    /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger;
+    /// `slowed` times a thread's were made half as many, since they left it no time.
+    pub triggers: std::collections::BTreeMap<String, u64>,
+    /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of them, by how many. `""`: no file's.
+    pub outside: std::collections::BTreeMap<String, u64>,
+    /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
+    pub truncated_windows: std::collections::BTreeMap<String, u64>,
+    /// Data that was lost, by cause; records or loads as the key says.
+    pub dropped: std::collections::BTreeMap<String, u64>,
+    /// Bytes of `samples/`.
+    pub sample_bytes: u64,
+    /// Bytes of `spill/` when the program ended.
+    pub spill_bytes: u64,
+}

@@ -1,0 +1,302 @@
+//! Slots to the streams of a segment, see [`super`].
+//!
+//! While a program runs in `full`, the recorder does little else than this, so that it decides how much slower the
+//! program gets. There are no branches on the data. What else counts: stores of less than four bytes, or across words, between other
+//! stores cost several cycles each on the machines that were measured. So differences and their lengths are found for some slots
+//! first, in aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some fourteen instructions for a slot in all. Slots come as they are
+//! taken out of a ring, few at a time, so that they never leave the nearest cache.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+
+use crate::spill::{
+    BLOCK, DATA_PADDING, Entry, GROUP, IDS_LENGTH, LENGTH, MAX_SLOT_BYTES, Predictor,
+};
+use mgz_abi::slot::Slot;
+
+/// Bytes behind the ends of the streams that may be written, too.
+const SLACK: usize = 16;
+
+/// Code and stored length (in the high byte) of a payload by the number of significant bits of the difference, sign excluded.
+const SIZES: [u16; 65] = {
+    let mut table = [0; 65];
+    let mut bits = 0;
+    while bits < 65 {
+        let bytes = bits / 8 + 1;
+        let code = if bytes <= 6 { bytes } else { 7 };
+        table[bits] = code as u16 | (LENGTH[code] as u16) << 8;
+        bits += 1;
+    }
+    table
+};
+
+/// Encoder state: kept from segment to segment only to save allocations.
+#[derive(Default)]
+pub(crate) struct Encoder {
+    predictor: Predictor,
+    /// Log2 of the number of the predictor's entries.
+    bits: u8,
+    /// Room for the streams of control, ids and data; `used` says how much of it they take.
+    room: [Vec<u8>; 3],
+    used: [usize; 3],
+    aux: Vec<u8>,
+    /// Slots that are encoded.
+    done: usize,
+    /// What the first `done` slots leave behind: the last one's entry and id.
+    last: (usize, u32),
+    /// The bitmap of the block that has begun, and where it stands in the control stream.
+    bitmap: u64,
+    bitmap_at: usize,
+    /// Number of the last slot with `aux`, which distances are counted from.
+    aux_from: usize,
+    /// Slots that wait for more, fewer than a piece.
+    waiting: Vec<Slot>,
+    #[cfg(target_arch = "x86_64")]
+    scratch: Box<avx2::Scratch>,
+}
+
+/// What goes on from slot to slot.
+struct Ends {
+    /// Where the streams go on. There is room for what the rest of the slots can take and [`SLACK`] bytes more.
+    control: *mut u8,
+    ids: *mut u8,
+    data: *mut u8,
+    /// Number of the previous slot's entry, at most the predictor's mask.
+    previous: usize,
+    /// Id of the previous slot.
+    id: u32,
+    /// All `aux` so far.
+    any_aux: u32,
+}
+
+impl Ends {
+    /// Writes an id that was not predicted.
+    ///
+    /// # Safety
+    ///
+    /// There is room for one more in the ids.
+    #[inline]
+    unsafe fn put_id(&mut self, id: u32, previous: u32) {
+        let step =
+            (id.wrapping_sub(previous) as i32).clamp(i16::MIN.into(), i16::MAX.into()) as i16;
+        // SAFETY: six bytes are what an id can take.
+        unsafe {
+            self.ids.cast::<[u8; 2]>().write(step.to_le_bytes());
+            self.ids = self.ids.add(2);
+            if step == i16::MIN || step == i16::MAX {
+                self.ids.cast::<[u8; 4]>().write(id.to_le_bytes());
+                self.ids = self.ids.add(4);
+            }
+        }
+    }
+
+    /// Writes the control word of sixteen slots; tells whether it is needed.
+    ///
+    /// # Safety
+    ///
+    /// There is room for one more in the control stream.
+    #[inline(always)]
+    unsafe fn put_word(&mut self, word: u64) -> bool {
+        // SAFETY: eight bytes, as asked for. What is not needed is written over.
+        unsafe {
+            self.control.cast::<[u8; 8]>().write(word.to_le_bytes());
+            self.control = self.control.add(8 * usize::from(word != 0));
+        }
+        word != 0
+    }
+}
+
+/// Encodes up to 16 slots; tells whether they need a control word.
+///
+/// # Safety
+///
+/// `ends` has room for the slots, and its entry is one of the predictor's.
+unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> bool {
+    let mask = predictor.mask();
+    let mut word = 0u64;
+    for (i, slot) in slots.iter().enumerate() {
+        ends.any_aux |= slot.aux;
+        // SAFETY: both numbers of entries are masked. Eight bytes are written where a slot's are, for which there is room.
+        unsafe {
+            let next = predictor.next.get_unchecked_mut(ends.previous);
+            let missed = *next != slot.id;
+            *next = slot.id;
+            if missed {
+                ends.put_id(slot.id, ends.id);
+            }
+            ends.id = slot.id;
+            ends.previous = slot.id as usize & mask;
+            let entry = predictor.entries.get_unchecked_mut(ends.previous);
+            let difference = slot.payload.wrapping_sub(entry.last);
+            let magnitude = difference ^ ((difference as i64 >> 63) as u64);
+            let size = if difference == entry.stride {
+                0
+            } else {
+                SIZES[64 - magnitude.leading_zeros() as usize]
+            };
+            *entry = Entry {
+                last: slot.payload,
+                stride: difference,
+            };
+            ends.data.cast::<[u8; 8]>().write(difference.to_le_bytes());
+            ends.data = ends.data.add(usize::from(size >> 8));
+            word |= (u64::from(size & 7) | u64::from(missed) << 3) << (4 * i);
+        }
+    }
+    // SAFETY: room for a word a group.
+    unsafe { ends.put_word(word) }
+}
+
+/// Slots that are encoded together. A block consists of whole pieces.
+const PIECE: usize = 128;
+
+impl Encoder {
+    /// Begins a segment of about so many slots.
+    pub(crate) fn begin(&mut self, expected: usize) {
+        // A small table is quicker to clear, a large one predicts more of a large program.
+        self.bits = (expected.max(1).ilog2() as u8)
+            .saturating_sub(2)
+            .clamp(6, 13);
+        self.predictor.clear(self.bits);
+        self.aux.clear();
+        self.waiting.clear();
+        (self.used, self.done, self.last, self.aux_from) = ([0; 3], 0, (0, 0), 0);
+    }
+
+    /// Goes on with these slots.
+    pub(crate) fn push(&mut self, slots: &[Slot]) {
+        #[cfg(target_arch = "x86_64")]
+        let quick = avx2::is_there();
+        #[cfg(not(target_arch = "x86_64"))]
+        let quick = false;
+        self.push_with(slots, quick);
+    }
+
+    /// The same with and without wide registers.
+    pub(crate) fn push_with(&mut self, mut slots: &[Slot], quick: bool) {
+        if !self.waiting.is_empty() {
+            let (some, rest) = slots.split_at(slots.len().min(PIECE - self.waiting.len()));
+            self.waiting.extend_from_slice(some);
+            slots = rest;
+            if self.waiting.len() < PIECE {
+                return;
+            }
+            let piece = std::mem::take(&mut self.waiting);
+            self.encode(&piece, quick);
+            self.waiting = piece;
+            self.waiting.clear();
+        }
+        let (pieces, rest) = slots.as_chunks::<PIECE>();
+        pieces.iter().for_each(|piece| self.encode(piece, quick));
+        self.waiting.extend_from_slice(rest);
+    }
+
+    /// Ends the segment; returns its number of slots.
+    pub(crate) fn finish(&mut self) -> usize {
+        let rest = std::mem::take(&mut self.waiting);
+        if !rest.is_empty() {
+            self.encode(&rest, false);
+        }
+        self.waiting = rest;
+        self.waiting.clear();
+        let [_, _, data] = &mut self.room;
+        grow(data, self.used[2] + DATA_PADDING);
+        data[self.used[2]..][..DATA_PADDING].fill(0);
+        self.used[2] += DATA_PADDING;
+        self.done
+    }
+
+    /// Encodes a piece, or the fewer slots at the end.
+    fn encode(&mut self, slots: &[Slot], quick: bool) {
+        let most = [
+            8 + PIECE / GROUP * 8,
+            PIECE * IDS_LENGTH,
+            PIECE * MAX_SLOT_BYTES,
+        ];
+        for ((stream, used), most) in self.room.iter_mut().zip(self.used).zip(most) {
+            grow(stream, used + most + SLACK);
+        }
+        if self.done.is_multiple_of(BLOCK) {
+            (self.bitmap, self.bitmap_at) = (0, self.used[0]);
+            self.used[0] += size_of::<u64>();
+        }
+        let [control, ids, data] = &mut self.room;
+        let starts = [control, ids, data].map(|stream| stream.as_mut_ptr());
+        // SAFETY: what is used of a stream is inside it.
+        let [control, ids, data] = std::array::from_fn(|i| unsafe { starts[i].add(self.used[i]) });
+        let mut ends = Ends {
+            control,
+            ids,
+            data,
+            previous: self.last.0,
+            id: self.last.1,
+            any_aux: 0,
+        };
+        let word = self.done % BLOCK / GROUP;
+        match <&[Slot; PIECE]>::try_from(slots) {
+            #[cfg(target_arch = "x86_64")]
+            Ok(piece) if quick => {
+                // SAFETY: asked for by the caller, who knows; room for all slots was made above, and the entry is 0 or masked.
+                let words = unsafe {
+                    avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends)
+                };
+                self.bitmap |= u64::from(words) << word;
+            }
+            _ => {
+                for (number, slots) in slots.chunks(GROUP).enumerate() {
+                    // SAFETY: as above.
+                    let needed = unsafe { group(slots, &mut self.predictor, &mut ends) };
+                    self.bitmap |= u64::from(needed) << (word + number);
+                }
+            }
+        }
+        self.used = std::array::from_fn(|i| {
+            [ends.control, ends.ids, ends.data][i] as usize - starts[i] as usize
+        });
+        self.last = (ends.previous, ends.id);
+        self.room[0][self.bitmap_at..][..size_of::<u64>()]
+            .copy_from_slice(&self.bitmap.to_le_bytes());
+        if ends.any_aux != 0 {
+            self.encode_aux(slots);
+        }
+        self.done += slots.len();
+    }
+
+    /// Log2 of the number of predictor entries.
+    pub(crate) fn bits(&self) -> u8 {
+        self.bits
+    }
+
+    /// Control, ids, data and aux.
+    pub(crate) fn streams(&self) -> [&[u8]; 4] {
+        let [control, ids, data] = [0, 1, 2].map(|i| &self.room[i][..self.used[i]]);
+        [control, ids, data, &self.aux]
+    }
+
+    fn encode_aux(&mut self, slots: &[Slot]) {
+        for (i, slot) in slots.iter().enumerate() {
+            if slot.aux != 0 {
+                let number = self.done + i;
+                let mut skip = number - self.aux_from;
+                self.aux_from = number;
+                while skip >= 0x80 {
+                    self.aux.push(skip as u8 | 0x80);
+                    skip >>= 7;
+                }
+                self.aux.push(skip as u8);
+                self.aux.extend_from_slice(&slot.aux.to_le_bytes());
+            }
+        }
+    }
+}
+
+/// Makes a stream at least so long. Seldom, since it stays so.
+#[inline]
+fn grow(stream: &mut Vec<u8>, bytes: usize) {
+    if stream.len() < bytes {
+        stream.resize(bytes.next_power_of_two().max(4096), 0);
+    }
+}
+
+// The control words of a piece are in one block, and all but the last piece of a segment are whole.
+const _: () = assert!(BLOCK.is_multiple_of(PIECE) && PIECE.is_multiple_of(GROUP));

@@ -1,0 +1,400 @@
+//! Spill files: what the recorder writes while the program runs, and the analyzer reads directly.
+//!
+//! The recorder must keep up with a program that makes hundreds of millions of records a second, so
+//! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a loop repeat and its
+//! payloads advance by strides, and a slot that is predicted in both costs no byte of its own.
+//!
+//! Guarantees: lossless for any slots (raw slots included, no table of record shapes is
+//! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
+//! detected and never decoded as data; reading panics on no bytes.
+//!
+//! # Format (version 3, all numbers little-endian)
+//!
+//! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
+//! 24-byte file header and then segments.
+//!
+//! | offset | file header |
+//! |---|---|
+//! | 0 | `MGZSPILL` |
+//! | 8 | version u32 |
+//! | 12 | length of this header u32 |
+//! | 16 | process u32 |
+//! | 20 | thread u32 |
+//!
+//! | offset | segment header, 72 bytes |
+//! |---|---|
+//! | 0 | `MGZS` |
+//! | 4 | kind u8 (0 full, 1 window) |
+//! | 5 | cause u8 ([`cause`]) |
+//! | 6 | bits u8: log2 of the number of predictor entries, 4 to 16 |
+//! | 7 | zero |
+//! | 8 | slots u32 |
+//! | 12 | length of the control stream u32 |
+//! | 16 | length of the data stream u32 |
+//! | 20 | length of the aux stream u32 |
+//! | 24 | first slot u64 |
+//! | 32 | begin u64, ns |
+//! | 40 | end u64, ns |
+//! | 48 | check u64, see below |
+//! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
+//! | 64 | length of the id stream u32 |
+//! | 68 | slots of the ring that they were in u32, see [`SegmentHeader::written`]; zero (always in version 2): as many |
+//!
+//! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last, stride, next},
+//! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
+//! A slot's predicted id is `next` of the previous slot's entry (entry 0 for the first slot), its
+//! predicted payload is `last + stride` of its own entry. Afterwards `next` of the previous entry
+//! becomes the id, `stride` becomes payload − last, and `last` the payload.
+//!
+//! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block. A
+//! block is a u64 bitmap of its words that are not zero (first word lowest), then those words. Bit 3 of
+//! a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted, else the length
+//! of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
+//!
+//! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the first), i16. If
+//! that is −32768 or 32767, the difference may be larger, and the id follows, u32.
+//!
+//! *Data*: per slot whose payload was not predicted, payload − last, sign-extended from the stored length. Eight zero bytes
+//! end the stream.
+//!
+//! *Aux*: for each slot whose `aux` is not zero the number of slots since the last such slot (or the
+//! segment's start) as LEB128, then aux as u32.
+//!
+//! *Check*: four lanes start with the constants 1, 2, 3, 4; 8-byte words of header (check as zero) and
+//! streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with lane 0 for each of the five parts: lane = ((lane ^ word) ·
+//! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
+
+mod encode;
+mod read;
+#[cfg(test)]
+mod tests;
+mod write;
+
+use mgz_abi::slot::Slot;
+use read::u32_at;
+pub use read::{Segment, SpillFile, SpillReader};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+pub use write::{EncodedSegment, SpillWriter};
+
+/// Version of the format.
+pub const SPILL_VERSION: u32 = 3;
+/// Oldest version that is read: in it each record had a slot of its own.
+const OLDEST: u32 = 2;
+/// Ending of spill file names.
+pub const SPILL_EXTENSION: &str = "spill";
+
+const FILE_MAGIC: &[u8; 8] = b"MGZSPILL";
+const FILE_HEADER: usize = 24;
+const SEGMENT_MAGIC: &[u8; 4] = b"MGZS";
+const SEGMENT_HEADER: usize = 72;
+/// Slots per control block.
+const BLOCK: usize = 1024;
+/// Slots that a control word stands for.
+const GROUP: usize = 16;
+/// Zero bytes at the end of the data stream, so that readers may load eight bytes anywhere in it.
+const DATA_PADDING: usize = 8;
+/// Bytes that one slot can take in the data stream, and in that of ids.
+const MAX_SLOT_BYTES: usize = 8;
+const IDS_LENGTH: usize = 6;
+/// Bounds of `bits`.
+const BITS: std::ops::RangeInclusive<u8> = 4..=16;
+/// Upper bound of the slots of one segment; longer input is refused.
+pub const MAX_SEGMENT_SLOTS: usize = 1 << 28;
+
+/// Why a segment is shorter than asked ([`SegmentHeader::cause`]).
+pub mod cause {
+    /// A whole window, or a full chunk.
+    pub const WHOLE: u8 = 0;
+    /// The thread ended.
+    pub const END_OF_THREAD: u8 = 1;
+    /// The process ended by `exit` or `_exit`.
+    pub const END_OF_PROCESS: u8 = 2;
+    /// The process was replaced by `exec`.
+    pub const EXEC: u8 = 3;
+    /// The process was killed by a signal; the ring was read afterwards.
+    pub const KILLED: u8 = 4;
+    /// The recorder was stopped before the program ended.
+    pub const RECORDER_STOPPED: u8 = 5;
+    /// The trace reached its size limit, or the disk was full.
+    pub const NO_SPACE: u8 = 6;
+    /// Recording in this thread was given up by the runtime.
+    pub const GIVEN_UP: u8 = 7;
+    /// The thread has not run for as long as the ring asks, and its part was taken early.
+    pub const FLUSHED: u8 = 8;
+    /// Burst: a signal that the program handles came.
+    pub const SIGNAL: u8 = 9;
+    /// Burst: the thread stayed long in code that is not instrumented, or left it by another way than it came.
+    pub const OUTSIDE: u8 = 10;
+    /// Burst: the thread returned to code that is not instrumented.
+    pub const RETURNED: u8 = 11;
+    /// Burst: code that is not instrumented might have called code that is.
+    pub const CALLBACK: u8 = 12;
+    /// Burst: the thread came to code of an instrumented file that is not instrumented.
+    pub const NO_CLONE: u8 = 13;
+    /// Names as the manifest has them (`totals.truncated_windows`), by number.
+    pub const NAMES: [&str; 14] = [
+        "whole",
+        "end_of_thread",
+        "end_of_process",
+        "exec",
+        "killed",
+        "recorder_stopped",
+        "no_space",
+        "given_up",
+        "flushed",
+        "signal",
+        "outside",
+        "returned",
+        "callback",
+        "no_clone",
+    ];
+
+    /// The name of a cause.
+    pub fn name(cause: u8) -> &'static str {
+        NAMES.get(cause as usize).copied().unwrap_or("unknown")
+    }
+}
+
+/// A measurement of how fast a thread's code ran behind its window *before* this one (`burst`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pace {
+    /// One of [`pace`].
+    pub kind: u8,
+    /// Records in it.
+    pub records: u32,
+    /// Nanoseconds it took, at most 2²⁹ − 1.
+    pub ns: u32,
+}
+
+/// Kinds of [`Pace`].
+pub mod pace {
+    /// No measurement.
+    pub const NONE: u8 = 0;
+    /// The original code ran until a watchpoint was met, so many records later.
+    pub const WATCHED: u8 = 1;
+    /// The same over few records: what the measurement costs.
+    pub const WATCHED_NEAR: u8 = 2;
+    /// The instrumented code ran for so many records.
+    pub const LAP: u8 = 3;
+    /// The same over few records: what the measurement costs.
+    pub const LAP_NEAR: u8 = 4;
+}
+
+impl Pace {
+    const MOST: u32 = (1 << 29) - 1;
+
+    fn word(self) -> u64 {
+        u64::from(self.records)
+            | u64::from(self.ns.min(Self::MOST)) << 32
+            | u64::from(self.kind & 7) << 61
+    }
+
+    /// As it stands in a segment's header.
+    pub fn from_word(word: u64) -> Pace {
+        Pace {
+            kind: (word >> 61) as u8,
+            records: word as u32,
+            ns: (word >> 32) as u32 & Self::MOST,
+        }
+    }
+}
+
+/// Which thread a spill file belongs to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ThreadKey {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+}
+
+/// What a segment is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SegmentKind {
+    /// A chunk of a `full` recording: it continues the segment before it.
+    #[default]
+    Full,
+    /// A window of its own.
+    Window,
+}
+
+/// What is known of a segment besides its slots.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentHeader {
+    /// What it is.
+    pub kind: SegmentKind,
+    /// Index of its first slot among all slots that the thread's probes wrote, kept or not.
+    pub first_slot: u64,
+    /// CLOCK_MONOTONIC when the first slot was (about) written.
+    pub begin_ns: u64,
+    /// CLOCK_MONOTONIC when the last slot was (about) written.
+    pub end_ns: u64,
+    /// One of [`cause`].
+    pub cause: u8,
+    /// Number of slots: of records, markers and raw data. The writer takes it from the slots it is given.
+    pub slots: u32,
+    /// Slots of the ring that they were in, where two records may share one; 0: as many as `slots`.
+    pub ring_slots: u32,
+    /// Speed of the code behind the thread's window before this one.
+    pub pace: Pace,
+}
+
+impl SegmentHeader {
+    /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of records are in these.
+    pub fn written(&self) -> u64 {
+        u64::from(if self.ring_slots == 0 {
+            self.slots
+        } else {
+            self.ring_slots
+        })
+    }
+}
+
+/// What can be wrong with a spill file.
+#[derive(Debug, thiserror::Error)]
+pub enum SpillError {
+    /// The file could not be read.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// It is not a spill file at all.
+    #[error("not an mgz spill file (it does not begin with MGZSPILL)")]
+    NotASpill,
+    /// Written by another version.
+    #[error(
+        "spill format version {found} is not supported (this mgz reads versions {OLDEST} to {SPILL_VERSION})"
+    )]
+    Version {
+        /// Version in the file.
+        found: u32,
+    },
+    /// A segment does not hold what it says.
+    #[error("damaged spill file: the segment at offset {offset} {what}")]
+    Damaged {
+        /// File offset of the segment.
+        offset: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
+}
+
+/// The check of the module docs.
+#[derive(Clone, Copy)]
+struct Check([u64; 4]);
+
+impl Check {
+    const K: u64 = 0x9e37_79b9_7f4a_7c15;
+
+    fn new() -> Check {
+        Check([1, 2, 3, 4])
+    }
+
+    fn step(lane: u64, word: u64) -> u64 {
+        (lane ^ word).wrapping_mul(Self::K).rotate_left(29)
+    }
+
+    fn part(&mut self, bytes: &[u8]) {
+        let mut lanes = self.0;
+        let mut chunks = bytes.chunks_exact(32);
+        for chunk in &mut chunks {
+            for (lane, word) in lanes.iter_mut().zip(chunk.chunks_exact(8)) {
+                *lane = Self::step(
+                    *lane,
+                    u64::from_le_bytes(word.try_into().expect("eight bytes")),
+                );
+            }
+        }
+        for (lane, word) in lanes.iter_mut().zip(chunks.remainder().chunks(8)) {
+            let mut padded = [0; 8];
+            padded[..word.len()].copy_from_slice(word);
+            *lane = Self::step(*lane, u64::from_le_bytes(padded));
+        }
+        self.0 = lanes;
+    }
+
+    fn value(self) -> u64 {
+        self.0.iter().fold(0, |sum, &lane| Self::step(sum, lane))
+    }
+}
+
+/// What the predictor knows of an id's payloads.
+#[derive(Clone, Copy, Default)]
+#[repr(C, align(16))]
+struct Entry {
+    last: u64,
+    stride: u64,
+}
+
+/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest cache. There is always one.
+struct Predictor {
+    entries: Vec<Entry>,
+    next: Vec<u32>,
+}
+
+impl Default for Predictor {
+    fn default() -> Self {
+        Predictor {
+            entries: vec![Entry::default()],
+            next: vec![0],
+        }
+    }
+}
+
+impl Predictor {
+    /// Makes it 2^bits entries that know nothing.
+    fn clear(&mut self, bits: u8) {
+        self.entries.clear();
+        self.entries.resize(1 << bits, Entry::default());
+        self.next.clear();
+        self.next.resize(1 << bits, 0);
+    }
+
+    /// What to mask ids with for the number of their entry; of these numbers there is an entry and a `next`.
+    fn mask(&self) -> usize {
+        self.entries.len() - 1
+    }
+}
+
+/// Stored length in bytes by payload code.
+const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
+
+/// The spill files in a folder with their threads, sorted by process, thread and age. A folder that does
+/// not exist has none.
+pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
+    let entries = match std::fs::read_dir(dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|n| n.to_str()).unwrap_or("");
+        let mut numbers = name.split('-').map(|part| part.parse::<u32>().ok());
+        let (Some(Some(process)), Some(Some(thread)), Some(Some(n)), None) = (
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+            numbers.next(),
+        ) else {
+            continue;
+        };
+        if path.extension().is_some_and(|e| e == SPILL_EXTENSION) {
+            files.push((ThreadKey { process, thread }, n, path));
+        }
+    }
+    files.sort();
+    Ok(files
+        .into_iter()
+        .map(|(key, _, path)| (key, path))
+        .collect())
+}
+
+/// The version of a spill file, without a look at its segments; `None` if it is none, or cut off before that.
+pub fn version(path: &Path) -> std::io::Result<Option<u32>> {
+    let mut header = Vec::with_capacity(FILE_HEADER);
+    File::open(path)?
+        .take(FILE_HEADER as u64)
+        .read_to_end(&mut header)?;
+    Ok((header.starts_with(FILE_MAGIC) && header.len() >= 12).then(|| u32_at(&header, 8)))
+}

@@ -1,0 +1,197 @@
+//! `struct perf_event_attr` as the kernel reads it (include/uapi/linux/perf_event.h, 120 bytes: PERF_ATTR_SIZE_VER6).
+//!
+//! An older kernel takes a longer structure than its own as long as the rest is zero, so that one
+//! size serves all; what it does not know (`aux_action` before 6.13) it refuses with EINVAL or E2BIG.
+
+use crate::data_file::header::bits;
+
+/// `perf_event_attr.type` of software events.
+pub const TYPE_SOFTWARE: u32 = 1;
+/// `perf_event_attr.type` of raw events of the core PMU, where sysfs does not tell another.
+pub const TYPE_RAW: u32 = 4;
+/// Software event: CPU time of the task, by a high resolution timer, ns.
+pub const SW_TASK_CLOCK: u64 = 1;
+/// Software event that never counts: carries records about mappings and threads.
+pub const SW_DUMMY: u64 = 9;
+/// `read_format`: counter values come with their id (as perf asks for).
+pub const FORMAT_ID: u64 = 4;
+
+/// `perf_event_attr`'s bit field.
+pub mod flag {
+    #![allow(missing_docs, reason = "the names are the kernel's")]
+    pub const DISABLED: u64 = 1 << 0;
+    pub const INHERIT: u64 = 1 << 1;
+    pub const EXCLUDE_KERNEL: u64 = 1 << 5;
+    pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const MMAP: u64 = 1 << 8;
+    pub const COMM: u64 = 1 << 9;
+    pub const ENABLE_ON_EXEC: u64 = 1 << 12;
+    pub const TASK: u64 = 1 << 13;
+    pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const EXCLUDE_GUEST: u64 = 1 << 20;
+    pub const MMAP2: u64 = 1 << 23;
+    pub const COMM_EXEC: u64 = 1 << 24;
+    pub const CONTEXT_SWITCH: u64 = 1 << 26;
+}
+
+/// `perf_event_attr.aux_action` (Linux 6.13).
+pub mod action {
+    /// The AUX event starts paused.
+    pub const START_PAUSED: u32 = 1;
+    /// An overflow pauses the group's AUX event.
+    pub const PAUSE: u32 = 2;
+    /// An overflow resumes it. Excludes [`PAUSE`].
+    pub const RESUME: u32 = 4;
+}
+
+/// Fields that every event of ours puts into its records.
+pub const IDENTITY: u64 = bits::IP | bits::TID | bits::TIME | bits::IDENTIFIER;
+
+/// An event, as `perf_event_open` takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Attr {
+    /// PMU.
+    pub kind: u32,
+    /// Size of this structure.
+    pub size: u32,
+    /// PMU-specific event.
+    pub config: u64,
+    /// Events from sample to sample (for clocks: ns).
+    pub sample_period: u64,
+    /// `PERF_SAMPLE_*`.
+    pub sample_type: u64,
+    /// `PERF_FORMAT_*`.
+    pub read_format: u64,
+    /// [`flag`].
+    pub flags: u64,
+    /// Records from wakeup to wakeup; 0: when half of the ring is full.
+    pub wakeup: u32,
+    /// Unused here.
+    pub bp_type: u32,
+    /// PMU-specific.
+    pub config1: u64,
+    /// PMU-specific.
+    pub config2: u64,
+    /// Unused here.
+    pub branch_sample_type: u64,
+    /// Unused here.
+    pub sample_regs_user: u64,
+    /// Unused here.
+    pub sample_stack_user: u32,
+    /// Unused here: PT needs perf's own clock.
+    pub clockid: i32,
+    /// Unused here.
+    pub sample_regs_intr: u64,
+    /// Bytes of AUX data from wakeup to wakeup; 0: half of the area.
+    pub aux_watermark: u32,
+    /// Unused here.
+    pub sample_max_stack: u16,
+    /// Reserved.
+    pub reserved_2: u16,
+    /// Bytes of AUX data in a sample.
+    pub aux_sample_size: u32,
+    /// [`action`].
+    pub aux_action: u32,
+}
+
+/// Bytes of [`Attr`].
+pub const ATTR_BYTES: usize = 120;
+const _: () = assert!(size_of::<Attr>() == ATTR_BYTES);
+
+impl Attr {
+    /// An event that follows a task's user code into its threads and children, but not into virtual machines that it runs.
+    pub fn inherited(kind: u32, config: u64) -> Attr {
+        use flag::{EXCLUDE_GUEST, EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, SAMPLE_ID_ALL};
+        Attr {
+            kind,
+            size: ATTR_BYTES as u32,
+            config,
+            sample_period: 1,
+            sample_type: IDENTITY,
+            read_format: FORMAT_ID,
+            flags: INHERIT | EXCLUDE_KERNEL | EXCLUDE_HV | EXCLUDE_GUEST | SAMPLE_ID_ALL,
+            ..Attr::default()
+        }
+    }
+
+    /// As it stands in perf.data files (little-endian, as on every machine with PT).
+    pub fn bytes(&self) -> [u8; ATTR_BYTES] {
+        let mut out = [0; ATTR_BYTES];
+        let mut at = 0;
+        let mut put = |bytes: &[u8]| {
+            out[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        };
+        put(&self.kind.to_le_bytes());
+        put(&self.size.to_le_bytes());
+        for word in [
+            self.config,
+            self.sample_period,
+            self.sample_type,
+            self.read_format,
+            self.flags,
+        ] {
+            put(&word.to_le_bytes());
+        }
+        put(&self.wakeup.to_le_bytes());
+        put(&self.bp_type.to_le_bytes());
+        for word in [
+            self.config1,
+            self.config2,
+            self.branch_sample_type,
+            self.sample_regs_user,
+        ] {
+            put(&word.to_le_bytes());
+        }
+        put(&self.sample_stack_user.to_le_bytes());
+        put(&self.clockid.to_le_bytes());
+        put(&self.sample_regs_intr.to_le_bytes());
+        put(&self.aux_watermark.to_le_bytes());
+        put(&self.sample_max_stack.to_le_bytes());
+        put(&self.reserved_2.to_le_bytes());
+        put(&self.aux_sample_size.to_le_bytes());
+        put(&self.aux_action.to_le_bytes());
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::data_file::header::Attr as Read;
+
+    #[test]
+    fn the_bytes_are_what_the_kernel_reads_and_what_the_importer_reads() {
+        let attr = Attr {
+            config: 0x1234,
+            sample_period: 7,
+            aux_sample_size: 8192,
+            aux_action: action::RESUME,
+            aux_watermark: 5,
+            clockid: -1,
+            ..Attr::inherited(8, 0x1234)
+        };
+        let bytes = attr.bytes();
+        // SAFETY: a plain structure without padding (its size is asserted to be the sum of its fields).
+        let native: [u8; ATTR_BYTES] = unsafe { std::mem::transmute(attr) };
+        assert_eq!(bytes, native);
+        let read = Read::read(&bytes);
+        assert_eq!(
+            (
+                read.pmu,
+                read.config,
+                read.sample_type,
+                read.read_format,
+                read.flags
+            ),
+            (8, 0x1234, IDENTITY, FORMAT_ID, attr.flags)
+        );
+        assert!(read.sample_id_all());
+        assert_eq!(
+            u32::from_le_bytes(bytes[112..116].try_into().unwrap()),
+            8192
+        );
+        assert_eq!(bytes[116], 4);
+    }
+}

@@ -1,0 +1,87 @@
+//! Files that `perf record` writes, as far as Intel PT recordings need them.
+//!
+//! What makes this hard: a file is written by many kernels and versions of perf, says how its records
+//! look in attributes that may come later than the records (pipe form), and holds PT data in three
+//! shapes: inside samples (AUX area sampling), as one long stream for each CPU or thread (full trace),
+//! and as snapshots that overlap. All of it comes from outside, so every length and offset is checked.
+//!
+//! * [`header`]: file header and event attributes.
+//! * [`records`]: records in a row, decompressed where needed.
+//! * [`sample`]: the fields of samples and of the identity that other records carry.
+//! * [`session`]: one pass over a file: PT data, clocks, threads, mappings.
+//! * [`space`]: which file was mapped where, in which process, when.
+//! * [`overlap`]: what two windows of one stream have in common.
+//! * [`events`]: `ptwrite`s of a session, in parallel.
+//! * [`import`]: what `mgz-record --import` prints and writes.
+//!
+//! A recording is one file, or (`perf record --threads`) a folder with one that has the header and one for each thread of perf.
+//!
+//! Guarantees: no file makes the reader panic or read out of bounds; what cannot be read is counted and
+//! reported; memory stays near the size of the file. Not done: big-endian files (PT is x86 only).
+
+pub mod events;
+pub mod header;
+pub mod mapping;
+pub mod overlap;
+pub mod records;
+pub mod sample;
+pub mod session;
+pub mod writer;
+
+pub use session::Session;
+
+/// What can be wrong with a file as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfDataError {
+    /// Not readable.
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    /// No perf.data file.
+    #[error("this is not a perf.data file")]
+    NotPerfData,
+    /// The first version of the format.
+    #[error(
+        "this perf.data file has version 1 of the format, of perf before Linux 3.5; Intel PT came later, so record again with a newer perf"
+    )]
+    OldVersion,
+    /// A folder of another kind.
+    #[error("this folder is not what `perf record --threads` writes: it holds no file `data`")]
+    NotPerfDataFolder,
+    /// Byte order of another machine.
+    #[error("this perf.data file comes from a big-endian machine; Intel PT exists on x86 only")]
+    ByteOrder,
+    /// Cut off or contradictory before anything could be read.
+    #[error("this perf.data file is damaged: {0}")]
+    Damaged(String),
+    /// Something else was recorded.
+    #[error(
+        "this perf.data file holds no Intel PT data; record with -e intel_pt/ptw,fup_on_ptw,branch=0/u"
+    )]
+    NoIntelPt,
+}
+
+/// `N` bytes at `at`.
+pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..at.checked_add(N)?)?.try_into().ok()
+}
+
+/// Little-endian number at `at`.
+pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    array(bytes, at).map(u16::from_le_bytes)
+}
+
+/// Little-endian number at `at`.
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    array(bytes, at).map(u32::from_le_bytes)
+}
+
+/// Little-endian number at `at`.
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    array(bytes, at).map(u64::from_le_bytes)
+}
+
+/// Zero-terminated text (or up to the end).
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
+    String::from_utf8_lossy(&bytes[..end]).into_owned()
+}

@@ -1,0 +1,335 @@
+//! The fields of samples, and of the identity that ends other records.
+
+use crate::data_file::header::{Attr, bits};
+use crate::data_file::{u32_at, u64_at};
+
+/// Who, where and when, as far as a record says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Process and thread.
+    pub task: Option<(u32, u32)>,
+    /// Time on perf's clock, ns.
+    pub time: Option<u64>,
+    /// Counter.
+    pub id: Option<u64>,
+    /// CPU.
+    pub cpu: Option<u32>,
+}
+
+/// A sample as far as it matters here.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Who, where, when.
+    pub identity: Identity,
+    /// Events since the counter's sample before.
+    pub period: Option<u64>,
+    /// AUX data, as a range of the record's body.
+    pub aux: Option<std::ops::Range<usize>>,
+    /// Bytes behind the last field.
+    pub rest: usize,
+}
+
+/// Walks over the fields of a body; `None` as soon as one does not fit.
+struct Walk<'a> {
+    body: &'a [u8],
+    at: usize,
+}
+
+impl Walk<'_> {
+    fn word(&mut self) -> Option<u64> {
+        let word = u64_at(self.body, self.at)?;
+        self.at += 8;
+        Some(word)
+    }
+
+    /// Skips bytes, which must be there.
+    fn skip(&mut self, bytes: u64) -> Option<()> {
+        let to = self.at.checked_add(usize::try_from(bytes).ok()?)?;
+        (to <= self.body.len()).then(|| self.at = to)
+    }
+
+    fn words(&mut self, count: u64) -> Option<()> {
+        self.skip(count.checked_mul(8)?)
+    }
+
+    fn pair(&mut self) -> Option<(u32, u32)> {
+        let word = self.word()?;
+        Some((word as u32, (word >> 32) as u32))
+    }
+
+    /// Counter values.
+    fn read(&mut self, format: u64) -> Option<()> {
+        let has = |bit: u64| u64::from(format & bit != 0);
+        let (times, id, lost) = (has(1) + has(2), has(4), has(16));
+        if format & 8 == 0 {
+            return self.words(1 + times + id + lost);
+        }
+        let count = self.word()?;
+        self.words(times)?;
+        self.words(count.checked_mul(1 + id + lost)?)
+    }
+
+    fn registers(&mut self, which: u64) -> Option<()> {
+        if self.word()? == 0 {
+            return Some(());
+        }
+        self.words(u64::from(which.count_ones()))
+    }
+}
+
+/// Reads a sample's body; `None` if it contradicts its attribute.
+pub fn sample(attr: &Attr, body: &[u8]) -> Option<Sample> {
+    const HW_INDEX: u64 = 1 << 17;
+    const COUNTERS: u64 = 1 << 19;
+    let has = |bit: u64| attr.sample_type & bit != 0;
+    let mut walk = Walk { body, at: 0 };
+    let mut sample = Sample::default();
+    let who = &mut sample.identity;
+    if has(bits::IDENTIFIER) {
+        who.id = Some(walk.word()?);
+    }
+    if has(bits::IP) {
+        walk.word()?;
+    }
+    if has(bits::TID) {
+        who.task = Some(walk.pair()?);
+    }
+    if has(bits::TIME) {
+        who.time = Some(walk.word()?);
+    }
+    if has(bits::ADDR) {
+        walk.word()?;
+    }
+    if has(bits::ID) {
+        who.id = Some(walk.word()?);
+    }
+    if has(bits::STREAM_ID) {
+        walk.word()?;
+    }
+    if has(bits::CPU) {
+        who.cpu = Some(walk.pair()?.0);
+    }
+    if has(bits::PERIOD) {
+        sample.period = Some(walk.word()?);
+    }
+    if has(bits::READ) {
+        walk.read(attr.read_format)?;
+    }
+    if has(bits::CALLCHAIN) {
+        let count = walk.word()?;
+        walk.words(count)?;
+    }
+    if has(bits::RAW) {
+        let size = u32_at(body, walk.at)?;
+        // The size field and the data fill whole words together.
+        walk.skip((u64::from(size) + 4).next_multiple_of(8))?;
+    }
+    if has(bits::BRANCH_STACK) {
+        let count = walk.word()?;
+        if attr.branch_sample_type & HW_INDEX != 0 {
+            walk.word()?;
+        }
+        walk.words(count.checked_mul(3)?)?;
+        if attr.branch_sample_type & COUNTERS != 0 {
+            walk.words(count)?;
+        }
+    }
+    if has(bits::REGS_USER) {
+        walk.registers(attr.regs_user)?;
+    }
+    if has(bits::STACK_USER) {
+        let size = walk.word()?;
+        if size > 0 {
+            walk.skip(size)?;
+            walk.word()?;
+        }
+    }
+    for bit in [
+        bits::WEIGHT | bits::WEIGHT_STRUCT,
+        bits::DATA_SRC,
+        bits::TRANSACTION,
+    ] {
+        if has(bit) {
+            walk.word()?;
+        }
+    }
+    if has(bits::REGS_INTR) {
+        walk.registers(attr.regs_intr)?;
+    }
+    for bit in [
+        bits::PHYS_ADDR,
+        bits::CGROUP,
+        bits::DATA_PAGE_SIZE,
+        bits::CODE_PAGE_SIZE,
+    ] {
+        if has(bit) {
+            walk.word()?;
+        }
+    }
+    if has(bits::AUX) {
+        let size = walk.word()?;
+        let from = walk.at;
+        walk.skip(size)?;
+        sample.aux = Some(from..walk.at);
+    }
+    sample.rest = body.len() - walk.at;
+    Some(sample)
+}
+
+/// Reads the identity at the end of another record's body.
+pub fn identity(attr: &Attr, body: &[u8]) -> Identity {
+    let mut who = Identity::default();
+    if !attr.sample_id_all() {
+        return who;
+    }
+    let mut end = body.len();
+    let mut word = || {
+        end = end.checked_sub(8)?;
+        u64_at(body, end)
+    };
+    let pair = |word: u64| (word as u32, (word >> 32) as u32);
+    let has = |bit: u64| attr.sample_type & bit != 0;
+    if has(bits::IDENTIFIER) {
+        who.id = word();
+    }
+    if has(bits::CPU) {
+        who.cpu = word().map(|w| pair(w).0);
+    }
+    if has(bits::STREAM_ID) {
+        word();
+    }
+    if has(bits::ID) {
+        who.id = word();
+    }
+    if has(bits::TIME) {
+        who.time = word();
+    }
+    if has(bits::TID) {
+        who.task = word().map(pair);
+    }
+    who
+}
+
+/// Where the counter's id stands, so that the right attribute can be found before it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdPlace {
+    /// Offset in a sample's body.
+    pub sample: usize,
+    /// Offset from the end of another record's body.
+    pub other: usize,
+}
+
+impl IdPlace {
+    /// By an attribute; `None` if its records carry no id.
+    pub fn of(attr: &Attr) -> Option<IdPlace> {
+        let has = |bit: u64| attr.sample_type & bit != 0;
+        if has(bits::IDENTIFIER) {
+            return Some(IdPlace {
+                sample: 0,
+                other: 8,
+            });
+        }
+        if !has(bits::ID) {
+            return None;
+        }
+        let count = |bits: &[u64]| bits.iter().filter(|&&bit| has(bit)).count() * 8;
+        Some(IdPlace {
+            sample: count(&[bits::IP, bits::TID, bits::TIME, bits::ADDR]),
+            other: 8 + count(&[bits::CPU, bits::STREAM_ID]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(list: &[u64]) -> Vec<u8> {
+        list.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn aux_data_is_found_behind_every_other_field() {
+        let all = (1u64 << 25) - 1 - bits::WEIGHT_STRUCT;
+        let attr = Attr {
+            sample_type: all,
+            read_format: 0x1f,
+            branch_sample_type: 1 << 17 | 1 << 19,
+            regs_user: 0b101,
+            regs_intr: 0b1,
+            ..Attr::default()
+        };
+        let mut body = words(&[77, 0x1000, 5 | 6 << 32, 123, 0xadd0, 78, 79, 3, 100]);
+        body.extend(words(&[2, 1, 1, 10, 11, 12, 20, 21, 22])); // read: nr, times, 2 x (value, id, lost)
+        body.extend(words(&[2, 1, 2])); // callchain
+        body.extend([12, 0, 0, 0]);
+        body.extend([0xee; 12]); // raw
+        body.extend(words(&[1, 9, 1, 2, 3, 4])); // branches with index and counters
+        body.extend(words(&[1, 1, 2])); // user registers
+        body.extend(words(&[16, 0, 0, 16])); // stack
+        body.extend(words(&[1, 2, 3])); // weight, data source, transaction
+        body.extend(words(&[2, 9])); // interrupted registers
+        body.extend(words(&[1, 2, 3, 4])); // physical address, cgroup, page sizes
+        body.extend(words(&[8, 0x1122]));
+        let sample = sample(&attr, &body).unwrap();
+        assert_eq!(
+            (sample.aux, sample.rest),
+            (Some(body.len() - 8..body.len()), 0)
+        );
+        assert_eq!(sample.period, Some(100));
+        assert_eq!(
+            sample.identity,
+            Identity {
+                task: Some((5, 6)),
+                time: Some(123),
+                id: Some(78),
+                cpu: Some(3)
+            }
+        );
+        for cut in 0..body.len() {
+            assert_eq!(super::sample(&attr, &body[..cut]), None, "{cut} bytes");
+        }
+    }
+
+    #[test]
+    fn the_identity_is_read_from_the_end() {
+        let attr = Attr {
+            sample_type: bits::TID | bits::TIME | bits::CPU | bits::IDENTIFIER,
+            flags: 1 << 18,
+            ..Attr::default()
+        };
+        let body = words(&[0xffff, 5 | 6 << 32, 123, 3, 88]);
+        assert_eq!(
+            identity(&attr, &body),
+            Identity {
+                task: Some((5, 6)),
+                time: Some(123),
+                id: Some(88),
+                cpu: Some(3)
+            }
+        );
+        assert_eq!(
+            identity(&Attr { flags: 0, ..attr }, &body),
+            Identity::default()
+        );
+        assert_eq!(identity(&attr, &body[..4]), Identity::default());
+        assert_eq!(
+            IdPlace::of(&attr),
+            Some(IdPlace {
+                sample: 0,
+                other: 8
+            })
+        );
+        let by_id = Attr {
+            sample_type: bits::IP | bits::TIME | bits::ID | bits::CPU,
+            ..attr
+        };
+        assert_eq!(
+            IdPlace::of(&by_id),
+            Some(IdPlace {
+                sample: 16,
+                other: 16
+            })
+        );
+    }
+}

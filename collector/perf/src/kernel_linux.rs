@@ -1,0 +1,214 @@
+//! The real kernel.
+
+use crate::attr::Attr;
+use crate::kernel::{Area, Control, EventId, Kernel};
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::ptr::NonNull;
+use std::time::Duration;
+
+// _IO('$', n), _IOW('$', n, pointer or number) and _IOR('$', 7, pointer) of linux/perf_event.h.
+const IOC_ENABLE: libc::c_ulong = 0x2400;
+const IOC_DISABLE: libc::c_ulong = 0x2401;
+const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
+const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
+const IOC_ID: libc::c_ulong = 0x8008_2407;
+const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
+
+/// The kernel that this process runs on.
+#[derive(Default)]
+pub struct Linux {
+    events: Vec<OwnedFd>,
+    /// Events with a ring and a task left.
+    polled: Vec<RawFd>,
+    mapped: bool,
+}
+
+struct Mapping(NonNull<u8>, usize);
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
+    }
+}
+
+impl Linux {
+    fn fd(&self, event: EventId) -> io::Result<RawFd> {
+        self.events
+            .get(event.0)
+            .map(AsRawFd::as_raw_fd)
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+impl Kernel for Linux {
+    fn read(&self, path: &str) -> io::Result<String> {
+        std::fs::read_to_string(path)
+    }
+
+    fn list(&self, path: &str) -> io::Result<Vec<String>> {
+        Ok(std::fs::read_dir(path)?
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .collect())
+    }
+
+    fn file_system(&self, path: &str) -> io::Result<i64> {
+        let path = CString::new(path)?;
+        let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: a zero-terminated text and room for the answer, both of which live across the call.
+        check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
+        // SAFETY: the call succeeded, so the kernel has filled it in.
+        Ok(unsafe { about.assume_init() }.f_type)
+    }
+
+    fn open(
+        &mut self,
+        attr: &Attr,
+        pid: i32,
+        cpu: i32,
+        group: Option<EventId>,
+    ) -> io::Result<EventId> {
+        let group = group.map_or(Ok(-1), |leader| self.fd(leader))?;
+        // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
+        let fd = unsafe {
+            libc::syscall(
+                libc::SYS_perf_event_open,
+                std::ptr::from_ref(attr),
+                pid,
+                cpu,
+                group,
+                FLAG_FD_CLOEXEC,
+            )
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the descriptor was just made and belongs to nobody else.
+        self.events
+            .push(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        Ok(EventId(self.events.len() - 1))
+    }
+
+    fn id(&mut self, event: EventId) -> io::Result<u64> {
+        let fd = self.fd(event)?;
+        let mut id = 0u64;
+        // SAFETY: the kernel writes eight bytes.
+        check(unsafe { libc::ioctl(fd, IOC_ID, &raw mut id) })?;
+        Ok(id)
+    }
+
+    fn control(&mut self, event: EventId, control: &Control) -> io::Result<()> {
+        let fd = self.fd(event)?;
+        match control {
+            // SAFETY: integer arguments.
+            Control::Enable => check(unsafe { libc::ioctl(fd, IOC_ENABLE, 0) }),
+            // SAFETY: integer arguments.
+            Control::Disable => check(unsafe { libc::ioctl(fd, IOC_DISABLE, 0) }),
+            Control::Output(ring) => {
+                let ring = self.fd(*ring)?;
+                // SAFETY: integer arguments.
+                check(unsafe { libc::ioctl(fd, IOC_SET_OUTPUT, ring) })
+            }
+            Control::Filter(text) => {
+                let text = CString::new(text.as_str())?;
+                // SAFETY: a zero-terminated text that lives across the call.
+                check(unsafe { libc::ioctl(fd, IOC_SET_FILTER, text.as_ptr()) })
+            }
+            Control::Period(period) => {
+                // SAFETY: the kernel reads eight bytes.
+                check(unsafe { libc::ioctl(fd, IOC_PERIOD, std::ptr::from_ref(period)) })
+            }
+        }
+    }
+
+    fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
+        let fd = self.fd(event)?;
+        let protection = if writable {
+            libc::PROT_READ | libc::PROT_WRITE
+        } else {
+            libc::PROT_READ
+        };
+        // SAFETY: a new mapping.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                protection,
+                libc::MAP_SHARED,
+                fd,
+                offset as libc::off_t,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let base = NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED");
+        if offset == 0 {
+            self.polled.push(fd);
+            self.mapped = true;
+        }
+        // SAFETY: the mapping lives until `Mapping` is dropped.
+        Ok(unsafe { Area::new(base, len, Box::new(Mapping(base, len))) })
+    }
+
+    fn wait(&mut self, timeout: Duration) -> io::Result<bool> {
+        let mut list: Vec<_> = self
+            .polled
+            .iter()
+            .map(|&fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
+        let milliseconds = timeout.as_millis().clamp(1, 60_000) as libc::c_int;
+        // SAFETY: the list lives across the call.
+        let ready =
+            unsafe { libc::poll(list.as_mut_ptr(), list.len() as libc::nfds_t, milliseconds) };
+        if ready < 0 {
+            let error = io::Error::last_os_error();
+            return if error.kind() == io::ErrorKind::Interrupted {
+                Ok(true)
+            } else {
+                Err(error)
+            };
+        }
+        // An event without a task is ready for ever.
+        let gone =
+            |p: &libc::pollfd| p.revents & (libc::POLLHUP | libc::POLLERR | libc::POLLNVAL) != 0;
+        self.polled = list.iter().filter(|p| !gone(p)).map(|p| p.fd).collect();
+        Ok(!self.polled.is_empty() || !self.mapped)
+    }
+
+    fn close_all(&mut self) {
+        self.polled.clear();
+        self.mapped = false;
+        self.events.clear();
+    }
+
+    fn page(&self) -> usize {
+        // SAFETY: no memory is involved.
+        let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(size).unwrap_or(4096)
+    }
+
+    fn tsc(&self) -> u64 {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: reads a counter that every x86-64 processor has.
+        return unsafe { std::arch::x86_64::_rdtsc() }.max(1);
+        #[cfg(not(target_arch = "x86_64"))]
+        1
+    }
+}

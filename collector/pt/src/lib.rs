@@ -1,0 +1,78 @@
+//! Intel Processor Trace, as far as `ptwrite` needs it: bytes in, (IP, payload, time) out.
+//!
+//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are compressed
+//! against the one before, and the IP of a `ptwrite` comes in a packet of its own (a FUP) behind it. So a
+//! stream can be read only from a PSB on, and after anything that is not understood only from the next.
+//!
+//! * [`packet`]: one packet, pure.
+//! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
+//! * [`time`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
+//! * [`pair`]: `ptwrite`s with their IPs.
+//!
+//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every byte
+//! of the input is in a packet or in a reported gap; a payload never gets the IP of another `ptwrite`.
+//! Not done: branches are not followed (no TNT is interpreted), so code is never needed.
+
+pub mod clock;
+pub mod packet;
+pub mod ptwrite;
+pub mod stream;
+
+pub use crate::clock::{Clock, ClockSettings};
+pub use crate::ptwrite::{Loss, Ptwrite, Ptwrites, estimate_unsynchronised};
+pub use packet::{Fault, Ip, Packet, decode};
+pub use stream::{Gap, GapReason, Packets, Step, find_psb};
+
+use std::io;
+use std::io::Write;
+
+/// Writes one line per packet: offset, bytes, text; skipped bytes get a line of their own.
+///
+/// Decoding starts at the first PSB, since before it nothing says where a packet begins.
+pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
+    use std::fmt::Write as _;
+    let mut hex = String::new();
+    for step in Packets::new(bytes) {
+        match step {
+            Step::Packet { at, len, packet } => {
+                hex.clear();
+                for byte in &bytes[at..at + len] {
+                    let _ = write!(hex, "{byte:02x} ");
+                }
+                writeln!(out, "{at:08x}  {hex:<48}  {packet}")?;
+            }
+            Step::Gap(gap) => writeln!(
+                out,
+                "{:08x}  {} bytes skipped: {}",
+                gap.from,
+                gap.to - gap.from,
+                gap.reason
+            )?,
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_dump_names_packets_and_gaps() {
+        let mut bytes = vec![0x59, 0x01];
+        bytes.extend_from_slice(&packet::PSB);
+        bytes.extend_from_slice(&[0x02, 0x23, 0x02, 0x12, 0x2a, 0, 0, 0, 0x05]);
+        let mut out = Vec::new();
+        dump_packets(&bytes, &mut out).unwrap();
+        let text = String::from_utf8(out).unwrap();
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines[0], "00000000  2 bytes skipped: before the first PSB");
+        assert!(
+            lines[3].starts_with("00000014  02 12 2a 00 00 00 ")
+                && lines[3].ends_with("PTW.32 0x2a"),
+            "{text}"
+        );
+        assert_eq!(lines[4], "0000001a  1 bytes skipped: bad packet");
+    }
+}

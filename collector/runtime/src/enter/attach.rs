@@ -1,0 +1,165 @@
+//! How the runtime gets into a process that runs already.
+//!
+//! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and added its address where that is to be
+//! added, as the entry point of a static executable does. Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`],
+//! on a stack of the recorder's making and with all signals blocked. What wrappers of a preloaded library would have seen since the
+//! start is asked of the kernel: which signals have handlers. From then on the wrappers are called as ever, because the recorder lets the
+//! global offset tables of all modules lead to them.
+//!
+//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its old alternate stack back
+//! from the kernel when it returns, so [`on_own_stack`] looks at each trigger where it runs, and puts that right.
+//!
+//! When recording is over the triggers end and everything else stays as it is, since a thread may hold addresses of the runtime for as
+//! long as it lives. The process can be attached to again: the recorder finds the image and calls the same functions.
+
+use crate::enter::preload;
+use crate::record::thread_ring::Ring;
+use crate::record::{modules, signals, thread_ring, trigger};
+use crate::sys::signal_frame::Context;
+use crate::sys::{libc_symbols, process, syscall, vdso};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+use mgz_abi::shared_memory::{Attachment, LoadedModule, attached};
+
+/// Whether this process was running already when the runtime came.
+static ATTACHED: AtomicBool = AtomicBool::new(false);
+
+/// See [`ATTACHED`].
+pub fn is_attached() -> bool {
+    ATTACHED.load(Ordering::Relaxed)
+}
+
+/// `mgz_attach(request)`: the result in rax, then a breakpoint for the recorder.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mgz_attach() {
+    naked_asm!("call {attach}", "int3", "ud2", attach = sym attach)
+}
+
+/// `mgz_attach_thread(mask, stack pointer)`, as above.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mgz_attach_thread() {
+    naked_asm!("call {attach}", "int3", "ud2", attach = sym attach_thread)
+}
+
+/// Takes the process in. Nothing else of it runs.
+unsafe extern "C" fn attach(request: *const Attachment) -> usize {
+    // SAFETY: the recorder's structure.
+    let request = unsafe { &*request };
+    let again = is_attached();
+    if !again {
+        syscall::init_gs(request.hwcap2);
+        // SAFETY: what the kernel has told the process.
+        unsafe { vdso::init(request.vdso as usize) };
+        libc_symbols::know(&request.functions);
+    }
+    // SAFETY: single-threaded in effect.
+    if !unsafe { process::adopt(&request.shared_entry, &request.own_path) } {
+        return attached::NO_MEMORY;
+    }
+    // SAFETY: as the recorder says.
+    let loaded = unsafe {
+        core::slice::from_raw_parts(
+            request.modules as *const LoadedModule,
+            request.module_count as usize,
+        )
+    };
+    if again {
+        // Reservations have the size that the last recording needed.
+        thread::forget_reservations();
+        modules::forget_all();
+    } else {
+        thread_ring::set_up_scrap();
+        ATTACHED.store(true, Ordering::Relaxed);
+        preload::begun();
+        signals::adopt();
+        preload::hook(request.debug);
+    }
+    loaded.iter().for_each(modules::add_loaded);
+    trigger::get_ready();
+    attached::DONE
+}
+
+/// Takes the calling thread in; `mask`: its blocked signals, `stack`: its stack pointer.
+unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
+    if preload::shadow_stack() {
+        return attached::SHADOW_STACK;
+    }
+    let gs = syscall::gs();
+    let before = thread_ring::ring_at(gs);
+    if gs != 0 && before.is_none() {
+        return attached::GS_USED;
+    }
+    // One that nobody told of has its creator's.
+    let own = before
+        .filter(|r| r.control().tid == syscall::gettid() && r.control().pid == syscall::getpid());
+    let mut alternate = own.map_or([0, thread_ring::SS_DISABLE, 0], |r| r.private().stack);
+    let (segv, triggered) = match own {
+        Some(ring) => (ring.private().segv_blocked, ring.private().trigger_blocked),
+        None => (mask & signals::SEGV_BIT != 0, mask & trigger::bit() != 0),
+    };
+    if own.is_none() {
+        // SAFETY: fills the three words of a stack_t.
+        unsafe {
+            syscall::call(
+                syscall::nr::SIGALTSTACK,
+                0,
+                alternate.as_mut_ptr() as usize,
+                0,
+                0,
+                0,
+                0,
+            )
+        };
+        alternate[1] &= thread_ring::SS_DISABLE;
+    }
+    if let Some(ring) = own {
+        // Of a recorder that was killed.
+        trigger::quiet(ring);
+        trigger::disarm(ring);
+    }
+    // SAFETY: nothing of this thread stands in a clone, and its old control page is used no more.
+    unsafe { syscall::set_gs(0) };
+    thread_ring::set_up();
+    let Some(ring) = thread_ring::current() else {
+        // SAFETY: as it was.
+        unsafe { syscall::set_gs(gs) };
+        return attached::NO_RING;
+    };
+    let private = ring.private();
+    private.stack = alternate;
+    private.segv_blocked = segv;
+    private.trigger_blocked = triggered;
+    thread_ring::tell_stack(thread_ring::Stack::UNKNOWN, stack as usize);
+    attached::DONE
+}
+
+/// Called when the trigger's signal has come: whether a window may begin. What the program has changed without the runtime's knowledge
+/// since the last time is put right.
+pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
+    if !is_attached() {
+        return true;
+    }
+    signals::take_segv_back();
+    if context.mask & signals::SEGV_BIT != 0 {
+        context.mask &= !signals::SEGV_BIT;
+        ring.private().segv_blocked = true;
+    }
+    on_own_stack(ring, context)
+}
+
+/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler of the program that had begun before the
+/// runtime came has given the thread its old stack back.
+fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
+    let here = core::ptr::from_mut(context) as usize;
+    if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
+        return true;
+    }
+    let own = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK];
+    // What the kernel restores when this handler returns. (From version 6.12 on it does so while the stack pointer is still this handler's,
+    // and so not from the stack that is in use.)
+    context.stack = own.map(|word| word as u64);
+    // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
+    unsafe { syscall::set_signal_stack(&own) == 0 }
+}

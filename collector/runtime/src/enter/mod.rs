@@ -1,0 +1,6 @@
+//! The ways into a process: preloaded, attached.
+
+#[cfg(not(test))]
+pub mod attach;
+#[cfg(not(test))]
+pub mod preload;

@@ -1,0 +1,288 @@
+//! The constructor, and the hook in the loader that finds modules which are loaded later.
+
+use crate::record::{modules, signals, thread_ring, trigger};
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use crate::wrap::threads;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use mgz_abi::shared_memory::{
+    MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, PAGE, count,
+};
+
+#[cfg_attr(mgz_cdylib, used)]
+#[cfg_attr(mgz_cdylib, unsafe(link_section = ".init_array"))]
+#[cfg_attr(
+    not(mgz_cdylib),
+    allow(dead_code, reason = "only the shared object has a constructor")
+)]
+static CONSTRUCTOR: unsafe extern "C" fn(i32, *const *const u8, *mut *mut u8) = construct;
+
+/// Entries of the auxiliary vector.
+const AT_PHDR: u64 = 3;
+const AT_PHNUM: u64 = 5;
+const AT_HWCAP2: u64 = 26;
+const AT_SYSINFO_EHDR: u64 = 33;
+
+/// Whether the runtime has begun, in whichever way.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Runs before all other constructors (`-z initfirst`).
+unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
+    if BEGUN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
+    let known = crate::sys::libc_symbols::environ() as *mut *mut u8;
+    start(if known.is_null() { envp } else { known });
+}
+
+/// To be called by wrappers that change something for good, or start something: an executable's own functions may run before all constructors
+/// (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin there). As with constructors nothing else runs then.
+pub fn early() {
+    if BEGUN.load(Ordering::Relaxed) || crate::wrap::raw_syscalls::is_static() {
+        return;
+    }
+    let envp = crate::sys::libc_symbols::first_environment();
+    if !envp.is_null() && !BEGUN.swap(true, Ordering::Relaxed) {
+        start(envp);
+    }
+}
+
+/// As [`early`], where the runtime has got into the process by another way.
+pub fn begun() {
+    BEGUN.store(true, Ordering::Relaxed);
+}
+
+fn start(envp: *mut *mut u8) {
+    crate::sys::libc_symbols::find_all();
+    // SAFETY: the process is single-threaded, and nobody has been told of its environment.
+    let Some(vectors) = (unsafe { attach(envp) }) else {
+        return;
+    };
+    hook_loader(vectors.phdr, vectors.phnum);
+    if !modules::any_instrumented() {
+        process::fall_asleep();
+        modules::tell_this_program(MODULE_PLAIN);
+    } else if begin() {
+        modules::scan();
+    }
+    modules::meet_calls();
+    if let Some(ring) = thread_ring::current() {
+        trigger::start(ring);
+    }
+}
+
+/// What the kernel tells of the executable.
+pub struct Vectors {
+    /// Address of its program headers.
+    pub phdr: u64,
+    /// Their number.
+    pub phnum: u64,
+}
+
+/// Attaches this process to the recorder. `None` if there is none.
+///
+/// # Safety
+/// `envp` must be the environment as the kernel has made it; nothing else may run yet.
+pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
+    // The environment is compacted below; the auxiliary vector lies behind its original end.
+    let mut end = envp;
+    // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
+    let (hwcap2, phdr, phnum, vdso) = unsafe {
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        let mut entry = end.add(1) as *const [u64; 2];
+        let (mut hwcap2, mut phdr, mut phnum, mut vdso) = (0, 0, 0, 0);
+        while (*entry)[0] != 0 {
+            match (*entry)[0] {
+                AT_HWCAP2 => hwcap2 = (*entry)[1],
+                AT_PHDR => phdr = (*entry)[1],
+                AT_PHNUM => phnum = (*entry)[1],
+                AT_SYSINFO_EHDR => vdso = (*entry)[1],
+                _ => {}
+            }
+            entry = entry.add(1);
+        }
+        (hwcap2, phdr, phnum, vdso)
+    };
+    // SAFETY: the caller's contract.
+    if !unsafe { process::attach(envp) } {
+        return None;
+    }
+    syscall::init_gs(hwcap2);
+    // SAFETY: the kernel's own image, or 0.
+    unsafe { crate::sys::vdso::init(vdso as usize) };
+    process::count(count::PROGRAMS, 1);
+    Some(Vectors { phdr, phnum })
+}
+
+/// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder knows why, if it cannot be recorded.
+pub fn begin() -> bool {
+    if shadow_stack() {
+        modules::tell_this_program(MODULE_SHADOW_STACK);
+        process::fall_asleep_for_good();
+        return false;
+    }
+    take_in_heap();
+    thread_ring::set_up_scrap();
+    thread_ring::set_up();
+    if thread_ring::current().is_none() {
+        process::fall_asleep_for_good();
+        return false;
+    }
+    signals::install();
+    true
+}
+
+/// From now on blocks of the heap are logged, if they are to be.
+fn take_in_heap() {
+    #[cfg(mgz_cdylib)]
+    process::header().inspect(|h| crate::wrap::heap::attach(h));
+}
+
+/// A program without instrumentation has loaded a library that has some. Handlers of signals are wrapped as they stand. Threads that it has already get
+/// their rings when they meet their first probe or trigger ([`threads::join`]).
+fn wake() {
+    let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
+    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a ring.)
+    let late = !burst && !threads::all_can_join();
+    if late || shadow_stack() {
+        modules::tell_this_program(if late {
+            MODULE_LATE
+        } else {
+            MODULE_SHADOW_STACK
+        });
+        return process::fall_asleep_for_good();
+    }
+    if !process::wake() {
+        return;
+    }
+    take_in_heap();
+    thread_ring::set_up_scrap();
+    threads::join_here();
+    if let Some(ring) = thread_ring::current() {
+        trigger::start(ring);
+    }
+    if burst {
+        threads::others(|tid, _| trigger::arm_for(tid));
+    }
+}
+
+/// Whether the kernel has given this thread a shadow stack, which moved code would violate.
+pub fn shadow_stack() -> bool {
+    const ARCH_SHSTK_STATUS: usize = 0x5005;
+    let mut features = 0u64;
+    // SAFETY: writes eight bytes, or fails on kernels without shadow stacks.
+    let r = unsafe {
+        syscall::call(
+            syscall::nr::ARCH_PRCTL,
+            ARCH_SHSTK_STATUS,
+            &raw mut features as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    r == 0 && features & 1 != 0
+}
+
+/// The loader's `struct r_debug`.
+static DEBUG: AtomicUsize = AtomicUsize::new(0);
+
+/// Called by the loader, in place of its empty function, whenever its list of modules changes.
+extern "C" fn on_change() {
+    const RT_CONSISTENT: u32 = 0;
+    // SAFETY: the loader's structure lives as long as the process: version, map, brk, state.
+    let state = unsafe { ((DEBUG.load(Ordering::Relaxed) + 24) as *const u32).read_volatile() };
+    if state != RT_CONSISTENT {
+        return;
+    }
+    if process::is_asleep() && modules::any_instrumented() {
+        wake();
+    }
+    if thread_ring::current().is_some() || crate::enter::attach::is_attached() {
+        modules::scan();
+    }
+    modules::meet_calls();
+}
+
+#[unsafe(naked)]
+unsafe extern "C" fn changed() {
+    naked_asm!("sub rsp, 8", "call {on_change}", "add rsp, 8", "ret", on_change = sym on_change)
+}
+
+/// Puts a jump into the loader's debugger hook, an empty function that it calls after mapping modules
+/// and before their constructors run.
+fn hook_loader(phdr: u64, phnum: u64) {
+    const PT_DYNAMIC: u32 = 2;
+    const PT_PHDR: u32 = 6;
+    const DT_DEBUG: u64 = 21;
+    if phdr == 0 {
+        return;
+    }
+    let word = |at: u64| {
+        // SAFETY: the executable's program headers and dynamic section are mapped.
+        unsafe { (at as *const u64).read_unaligned() }
+    };
+    let headers = (0..phnum).map(|i| phdr + i * 56);
+    let kind = |h: u64| word(h) as u32;
+    let bias = headers
+        .clone()
+        .find(|&h| kind(h) == PT_PHDR)
+        .map_or(0, |h| phdr.wrapping_sub(word(h + 16)));
+    let Some(dynamic) = headers.clone().find(|&h| kind(h) == PT_DYNAMIC) else {
+        return;
+    };
+    let mut entry = bias.wrapping_add(word(dynamic + 16));
+    while word(entry) != 0 && word(entry) != DT_DEBUG {
+        entry += 16;
+    }
+    if word(entry) == DT_DEBUG {
+        hook(word(entry + 8));
+    }
+}
+
+/// As [`hook_loader`], where the loader's `r_debug` is known.
+pub fn hook(debug: u64) {
+    if debug == 0 {
+        return;
+    }
+    DEBUG.store(debug as usize, Ordering::Relaxed);
+    // SAFETY: version, list of modules, address of the empty function.
+    let empty = unsafe { ((debug + 16) as *const u64).read_unaligned() } as usize;
+    if empty != 0 {
+        patch_empty(empty);
+    }
+}
+
+/// Overwrites a function that only returns, and the padding behind it, with a jump to `changed`.
+fn patch_empty(at: usize) {
+    const JUMP: usize = 14;
+    // SAFETY: functions are aligned to 16 bytes, so these lie in the same page of code.
+    let code = unsafe { core::slice::from_raw_parts(at as *const u8, 20) };
+    let body = if code.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa]) {
+        4
+    } else {
+        0
+    };
+    let rest = &code[body..body + JUMP];
+    let empty = rest[0] == 0xc3 && crate::sys::decode::is_padding(&rest[1..]);
+    if !empty || !at.is_multiple_of(16) {
+        return;
+    }
+    let start = (at + body) & !(PAGE - 1);
+    let length = (at + body + JUMP).next_multiple_of(PAGE) - start;
+    let mut jump = [0u8; JUMP];
+    jump[..6].copy_from_slice(&[0xff, 0x25, 0, 0, 0, 0]);
+    jump[6..].copy_from_slice(&(changed as *const () as u64).to_le_bytes());
+    // SAFETY: the process is single-threaded, and the loader is not inside this function.
+    unsafe {
+        if syscall::mprotect(start, length, map::READ | map::WRITE) == 0 {
+            core::ptr::copy_nonoverlapping(jump.as_ptr(), (at + body) as *mut u8, JUMP);
+            syscall::mprotect(start, length, map::READ | map::EXEC);
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Entry jumps: those of a module are written when it is loaded, and some are taken back while the program runs.
+//!
+//! A handler that is shown an address of the original may look at the instruction there, and go on behind it. In files with handlers that may do so of what has failed, jumps cover
+//! nothing that can fail, but for those in [`ModuleNote::covers`]. These are taken back, for good, before a handler is shown an address under them, whatever the signal is. From then on the original runs there where control comes from code without a clone,
+//! and what it loads is not recorded (`count::ENTRIES_TAKEN_BACK`).
+//!
+//! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight bytes, and one store replaces that: it is fetched as it was before the store or as it is
+//! behind it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the jump, where an instruction
+//! would change in two steps: who is sent there by a handler goes on in the clone as long as the jump is there ([`Patches::stands_before`]). What the word has of another jump or of other code is stored as it is;
+//! nobody else writes to code that may be running, and there is a lock among threads.
+//!
+//! Whether a jump is there, the code itself says. So nothing needs to be kept that a forked child, or one that shares its creator's memory, could see otherwise.
+//!
+//! If the kernel refuses to change the page (too many mappings; in executables without a loader a filter of system calls that nobody has seen), the jump stays. A handler then sees the original's address all the same, may go on where it likes, and is right but for the bytes that it
+//! finds there.
+
+use crate::record::modules::ProgramHeader;
+use crate::record::thread_ring::exclusively;
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use mgz_abi::module_note::{Cover, ModuleNote, Patch};
+use mgz_abi::shared_memory::{PAGE, count};
+
+/// Bytes of a jump.
+const JUMP: u64 = 5;
+
+/// Held by who changes code that may be running.
+static LOCK: AtomicU32 = AtomicU32::new(0);
+/// Whether jumps can be taken back: [`CAN`], [`GIVING_UP`], [`GIVEN_UP`].
+static STATE: AtomicU32 = AtomicU32::new(CAN);
+const CAN: u32 = 0;
+/// They are being taken back for the last time, and no more are written that may have to be.
+const GIVING_UP: u32 = 1;
+/// They cannot any more.
+const GIVEN_UP: u32 = 2;
+
+/// In a new child: no other thread holds the lock. (A page that was writable at that moment stays so.)
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+}
+
+/// The program is about to have the system calls refused that take jumps back: those that may have to be are taken back now, and no others of their kind are written.
+pub fn give_up() {
+    if STATE.load(Ordering::SeqCst) == GIVEN_UP {
+        return;
+    }
+    STATE.store(GIVING_UP, Ordering::SeqCst);
+    crate::record::modules::take_all_back();
+    // (Nobody is left who has begun before.)
+    exclusively(&LOCK, || STATE.store(GIVEN_UP, Ordering::SeqCst));
+}
+
+/// Whether the process may have begun with a filter of system calls, which could end it for a call that it does not expect.
+fn may_be_filtered() -> bool {
+    const NO: u32 = 1;
+    const YES: u32 = 2;
+    static KNOWN: AtomicU32 = AtomicU32::new(0);
+    if KNOWN.load(Ordering::Relaxed) == 0 {
+        KNOWN.store(if has_no_filter() { NO } else { YES }, Ordering::Relaxed);
+    }
+    KNOWN.load(Ordering::Relaxed) == YES
+}
+
+fn has_no_filter() -> bool {
+    const SAID: &[u8] = b"\nSeccomp:\t0\n";
+    let mut text = [0u8; 4096];
+    let fd = syscall::open(c"/proc/self/status".as_ptr().cast(), false);
+    if fd < 0 {
+        return false;
+    }
+    let read = syscall::pread(fd, &mut text, 0);
+    syscall::close(fd);
+    text.get(..read.max(0) as usize)
+        .is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
+}
+
+/// Whether the kernel lets memory be executed that was written to, as code with jumps must be: tried on a page that nobody needs.
+pub fn can_be_executed() -> bool {
+    // SAFETY: new memory, which nobody else knows.
+    unsafe {
+        let Ok(page) = syscall::mmap(
+            0,
+            PAGE,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return false;
+        };
+        let done = syscall::mprotect(page, PAGE, map::READ | map::EXEC) == 0;
+        syscall::munmap(page, PAGE);
+        done
+    }
+}
+
+/// The entry jumps of one module.
+#[derive(Clone, Copy)]
+pub struct Patches {
+    bias: u64,
+    /// Where the clones are, link-time.
+    clones: (u64, u64),
+    /// Sorted by address.
+    all: &'static [Patch],
+    /// Of those that can be taken back; sorted by address.
+    covers: &'static [Cover],
+}
+
+impl Patches {
+    /// No module's.
+    pub const NONE: Patches = Patches {
+        bias: 0,
+        clones: (0, 0),
+        all: &[],
+        covers: &[],
+    };
+
+    /// The tables of a module.
+    ///
+    /// # Safety
+    /// The note must be a loaded module's, and of this version.
+    pub unsafe fn of(bias: u64, note: &ModuleNote) -> Patches {
+        // SAFETY: both tables are part of the module's own loaded segment, which is looked at only while it is loaded.
+        let (all, covers) = unsafe {
+            (
+                core::slice::from_raw_parts(
+                    (bias + note.patches) as *const Patch,
+                    note.patch_count as usize,
+                ),
+                core::slice::from_raw_parts(
+                    (bias + note.covers) as *const Cover,
+                    note.cover_count as usize,
+                ),
+            )
+        };
+        Patches {
+            bias,
+            clones: (note.clone_start, note.clone_end),
+            all,
+            covers,
+        }
+    }
+
+    /// Writes the jumps. No other thread may be running the module's code yet.
+    pub fn install(&self, headers: &[ProgramHeader]) -> bool {
+        const PF_W: u32 = 2;
+        let inside = |p: &Patch, h: &ProgramHeader| {
+            u64::from(p.at) >= h.vaddr && u64::from(p.at) + JUMP <= h.vaddr + h.filesz
+        };
+        let is_code = |h: &&ProgramHeader| h.is_code();
+        let valid = |p: &Patch| {
+            u64::from(p.to) >= self.clones.0
+                && u64::from(p.to) < self.clones.1
+                && headers.iter().filter(is_code).any(|h| inside(p, h))
+        };
+        if !self.all.iter().all(valid) {
+            return false;
+        }
+        if !can_be_executed() {
+            return false;
+        }
+        let may_change =
+            !self.covers.is_empty() && STATE.load(Ordering::SeqCst) == CAN && !may_be_filtered();
+        let mut left_out = 0;
+        for segment in headers.iter().filter(is_code) {
+            let mine = || self.all.iter().filter(|p| inside(p, segment));
+            let (Some(low), Some(high)) = (mine().map(|p| p.at).min(), mine().map(|p| p.at).max())
+            else {
+                continue;
+            };
+            let start = (self.bias + u64::from(low)) as usize & !(PAGE - 1);
+            let end = (self.bias + u64::from(high) + JUMP).next_multiple_of(PAGE as u64) as usize;
+            let kept = map::READ
+                | map::EXEC
+                | if segment.flags & PF_W != 0 {
+                    map::WRITE
+                } else {
+                    0
+                };
+            // SAFETY: the module's constructors have not run, so none of this code is executing.
+            unsafe {
+                // As it will be when one is taken back: who refuses that refuses it now.
+                let changeable = may_change
+                    && syscall::mprotect(start, end - start, map::READ | map::WRITE | map::EXEC)
+                        == 0;
+                if !changeable && syscall::mprotect(start, end - start, map::READ | map::WRITE) != 0
+                {
+                    return false;
+                }
+                for patch in mine() {
+                    let at = self.address(patch.at);
+                    if self.cover(patch.at).is_some_and(|c| {
+                        !changeable
+                            || !Cover::fits(at)
+                            || (at as *const [u8; JUMP as usize]).read() != c.bytes
+                    }) {
+                        left_out += 1;
+                        continue;
+                    }
+                    (at as *mut u8).write(0xe9);
+                    ((at + 1) as *mut i32).write_unaligned(distance(patch));
+                }
+                syscall::mprotect(start, end - start, kept);
+            }
+        }
+        process::count(count::ENTRIES_TAKEN_BACK, left_out);
+        true
+    }
+
+    /// Whether an address of the module's code lies behind the first byte of a jump.
+    pub fn stands_before(&self, ip: u64) -> bool {
+        let at = ip - self.bias;
+        let before = self.all[..self.all.partition_point(|p| u64::from(p.at) < at)].last();
+        before.is_some_and(|p| at < u64::from(p.at) + JUMP && self.is_there(p))
+    }
+
+    /// Takes back what a handler may look at that is shown an address of the module's code, or of its end.
+    pub fn show(&self, ip: u64) {
+        if STATE.load(Ordering::SeqCst) == GIVEN_UP {
+            return;
+        }
+        let at = ip - self.bias;
+        let begun = &self.covers[..self.covers.partition_point(|c| u64::from(c.at) <= at)];
+        // Also what ends there, or begins with the jump's last byte: of a trap, or a system call, which has two bytes, handlers look at what stands before.
+        for cover in begun
+            .iter()
+            .rev()
+            .take_while(|c| at < u64::from(c.at) + JUMP + 2)
+        {
+            self.take_back(core::slice::from_ref(cover));
+        }
+    }
+
+    /// Takes all back that can be.
+    pub fn take_all_back(&self) {
+        // (Another thread may be closing the module.)
+        if syscall::is_readable(self.covers.as_ptr() as usize, size_of_val(self.covers)) {
+            let page = |c: &Cover| self.address(c.at) / PAGE as u64;
+            self.covers
+                .chunk_by(|a, b| page(a) == page(b))
+                .for_each(|covers| self.take_back(covers));
+        }
+    }
+
+    /// Takes jumps back that lie in one page.
+    fn take_back(&self, covers: &[Cover]) {
+        let standing = || {
+            covers
+                .iter()
+                .filter(|c| self.patch(c.at).is_some_and(|p| self.is_there(p)))
+        };
+        if standing().next().is_none() {
+            return;
+        }
+        exclusively(&LOCK, || {
+            let Some(first) = standing().next() else {
+                return;
+            };
+            let page = self.address(first.at) as usize & !(PAGE - 1);
+            // (The program may have made it writable and count on that.)
+            let closed = !syscall::is_writable(page);
+            let mut taken = 0;
+            // SAFETY: code of the module, which stays readable and executable throughout; each store replaces a jump by what stood there, see above.
+            unsafe {
+                if closed && syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC) != 0
+                {
+                    return;
+                }
+                for cover in standing() {
+                    self.put_back(cover);
+                    taken += 1;
+                }
+                if closed {
+                    syscall::mprotect(page, PAGE, map::READ | map::EXEC);
+                }
+            }
+            process::count(count::ENTRIES_TAKEN_BACK, taken);
+        });
+    }
+
+    /// Stores the original's bytes.
+    ///
+    /// # Safety
+    /// The code must be writable, the jump must be there, and nobody else may write to its word.
+    unsafe fn put_back(&self, cover: &Cover) {
+        let at = self.address(cover.at);
+        // SAFETY: an aligned word of the module's code; the caller's contract.
+        let word = unsafe { AtomicU64::from_ptr((at & !7) as *mut u64) };
+        let mut bytes = word.load(Ordering::Relaxed).to_le_bytes();
+        // (Others than those that fit were not written.)
+        if let Some(place) = bytes.get_mut((at & 7) as usize..(at & 7) as usize + JUMP as usize) {
+            place.copy_from_slice(&cover.bytes);
+            word.store(u64::from_le_bytes(bytes), Ordering::Release);
+        }
+    }
+
+    /// Where a link-time address is.
+    fn address(&self, at: u32) -> u64 {
+        self.bias + u64::from(at)
+    }
+
+    fn cover(&self, at: u32) -> Option<&Cover> {
+        self.covers
+            .binary_search_by_key(&at, |c| c.at)
+            .ok()
+            .map(|i| &self.covers[i])
+    }
+
+    fn patch(&self, at: u32) -> Option<&Patch> {
+        self.all
+            .binary_search_by_key(&at, |p| p.at)
+            .ok()
+            .map(|i| &self.all[i])
+    }
+
+    /// Whether a jump is in place. One that is being taken back may count as either; where the code cannot be read, nobody sees one.
+    fn is_there(&self, patch: &Patch) -> bool {
+        if self.cover(patch.at).is_none() {
+            return true;
+        }
+        let at = self.address(patch.at);
+        // (Later the kernel may not be asked any more.)
+        let readable = STATE.load(Ordering::SeqCst) == GIVEN_UP
+            || syscall::is_readable(at as usize, JUMP as usize);
+        // SAFETY: code of the module, to which its tables were found to lead, and it can be read.
+        readable
+            && unsafe {
+                (at as *const u8).read_volatile() == 0xe9
+                    && ((at + 1) as *const [u8; 4]).read_volatile() == distance(patch).to_le_bytes()
+            }
+    }
+}
+
+/// What a jump adds to the address behind it.
+fn distance(patch: &Patch) -> i32 {
+    (i64::from(patch.to) - i64::from(patch.at) - JUMP as i64) as i32
+}

@@ -1,0 +1,23 @@
+//! Rings, windows and the signals that recording needs.
+
+#[cfg(not(test))]
+pub mod entry_patches;
+#[cfg(not(test))]
+pub mod modules;
+#[cfg(not(test))]
+pub mod publish;
+pub(crate) mod ring_memory;
+#[cfg(not(test))]
+pub mod signals;
+#[cfg(not(test))]
+pub mod speed_probe;
+pub mod table_carry;
+pub mod target_cache;
+#[cfg(not(test))]
+pub mod thread_ring;
+#[cfg(not(test))]
+pub mod transfer_hooks;
+#[cfg(not(test))]
+pub mod trigger;
+#[cfg(not(test))]
+pub mod window;

@@ -1,0 +1,849 @@
+//! Instrumented modules of this process: finding them, checking them, installing their patches, and
+//! translating addresses between clone and original.
+
+use crate::record::entry_patches::Patches;
+use crate::record::thread_ring::exclusively;
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, compiler_fence};
+use mgz_abi::address_map::{AddrMap, ProbeState};
+use mgz_abi::module_note::{ModuleNote, Prelude};
+use mgz_abi::shared_memory::*;
+
+/// A module whose patches are installed (or would be).
+#[derive(Clone, Copy)]
+struct Module {
+    bias: u64,
+    clone_start: u64,
+    clone_end: u64,
+    id_first: u32,
+    id_count: u32,
+    map: &'static [u8],
+    /// Where the ways out of a translated clone begin; they end with the clone.
+    thunks: u64,
+    /// The original code.
+    text: (u64, u64),
+    patches: Patches,
+    /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
+    calls: &'static [u32],
+    /// Address of `abi::HANDLER_CALL`, or 0.
+    handlers: u64,
+}
+
+const EMPTY: Module = Module {
+    bias: 0,
+    clone_start: 0,
+    clone_end: 0,
+    id_first: 0,
+    id_count: 0,
+    map: &[],
+    thunks: 0,
+    text: (0, 0),
+    patches: Patches::NONE,
+    calls: &[],
+    handlers: 0,
+};
+
+/// Modules of one process at most.
+const MOST: usize = 512;
+static mut MODULES: [Module; MOST] = [EMPTY; MOST];
+/// Modules in the table. Entries of modules that were unloaded have `clone_end` 0.
+static LEN: AtomicUsize = AtomicUsize::new(0);
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Where the program's handlers are called from: a static executable's `abi::HANDLER_CALL`.
+pub fn handler_call() -> Option<u64> {
+    modules().iter().map(|m| m.handlers).find(|&at| at != 0)
+}
+
+/// In a new child: no other thread holds the lock.
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+    crate::record::entry_patches::unlock();
+}
+
+fn modules() -> &'static [Module] {
+    let len = LEN.load(Ordering::Acquire);
+    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the place of such an entry sets it last.
+    unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
+}
+
+/// One program header.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct ProgramHeader {
+    kind: u32,
+    /// `PF_*`.
+    pub flags: u32,
+    offset: u64,
+    /// Link-time address.
+    pub vaddr: u64,
+    paddr: u64,
+    /// Bytes in the file.
+    pub filesz: u64,
+    memsz: u64,
+    align: u64,
+}
+
+impl ProgramHeader {
+    /// Whether it is that of loaded code.
+    pub fn is_code(&self) -> bool {
+        const PT_LOAD: u32 = 1;
+        const PF_X: u32 = 1;
+        self.kind == PT_LOAD && self.flags & PF_X != 0
+    }
+}
+
+/// What `dl_iterate_phdr` tells of a module.
+#[repr(C)]
+pub struct PhdrInfo {
+    addr: u64,
+    name: *const u8,
+    phdr: *const ProgramHeader,
+    phnum: u16,
+}
+
+/// Looks for modules that are new and for modules that are gone.
+pub fn scan() {
+    let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
+        return;
+    };
+    let mut seen = [false; MOST];
+    // SAFETY: the C library's function with a callback of its type.
+    unsafe { iterate(visit, (&raw mut seen).cast()) };
+    for (i, module) in modules().iter().enumerate() {
+        if module.clone_end != 0 && !seen[i] {
+            // SAFETY: only this word changes, and a reader sees the module or an empty range.
+            unsafe { (&raw mut MODULES[i].clone_end).write_volatile(0) };
+            crate::record::thread_ring::forget_code();
+        }
+    }
+}
+
+/// Whether any module has a note of the rewriter's, of whatever version.
+pub fn any_instrumented() -> bool {
+    let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() else {
+        return true;
+    };
+    let mut found = false;
+    // SAFETY: the C library's function with a callback of its type.
+    unsafe { iterate(visit_note, (&raw mut found).cast()) };
+    found
+}
+
+extern "C" fn visit_note(info: *const PhdrInfo, _size: usize, found: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, and `found` is the caller's.
+    let info = unsafe { &*info };
+    if notes(info).next().is_none() {
+        return 0;
+    }
+    // SAFETY: as above.
+    unsafe { *(found as *mut bool) = true };
+    1
+}
+
+/// Takes in the executable itself, where no C library can be asked.
+pub fn add_executable(bias: u64, phdr: u64, phnum: u64) {
+    add_loaded(&LoadedModule {
+        bias,
+        phdr,
+        phnum,
+        name: c"".as_ptr() as u64,
+    });
+}
+
+/// Takes in a module that somebody else has found.
+pub fn add_loaded(module: &LoadedModule) {
+    let info = PhdrInfo {
+        addr: module.bias,
+        name: module.name as *const u8,
+        phdr: module.phdr as *const ProgramHeader,
+        phnum: module.phnum as u16,
+    };
+    let mut seen = [false; MOST];
+    visit(&info, size_of::<PhdrInfo>(), (&raw mut seen).cast());
+}
+
+/// Another recorder comes, which knows no module yet.
+pub fn forget_all() {
+    LEN.store(0, Ordering::Release);
+}
+
+/// A module's program headers.
+fn headers(info: &PhdrInfo) -> &[ProgramHeader] {
+    // SAFETY: the module's program headers are mapped.
+    unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) }
+}
+
+/// The rewriter's notes in a module.
+fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
+    const PT_NOTE: u32 = 4;
+    headers(info)
+        .iter()
+        .filter(|h| h.kind == PT_NOTE)
+        .filter_map(|header| {
+            // SAFETY: a PT_NOTE of a loaded module lies in one of its mapped segments.
+            parse_note(unsafe {
+                core::slice::from_raw_parts(
+                    (info.addr + header.vaddr) as *const u8,
+                    header.memsz as usize,
+                )
+            })
+        })
+}
+
+extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, and `data` is `scan`'s array.
+    let (info, seen) = unsafe { (&*info, &mut *(data as *mut [bool; MOST])) };
+    for note in notes(info) {
+        let known = modules().iter().position(|m| {
+            m.bias == info.addr && m.clone_start == note.clone_start + info.addr && m.clone_end != 0
+        });
+        match known {
+            Some(i) => seen[i] = true,
+            None => {
+                if let Some(i) = exclusively(&LOCK, || add(info, headers(info), &note)) {
+                    seen[i] = true;
+                }
+            }
+        }
+    }
+    0
+}
+
+/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
+pub fn meet_calls() {
+    if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
+        // SAFETY: the C library's function with a callback of its type.
+        unsafe { iterate(visit_calls, core::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, with a zero-terminated name.
+    let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
+    let inside =
+        |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
+    if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        return 0;
+    }
+    let instrumented = notes(info).next().is_some();
+    crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);
+    0
+}
+
+/// The descriptor of the mgz note, if this is one.
+fn parse_note(note: &[u8]) -> Option<ModuleNote> {
+    let word = |at: usize| {
+        note.get(at..at + 4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+    };
+    let fits = word(0)? == 4
+        && word(8)? == mgz_abi::module_note::NOTE_MODULE
+        && note.get(12..16)? == mgz_abi::module_note::NOTE_NAME;
+    // (Other versions have other lengths. They begin alike.)
+    let descriptor = note.get(16..)?.get(..word(4)? as usize)?;
+    let mut whole = [0u8; size_of::<ModuleNote>()];
+    let common = descriptor.len().min(whole.len());
+    whole[..common].copy_from_slice(&descriptor[..common]);
+    // SAFETY: ModuleNote is plain old data, and all of it is there.
+    fits.then(|| unsafe { core::ptr::read_unaligned(whole.as_ptr() as *const ModuleNote) })
+}
+
+/// Tells the recorder of a module and installs its patches.
+fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<usize> {
+    let mut path = [0u8; PATH_BYTES];
+    // SAFETY: the loader's name is zero-terminated.
+    let name = unsafe { process::c_bytes(info.name) };
+    if name.is_empty() {
+        read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
+    } else {
+        let n = name.len().min(PATH_BYTES - 1);
+        path[..n].copy_from_slice(&name[..n]);
+    }
+    let (mut sidecar, mut kept) = ([0u8; PATH_BYTES], [0u8; PATH_BYTES]);
+    sidecar_path(info, note, &path, &mut sidecar);
+    let (result, map) = match check(note) {
+        MODULE_OK => match open_sidecar(&sidecar, note) {
+            (MODULE_NO_SIDECAR | MODULE_OTHER_SIDECAR, _) if kept_sidecar(note, &mut kept) => {
+                sidecar = kept;
+                open_sidecar(&sidecar, note)
+            }
+            opened => opened,
+        },
+        bad => (bad, &[][..]),
+    };
+    let mut result = result;
+    // SAFETY: the module is loaded, and its tables are those of this version.
+    let patches = if result == MODULE_OK {
+        unsafe { Patches::of(info.addr, note) }
+    } else {
+        Patches::NONE
+    };
+    let len = LEN.load(Ordering::Relaxed);
+    // A place whose module is gone, once all have been used.
+    let place = if len < MOST {
+        Some(len)
+    } else {
+        modules().iter().position(|m| m.clone_end == 0)
+    };
+    if result == MODULE_OK && place.is_none() {
+        result = MODULE_TOO_MANY;
+    }
+    if let Some(place) = place.filter(|_| result == MODULE_OK) {
+        let module = Module {
+            bias: info.addr,
+            clone_start: info.addr + note.clone_start,
+            clone_end: info.addr + note.clone_end,
+            id_first: note.id_first,
+            id_count: note.id_count,
+            map,
+            thunks: info.addr + note.clone_end - u64::from(note.thunk_bytes),
+            text: text(info, headers, note),
+            patches,
+            calls: calls(info.addr, note),
+            handlers: if note.handlers == 0 {
+                0
+            } else {
+                info.addr + note.handlers
+            },
+        };
+        let end = module.clone_end;
+        // SAFETY: the lock is held; nobody looks at the entry before its end is there.
+        unsafe {
+            (&raw mut MODULES[place]).write(Module {
+                clone_end: 0,
+                ..module
+            });
+            compiler_fence(Ordering::Release);
+            (&raw mut MODULES[place].clone_end).write_volatile(end);
+        }
+        LEN.store(len.max(place + 1), Ordering::Release);
+    }
+    let done = match process::header().map_or(MODE_OFF, |h| h.mode) {
+        MODE_OFF => true,
+        // Without its map nobody knows what is what in its clones: the original runs.
+        _ if result != MODULE_OK => false,
+        MODE_BURST => catch_calls(info, headers, note),
+        _ if note.features & mgz_abi::module_note::FEATURE_READS_CODE != 0 => {
+            result = MODULE_READS_CODE;
+            false
+        }
+        _ => patches.install(headers),
+    };
+    if result == MODULE_OK && !done {
+        result = MODULE_UNPATCHED;
+    }
+    // The recorder must know the module before its first record arrives. None of its code has run yet.
+    tell(info.addr, note, result, &path, &sidecar);
+    place.filter(|_| result == MODULE_OK)
+}
+
+/// First and last byte of a module's original code.
+fn text(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> (u64, u64) {
+    let original = |h: &&ProgramHeader| {
+        h.is_code() && !(h.vaddr..h.vaddr + h.memsz).contains(&note.clone_start)
+    };
+    let low = headers
+        .iter()
+        .filter(original)
+        .map(|h| h.vaddr)
+        .min()
+        .unwrap_or(0);
+    let high = headers
+        .iter()
+        .filter(original)
+        .map(|h| h.vaddr + h.filesz)
+        .max()
+        .unwrap_or(0);
+    (info.addr + low, info.addr + high)
+}
+
+fn check(note: &ModuleNote) -> u32 {
+    if note.version != mgz_abi::module_note::ABI_VERSION {
+        return MODULE_VERSION;
+    }
+    if note.flavour != mgz_abi::module_note::FLAVOUR_SOFT {
+        return MODULE_FLAVOUR;
+    }
+    if note.features & mgz_abi::module_note::FEATURE_TRANSLATED == 0
+        && process::header().is_some_and(|h| h.mode == MODE_BURST)
+    {
+        return MODULE_NOT_TRANSLATED;
+    }
+    let overlaps = |m: &Module| {
+        let (a, b) = (u64::from(m.id_first), u64::from(note.id_first));
+        m.clone_end != 0 && a < b + u64::from(note.id_count) && b < a + u64::from(m.id_count)
+    };
+    if modules().iter().any(overlaps) {
+        MODULE_OVERLAP
+    } else {
+        MODULE_OK
+    }
+}
+
+fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; PATH_BYTES]) {
+    let append = |out: &mut [u8; PATH_BYTES], at: usize, text: &[u8]| {
+        let n = text.len().min(PATH_BYTES - 1 - at);
+        out[at..at + n].copy_from_slice(&text[..n]);
+        at + n
+    };
+    if note.sidecar_path != 0 {
+        // SAFETY: the rewriter put a zero-terminated string there.
+        append(out, 0, unsafe {
+            process::c_bytes((info.addr + note.sidecar_path) as *const u8)
+        });
+    } else {
+        let at = append(out, 0, process::until_zero(path));
+        append(out, at, b".mgza");
+    }
+}
+
+/// Where the recorder keeps the sidecar of such a file, if it does: a copy that the program has made of a file of its own (in a memfd, say) has none beside it.
+fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let folder = process::header().map_or(&[][..], |h| process::until_zero(&h.sidecars));
+    let name = 1 + 2 * note.sidecar_id.len() + b".mgza".len();
+    if folder.is_empty() || folder.len() + name >= PATH_BYTES {
+        return false;
+    }
+    let mut at = 0;
+    let mut put = |bytes: &[u8]| {
+        out[at..at + bytes.len()].copy_from_slice(bytes);
+        at += bytes.len();
+    };
+    put(folder);
+    put(b"/");
+    for byte in note.sidecar_id {
+        put(&[
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
+    }
+    put(b".mgza");
+    true
+}
+
+/// The path of what a descriptor leads to.
+pub fn path_of_descriptor(fd: isize, out: &mut [u8; PATH_BYTES]) {
+    read_link(syscall::link_of_descriptor(fd as i32).as_ptr(), out);
+}
+
+fn read_link(link: *const u8, out: &mut [u8; PATH_BYTES]) {
+    // SAFETY: the buffer is ours; one byte is left for the terminating zero.
+    unsafe {
+        syscall::call(
+            syscall::nr::READLINK,
+            link as usize,
+            out.as_mut_ptr() as usize,
+            PATH_BYTES - 1,
+            0,
+            0,
+            0,
+        )
+    };
+}
+
+/// Maps the sidecar's address map, if the sidecar belongs to this file.
+fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u8]) {
+    let fd = syscall::open(path.as_ptr(), false);
+    if fd < 0 {
+        return (MODULE_NO_SIDECAR, &[]);
+    }
+    let mut prelude = Prelude::default();
+    // SAFETY: Prelude is plain old data.
+    let bytes = unsafe {
+        core::slice::from_raw_parts_mut(&raw mut prelude as *mut u8, size_of::<Prelude>())
+    };
+    let read = syscall::pread(fd, bytes, 0);
+    let fits = read == size_of::<Prelude>() as isize
+        && prelude.magic == mgz_abi::module_note::SIDECAR_MAGIC
+        && prelude.version == mgz_abi::module_note::SIDECAR_VERSION
+        && prelude.id == note.sidecar_id
+        && syscall::file_size(fd).is_some_and(|size| {
+            prelude
+                .map_offset
+                .checked_add(prelude.map_len)
+                .is_some_and(|end| end <= size)
+        });
+    let mut result = (MODULE_OTHER_SIDECAR, &[][..]);
+    if fits {
+        let end = (prelude.map_offset + prelude.map_len) as usize;
+        // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as always.
+        if let Ok(address) = unsafe {
+            syscall::mmap(
+                0,
+                end,
+                map::READ,
+                map::SHARED | map::LOW | map::NORESERVE,
+                fd,
+                0,
+            )
+        } {
+            // SAFETY: mapped for the life of the process.
+            let map = unsafe {
+                core::slice::from_raw_parts(
+                    (address + prelude.map_offset as usize) as *const u8,
+                    prelude.map_len as usize,
+                )
+            };
+            result = (MODULE_OK, map);
+        }
+    }
+    syscall::close(fd);
+    result
+}
+
+/// Tells the recorder of a program that is not recorded: `result` says why.
+pub fn tell_program(result: u32, path: &[u8; PATH_BYTES]) {
+    tell(0, &ModuleNote::default(), result, path, &[0; PATH_BYTES]);
+}
+
+/// The same of the one that runs here.
+pub fn tell_this_program(result: u32) {
+    let mut path = [0u8; PATH_BYTES];
+    read_link(c"/proc/self/exe".as_ptr().cast(), &mut path);
+    tell_program(result, &path);
+}
+
+fn tell(
+    bias: u64,
+    note: &ModuleNote,
+    result: u32,
+    path: &[u8; PATH_BYTES],
+    sidecar: &[u8; PATH_BYTES],
+) {
+    let Some(header) = process::recorder() else {
+        return;
+    };
+    // Again if the recorder has taken this process for dead, because it was stopped over the row.
+    loop {
+        let Some(index) = claim_row(header) else {
+            return process::count(count::MODULES_UNTOLD, 1);
+        };
+        let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
+        let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
+        // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
+        let told = unsafe {
+            let before = (*row).ready.load(Ordering::Acquire);
+            (*row).result = result;
+            (*row).pid = syscall::getpid();
+            (*row).id_first = note.id_first;
+            (*row).id_count = note.id_count;
+            (*row).bias = bias;
+            (*row).sidecar_id = note.sidecar_id;
+            (*row).path = *path;
+            (*row).sidecar = *sidecar;
+            before & !ROW_SKIPPED < turn
+                && (*row)
+                    .ready
+                    .compare_exchange(before, turn, Ordering::Release, Ordering::Relaxed)
+                    .is_ok()
+        };
+        if told {
+            break;
+        }
+    }
+    header.doorbell.fetch_add(1, Ordering::Release);
+    syscall::futex_wake(header.doorbell.as_ptr());
+}
+
+/// Number of a free row of the recorder's table; waits for one if the recorder has many to read. `None` if that takes too long.
+fn claim_row(header: &Header) -> Option<u32> {
+    const PATIENCE: u64 = 50_000_000;
+    const ATTEMPTS: u32 = 100;
+    let mut waited = 0;
+    loop {
+        let (read, index) = (
+            header.modules_read.load(Ordering::Acquire),
+            header.module_count.load(Ordering::Acquire),
+        );
+        if index.wrapping_sub(read) < MAX_MODULES as u32 {
+            // What is claimed is written at once: the recorder reads rows in their order.
+            if header
+                .module_count
+                .compare_exchange(index, index + 1, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                return Some(index);
+            }
+            continue;
+        }
+        waited += 1;
+        if waited > ATTEMPTS
+            || header.stop.load(Ordering::Relaxed) != 0
+            || !syscall::process_exists(header.recorder)
+        {
+            return None;
+        }
+        header.doorbell.fetch_add(1, Ordering::Release);
+        syscall::futex_wake(header.doorbell.as_ptr());
+        syscall::futex_wait(header.modules_read.as_ptr(), read, PATIENCE);
+    }
+}
+
+/// The module's system calls with hooks.
+fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
+    // SAFETY: the table is part of the module's own loaded segment, which is looked at only while it is loaded.
+    unsafe {
+        core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize)
+    }
+}
+
+/// `burst` in executables without a loader: the original's system calls that the runtime must know of raise a signal ([`caught_call`]).
+fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
+    const CALL: [u8; 2] = [0x0f, 0x05];
+    for &at in calls(info.addr, note) {
+        let at = u64::from(at);
+        let inside =
+            |h: &&ProgramHeader| h.is_code() && at >= h.vaddr && at + 2 <= h.vaddr + h.filesz;
+        let (start, place) = (
+            (info.addr + at) as usize & !(PAGE - 1),
+            (info.addr + at) as *mut u8,
+        );
+        let end = (info.addr + at + 2).next_multiple_of(PAGE as u64) as usize;
+        if !headers.iter().any(|h| inside(&h)) {
+            return false;
+        }
+        // SAFETY: code of this module, of which nothing runs yet; both bytes lie in it.
+        unsafe {
+            if [place.read(), place.add(1).read()] != CALL
+                || syscall::mprotect(start, end - start, map::READ | map::WRITE) != 0
+            {
+                return false;
+            }
+            place.write(mgz_abi::probe::TRAP);
+            syscall::mprotect(start, end - start, map::READ | map::EXEC);
+        }
+    }
+    true
+}
+
+/// If a fault is that of a system call with hooks in original code: where the clone makes that call.
+pub fn caught_call(ip: u64) -> Option<u64> {
+    let module = original(ip)?;
+    let at = u32::try_from(ip - module.bias).ok()?;
+    module.calls.contains(&at).then(|| entry(ip)).flatten()
+}
+
+/// What a clone address stands for.
+#[derive(Clone, Copy)]
+pub struct Place {
+    /// Run-time address of the original instruction.
+    pub orig: u64,
+    /// Link-time address in the clone.
+    pub clone: u64,
+    /// What the probe there has borrowed and written.
+    pub state: ProbeState,
+}
+
+/// Whether an address lies in a clone.
+pub fn in_clone(ip: u64) -> bool {
+    modules()
+        .iter()
+        .any(|m| ip >= m.clone_start && ip < m.clone_end)
+}
+
+/// Looks a clone address up in its module's address map.
+pub fn place(ip: u64) -> Option<Place> {
+    let module = modules()
+        .iter()
+        .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
+    let map = AddrMap::new(module.map)?;
+    let (step, state) = map.at_clone(ip - module.bias)?;
+    Some(Place {
+        orig: step.orig + module.bias,
+        clone: ip - module.bias,
+        state,
+    })
+}
+
+/// Id of the first of the two records in a slot of which one is written at this place ([`mgz_abi::address_map::STATE_HALF`]): the store of the pair's id follows in the same block.
+pub fn half_id(place: &Place) -> Option<u32> {
+    let module = modules()
+        .iter()
+        .find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;
+    for step in AddrMap::new(module.map)?
+        .from_clone(place.clone)
+        .filter(|s| s.orig_len == 0)
+    {
+        // SAFETY: an instruction of the module's clone.
+        let code = unsafe {
+            core::slice::from_raw_parts(
+                (step.clone + module.bias) as *const u8,
+                step.clone_len.into(),
+            )
+        };
+        if let Some(id) = crate::sys::decode::stored_id(code) {
+            return Some(id & !mgz_abi::slot::ID_PAIR);
+        }
+    }
+    None
+}
+
+// ---- translated clones --------------------------------------------------------------------------
+
+/// The module whose original code contains an address.
+fn original(ip: u64) -> Option<&'static Module> {
+    modules()
+        .iter()
+        .find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
+}
+
+/// Where control that comes from outside goes on in the clone of an original address, if no register is to be set up there.
+pub fn entry(ip: u64) -> Option<u64> {
+    enter(ip)
+        .filter(|(_, state)| *state == ProbeState::IDLE)
+        .map(|(clone, _)| clone)
+}
+
+/// Whether an entry jump stands at an original address.
+pub fn enters_clone(ip: u64) -> bool {
+    let Some(module) = original(ip) else {
+        return false;
+    };
+    let &[0xe9, a, b, c, d, ..] = code(ip) else {
+        return false;
+    };
+    let to = (ip + 5).wrapping_add_signed(i32::from_le_bytes([a, b, c, d]).into());
+    (module.clone_start..module.clone_end).contains(&to)
+}
+
+/// The original code from an address on, or nothing if it lies in no instrumented file.
+pub fn code(ip: u64) -> &'static [u8] {
+    match original(ip) {
+        // SAFETY: from the first to the last byte of the module's code segments, of which this address lies in one; what follows is read only as
+        // far as instructions go on from there.
+        Some(module) => unsafe {
+            core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize)
+        },
+        None => &[],
+    }
+}
+
+/// The first clone instruction of an original one, with what probes expect to find there.
+pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
+    let module = original(ip)?;
+    let (step, state) = AddrMap::new(module.map)?.at_original(ip - module.bias)?;
+    Some((step.clone + module.bias, state))
+}
+
+/// The clone address to which code without a clone shall return instead of the original address `ip`.
+pub fn back_of(ip: u64) -> Option<u64> {
+    let module = original(ip.checked_sub(1)?)?;
+    Some(AddrMap::new(module.map)?.back_of(ip - module.bias)? + module.bias)
+}
+
+/// The original return address that a clone address of [`back_of`] stands for.
+pub fn original_of_back(back: u64) -> Option<u64> {
+    place(back)
+        .filter(|p| p.state.flags & mgz_abi::address_map::STATE_BACK != 0)
+        .map(|p| p.orig)
+}
+
+/// The original call through a pointer that pushed an original return address, if the clone goes on behind it in a row.
+pub fn call_before(back: u64) -> Option<u64> {
+    /// No call's bytes in the clone, with the way back that follows, are more.
+    const REACH: u64 = 64;
+    let (behind, _) = enter(back)?;
+    let call = (1..=REACH)
+        .filter_map(|n| place(behind - n))
+        .map(|p| p.orig)
+        .find(|&at| at != back)?;
+    (crate::sys::decode::pointer_call(code(call)) == Some(back.checked_sub(call)? as usize))
+        .then_some(call)
+}
+
+/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
+pub fn linked(ip: u64) -> Option<u64> {
+    let module = original(ip)?;
+    // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the end of a page.
+    let byte = |at: u64| {
+        if at < module.text.1 {
+            unsafe { (at as *const u8).read() }
+        } else {
+            0
+        }
+    };
+    let mut at = ip;
+    if [byte(at), byte(at + 1), byte(at + 2), byte(at + 3)] == [0xf3, 0x0f, 0x1e, 0xfa] {
+        at += 4;
+    }
+    if byte(at) == 0xf2 {
+        at += 1;
+    }
+    if [byte(at), byte(at + 1)] != [0xff, 0x25] || at + 6 > module.text.1 {
+        return None;
+    }
+    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the instruction reads itself.
+    unsafe {
+        let distance = ((at + 2) as *const i32).read_unaligned();
+        let entry = (at + 6).wrapping_add_signed(distance.into());
+        Some((entry as *const u64).read_unaligned())
+    }
+}
+
+/// Whether going to an address means to leave the file that it lies in, or all instrumented files.
+pub fn leaves(ip: u64) -> bool {
+    original(ip).is_none() || linked(ip).is_some()
+}
+
+/// Whether a number is the address of a function that has a clone.
+pub fn is_function(ip: u64) -> bool {
+    let Some(module) = original(ip) else {
+        return false;
+    };
+    AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
+}
+
+/// If an address lies in a way out of a clone: the original address that it leads to, whether rax is saved there, and
+/// whether a call takes it.
+pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
+    /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target]; …; jmp gs:[hook]`.
+    const BYTES: u64 = 48;
+    const DISTANCE: u64 = 12;
+    const HOOK: u64 = 38;
+    let module = modules()
+        .iter()
+        .find(|m| ip >= m.thunks && ip < m.clone_end)?;
+    let start = ip - (ip - module.thunks) % BYTES;
+    // SAFETY: inside the clone's segment.
+    let (distance, hook) = unsafe {
+        (
+            ((start + DISTANCE) as *const i32).read_unaligned(),
+            ((start + HOOK) as *const u32).read_unaligned(),
+        )
+    };
+    Some((
+        (start + DISTANCE + 4).wrapping_add_signed(distance.into()),
+        ip != start,
+        hook == mgz_abi::probe::GS_CALL,
+    ))
+}
+
+/// If an address in original code lies behind the first byte of a patch, where only a handler can have led: the same instruction in the clone
+/// (run-time address), and what holds there.
+pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
+    original(ip).filter(|module| module.patches.stands_before(ip))?;
+    enter(ip)
+}
+
+/// A handler of the program is about to be shown an address: the original's instructions stand there from now on, if it may look at them.
+pub fn show(ip: u64) {
+    // (Of a trap, or a system call, handlers look at what stands before.)
+    if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
+        module.patches.show(ip);
+    }
+}
+
+/// The code cannot be changed any more: takes back what may have to be taken back.
+pub fn take_all_back() {
+    // Whoever installs a module's patches at the same time has them all in place by then, or begins when it is known that none may be installed.
+    exclusively(&LOCK, || {
+        modules()
+            .iter()
+            .filter(|m| m.clone_end != 0)
+            .for_each(|m| m.patches.take_all_back())
+    });
+}

@@ -1,0 +1,260 @@
+//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe that met the
+//! guard page goes on in the next one.
+
+use crate::record::thread_ring;
+use crate::record::thread_ring::Ring;
+use crate::sys::{process, syscall};
+use core::sync::atomic::Ordering;
+use mgz_abi::shared_memory::*;
+
+/// Longest wait for the recorder before its health is checked, nanoseconds.
+const PATIENCE: u64 = 50_000_000;
+
+/// Sets cursor, base and guard for the next chunk or lap. The place must be free.
+pub fn begin_stretch(header: &Header, ring: Ring) {
+    let control = ring.control();
+    if header.mode == MODE_RING {
+        if control.period_before == 0 {
+            control.begin_ns = syscall::now_ns();
+            draw(header, control);
+        }
+        control.guard = thread_ring::lap_end(header, ring);
+        control.base = control.guard
+            - 16 * thread_ring::next_lap(header, control.stretch, control.period_before);
+    } else {
+        let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+        control.begin_ns = syscall::now_ns();
+        control.base = ring.chunk(place, header) as u64;
+        control.guard = control.base + header.chunk_bytes;
+    }
+    control.cursor = control.base;
+}
+
+/// Draws how far it is to the end of the next window. There is one window in each period, anywhere in it, so that samples cannot be in step with the
+/// program; what is drawn depends on the thread slot and the number of the window alone, so that runs can be repeated.
+fn draw(header: &Header, control: &mut Control) {
+    let most = header.period.saturating_sub(header.window);
+    // splitmix64 (Steele, Lea and Flood 2014).
+    let mut x = (u64::from(control.index) << 40 ^ control.windows)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^= x >> 31;
+    let late = ((u128::from(x) * (u128::from(most) + 1)) >> 64) as u64;
+    control.stretch = if control.windows == 0 {
+        header.window + late
+    } else {
+        header.period + late - control.late
+    };
+    control.late = late;
+    control.windows += 1;
+}
+
+/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
+/// over for this thread.
+pub fn turn(header: &Header, ring: Ring) -> bool {
+    if crate::wrap::seccomp::is_sealed() {
+        return false;
+    }
+    let control = ring.control();
+    if control.tid != syscall::gettid() {
+        process::count(count::FOREIGN_THREADS, 1);
+        return false;
+    }
+    let slots = (control.guard - control.base) / 16;
+    if header.mode == MODE_RING {
+        if control.period_before + slots >= control.stretch {
+            if !wait_for_place(header, ring) {
+                return false;
+            }
+            publish_window(
+                header,
+                ring,
+                control.guard,
+                header.window.min(slots),
+                slots,
+                CAUSE_WHOLE,
+            );
+            control.period_before = 0;
+        } else {
+            control.period_before += slots;
+        }
+        control.slots_before += slots;
+    } else {
+        publish_chunk(header, ring, slots, CAUSE_WHOLE);
+        control.slots_before += slots;
+        if !wait_for_place(header, ring) {
+            return false;
+        }
+    }
+    if header.stop.load(Ordering::Relaxed) != 0 {
+        process::count(count::STOPPED, 1);
+        return false;
+    }
+    begin_stretch(header, ring);
+    true
+}
+
+/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows), and
+/// leaves the ring ready for a new stream.
+pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
+    let control = ring.control();
+    let slots = (control.cursor - control.base) / 16;
+    if header.mode == MODE_BURST {
+        if crate::record::window::is_lap(ring) {
+            // Its slots are nobody's.
+            return crate::record::window::rest(header, ring);
+        }
+        publish_burst(header, ring, slots, cause, syscall::now_ns());
+        return crate::record::window::rest(header, ring);
+    }
+    if header.mode == MODE_RING {
+        if wait_for_place(header, ring) {
+            publish_window(
+                header,
+                ring,
+                control.cursor,
+                header.window.min(slots),
+                slots,
+                cause,
+            );
+        }
+    } else {
+        publish_chunk(header, ring, slots, cause);
+        wait_for_place(header, ring);
+    }
+    control.slots_before += slots;
+    control.period_before = 0;
+    begin_stretch(header, ring);
+}
+
+fn publish_chunk(header: &Header, ring: Ring, slots: u64, cause: u32) {
+    let control = ring.control();
+    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+    announce(
+        header,
+        control,
+        describe(header, ring, place, slots, cause, syscall::now_ns()),
+    );
+}
+
+/// What is said of the slots from `base` on, in the chunk that is filled.
+fn describe(
+    header: &Header,
+    ring: Ring,
+    place: usize,
+    slots: u64,
+    cause: u32,
+    end_ns: u64,
+) -> ChunkInfo {
+    let control = ring.control();
+    ChunkInfo {
+        pid: control.pid,
+        tid: control.tid,
+        cause,
+        slots: slots as u32,
+        offset: (control.base - ring.chunk(place, header) as u64) as u32,
+        place: place as u32,
+        first_slot: control.slots_before,
+        executed: control.slots_before + slots,
+        begin_ns: control.begin_ns,
+        end_ns,
+        ..ChunkInfo::default()
+    }
+}
+
+/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`.
+pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns: u64) {
+    let control = ring.control();
+    if slots == 0 {
+        return process::count(count::EMPTY_WINDOWS, 1);
+    }
+    let place = thread_ring::place_of(header, ring, control.base);
+    let info = ChunkInfo {
+        pace: crate::record::speed_probe::take(ring),
+        ..describe(header, ring, place, slots, cause, end_ns)
+    };
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
+    // The next window is another one.
+    control.slots_before += slots + 1;
+    let published = control.published.fetch_add(1, Ordering::Release) + 1;
+    header.doorbell.fetch_add(1, Ordering::Release);
+    // The recorder looks often enough at the rate that was asked for; it is called only if that goes wrong.
+    let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed));
+    if waiting > header.places / 4 * 3 {
+        syscall::futex_wake(header.doorbell.as_ptr());
+    }
+}
+
+/// Copies the last `window` slots before `end` into the queue.
+fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u64, cause: u32) {
+    let control = ring.control();
+    let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
+    let window = window.min(header.chunk_bytes / 16);
+    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped, and the
+    // recorder does not touch a place that is not published.
+    unsafe {
+        core::ptr::copy_nonoverlapping(
+            (end - 16 * window) as *const u8,
+            ring.chunk(place, header) as *mut u8,
+            16 * window as usize,
+        );
+    }
+    let now = syscall::now_ns();
+    let period = (control.period_before + stretch).max(1);
+    let begin = now
+        - (u128::from(now - control.begin_ns.min(now)) * u128::from(window) / u128::from(period))
+            as u64;
+    let executed = control.slots_before + stretch;
+    let info = ChunkInfo {
+        pid: control.pid,
+        tid: control.tid,
+        cause,
+        slots: window as u32,
+        offset: 0,
+        place: place as u32,
+        first_slot: executed - window,
+        executed,
+        begin_ns: begin,
+        end_ns: now,
+        ..ChunkInfo::default()
+    };
+    announce(header, control, info);
+}
+
+fn announce(header: &Header, control: &mut Control, info: ChunkInfo) {
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
+    control.published.fetch_add(1, Ordering::Release);
+    header.doorbell.fetch_add(1, Ordering::Release);
+    syscall::futex_wake(header.doorbell.as_ptr());
+}
+
+/// Waits until the queue has a free place. Nothing is dropped while the recorder lives; if it does
+/// not, the answer is false.
+fn wait_for_place(header: &Header, ring: Ring) -> bool {
+    let control = ring.control();
+    loop {
+        let drained = control.drained.load(Ordering::Acquire);
+        let published = control.published.load(Ordering::Relaxed);
+        if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
+            return true;
+        }
+        syscall::futex_wait(control.drained.as_ptr(), drained, PATIENCE);
+        if control.drained.load(Ordering::Acquire) == drained
+            && !syscall::process_exists(header.recorder)
+        {
+            process::count(count::STOPPED, 1);
+            return false;
+        }
+    }
+}
+
+/// Lets the calling thread's probes write into the spare ring from now on.
+pub fn give_up(ring: Ring) {
+    thread_ring::begin_spare(ring);
+    // The probe that met the guard page will take its borrowed registers back from the page that %gs points at.
+    ring.spare().spill = ring.control().spill;
+    // SAFETY: the spare control page is set up.
+    unsafe { syscall::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
+}

@@ -1,0 +1,386 @@
+//! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that lie in them.
+
+use crate::record::thread_ring::{
+    HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
+};
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use crate::wrap::seccomp;
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use mgz_abi::shared_memory::*;
+
+/// Bytes of the mirrored ring.
+pub(crate) fn lap_bytes(header: &Header) -> usize {
+    let ring = header.ring_bytes.max(PAGE as u64);
+    ((LAP_SLOTS.max(2 * header.window) * 16).div_ceil(ring) * ring) as usize
+}
+
+fn area_bytes(header: &Header) -> usize {
+    let chunk = header.chunk_bytes as usize;
+    match header.mode {
+        MODE_RING => lap_bytes(header) + PAGE + CHUNKS * chunk,
+        _ => header.places as usize * (chunk + PAGE),
+    }
+}
+
+/// Bytes of a reservation before its control page.
+const BEFORE: usize = HOOK_STACK + SIGNAL_STACK + SPARE;
+
+pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
+    let total = BEFORE + PAGE + area_bytes(header);
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+    // SAFETY: a new mapping.
+    let low = unsafe { syscall::mmap(0, total, map::NONE, flags | map::LOW, -1, 0) };
+    let ring = ring_in(low.ok().or_else(|| HIGHER.take(total))?, total)?;
+    if !claim(header, ring) {
+        // SAFETY: nobody knows of the reservation yet.
+        unsafe { syscall::munmap(ring.address - BEFORE, total) };
+        return None;
+    }
+    Some(ring)
+}
+
+/// A reservation without a ring: the thread's probes write into the spare ring. Where low memory is used up it lies elsewhere, and the
+/// probes write to [`SCRAP`].
+pub(crate) fn reserve_private() -> Option<Ring> {
+    let anywhere = || {
+        let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+        // SAFETY: a new mapping.
+        unsafe { syscall::mmap(0, BEFORE + PAGE, map::NONE, flags, -1, 0) }
+            .ok()
+            .filter(|_| SCRAP.load(Ordering::Relaxed) != 0)
+    };
+    let ring = ring_in(
+        HIGHEST.take(BEFORE + PAGE).or_else(anywhere)?,
+        BEFORE + PAGE,
+    )?;
+    // SAFETY: inside the new reservation: the control page.
+    if unsafe { syscall::mprotect(ring.address, PAGE, map::READ | map::WRITE) } != 0 {
+        // SAFETY: nobody knows of the reservation yet.
+        unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+        return None;
+    }
+    ring.control().state.store(PRIVATE, Ordering::Relaxed);
+    Some(ring)
+}
+
+/// The ring of a new reservation of so many bytes. Signal stack, spare control page and spare ring become usable. `None`, and nothing is reserved, if the process may
+/// have no more memory.
+fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
+    // SAFETY: inside the caller's new reservation, of which nobody knows yet.
+    unsafe {
+        if syscall::mprotect(start, BEFORE - PAGE, map::READ | map::WRITE) != 0 {
+            syscall::munmap(start, bytes);
+            return None;
+        }
+    }
+    Some(Ring {
+        address: start + BEFORE,
+    })
+}
+
+/// Reservations without a ring for threads that find no memory when they begin, where their creator could still have been told that there is none. More than one, since
+/// several may be created at once.
+static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
+
+/// Sees to it that a new thread has memory at least for a reservation without a ring: without any its first probe would end the process. Returns false if there
+/// is none.
+pub fn provide() -> bool {
+    for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
+        let Some(ring) = reserve_private() else { break };
+        if place
+            .compare_exchange(0, ring.address, Ordering::Release, Ordering::Relaxed)
+            .is_err()
+        {
+            // SAFETY: nobody else knows of it.
+            unsafe { syscall::munmap(ring.address - BEFORE, BEFORE + PAGE) };
+        }
+    }
+    PROVISIONS.iter().any(|p| p.load(Ordering::Relaxed) != 0)
+}
+
+/// One of them.
+pub(crate) fn provision() -> Option<Ring> {
+    PROVISIONS
+        .iter()
+        .map(|p| p.swap(0, Ordering::Acquire))
+        .find(|&address| address != 0)
+        .map(|address| Ring { address })
+}
+
+/// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere. They overwrite each other's records there, which
+/// nobody reads.
+pub(crate) static SCRAP: AtomicUsize = AtomicUsize::new(0);
+
+/// Makes [`SCRAP`]. Called once at the start of a process.
+pub fn set_up_scrap() {
+    let bytes = SPARE_RING + PAGE;
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
+    // SAFETY: a new mapping.
+    let low = unsafe { syscall::mmap(0, bytes, map::NONE, flags | map::LOW, -1, 0) };
+    let Some(start) = low.ok().or_else(|| HIGHEST.take(bytes)) else {
+        return;
+    };
+    // SAFETY: inside the new mapping.
+    if unsafe { syscall::mprotect(start, SPARE_RING, map::READ | map::WRITE) } == 0 {
+        SCRAP.store(start, Ordering::Relaxed);
+    }
+}
+
+/// Low memory beyond the part that MAP_32BIT gives (from 1 to 2 GiB).
+struct Range {
+    next: AtomicUsize,
+    end: usize,
+}
+
+/// For rings.
+static HIGHER: Range = Range {
+    next: AtomicUsize::new(0x8000_0000),
+    end: 0xc000_0000,
+};
+/// For threads that get none: even many must find a place to write to.
+static HIGHEST: Range = Range {
+    next: AtomicUsize::new(0xc000_0000),
+    end: 0xffff_0000,
+};
+
+impl Range {
+    /// Reserves memory in the range, where nobody else has any.
+    fn take(&self, bytes: usize) -> Option<usize> {
+        let bytes = bytes.next_multiple_of(PAGE);
+        loop {
+            let at = self.next.fetch_add(bytes, Ordering::Relaxed);
+            if at > self.end - bytes {
+                self.next.store(self.end, Ordering::Relaxed);
+                return None;
+            }
+            let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
+            // SAFETY: a new mapping, never over another one.
+            match unsafe { syscall::mmap(at, bytes, map::NONE, flags, -1, 0) } {
+                Ok(start) if start == at => return Some(at),
+                // A kernel that does not know the flag has put it elsewhere.
+                // SAFETY: the mapping that was just made.
+                Ok(start) => unsafe { syscall::munmap(start, bytes) },
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// Reserves the part of a reservation that children do not inherit.
+pub(crate) fn hold(header: &Header, ring: Ring) {
+    let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
+    let bytes = PAGE + area_bytes(header);
+    // SAFETY: a new mapping, never over another one. A kernel that does not know the flag has put it elsewhere.
+    unsafe {
+        if let Ok(start) = syscall::mmap(ring.address, bytes, map::NONE, flags, -1, 0)
+            && start != ring.address
+        {
+            syscall::munmap(start, bytes);
+        }
+    }
+}
+
+/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for dead threads some fifty times a second.
+const ATTEMPTS: usize = 40;
+const PATIENCE: u64 = 10_000_000;
+
+/// Maps a free thread slot of the file behind `ring.address`.
+pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
+    if !seccomp::may_set_up() {
+        return false;
+    }
+    if !seccomp::is_filtered() && process::is_elsewhere(header) {
+        process::count(count::FORBIDDEN, 1);
+        return false;
+    }
+    let fd = process::open_shared();
+    if fd < 0 {
+        return false;
+    }
+    let mut found = false;
+    for _ in 0..ATTEMPTS {
+        let left = match claim_once(header, ring, fd) {
+            Claim::Found => {
+                found = true;
+                break;
+            }
+            Claim::Failed => break,
+            Claim::Full { left } => left,
+        };
+        // What dead processes have left is the recorder's to take.
+        if !left
+            || header.stop.load(Ordering::Relaxed) != 0
+            || !syscall::process_exists(header.recorder)
+        {
+            break;
+        }
+        static NEVER: AtomicU32 = AtomicU32::new(0);
+        syscall::futex_wait(NEVER.as_ptr(), 0, PATIENCE);
+    }
+    syscall::close(fd);
+    found
+}
+
+enum Claim {
+    Found,
+    /// Memory cannot be mapped.
+    Failed,
+    /// All slots are in use, or `left`: by threads that are no more.
+    Full {
+        left: bool,
+    },
+}
+
+fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
+    let mut left = false;
+    for _ in 0..MAX_THREADS {
+        let index = header.next_slot.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS;
+        let offset = slot_offset(index, header.stride);
+        if !place(ring.address, PAGE, fd, offset) {
+            return Claim::Failed;
+        }
+        let control = ring.control();
+        if control
+            .state
+            .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+        {
+            control.index = index as u32;
+            control.published = AtomicU64::new(0);
+            control.drained = AtomicU32::new(0);
+            if place_rest(header, ring, fd, offset) {
+                return Claim::Found;
+            }
+            control.state.store(FREE, Ordering::Release);
+            return Claim::Failed;
+        }
+        left |= control.pid != 0 && syscall::tgkill(control.pid, control.tid, 0) == -3;
+    }
+    Claim::Full { left }
+}
+
+/// Maps part of the file at a fixed place of a reservation, not to be inherited by children.
+fn place(address: usize, bytes: usize, fd: isize, offset: u64) -> bool {
+    let flags = map::SHARED | map::FIXED | map::POPULATE;
+    // SAFETY: the callers pass parts of their own reservation.
+    unsafe {
+        syscall::mmap(address, bytes, map::READ | map::WRITE, flags, fd, offset).is_ok()
+            && syscall::call(syscall::nr::MADVISE, address, bytes, map::DONTFORK, 0, 0, 0) == 0
+    }
+}
+
+fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
+    let mut done = true;
+    if header.mode == MODE_RING {
+        let ring_bytes = header.ring_bytes as usize;
+        for lap in (0..lap_bytes(header)).step_by(ring_bytes) {
+            done &= place(
+                ring.address + PAGE + lap,
+                ring_bytes,
+                fd,
+                offset + RING_OFFSET,
+            );
+        }
+    }
+    for k in 0..CHUNKS {
+        done &= place_chunk(header, ring, fd, offset, k);
+    }
+    ring.private().mapped = (1 << CHUNKS) - 1;
+    // A child has none of its parent's other places; nothing else may come to lie there.
+    let (rest, end) = (
+        ring.chunk(CHUNKS, header),
+        ring.address + PAGE + area_bytes(header),
+    );
+    if header.mode != MODE_RING && rest < end {
+        let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED;
+        // SAFETY: the end of the reservation, which holds nothing yet.
+        done &= unsafe { syscall::mmap(rest, end - rest, map::NONE, flags, -1, 0) }.is_ok();
+    }
+    done
+}
+
+/// Maps one place of the queue; `offset` is that of the thread slot.
+fn place_chunk(header: &Header, ring: Ring, fd: isize, offset: u64, k: usize) -> bool {
+    let from = offset + chunk_offset(k, header.ring_bytes, header.chunk_bytes);
+    place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from)
+}
+
+/// `burst`: a place for a window that no window waits in, mapped. `None` while the recorder is late.
+pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
+    let control = ring.control();
+    let published = control.published.load(Ordering::Relaxed);
+    let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Acquire));
+    let places = header.places.min(QUEUE as u32);
+    if waiting >= places {
+        return None;
+    }
+    let entries = (published - u64::from(waiting))..published;
+    let taken = entries.fold(0u32, |taken, k| {
+        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31)
+    });
+    // The lowest, so that a recorder that keeps up needs little memory.
+    let place = (!taken).trailing_zeros();
+    if place >= places {
+        return None;
+    }
+    let mapped = &mut ring.private().mapped;
+    if *mapped & 1 << place == 0 {
+        let fd = process::open_shared();
+        if fd < 0 {
+            return None;
+        }
+        let done = place_chunk(
+            header,
+            ring,
+            fd,
+            slot_offset(control.index as usize, header.stride),
+            place as usize,
+        );
+        syscall::close(fd);
+        if !done {
+            return None;
+        }
+        *mapped |= 1 << place;
+    }
+    Some(place as usize)
+}
+
+/// The place of the queue in which an address lies.
+pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
+    (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
+}
+
+/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked child may not have.
+pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
+    let from = (address as usize).wrapping_sub(ring.address + PAGE);
+    let chunk = header.chunk_bytes as usize;
+    from < header.places as usize * (chunk + PAGE) && from % (chunk + PAGE) >= chunk
+}
+
+/// End of the spare ring of a ring in low memory, where its guard page is.
+pub fn spare_end(ring: Ring) -> u64 {
+    (ring.address - SPARE + PAGE + SPARE_RING) as u64
+}
+
+pub(crate) fn private_page(ring: Ring) {
+    let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED | map::NORESERVE;
+    // SAFETY: the reservation's own range.
+    unsafe {
+        let _ = syscall::mmap(ring.address, PAGE, map::READ | map::WRITE, flags, -1, 0);
+    }
+    ring.control().state.store(PRIVATE, Ordering::Relaxed);
+}
+
+/// Length of the next lap, slots: laps divide the way to the next window's end (`stretch`) evenly, and none is shorter than a window.
+pub fn next_lap(header: &Header, stretch: u64, period_before: u64) -> u64 {
+    let most = lap_bytes(header) as u64 / 16;
+    let period = stretch.max(1);
+    let even = period.div_ceil(period.div_ceil(most));
+    even.min(period - period_before.min(period - 1))
+}
+
+/// End of the mirrored ring: its guard page.
+pub fn lap_end(header: &Header, ring: Ring) -> u64 {
+    (ring.address + PAGE + lap_bytes(header)) as u64
+}

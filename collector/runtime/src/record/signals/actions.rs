@@ -1,0 +1,343 @@
+//! The program's view of each signal's action, and what the kernel is told instead.
+
+use crate::record::signals::entry::{on_segv, on_signal, on_trigger, restorer_address};
+use crate::record::signals::*;
+use crate::record::thread_ring::Ring;
+use crate::record::{thread_ring, trigger};
+use crate::sys::syscall::KernelAction;
+use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use mgz_abi::shared_memory::MODE_BURST;
+
+/// The program's view of each signal's action; valid where `KNOWN` has the bit.
+static mut ACTIONS: [KernelAction; 65] = [KernelAction {
+    handler: 0,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+}; 65];
+static mut KNOWN: u64 = 0;
+static LOCK: AtomicU32 = AtomicU32::new(0);
+/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for is what the kernel is told.
+static INSTALLED: AtomicBool = AtomicBool::new(false);
+
+/// In a new child: no other thread holds the lock.
+pub fn unlock() {
+    LOCK.store(0, Ordering::Relaxed);
+}
+
+/// Installs the guard page's handler. Called once, before any instrumented code runs.
+pub fn install() {
+    // SAFETY: `on_segv` is a signal handler; single-threaded.
+    unsafe {
+        let mut old = KernelAction::default();
+        syscall::sigaction(SIGSEGV, None, Some(&mut old));
+        (&raw mut ACTIONS[SIGSEGV]).write(old);
+        KNOWN |= SEGV_BIT;
+        syscall::sigaction(SIGSEGV, Some(&segv_action()), None);
+    }
+    INSTALLED.store(true, Ordering::Relaxed);
+    install_trigger();
+    // A blocked SIGSEGV may be inherited; the thread's view keeps it.
+    if let (Ok(old), Some(ring)) = (
+        syscall::sigprocmask(1, Some(SEGV_BIT)),
+        thread_ring::current(),
+    ) {
+        ring.private().segv_blocked = old & SEGV_BIT != 0;
+    }
+}
+
+/// Installs the trigger's handler, for what the kernel may send in its place as well, if the program does not use that.
+fn install_trigger() {
+    let signal = trigger::signal();
+    if signal == 0 {
+        return;
+    }
+    // SAFETY: `on_trigger` is a signal handler; single-threaded.
+    unsafe {
+        let mut old = KernelAction::default();
+        syscall::sigaction(signal, Some(&trigger_action()), Some(&mut old));
+        (&raw mut ACTIONS[signal]).write(old);
+        KNOWN |= trigger::bit();
+        syscall::sigaction(trigger::SIGIO, None, Some(&mut old));
+        if old.handler == SIG_DFL {
+            syscall::sigaction(trigger::SIGIO, Some(&trigger_action()), None);
+            (&raw mut ACTIONS[trigger::SIGIO]).write(old);
+            KNOWN |= 1 << (trigger::SIGIO - 1);
+        }
+    }
+    if let (Ok(old), Some(ring)) = (
+        syscall::sigprocmask(1, Some(trigger::bit())),
+        thread_ring::current(),
+    ) {
+        ring.private().trigger_blocked = old & trigger::bit() != 0;
+    }
+}
+
+/// As [`install`], in a process that runs already: its handlers are wrapped as if they had been installed with the runtime in place.
+pub fn adopt() {
+    install();
+    for signal in 1..=64 {
+        let mut now = KernelAction::default();
+        // SAFETY: asks only.
+        let known = unsafe { syscall::sigaction(signal, None, Some(&mut now)) } == 0;
+        let ours = [
+            on_segv as *const () as usize,
+            on_trigger as *const () as usize,
+        ]
+        .contains(&now.handler);
+        if ours
+            || !known
+            || INTERNAL & 1 << (signal - 1) != 0
+            || matches!(now.handler, SIG_DFL | SIG_IGN)
+        {
+            continue;
+        }
+        now.flags &= !SA_RESTORER;
+        change(signal as i32, Some(&now), None);
+    }
+}
+
+/// Wraps the handlers that the C library has installed for its own signals.
+pub fn wrap_internal() {
+    for signal in (1..=64).filter(|s| INTERNAL & 1 << (s - 1) != 0) {
+        let mut now = KernelAction::default();
+        // SAFETY: asks only.
+        let known = unsafe { syscall::sigaction(signal, None, Some(&mut now)) } == 0;
+        if known
+            && !matches!(now.handler, SIG_DFL | SIG_IGN)
+            && now.handler != on_signal as *const () as usize
+        {
+            now.flags &= !SA_RESTORER;
+            change(signal as i32, Some(&now), None);
+        }
+    }
+}
+
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and remembers what it wanted.
+pub fn take_segv_back() {
+    let mut now = KernelAction::default();
+    // SAFETY: `on_segv` is a signal handler.
+    unsafe {
+        syscall::sigaction(SIGSEGV, None, Some(&mut now));
+        if now.handler == on_segv as *const () as usize {
+            return;
+        }
+        thread_ring::exclusively(&LOCK, || {
+            (&raw mut ACTIONS[SIGSEGV]).write(now);
+            syscall::sigaction(SIGSEGV, Some(&segv_action()), None);
+        });
+    }
+}
+
+fn segv_action() -> KernelAction {
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER;
+    KernelAction {
+        handler: on_segv as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
+}
+
+fn trigger_action() -> KernelAction {
+    let flags = SA_SIGINFO | SA_ONSTACK | SA_RESTORER | SA_RESTART;
+    KernelAction {
+        handler: on_trigger as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
+}
+
+/// The kernel's action for a signal that the program handles by `wanted`.
+fn wrapped(wanted: &KernelAction) -> KernelAction {
+    // All signals stay blocked until `deliver` has noted the interrupted state; it then sets the mask
+    // that the program asked for.
+    let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
+    let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
+    KernelAction {
+        handler: on_signal as *const () as usize,
+        flags,
+        restorer: restorer_address(),
+        mask: !0,
+    }
+}
+
+/// The kernel's action for a signal that the program does not handle.
+fn unhandled(signal: usize, wanted: &KernelAction) -> KernelAction {
+    if signal == trigger::SIGIO && wanted.handler == SIG_DFL && trigger::signal() != 0 {
+        return trigger_action();
+    }
+    KernelAction {
+        flags: wanted.flags & !SA_RESTORER | SA_RESTORER,
+        restorer: restorer_address(),
+        ..*wanted
+    }
+}
+
+/// The program's view of a signal's action, read under no lock: of one that the runtime handles itself all signals are blocked in this thread, and a torn read would need the
+/// program to race `sigaction` against its own signal.
+pub(crate) fn seen(signal: usize) -> KernelAction {
+    // SAFETY: a copy of plain numbers.
+    unsafe { (&raw const ACTIONS[signal.min(64)]).read() }
+}
+
+/// The same, under the lock.
+pub(crate) fn of(signal: usize) -> KernelAction {
+    thread_ring::exclusively(&LOCK, || seen(signal))
+}
+
+/// A handler that is used once (`SA_RESETHAND`) begins: the kernel has reset its own action; for SIGSEGV it kept the runtime's.
+pub(crate) fn reset(signal: usize) {
+    thread_ring::exclusively(&LOCK, || {
+        // SAFETY: the table is changed under the lock; `on_trigger` is a signal handler.
+        unsafe {
+            (&raw mut ACTIONS[signal.min(64)]).write(KernelAction::default());
+            if signal == trigger::SIGIO {
+                syscall::sigaction(
+                    signal,
+                    Some(&unhandled(signal, &KernelAction::default())),
+                    None,
+                );
+            }
+        }
+    });
+}
+
+/// Whether the program handles a signal, or waits for it.
+pub fn is_used(ring: Ring, signal: usize) -> bool {
+    ring.private().trigger_blocked || seen(signal).handler != SIG_DFL
+}
+
+/// Whether threads are moved into clones and back.
+pub(crate) fn burst() -> bool {
+    process::header().is_some_and(|h| h.mode == MODE_BURST)
+}
+
+/// Sets and gets the program's view of a signal's action. Returns 0 or −errno.
+pub(crate) fn change(
+    signal: i32,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
+    if !(1..=64).contains(&signal) || (new.is_some() && (signal == 9 || signal == 19)) {
+        return -EINVAL;
+    }
+    crate::enter::preload::early();
+    let s = signal as usize;
+    if !INSTALLED.load(Ordering::Relaxed) || process::header().is_none() {
+        return change_unrecorded(s, new, old);
+    }
+    if thread_ring::borrows_memory() && new.is_none_or(|n| matches!(n.handler, SIG_DFL | SIG_IGN)) {
+        return change_of_borrower(s, new, old);
+    }
+    thread_ring::exclusively(&LOCK, || {
+        let bit = 1u64 << (s - 1);
+        // SAFETY: the table is changed under the lock; handlers read it under the lock as well.
+        unsafe {
+            let mut before = KernelAction::default();
+            let known = KNOWN & bit != 0;
+            if known {
+                before = (&raw const ACTIONS[s]).read();
+            } else {
+                syscall::sigaction(s, None, Some(&mut before));
+            }
+            if let Some(new) = new {
+                let handled = new.handler != SIG_DFL && new.handler != SIG_IGN;
+                let real = if handled {
+                    wrapped(new)
+                } else {
+                    unhandled(s, new)
+                };
+                (&raw mut ACTIONS[s]).write(*new);
+                KNOWN |= bit;
+                if s != SIGSEGV && s != trigger::signal() {
+                    let r = syscall::sigaction(s, Some(&real), None);
+                    if r < 0 {
+                        (&raw mut ACTIONS[s]).write(before);
+                        return r;
+                    }
+                }
+            }
+            if let Some(old) = old {
+                *old = before;
+            }
+            0
+        }
+    })
+}
+
+/// Where nobody records, the kernel is asked for what the program asks.
+fn change_unrecorded(
+    s: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
+    let new = new.map(|new| KernelAction {
+        flags: new.flags | SA_RESTORER,
+        restorer: restorer_address(),
+        ..*new
+    });
+    // SAFETY: the program's handler, or none.
+    unsafe { syscall::sigaction(s, new.as_ref(), old) }
+}
+
+/// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.
+fn change_of_borrower(
+    s: usize,
+    new: Option<&KernelAction>,
+    old: Option<&mut KernelAction>,
+) -> isize {
+    let ours = s == SIGSEGV || s == trigger::signal();
+    let mut before = KernelAction::default();
+    // SAFETY: no handler of the program is installed; the table is read under the lock.
+    unsafe {
+        if let Some(new) = new.filter(|_| !ours) {
+            let real = KernelAction {
+                flags: new.flags & !SA_RESTORER | SA_RESTORER,
+                restorer: restorer_address(),
+                ..*new
+            };
+            let r = syscall::sigaction(s, Some(&real), Some(&mut before));
+            if r < 0 {
+                return r;
+            }
+        } else {
+            syscall::sigaction(s, None, Some(&mut before));
+        }
+        if let Some(old) = old {
+            let wrapped = ours || before.handler == on_signal as *const () as usize;
+            *old = if wrapped {
+                thread_ring::exclusively(&LOCK, || (&raw const ACTIONS[s]).read())
+            } else {
+                before
+            };
+        }
+    }
+    0
+}
+
+/// The system call. Returns 0 or −errno.
+///
+/// # Safety
+/// As the system call: null or valid pointers.
+pub unsafe fn system_sigaction(
+    signal: i32,
+    new: *const KernelAction,
+    old: *mut KernelAction,
+) -> isize {
+    // SAFETY: the caller's contract.
+    let wanted = unsafe { new.as_ref() }.copied();
+    let mut before = KernelAction::default();
+    let r = change(
+        signal,
+        wanted.as_ref(),
+        (!old.is_null()).then_some(&mut before),
+    );
+    // SAFETY: the caller's contract.
+    if let Some(old) = unsafe { old.as_mut() }.filter(|_| r == 0) {
+        *old = before;
+    }
+    r
+}

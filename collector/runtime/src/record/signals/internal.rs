@@ -1,0 +1,212 @@
+//! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and triggers. What is not its own is the program's.
+
+use crate::record::signals::actions::burst;
+use crate::record::signals::delivery::{append, commit, commit_half, move_frame};
+use crate::record::signals::entry::restorer_address;
+use crate::record::signals::{actions, *};
+use crate::record::thread_ring::Ring;
+use crate::record::{modules, publish, thread_ring, trigger, window};
+use crate::sys::signal_frame::{Context, Info, RIP, RSP};
+use crate::sys::syscall::KernelAction;
+use crate::sys::{process, syscall};
+use crate::wrap::threads;
+use mgz_abi::shared_memory::{MODE_BURST, PAGE};
+use mgz_abi::slot::RingSlot;
+
+/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
+/// the program's handler.
+pub(crate) unsafe extern "C" fn segv(
+    _signal: i32,
+    info: *mut Info,
+    context: *mut Context,
+) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    if i.code > 0 {
+        let gs = syscall::gs();
+        if gs == 0
+            && i.address < PAGE as u64
+            && modules::in_clone(c.registers[RIP])
+            && threads::join(c)
+        {
+            return 0;
+        }
+        if let Some(ring) = thread_ring::ring_at(gs)
+            && own_fault(ring, gs, i.address, c)
+        {
+            return 0;
+        }
+        if let Some(clone) = modules::caught_call(c.registers[RIP]) {
+            if let Some(ring) = thread_ring::ring_at(syscall::gs())
+                && syscall::gs() == ring.address
+                && window::is_open(ring)
+            {
+                // It is in the original code although its window is open: what was loaded there is missing.
+                window::leave(ring, c, window::Why::NoClone);
+            }
+            c.registers[RIP] = clone;
+            return 0;
+        }
+    }
+    let action = actions::seen(SIGSEGV);
+    let ring = thread_ring::current();
+    let blocked = ring.is_some_and(|r| shield::is_blocked(r.private(), c.registers[RSP] as usize));
+    let synchronous = i.code > 0;
+    if let Some(ring) = ring.filter(|_| blocked && !synchronous) {
+        shield::keep(ring.private());
+        return 0;
+    }
+    if action.handler == SIG_IGN && !synchronous {
+        return 0;
+    }
+    if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
+        // Die as the program would have: with the default action, by the same fault or the same signal.
+        let default = KernelAction {
+            restorer: restorer_address(),
+            flags: SA_RESTORER,
+            ..KernelAction::default()
+        };
+        note_death(c);
+        // SAFETY: the default action.
+        unsafe { syscall::sigaction(SIGSEGV, Some(&default), None) };
+        if !synchronous {
+            syscall::tgkill(syscall::getpid(), syscall::gettid(), SIGSEGV);
+        }
+        return 0;
+    }
+    move_frame(context, &action)
+}
+
+/// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
+fn note_death(context: &mut Context) {
+    let Some(ring) = thread_ring::current() else {
+        return;
+    };
+    if burst() {
+        return window::leave(ring, context, window::Why::Signal);
+    }
+    if let Some(place) = modules::place(context.registers[RIP])
+        && syscall::gs() == ring.address
+    {
+        commit(ring.control(), context, &place.state);
+        commit_half(ring.control(), &place);
+        append(
+            ring,
+            RingSlot {
+                payload: place.orig,
+                id: mgz_abi::slot::MARK_CUT,
+                aux: mgz_abi::slot::mark_aux(SIGSEGV as u32, place.clone),
+            },
+        );
+    }
+}
+
+/// Whether the fault was a probe's: the ring is full, or this is a new child.
+fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool {
+    let page = ring.address as u64;
+    let Some(header) = process::header() else {
+        return false;
+    };
+    if gs != ring.address {
+        let spare = ring.spare();
+        if address < spare.guard || address >= spare.guard + mgz_abi::shared_memory::PAGE as u64 {
+            return false;
+        }
+        thread_ring::begin_spare(ring);
+        let start = ring.spare().base;
+        return go_on(ring.spare(), start, context);
+    }
+    let at_guard = |address| {
+        thread_ring::in_guard(header, ring, address)
+            || address.wrapping_sub(thread_ring::spare_end(ring))
+                < mgz_abi::shared_memory::PAGE as u64
+    };
+    if header.mode == MODE_BURST && at_guard(address) && modules::in_clone(context.registers[RIP]) {
+        window::full(header, ring, context);
+        return true;
+    }
+    if process::is_forked() {
+        if address < page || address >= page + (1 << 30) {
+            return false;
+        }
+        return thread_ring::adopt_after_fork(ring);
+    }
+    let guard = ring.control().guard;
+    if address < guard
+        || address >= guard + mgz_abi::shared_memory::PAGE as u64
+        || !modules::in_clone(context.registers[RIP])
+    {
+        return false;
+    }
+    if publish::turn(header, ring) {
+        let start = ring.control().base;
+        go_on(ring.control(), start, context)
+    } else {
+        publish::give_up(ring);
+        let start = ring.spare().base;
+        go_on(ring.spare(), start, context)
+    }
+}
+
+/// Lets the interrupted store write its slot at `start`: moves the region's base there.
+pub fn go_on(
+    control: &mut mgz_abi::shared_memory::Control,
+    start: u64,
+    context: &mut Context,
+) -> bool {
+    let mut code = [0u8; 16];
+    // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
+    unsafe {
+        core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16)
+    };
+    let Some(store) = crate::sys::decode::decode_store(&code) else {
+        return false;
+    };
+    let base = start.wrapping_sub(16 * u64::from(store.slot));
+    control.cursor = base;
+    *context.register(store.base) = base;
+    true
+}
+
+/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame for the program's handler:
+/// the program may use the signal for itself as well.
+pub(crate) unsafe extern "C" fn triggered(
+    signal: i32,
+    info: *mut Info,
+    context: *mut Context,
+) -> usize {
+    // SAFETY: the kernel's frame.
+    let (i, c) = unsafe { (&*info, &mut *context) };
+    // (Not `thread::current`: a child has no trigger before it has a ring.)
+    match thread_ring::ring_at(syscall::gs()) {
+        Some(ring) if trigger::is_ours(ring, i) => {
+            trigger::came(ring, i, c);
+            return 0;
+        }
+        // One that an earlier attachment's trigger had sent when it ended.
+        Some(_) if i.code > 0 && crate::enter::attach::is_attached() => return 0,
+        None if syscall::gs() == 0 && trigger::was_for_other(i) => {
+            threads::join(c);
+            return 0;
+        }
+        None if i.code > 0 => return 0,
+        _ => {}
+    }
+    let s = signal as usize & 63;
+    let action = actions::seen(s);
+    match action.handler {
+        SIG_IGN => 0,
+        SIG_DFL => {
+            let default = KernelAction {
+                restorer: restorer_address(),
+                flags: SA_RESTORER,
+                ..KernelAction::default()
+            };
+            // SAFETY: the default action, which ends the process.
+            unsafe { syscall::sigaction(s, Some(&default), None) };
+            syscall::tgkill(syscall::getpid(), syscall::gettid(), s);
+            0
+        }
+        _ => move_frame(context, &action),
+    }
+}

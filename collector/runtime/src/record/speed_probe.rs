@@ -1,0 +1,383 @@
+//! How fast the code of a window runs: samples are by time, and what they say of loads needs the loads per nanosecond.
+//!
+//! The time of the window itself says little: it is short, and spent with cold caches in code that records. So after a few windows
+//! a second the thread is watched a little longer, in one of two ways.
+//!
+//! *Watched*: where an address among the window's last records advances by a constant stride, a hardware watchpoint is put where it will be so many
+//! iterations later, and the thread goes on in the original code. Its signal tells how long those took, at the program's own speed.
+//!
+//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! code that records, with warm caches: an upper bound.
+//!
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
+
+use crate::record::thread_ring::Ring;
+use crate::record::trigger;
+use crate::sys::signal_frame::{Context, RIP};
+use crate::sys::syscall;
+use mgz_abi::shared_memory::*;
+use mgz_abi::slot::RingSlot;
+
+/// Slots of a lap.
+pub const LAP: u64 = 2048;
+/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a signal.)
+const LAP_NEAR: u64 = 256;
+/// Records of a near watch.
+const NEAR: u64 = 512;
+/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled when it was not, up to so often. (A watchpoint costs 20 µs in
+/// a virtual machine, so its way must be long; loops are often short.)
+const FAR: u32 = 16 << 10;
+const HALVED: i32 = 3;
+const DOUBLED: i8 = 4;
+/// A thread's first measurements follow one another at once, so that short runs have some.
+const FIRST: u32 = 24;
+/// Afterwards places that have had fewer are measured behind every so many windows: some functions come late, and few measurements are mostly noise.
+const PLACE_FIRST: u16 = 24;
+/// See [`PLACE_FIRST`].
+const SELDOM: u32 = 4;
+/// Nanoseconds from one of the others to the next: at most 30 a second.
+const EVERY: u64 = 33_000_000;
+/// Places that are told apart, about a function each.
+const PLACES: usize = 64;
+/// Code that lies so near, bytes (as a power of two), is mostly of one function.
+const NEIGHBOURS: u32 = 10;
+/// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
+const NEAR_OF: u16 = 3;
+/// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
+const LONGEST: [u64; 2] = [100_000, 20];
+/// The watched instruction lies this near to where the window ended, bytes.
+const NEARBY: u64 = 4096;
+
+/// What has been measured at a place.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Place {
+    /// Measurements begun.
+    begun: u16,
+    /// Log2 of what its watches' way is longer than [`FAR`].
+    longer: i8,
+    /// The last watch was in vain: the next measurement is a lap.
+    failed: bool,
+}
+
+/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none made yet.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Pace {
+    /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
+    event: i32,
+    /// The watchpoint is set.
+    armed: bool,
+    /// Measurements begun.
+    begun: u32,
+    /// Full windows since the last.
+    unmeasured: u32,
+    /// Index of the place of what is under way.
+    place: u32,
+    /// By [`place_of`].
+    places: [Place; PLACES],
+    /// Records that lie between the window's end and the watchpoint.
+    records: u32,
+    /// `PACE_*` of what is under way.
+    kind: u32,
+    /// When it was set.
+    since: u64,
+    /// Where the original code went on then.
+    from: u64,
+    /// When the next measurement may be made.
+    due: u64,
+    /// The latest result, not yet published.
+    result: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            event: 0,
+            armed: false,
+            begun: 0,
+            unmeasured: 0,
+            place: 0,
+            places: [Place::default(); PLACES],
+            records: 0,
+            kind: 0,
+            since: 0,
+            from: 0,
+            due: 0,
+            result: 0,
+        }
+    }
+}
+
+/// Index of the place that an address belongs to.
+fn place_of(address: u64) -> u32 {
+    ((address >> NEIGHBOURS) as u32).wrapping_mul(0x9e37_79b1) >> (32 - PLACES.trailing_zeros())
+}
+
+/// Takes the latest result, as [`ChunkInfo::pace`] has it.
+pub fn take(ring: Ring) -> u64 {
+    core::mem::take(&mut ring.private().pace.result)
+}
+
+/// What is to be measured behind a full window.
+pub enum Plan {
+    /// Nothing now.
+    Nothing,
+    /// A watchpoint.
+    Watch {
+        /// Where.
+        address: u64,
+        /// Records until the program comes there.
+        records: u32,
+        /// `PACE_*`.
+        kind: u32,
+    },
+    /// A lap of so many slots.
+    Lap(u64),
+}
+
+/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands at `address`.
+pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
+    let pace = &mut ring.private().pace;
+    if pace.armed {
+        return Plan::Nothing;
+    }
+    pace.place = place_of(address);
+    let place = &mut pace.places[pace.place as usize % PLACES];
+    pace.unmeasured = pace.unmeasured.saturating_add(1);
+    let early = pace.begun < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured >= SELDOM);
+    if !early && now < pace.due {
+        return Plan::Nothing;
+    }
+    pace.begun = pace.begun.saturating_add(1);
+    pace.unmeasured = 0;
+    pace.due = now + EVERY;
+    place.begun = place.begun.wrapping_add(1).max(1);
+    let near = place.begun % NEAR_OF == 2;
+    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
+    if pace.event >= 0
+        && !core::mem::take(&mut place.failed)
+        && place.begun.is_multiple_of(2)
+        && let Some((last, stride, between, seen)) = stride(end, slots)
+    {
+        let records = if near {
+            NEAR
+        } else {
+            u64::from(FAR << (i32::from(place.longer) + HALVED) >> HALVED)
+        };
+        let iterations = (seen * records / between).max(1);
+        return Plan::Watch {
+            address: last.wrapping_add(stride.wrapping_mul(iterations)) & !7,
+            records: (iterations * between / seen) as u32,
+            kind: if near {
+                PACE_WATCHED_NEAR
+            } else {
+                PACE_WATCHED
+            },
+        };
+    }
+    Plan::Lap(if near { LAP_NEAR } else { LAP })
+}
+
+/// An address that advances steadily in the last slots of a window: where it was last, its stride, and how many slots so many iterations took, as far as they can be followed back: three
+/// alone would say little of loops whose iterations differ.
+fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
+    /// Records that are tried.
+    const TRIED: usize = 8;
+    /// Slots in which one iteration must follow another.
+    const REACH: usize = 400;
+    /// Iterations that must be seen.
+    const SEEN: u64 = 3;
+    /// Strides beyond this are of something else.
+    const MOST: i64 = 4096;
+    let count = slots as usize;
+    // SAFETY: the slots were just written by this thread; the place is its own until it is published.
+    let window =
+        unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
+    // Of slots that two records share, either payload may advance.
+    let tried = (count.saturating_sub(TRIED)..count)
+        .rev()
+        .flat_map(|at| [(at, false), (at, true)]);
+    for (first, second) in tried.filter(|&(at, second)| !second || window[at].is_pair()) {
+        let id = window[first].id;
+        let payload = |at: usize| {
+            if second {
+                window[at].second()
+            } else {
+                window[at].first()
+            }
+        };
+        let (mut before, mut step, mut seen, mut from) = (payload(first), 0i64, 0u64, first);
+        while let Some(at) = (from.saturating_sub(REACH)..from)
+            .rev()
+            .find(|&at| window[at].id == id)
+        {
+            let difference = before.wrapping_sub(payload(at)) as i64;
+            if difference == 0 || difference.abs() > MOST || (seen > 0 && difference != step) {
+                break;
+            }
+            (step, before, from) = (difference, payload(at), at);
+            seen += 1;
+        }
+        if seen >= SEEN {
+            return Some((payload(first), step as u64, (first - from) as u64, seen));
+        }
+    }
+    None
+}
+
+const IOC_DISABLE: usize = 0x2401;
+const IOC_ENABLE: usize = 0x2400;
+const IOC_MODIFY: usize = 0x4008_240b;
+
+/// Sets the watchpoint for a thread that is about to go on in the original code at `context`.
+pub fn watch(
+    header: &Header,
+    ring: Ring,
+    context: &Context,
+    address: u64,
+    records: u32,
+    kind: u32,
+) {
+    let pace = &mut ring.private().pace;
+    let attributes = attributes(address);
+    if pace.event == 0 {
+        pace.event =
+            trigger::open_event(header, &attributes, syscall::gettid()).map_or(-1, |fd| fd as i32);
+    } else if pace.event > 0 {
+        // SAFETY: the attributes live across the call.
+        let set = unsafe {
+            syscall::call(
+                syscall::nr::IOCTL,
+                pace.event as usize,
+                IOC_MODIFY,
+                attributes.as_ptr() as usize,
+                0,
+                0,
+                0,
+            )
+        };
+        if set != 0 {
+            return;
+        }
+    }
+    if pace.event <= 0 {
+        return;
+    }
+    *pace = Pace {
+        armed: true,
+        records,
+        kind,
+        from: context.registers[RIP],
+        ..*pace
+    };
+    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off so is never on again.
+    // SAFETY: integers only.
+    unsafe {
+        syscall::call(
+            syscall::nr::IOCTL,
+            pace.event as usize,
+            IOC_ENABLE,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    pace.since = syscall::now_ns();
+}
+
+/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1, one wake-up each.
+fn attributes(address: u64) -> [u64; 9] {
+    const BYTES: u64 = 72;
+    const READ_WRITE: u64 = 3;
+    // disabled, exclude_kernel, exclude_hv.
+    const FLAGS: u64 = 1 | 1 << 5 | 1 << 6;
+    [
+        5 | BYTES << 32,
+        0,
+        1,
+        0,
+        0,
+        FLAGS,
+        1 | READ_WRITE << 32,
+        address,
+        8,
+    ]
+}
+
+/// Whether a signal is that of the watchpoint.
+pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
+    let event = ring.private().pace.event;
+    event > 0 && event == descriptor
+}
+
+/// The watched address was met. All signals are blocked.
+pub fn hit(ring: Ring, context: &Context) {
+    let now = syscall::now_ns();
+    let pace = &mut ring.private().pace;
+    if !pace.armed {
+        return;
+    }
+    pace.armed = false;
+    disable(pace.event);
+    let took = now.saturating_sub(pace.since);
+    if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records)
+        && context.registers[RIP].abs_diff(pace.from) < NEARBY
+    {
+        pace.result = mgz_abi::shared_memory::pace(pace.kind, pace.records, took);
+        if pace.kind == PACE_WATCHED {
+            let place = &mut pace.places[pace.place as usize % PLACES];
+            place.longer = (place.longer + 1).min(DOUBLED);
+        }
+    } else {
+        in_vain(pace);
+    }
+}
+
+fn in_vain(pace: &mut Pace) {
+    let place = &mut pace.places[pace.place as usize % PLACES];
+    place.failed = true;
+    place.longer = (place.longer - 1).max(-HALVED as i8);
+}
+
+/// A window begins, or the thread leaves its code: what is being watched is given up.
+pub fn give_up(ring: Ring) {
+    let pace = &mut ring.private().pace;
+    if pace.armed {
+        pace.armed = false;
+        in_vain(pace);
+        disable(pace.event);
+    }
+}
+
+fn disable(event: i32) {
+    // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+    unsafe { syscall::call(syscall::nr::IOCTL, event as usize, IOC_DISABLE, 0, 0, 0, 0) };
+}
+
+/// A lap has ended after `slots` slots, of `wanted`.
+pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
+    if slots >= wanted {
+        let kind = if wanted == LAP {
+            PACE_LAP
+        } else {
+            PACE_LAP_NEAR
+        };
+        ring.private().pace.result = mgz_abi::shared_memory::pace(kind, slots as u32, ns);
+    }
+}
+
+/// Gives the watchpoint back.
+pub fn end(ring: Ring) {
+    give_up(ring);
+    forget(ring);
+}
+
+/// In a forked child: the parent's event is not this process's.
+pub fn forget(ring: Ring) {
+    let pace = core::mem::take(&mut ring.private().pace);
+    if pace.event > 0 {
+        syscall::close(pace.event as isize);
+    }
+}

@@ -1,0 +1,617 @@
+//! Rings: where a thread's records go, and how a thread gets one.
+//!
+//! Each thread has one *reservation* in low memory:
+//!
+//! ```text
+//! hook stack | signal stack | spare control page | spare ring | guard | control page | full: chunk, guard, chunk, guard, …
+//!                                                                                    | ring: lap (mirrored), guard, chunks
+//! ```
+//!
+//! `%gs` points at the control page. The *spare* control page and ring are private memory that nobody
+//! reads: `%gs` points there while records must not count (between `vfork` and `exec`, after the
+//! recorder is gone), because a probe always writes somewhere.
+//!
+//! The control page and everything behind it belong to the recorder's file and are not inherited by
+//! forked children: their first probe faults, and the handler gives them a slot of their own at the same addresses.
+
+pub use crate::record::ring_memory::{
+    free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end,
+};
+
+use crate::record::ring_memory::{
+    SCRAP, claim, lap_bytes, private_page, provision, reserve_private, reserve_slot,
+};
+use crate::record::transfer_hooks;
+use crate::record::transfer_hooks::Hooks;
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use mgz_abi::shared_memory::*;
+
+/// Bytes of the stack on which the guard page's handler runs.
+pub const SIGNAL_STACK: usize = 64 * 1024;
+/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables of what hooks know.
+pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
+/// Bytes of the spare ring.
+pub const SPARE_RING: usize = 64 * 1024;
+/// From a control page back to its spare control page.
+pub const SPARE: usize = SPARE_RING + 2 * PAGE;
+/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
+/// thread's probes write into the spare ring.
+const PRIVATE: u32 = 3;
+/// [`Control::index`] of such a page that [`set_up_borrower`] has made.
+const BORROWERS: u32 = u32::MAX;
+/// Least length of a lap, slots.
+const LAP_SLOTS: u64 = 1 << 18;
+
+/// What the program believes about a thread's signal settings; lies in the second half of the spare
+/// control page.
+#[repr(C)]
+pub struct Private {
+    /// Whether the program has SIGSEGV blocked. It is never really blocked.
+    pub segv_blocked: bool,
+    /// The handler of the program that blocks SIGSEGV while it runs, see [`crate::record::signals`].
+    pub shield: crate::record::signals::Shield,
+    /// The mask of the call in which the thread waits for signals, if it does.
+    pub waiting: Option<u64>,
+    /// Whether it has the trigger's signal blocked. That is never really blocked either.
+    pub trigger_blocked: bool,
+    /// The window of `burst`.
+    pub window: crate::record::window::Window,
+    /// What begins windows.
+    pub trigger: crate::record::trigger::Trigger,
+    /// How fast the code runs.
+    pub pace: crate::record::speed_probe::Pace,
+    /// `burst`: places of the queue that are mapped, by bit.
+    pub mapped: u32,
+    /// The program's alternate stack: address, flags, size.
+    pub stack: [usize; 3],
+    /// What is known of the thread's own stack.
+    pub own_stack: Stack,
+    /// Whose turn it is to make room in what hooks know.
+    pub noted: u32,
+}
+
+/// Control pages of this process's reservations; 0 ends the list.
+static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
+    [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
+/// More than thread slots, since threads without a slot need a reservation as well.
+const MAX_RESERVATIONS: usize = 1 << 16;
+/// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
+const LOOKS: usize = 64;
+static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
+/// Reservations before this one were made for another recorder, whose rings had another size.
+static FIRST: AtomicUsize = AtomicUsize::new(0);
+static LOCK: AtomicU32 = AtomicU32::new(0);
+
+/// Longest sleep before a lock is looked at again, nanoseconds.
+const LOCK_PATIENCE: u64 = 100_000_000;
+
+/// Runs `work` alone among the threads of this process, with all signals blocked.
+pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
+    // A thread of the parent may have held the lock when this process was forked.
+    notice_fork();
+    let old = syscall::sigprocmask(0, Some(!0));
+    // 0: free, 1: taken, 2: taken and somebody may wait.
+    if lock
+        .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+        .is_err()
+    {
+        while lock.swap(2, Ordering::Acquire) != 0 {
+            syscall::futex_wait(lock.as_ptr(), 2, LOCK_PATIENCE);
+        }
+    }
+    let result = work();
+    if lock.swap(0, Ordering::Release) == 2 {
+        syscall::futex_wake_one(lock.as_ptr());
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+    result
+}
+
+/// A thread's control page, and where it stands in this process.
+#[derive(Clone, Copy)]
+pub struct Ring {
+    /// Address of the control page.
+    pub address: usize,
+}
+
+impl Ring {
+    /// The control page's fields.
+    pub fn control(self) -> &'static mut Control {
+        // SAFETY: a Ring is only made of the address of a mapped control page. Only the owning thread changes
+        // the plain fields, with signals blocked or in its own signal handler.
+        unsafe { &mut *(self.address as *mut Control) }
+    }
+
+    /// The spare control page's fields (cursor, base and guard are used).
+    pub fn spare(self) -> &'static mut Control {
+        // SAFETY: as above; every reservation has one.
+        unsafe { &mut *((self.address - SPARE) as *mut Control) }
+    }
+
+    /// The program's view of this thread's signal settings.
+    pub fn private(self) -> &'static mut Private {
+        // SAFETY: the second half of the spare page is reserved for it; zero is a valid value.
+        unsafe { &mut *((self.address - SPARE + PAGE / 2) as *mut Private) }
+    }
+
+    /// Bottom of the stack of hooks; that of handlers follows it.
+    pub fn hook_stack(self) -> usize {
+        self.signal_stack() - HOOK_STACK
+    }
+
+    /// Bottom of the handler's stack.
+    pub fn signal_stack(self) -> usize {
+        self.address - SPARE - SIGNAL_STACK
+    }
+
+    /// Address of chunk place `place`.
+    pub fn chunk(self, place: usize, header: &Header) -> usize {
+        let chunk = header.chunk_bytes as usize;
+        match header.mode {
+            MODE_RING => self.address + PAGE + lap_bytes(header) + PAGE + place * chunk,
+            _ => self.address + PAGE + place * (chunk + PAGE),
+        }
+    }
+}
+
+/// The ring whose control page or spare control page is at `gs`.
+pub fn ring_at(gs: usize) -> Option<Ring> {
+    if gs == 0 {
+        return None;
+    }
+    for entry in &RESERVATIONS {
+        match entry.load(Ordering::Acquire) {
+            0 => return None,
+            address if gs == address || gs + SPARE == address => return Some(Ring { address }),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The calling thread's ring. A child that has just been forked gets its own here.
+pub fn current() -> Option<Ring> {
+    let gs = syscall::gs();
+    let ring = ring_at(gs)?;
+    // A vfork child shares its parent's memory, and has the spare page.
+    if gs == ring.address {
+        adopt_after_fork(ring);
+        if crate::enter::attach::is_attached() && ring.control().tid != syscall::gettid() {
+            // A thread that no wrapper has seen has the `%gs` base of its creator.
+            return None;
+        }
+    }
+    Some(ring)
+}
+
+/// Whether the caller is a process that shares its creator's memory and knows it (the child of a `vfork`): its signal handlers and mask are its own.
+pub fn borrows_memory() -> bool {
+    let gs = syscall::gs();
+    ring_at(gs).is_some_and(|ring| gs != ring.address) && process::borrows_memory()
+}
+
+/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds a lock.
+pub fn notice_fork() {
+    if !process::is_forked() {
+        return;
+    }
+    let gs = syscall::gs();
+    match ring_at(gs) {
+        Some(ring) if gs == ring.address => {
+            adopt_after_fork(ring);
+        }
+        Some(_) => forget_parents(gs),
+        None => forget_others(None),
+    }
+}
+
+/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps until then must not come to lie there.
+pub fn hold_place() {
+    let gs = syscall::gs();
+    match (ring_at(gs), process::header()) {
+        (Some(ring), Some(header)) if gs == ring.address && process::is_forked() => {
+            crate::record::ring_memory::hold(header, ring)
+        }
+        _ => notice_fork(),
+    }
+}
+
+/// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
+/// parent's, which is not mapped here. Returns whether that was so.
+pub fn adopt_after_fork(ring: Ring) -> bool {
+    if !process::is_forked() {
+        return false;
+    }
+    // A handler would find the ring without its memory.
+    let old = syscall::sigprocmask(0, Some(!0));
+    let new = process::is_forked();
+    if new {
+        forget_others(Some(ring));
+        if let Some(header) = process::header() {
+            if !claim(header, ring) {
+                process::count(count::THREADS_WITHOUT_RING, 1);
+                use_private_page(ring);
+            }
+            begin(header, ring);
+            // The thread goes on where it was in the parent.
+            tell_stack(ring.private().own_stack, 0);
+        }
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+    new
+}
+
+/// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
+/// yet that the other threads of the parent are not here: forgets their reservations.
+pub fn forget_parents(gs: usize) {
+    let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
+        return;
+    };
+    let old = syscall::sigprocmask(0, Some(!0));
+    if process::is_forked() {
+        forget_others(Some(ring));
+        private_page(ring);
+        let pid = syscall::getpid();
+        ring.control().pid = pid;
+        // The thread that forked is the only one in the child.
+        ring.control().tid = pid;
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+}
+
+/// The other threads of the parent are not in this child: what they have reserved and locked is free. `ring` is that of the calling thread.
+fn forget_others(ring: Option<Ring>) {
+    LOCK.store(0, Ordering::Relaxed);
+    crate::record::signals::unlock();
+    crate::record::modules::unlock();
+    // The list ends with its first 0: pages behind it were never touched, and shall not be now.
+    for entry in RESERVATIONS
+        .iter()
+        .take_while(|e| e.load(Ordering::Relaxed) != 0)
+    {
+        entry.store(0, Ordering::Relaxed);
+    }
+    if let Some(ring) = ring {
+        RESERVATIONS[0].store(ring.address, Ordering::Relaxed);
+    }
+    FIRST.store(0, Ordering::Relaxed);
+    NEXT_LOOK.store(0, Ordering::Relaxed);
+    process::own();
+}
+
+/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
+pub fn set_up() {
+    set_up_with(|header| {
+        reuse(header, LOOKS)
+            .or_else(|| list(|| reserve_slot(header).or_else(reserve_private)))
+            .or_else(|| reuse(header, MAX_RESERVATIONS))
+    });
+}
+
+/// The same for the first thread of a process that runs beside its creator and shares its memory: the recorder knows its creator alone, so its records
+/// go nowhere.
+pub fn set_up_borrower() {
+    set_up_with(|_| {
+        let ring = reuse_borrowers().or_else(|| list(reserve_private))?;
+        ring.control().index = BORROWERS;
+        Some(ring)
+    });
+}
+
+fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
+    let Some(header) = process::header() else {
+        return;
+    };
+    let ring = exclusively(&LOCK, || {
+        let ring = take(header).or_else(|| list(provision))?;
+        // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
+        begin(header, ring);
+        Some(ring)
+    });
+    let Some(ring) = ring else {
+        process::count(count::THREADS_WITHOUT_RING, 1);
+        return;
+    };
+    let gs = if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
+        process::count(count::THREADS_WITHOUT_RING, 1);
+        ring.address - SPARE
+    } else {
+        ring.address
+    };
+    if header.mode == MODE_BURST {
+        // That of a thread which had this reservation before.
+        crate::trigger::disarm(ring);
+    }
+    *ring.private() = Private {
+        segv_blocked: false,
+        shield: Default::default(),
+        waiting: None,
+        trigger_blocked: false,
+        window: Default::default(),
+        trigger: Default::default(),
+        pace: Default::default(),
+        mapped: ring.private().mapped,
+        stack: [0, SS_DISABLE, 0],
+        own_stack: Stack::UNKNOWN,
+        noted: 0,
+    };
+    install_signal_stack(ring);
+    // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
+    unsafe { syscall::set_gs(gs) };
+    crate::record::trigger::arm(ring);
+}
+
+/// `ss_flags`: no alternate stack.
+pub const SS_DISABLE: usize = 2;
+
+fn install_signal_stack(ring: Ring) {
+    const EPERM: isize = 1;
+    let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
+    // signals blocked.)
+    unsafe {
+        let set = syscall::call(
+            syscall::nr::SIGALTSTACK,
+            stack.as_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+            0,
+        );
+        if set == -EPERM {
+            syscall::set_signal_stack(&stack);
+        }
+    }
+}
+
+/// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.
+fn reuse(header: &Header, looks: usize) -> Option<Ring> {
+    let pid = syscall::getpid();
+    for _ in 0..looks {
+        let first = FIRST.load(Ordering::Relaxed);
+        let mut at = first + NEXT_LOOK.fetch_add(1, Ordering::Relaxed) % (MAX_RESERVATIONS - first);
+        if RESERVATIONS[at].load(Ordering::Acquire) == 0 {
+            // Behind the last one: from the first again.
+            at = first;
+            NEXT_LOOK.store(1, Ordering::Relaxed);
+        }
+        let address = RESERVATIONS[at].load(Ordering::Acquire);
+        if address == 0 {
+            return None;
+        }
+        let ring = Ring { address };
+        let control = ring.control();
+        match control.state.load(Ordering::Acquire) {
+            LIVE if control.pid == pid && syscall::tgkill(pid, control.tid, 0) == -3 => {
+                let dead = control.tid;
+                if control
+                    .state
+                    .compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    // SAFETY: in this process's mapping; others may have written it.
+                    let now = unsafe {
+                        [
+                            (&raw const control.pid).read_volatile(),
+                            (&raw const control.tid).read_volatile(),
+                        ]
+                    };
+                    if now != [pid, dead] {
+                        // The recorder was faster, and the slot is somebody else's by now.
+                        control.state.store(LIVE, Ordering::Release);
+                        continue;
+                    }
+                    close(header, ring, CAUSE_END_OF_THREAD);
+                    // Before the state, or the recorder takes the new owner for the dead one.
+                    control.tid = syscall::gettid();
+                    control.state.store(LIVE, Ordering::Release);
+                    return Some(ring);
+                }
+            }
+            PRIVATE if control.index != BORROWERS && syscall::tgkill(pid, control.tid, 0) == -3 => {
+                return Some(ring);
+            }
+            FREE if control
+                .state
+                .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok() =>
+            {
+                return Some(ring);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The same for [`set_up_borrower`].
+fn reuse_borrowers() -> Option<Ring> {
+    let made = RESERVATIONS
+        .iter()
+        .map(|e| e.load(Ordering::Acquire))
+        .take_while(|&address| address != 0);
+    made.skip(FIRST.load(Ordering::Relaxed))
+        .map(|address| Ring { address })
+        .find(|ring| {
+            let control = ring.control();
+            control.state.load(Ordering::Acquire) == PRIVATE
+                && control.index == BORROWERS
+                && syscall::tgkill(control.pid, control.tid, 0) == -3
+        })
+}
+
+/// Publishes what a dead thread left in its ring.
+fn close(header: &Header, ring: Ring, cause: u32) {
+    let control = ring.control();
+    if control.cursor > control.base && control.cursor <= control.guard {
+        crate::record::publish::publish_rest(header, ring, cause);
+    }
+}
+
+/// Another recorder comes: reservations that were made for the last one are taken over by nobody. Threads that have one need a new one.
+pub fn forget_reservations() {
+    let made = RESERVATIONS
+        .iter()
+        .position(|e| e.load(Ordering::Relaxed) == 0);
+    for entry in &RESERVATIONS[FIRST.load(Ordering::Relaxed)..made.unwrap_or(MAX_RESERVATIONS)] {
+        let ring = Ring {
+            address: entry.load(Ordering::Relaxed),
+        };
+        // What dead threads have left; those that live end their triggers themselves.
+        if syscall::tgkill(syscall::getpid(), ring.control().tid, 0) == -3 {
+            crate::record::trigger::disarm(ring);
+        }
+    }
+    // (At least one place stays, so that there is something to look at.)
+    FIRST.store(
+        made.unwrap_or(MAX_RESERVATIONS).min(MAX_RESERVATIONS - 1),
+        Ordering::Relaxed,
+    );
+    NEXT_LOOK.store(0, Ordering::Relaxed);
+}
+
+/// Forgets what all threads of this process know of where code goes on: a module is gone.
+pub fn forget_code() {
+    for entry in &RESERVATIONS {
+        match entry.load(Ordering::Acquire) {
+            0 => return,
+            address => {
+                let ring = Ring { address };
+                // A child of which nobody knows yet has none of its parent's pages.
+                if !process::is_forked() && ring.control().state.load(Ordering::Relaxed) != PRIVATE
+                {
+                    transfer_hooks::forget(ring);
+                }
+            }
+        }
+    }
+}
+
+/// Makes a reservation and puts it into the list.
+fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
+    let place = RESERVATIONS
+        .iter()
+        .find(|e| e.load(Ordering::Relaxed) == 0)?;
+    let ring = make()?;
+    place.store(ring.address, Ordering::Release);
+    Some(ring)
+}
+
+/// A private page in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
+/// at a guard page there, so only the spare ring may be written.
+fn use_private_page(ring: Ring) {
+    private_page(ring);
+    begin_spare(ring);
+    // SAFETY: the spare page is set up.
+    unsafe { syscall::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
+}
+
+/// What [`Control::system_hooks`] holds.
+fn system_hooks() -> [u64; 2] {
+    [
+        crate::wrap::raw_syscalls::before as *const () as u64,
+        crate::wrap::raw_syscalls::after as *const () as u64,
+    ]
+}
+
+/// Sets the spare ring to its start.
+pub fn begin_spare(ring: Ring) {
+    let spare = ring.spare();
+    transfer_hooks::set(spare, Hooks::Closed);
+    spare.hook_top = ring.signal_stack() as u64;
+    spare.in_hook = 0;
+    spare.system_hooks = system_hooks();
+    // Probes handle addresses of slots as 32-bit numbers.
+    let low = ring.address < 1 << 32;
+    let start = if low {
+        ring.address - SPARE + PAGE
+    } else {
+        SCRAP.load(Ordering::Relaxed)
+    } as u64;
+    spare.self_addr = (ring.address - SPARE) as u64;
+    spare.base = start;
+    spare.cursor = start;
+    spare.guard = start + SPARE_RING as u64;
+}
+
+/// Memory for a thread's stack, as far as its creator knows.
+#[derive(Clone, Copy)]
+pub struct Stack {
+    /// Lowest address, if the program gave the memory; else 0.
+    pub low: usize,
+    /// Bytes, without what guards them; 0 if unknown.
+    pub bytes: usize,
+}
+
+impl Stack {
+    /// Nothing is known.
+    pub const UNKNOWN: Stack = Stack { low: 0, bytes: 0 };
+}
+
+/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this function's. A thread whose records go nowhere is none to it.
+pub fn tell_stack(stack: Stack, at: usize) {
+    let (Some(header), Some(ring)) = (process::header(), current()) else {
+        return;
+    };
+    if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
+        return;
+    }
+    ring.private().own_stack = stack;
+    let here = 0u8;
+    let at = if at == 0 {
+        &raw const here as usize
+    } else {
+        at
+    };
+    let number = header.stack_count.fetch_add(1, Ordering::Relaxed);
+    let row = &header.stacks[number as usize % STACK_ROWS];
+    row.ready.store(0, Ordering::SeqCst);
+    row.pid.store(ring.control().pid, Ordering::Relaxed);
+    row.tid.store(ring.control().tid, Ordering::Relaxed);
+    row.at.store(at as u64, Ordering::Relaxed);
+    row.thread_area
+        .store(syscall::fs() as u64, Ordering::Relaxed);
+    row.low.store(stack.low as u64, Ordering::Relaxed);
+    row.bytes.store(stack.bytes as u64, Ordering::Relaxed);
+    row.begin_ns.store(syscall::now_ns(), Ordering::Relaxed);
+    row.ready.store(number + 1, Ordering::Release);
+}
+
+/// Starts the calling thread's record stream in a ring.
+fn begin(header: &Header, ring: Ring) {
+    let control = ring.control();
+    control.self_addr = ring.address as u64;
+    control.system_hooks = system_hooks();
+    control.pid = syscall::getpid();
+    control.tid = syscall::gettid();
+    control.slots_before = 0;
+    control.period_before = 0;
+    (control.stretch, control.windows, control.late) = (0, 0, 0);
+    control.ring_start = if header.mode == MODE_RING {
+        (ring.address + PAGE) as u64
+    } else {
+        0
+    };
+    control.hook_top = ring.signal_stack() as u64;
+    control.in_hook = 0;
+    begin_spare(ring);
+    if control.state.load(Ordering::Relaxed) != PRIVATE {
+        transfer_hooks::forget(ring);
+    }
+    if header.mode == MODE_BURST {
+        crate::record::window::rest(header, ring);
+        control.begin_ns = syscall::now_ns();
+        return;
+    }
+    transfer_hooks::set(control, Hooks::Always);
+    crate::record::publish::begin_stretch(header, ring);
+}

@@ -1,0 +1,655 @@
+//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to code without a clone
+//! go on (see `abi`, "Translated clones").
+//!
+//! What makes this hard: it stands between any two instructions of the program, so it may change no register, no flag and
+//! nothing on the stack, and a signal may arrive at each of its own instructions. So all that it saves lies in the control
+//! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
+//! was to go) or was never met.
+//!
+//! A small table in each control page maps original addresses to their clones, and a larger one what does not fit there ([`known`](crate::record::target_cache)); a miss in both
+//! calls [`slow`], on a stack of its own.
+
+use crate::record::target_cache::{Fact, Known, is_canonical};
+use crate::record::thread_ring::Ring;
+use crate::record::{modules, target_cache, thread_ring, window};
+use crate::sys::signal_frame::{Context, RIP};
+use crate::sys::{process, syscall};
+use core::arch::global_asm;
+use core::mem::offset_of;
+use mgz_abi::shared_memory::*;
+
+/// Offset of the near table of known addresses in a control page.
+pub const CACHE: usize = PAGE / 2;
+
+const RAX: usize = offset_of!(Control, hold);
+const RCX: usize = RAX + 8;
+const FLAGS: usize = RAX + 16;
+const TO: usize = RAX + 24;
+const RSP: usize = RAX + 32;
+const REST: usize = RAX + 40;
+
+/// Why [`slow`] is called; the number is [`Control::in_hook`] meanwhile.
+const RETURN: u64 = 1;
+const CALL: u64 = 2;
+const JUMP: u64 = 3;
+const BACK: u64 = 4;
+
+const _: () = {
+    assert!(offset_of!(Control, hooks) == mgz_abi::probe::GS_RETURN as usize);
+    assert!(offset_of!(Control, hooks) + 8 == mgz_abi::probe::GS_CALL as usize);
+    assert!(offset_of!(Control, hooks) + 16 == mgz_abi::probe::GS_JUMP as usize);
+    assert!(offset_of!(Control, hooks) + 24 == mgz_abi::probe::GS_BACK as usize);
+    assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR <= PAGE);
+};
+
+// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses the legacy ones alone, whose upper halves legacy
+// instructions leave as they are; they lie where fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows: see `Hook`.
+global_asm!(
+    ".section .text.mgz_hooks, \"ax\", @progbits",
+    ".p2align 6",
+    ".macro mgz_hook name kind address pop",
+    "mgz_\\name:",
+    "mov gs:[{rax}], rax",
+    "mgz_\\name\\()_1:",
+    "mov gs:[{rcx}], rcx",
+    "mgz_\\name\\()_2:",
+    "lahf",
+    "seto al",
+    "mov gs:[{flags}], rax",
+    "mgz_\\name\\()_3:",
+    ".if \\kind != {back_kind}",
+    "mov rax, \\address",
+    "imul ecx, eax, {hash}",
+    "shr ecx, {shift}",
+    "shl ecx, 4",
+    "cmp rax, gs:[rcx + {cache}]",
+    "jne 1f",
+    "mov rax, gs:[rcx + {cache} + 8]",
+    "mov gs:[{to}], rax",
+    "jmp 4f",
+    "1:",
+    "imul ecx, eax, {hash}",
+    "shr ecx, {memory_shift}",
+    "shl ecx, 5",
+    "add rcx, gs:[{top}]",
+    "cmp rax, [rcx - {memory}]",
+    "je 3f",
+    "cmp rax, [rcx - {memory} + 16]",
+    "jne 2f",
+    "add rcx, 16",
+    "3:",
+    "mov rax, [rcx - {memory} + 8]",
+    "mov gs:[{to}], rax",
+    "jmp 4f",
+    ".endif",
+    "2:",
+    "mov gs:[{rsp}], rsp",
+    "mov gs:[{rest}], rdx",
+    "mov gs:[{rest} + 8], rbx",
+    "mov gs:[{rest} + 16], rbp",
+    "mov gs:[{rest} + 24], rsi",
+    "mov gs:[{rest} + 32], rdi",
+    "mov gs:[{rest} + 40], r8",
+    "mov gs:[{rest} + 48], r9",
+    "mov gs:[{rest} + 56], r10",
+    "mov gs:[{rest} + 64], r11",
+    "mov gs:[{rest} + 72], r12",
+    "mov gs:[{rest} + 80], r13",
+    "mov gs:[{rest} + 88], r14",
+    "mov gs:[{rest} + 96], r15",
+    "mov rcx, gs:[{top}]",
+    "movups [rcx - 352], xmm0",
+    "movups [rcx - 336], xmm1",
+    "movups [rcx - 320], xmm2",
+    "movups [rcx - 304], xmm3",
+    "movups [rcx - 288], xmm4",
+    "movups [rcx - 272], xmm5",
+    "movups [rcx - 256], xmm6",
+    "movups [rcx - 240], xmm7",
+    "movups [rcx - 224], xmm8",
+    "movups [rcx - 208], xmm9",
+    "movups [rcx - 192], xmm10",
+    "movups [rcx - 176], xmm11",
+    "movups [rcx - 160], xmm12",
+    "movups [rcx - 144], xmm13",
+    "movups [rcx - 128], xmm14",
+    "movups [rcx - 112], xmm15",
+    "mov eax, \\kind",
+    "mov gs:[{in_hook}], rax",
+    "lea rsp, [rcx - 512]",
+    "mov edi, eax",
+    "call {slow}",
+    "mov gs:[{to}], rax",
+    "mov rcx, gs:[{top}]",
+    "movups xmm0, [rcx - 352]",
+    "movups xmm1, [rcx - 336]",
+    "movups xmm2, [rcx - 320]",
+    "movups xmm3, [rcx - 304]",
+    "movups xmm4, [rcx - 288]",
+    "movups xmm5, [rcx - 272]",
+    "movups xmm6, [rcx - 256]",
+    "movups xmm7, [rcx - 240]",
+    "movups xmm8, [rcx - 224]",
+    "movups xmm9, [rcx - 208]",
+    "movups xmm10, [rcx - 192]",
+    "movups xmm11, [rcx - 176]",
+    "movups xmm12, [rcx - 160]",
+    "movups xmm13, [rcx - 144]",
+    "movups xmm14, [rcx - 128]",
+    "movups xmm15, [rcx - 112]",
+    "mov r15, gs:[{rest} + 96]",
+    "mov r14, gs:[{rest} + 88]",
+    "mov r13, gs:[{rest} + 80]",
+    "mov r12, gs:[{rest} + 72]",
+    "mov r11, gs:[{rest} + 64]",
+    "mov r10, gs:[{rest} + 56]",
+    "mov r9, gs:[{rest} + 48]",
+    "mov r8, gs:[{rest} + 40]",
+    "mov rdi, gs:[{rest} + 32]",
+    "mov rsi, gs:[{rest} + 24]",
+    "mov rbp, gs:[{rest} + 16]",
+    "mov rbx, gs:[{rest} + 8]",
+    "mov rdx, gs:[{rest}]",
+    "mov rsp, gs:[{rsp}]",
+    "mov qword ptr gs:[{in_hook}], 0",
+    "4:",
+    "mov rax, gs:[{flags}]",
+    "add al, 127",
+    "sahf",
+    "mov rcx, gs:[{rcx}]",
+    "mov rax, gs:[{rax}]",
+    ".if \\pop",
+    "lea rsp, [rsp + 8]",
+    ".endif",
+    "mgz_\\name\\()_4:",
+    "jmp gs:[{to}]",
+    ".endm",
+    "mgz_hooks:",
+    "mgz_hook return, {return_kind}, [rsp], 1",
+    "mgz_hook call, {call_kind}, gs:[{target}], 0",
+    "mgz_hook jump, {jump_kind}, gs:[{target}], 0",
+    "mgz_hook back, {back_kind}, [rsp], 1",
+    // For clones that are met outside of a window: on in the original.
+    "mgz_plain_return:",
+    "ret",
+    "mgz_plain_call:",
+    "jmp gs:[{target}]",
+    "mgz_plain_jump:",
+    "jmp gs:[{target}]",
+    "mgz_hooks_end:",
+    ".purgem mgz_hook",
+    ".text",
+    rax = const RAX,
+    rcx = const RCX,
+    flags = const FLAGS,
+    to = const TO,
+    rsp = const RSP,
+    rest = const REST,
+    top = const offset_of!(Control, hook_top),
+    in_hook = const offset_of!(Control, in_hook),
+    cache = const CACHE,
+    hash = const target_cache::HASH as i32,
+    shift = const 32 - target_cache::NEAR.trailing_zeros(),
+    memory_shift = const 32 - target_cache::SETS.trailing_zeros(),
+    memory = const thread_ring::HOOK_STACK,
+    target = const offset_of!(Control, spill) + 8 * mgz_abi::probe::PLACE_TARGET as usize,
+    return_kind = const RETURN,
+    call_kind = const CALL,
+    jump_kind = const JUMP,
+    back_kind = const BACK,
+    slow = sym slow,
+);
+
+/// The address of a label of the hooks.
+macro_rules! label {
+    ($name:literal) => {{
+        let address: usize;
+        // SAFETY: computes an address.
+        unsafe { core::arch::asm!(concat!("lea {}, [rip + ", $name, "]"), out(reg) address, options(nomem, nostack, preserves_flags)) };
+        address as u64
+    }};
+}
+
+/// What a control page's hooks do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Hooks {
+    /// Go on in the original, whatever comes: no window is open.
+    Closed,
+    /// Go on in clones; nobody counts what happens elsewhere (`full`, `ring`).
+    Always,
+    /// Go on in clones, inside a window.
+    Window,
+}
+
+/// Sets the hooks of a control page.
+pub fn set(control: &mut Control, hooks: Hooks) {
+    control.hooks = match hooks {
+        Hooks::Closed => [
+            label!("mgz_plain_return"),
+            label!("mgz_plain_call"),
+            label!("mgz_plain_jump"),
+            label!("mgz_back"),
+        ],
+        Hooks::Always => [
+            label!("mgz_return"),
+            label!("mgz_call"),
+            label!("mgz_jump"),
+            label!("mgz_plain_return"),
+        ],
+        Hooks::Window => [
+            label!("mgz_return"),
+            label!("mgz_call"),
+            label!("mgz_jump"),
+            label!("mgz_back"),
+        ],
+    };
+}
+
+/// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
+fn known(ring: Ring) -> Known {
+    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set aside for them.
+    unsafe { Known::at(ring.address + CACHE, ring.hook_stack()) }
+}
+
+/// Forgets the known addresses of a control page in the recorder's file. Its thread may be running.
+pub fn forget(ring: Ring) {
+    known(ring).forget();
+}
+
+fn note(ring: Ring, key: u64, value: u64) {
+    known(ring).note(key, value, &mut ring.private().noted);
+}
+
+fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
+    known(ring).note_fact(fact, address, value, &mut ring.private().noted);
+}
+
+/// [`modules::back_of`], remembered.
+fn back_of(ring: Ring, original: u64) -> Option<u64> {
+    known(ring)
+        .recall_fact(Fact::ReturnedTo, original)
+        .or_else(|| {
+            let back = modules::back_of(original)?;
+            note_fact(ring, Fact::ReturnedTo, original, back);
+            Some(back)
+        })
+}
+
+/// [`modules::entry`], remembered.
+fn entry(ring: Ring, original: u64) -> Option<u64> {
+    known(ring).recall(original).or_else(|| {
+        let clone = modules::entry(original)?;
+        note(ring, original, clone);
+        Some(clone)
+    })
+}
+
+/// Where control goes from a hook whose table has no answer.
+extern "C" fn slow(kind: u64) -> u64 {
+    let gs = syscall::gs();
+    let Some(ring) = thread_ring::ring_at(gs) else {
+        return 0;
+    };
+    // SAFETY: %gs points at this page: the ring's control page, or its spare one.
+    let control = unsafe { &mut *(gs as *mut Control) };
+    let stack = control.hold[4];
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
+    let recording = gs == ring.address;
+    go(ring, control, recording, kind, stack, target)
+}
+
+/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
+fn go(
+    ring: Ring,
+    control: &mut Control,
+    recording: bool,
+    kind: u64,
+    stack: u64,
+    target: u64,
+) -> u64 {
+    // SAFETY: a return address was just pushed, or is about to be popped.
+    let top = unsafe { (stack as *const u64).read() };
+    let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
+    let open = recording && (!burst || window::is_open(ring));
+    match kind {
+        RETURN => {
+            // A clone that was called by code without one returns to what the runtime has put there.
+            let original = if modules::in_clone(top) {
+                modules::original_of_back(top).unwrap_or(top)
+            } else {
+                top
+            };
+            match entry(ring, original) {
+                Some(clone) if open => {
+                    if original == top {
+                        known(ring).note_near(original, clone);
+                    }
+                    clone
+                }
+                _ if burst => {
+                    window::close_in_hook(ring, window::Why::Returned);
+                    original
+                }
+                _ => top,
+            }
+        }
+        BACK => {
+            let back = top.wrapping_sub(8);
+            if open && (!burst || window::comes_back(ring, stack, back)) {
+                return top;
+            }
+            if burst && recording {
+                window::close_in_hook(ring, window::Why::Outside);
+            }
+            modules::original_of_back(back).unwrap_or(top)
+        }
+        _ => {
+            if !open || !is_canonical(target) {
+                return target;
+            }
+            let known = known(ring);
+            if known.recall_fact(Fact::Outside, target).is_some() {
+                leave(ring, control, burst, true, true, stack);
+                return target;
+            }
+            let known_link = known.recall_fact(Fact::Linked, target).is_some();
+            if !known_link && let Some(clone) = entry(ring, target) {
+                known.note_near(target, clone);
+                return clone;
+            }
+            let linked = modules::linked(target);
+            if let Some(clone) = linked.and_then(|l| entry(ring, l)) {
+                if !known_link {
+                    note_fact(ring, Fact::Linked, target, 1);
+                }
+                return clone;
+            }
+            // (An entry that is not bound yet leads back into its own file.)
+            let leaves = modules::leaves(target);
+            let is_plain = if burst || leaves {
+                leaves && linked.is_none_or(modules::leaves)
+            } else {
+                // A function that was left: where no window is to end it is like one of another file.
+                kind == CALL && linked.is_none()
+            };
+            if is_plain {
+                note_fact(ring, Fact::Outside, target, 1);
+            }
+            leave(ring, control, burst, kind == CALL, leaves, stack);
+            target
+        }
+    }
+}
+
+/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no instrumented file; in a window, such code of an instrumented file may
+/// call code that has a clone, unseen.
+fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
+    // SAFETY: as in `go`.
+    let top = unsafe { (stack as *const u64).read() };
+    // A jump to such code need not be a function's end.
+    let back = match call || leaves {
+        // What an entry jump stands at leads back by itself; then who looks at the stack sees the original's address.
+        true if !burst && modules::enters_clone(top) => None,
+        true => back_of(ring, top),
+        false => None,
+    };
+    if burst {
+        let arguments = [
+            control.hold[9],
+            control.hold[8],
+            control.hold[5],
+            control.hold[1],
+            control.hold[10],
+            control.hold[11],
+        ];
+        let why = if !leaves {
+            Some(window::Why::NoClone)
+        } else if arguments.iter().any(|&a| modules::is_function(a)) {
+            Some(window::Why::Callback)
+        } else if back.is_none() {
+            Some(window::Why::Returned)
+        } else {
+            None
+        };
+        if let Some(why) = why {
+            return window::close_in_hook(ring, why);
+        }
+    }
+    if let Some(back) = back {
+        if burst && !window::goes_away(ring, stack, back) {
+            return;
+        }
+        // SAFETY: the return address of the call that is being made.
+        unsafe { (stack as *mut u64).write(back) };
+    }
+}
+
+/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or had not begun: control
+/// is then at an original address, or at a place of a clone that the address map knows. Returns whether that was so.
+pub fn settle(context: &mut Context) -> bool {
+    let gs = syscall::gs();
+    let Some(ring) = thread_ring::ring_at(gs) else {
+        return false;
+    };
+    // SAFETY: %gs points at this page.
+    let control = unsafe { &mut *(gs as *mut Control) };
+    let rip = context.registers[RIP];
+    let inside = rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end");
+    let recording = gs == ring.address;
+    if let Some((target, saved, call)) = modules::way_out(rip) {
+        if saved {
+            *context.register(0) = control.spill[mgz_abi::probe::PLACE_RAX as usize];
+        }
+        let kind = if call { CALL } else { JUMP };
+        end(ring, control, recording, kind, context, target);
+        return true;
+    }
+    if !inside && control.in_hook == 0 {
+        return false;
+    }
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
+    if control.in_hook != 0 {
+        let kind = control.in_hook;
+        restore_all(control, context);
+        control.in_hook = 0;
+        end(ring, control, recording, kind, context, target);
+        return true;
+    }
+    let starts = [
+        (
+            RETURN,
+            label!("mgz_return"),
+            [
+                label!("mgz_return_1"),
+                label!("mgz_return_2"),
+                label!("mgz_return_3"),
+                label!("mgz_return_4"),
+            ],
+        ),
+        (
+            CALL,
+            label!("mgz_call"),
+            [
+                label!("mgz_call_1"),
+                label!("mgz_call_2"),
+                label!("mgz_call_3"),
+                label!("mgz_call_4"),
+            ],
+        ),
+        (
+            JUMP,
+            label!("mgz_jump"),
+            [
+                label!("mgz_jump_1"),
+                label!("mgz_jump_2"),
+                label!("mgz_jump_3"),
+                label!("mgz_jump_4"),
+            ],
+        ),
+        (
+            BACK,
+            label!("mgz_back"),
+            [
+                label!("mgz_back_1"),
+                label!("mgz_back_2"),
+                label!("mgz_back_3"),
+                label!("mgz_back_4"),
+            ],
+        ),
+    ];
+    if rip >= label!("mgz_plain_return") {
+        if rip == label!("mgz_plain_return") {
+            let stack = *context.register(4);
+            // SAFETY: a return address is about to be popped.
+            context.registers[RIP] = unsafe { (stack as *const u64).read() };
+            *context.register(4) = stack + 8;
+        } else {
+            context.registers[RIP] = target;
+            if rip == label!("mgz_plain_call") {
+                refuse(context, target);
+            }
+        }
+        return true;
+    }
+    let Some(&(kind, _, at)) = starts.iter().rev().find(|s| rip >= s.1) else {
+        return false;
+    };
+    if rip >= at[0] {
+        *context.register(0) = control.hold[0];
+    }
+    if rip >= at[1] {
+        *context.register(1) = control.hold[1];
+    }
+    if rip >= at[2] {
+        restore_flags(control, context);
+    }
+    if rip >= at[3] && matches!(kind, RETURN | BACK) {
+        *context.register(4) -= 8;
+    }
+    end(ring, control, recording, kind, context, target);
+    true
+}
+
+/// Brings a hook to its end by changing the registers.
+fn end(
+    ring: Ring,
+    control: &mut Control,
+    recording: bool,
+    kind: u64,
+    context: &mut Context,
+    target: u64,
+) {
+    let stack = *context.register(4);
+    // `go` looks at the arguments here.
+    for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
+        control.hold[slot] = *context.register(register);
+    }
+    context.registers[RIP] = go(ring, control, recording, kind, stack, target);
+    match kind {
+        RETURN | BACK => *context.register(4) = stack + 8,
+        CALL => refuse(context, target),
+        _ => {}
+    }
+}
+
+/// Whether the processor goes to an address, be something there or not.
+fn is_address(target: u64) -> bool {
+    const EXISTS: isize = 17;
+    if matches!(target as i64 >> 47, 0 | -1) || !is_canonical(target) {
+        return is_canonical(target);
+    }
+    // With page tables of five levels only. Whether there are, no instruction tells.
+    let page = target as usize & !(PAGE - 1);
+    // SAFETY: nothing is replaced, and what is mapped is not used.
+    match unsafe {
+        syscall::mmap(
+            page,
+            PAGE,
+            syscall::map::NONE,
+            syscall::map::PRIVATE
+                | syscall::map::ANONYMOUS
+                | syscall::map::NORESERVE
+                | syscall::map::FIXED_NOREPLACE,
+            -1,
+            0,
+        )
+    } {
+        Ok(mapped) => {
+            // SAFETY: mapped above.
+            unsafe { syscall::munmap(mapped, PAGE) };
+            mapped == page
+        }
+        Err(error) => error == EXISTS,
+    }
+}
+
+/// A call to an address where no code can be fails at the call, which pushes nothing; whoever repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and
+/// returns to such addresses nobody knows where they were: they are shown where they lead.)
+fn refuse(context: &mut Context, target: u64) {
+    if is_address(target) {
+        return;
+    }
+    let stack = *context.register(4);
+    // SAFETY: the return address of the call.
+    let top = unsafe { (stack as *const u64).read() };
+    let back = if modules::in_clone(top) {
+        modules::original_of_back(top).unwrap_or(top)
+    } else {
+        top
+    };
+    if let Some(call) = modules::call_before(back) {
+        context.registers[RIP] = call;
+        *context.register(4) = stack + 8;
+    }
+}
+
+const FLAG_BITS: u64 = 0x8d5;
+
+fn restore_flags(control: &Control, context: &mut Context) {
+    let kept = control.hold[2];
+    let flags = &mut context.registers[RIP + 1];
+    *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
+}
+
+/// All registers as the hook found them; vector registers from where it has saved them.
+fn restore_all(control: &mut Control, context: &mut Context) {
+    restore_flags(control, context);
+    let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+    let hold = control.hold;
+    *context.register(0) = hold[0];
+    *context.register(1) = hold[1];
+    *context.register(4) = hold[4];
+    for (i, &register) in order.iter().enumerate() {
+        *context.register(register) = hold[5 + i];
+    }
+    const VECTORS: core::ops::Range<usize> = 160..416;
+    const SOFTWARE: usize = 464;
+    const MAGIC: u32 = 0x4650_5853;
+    const SSE: u64 = 2;
+    if context.extended != 0 {
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the end of its stack. If the
+        // software bytes say that a header follows, its first word tells which parts are not in their initial state.
+        unsafe {
+            let area = context.extended as *mut u8;
+            core::ptr::copy_nonoverlapping(
+                (control.hook_top - 512 + VECTORS.start as u64) as *const u8,
+                area.add(VECTORS.start),
+                VECTORS.len(),
+            );
+            if (area.add(SOFTWARE) as *const u32).read_unaligned() == MAGIC {
+                *(area.add(512) as *mut u64) |= SSE;
+            }
+        }
+    }
+}
+
+/// Whether an address lies in a hook, or a hook is under way.
+pub fn interrupted(rip: u64) -> bool {
+    let gs = syscall::gs();
+    if thread_ring::ring_at(gs).is_none() {
+        return false;
+    }
+    // SAFETY: %gs points at this page.
+    let control = unsafe { &*(gs as *const Control) };
+    control.in_hook != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
+}

@@ -1,0 +1,690 @@
+//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a certain CPU time.
+//!
+//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded, sends it at any rate, and only while the thread runs
+//! code of its own: no system call is ever interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a POSIX timer on the
+//! thread's CPU clock does it, which the kernel looks at once per tick (250 Hz on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
+//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the program had got a signal; since then, the signal waits until the call is over.
+//! Such signals begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do not march in step with the program.
+//!
+//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they would follow one another and leave the program none: their
+//! kind queues up, and where the queue is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead, whose
+//! default is death. So what has queued up is taken off the queue, triggers that find the thread where it was are made fewer ([`left_over`]),
+//! and such a SIGIO is a trigger like others (`signals`).
+
+use crate::record::signals;
+use crate::record::thread_ring::Ring;
+use crate::sys::signal_frame::{Context, Info, RIP};
+use crate::sys::{clock, process, syscall};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use mgz_abi::shared_memory::*;
+
+/// A thread's source of signals; lies in [`crate::record::thread_ring::Private`]. Zero is "none".
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Trigger {
+    /// `TRIGGER_*`.
+    kind: u32,
+    /// Descriptor of the event, or number of the timer.
+    handle: i32,
+    /// Signals until the period is drawn anew.
+    left: u32,
+    /// The thread.
+    tid: u32,
+    /// Signals in a row that found the thread no further.
+    in_a_row: u16,
+    /// Log2 of what the period is longer than asked.
+    slower: u8,
+    /// Renewals of the period since it was last changed, without such signals.
+    calm: u8,
+    /// Where the last signal found the thread.
+    seen: u64,
+}
+
+/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
+const SAME: u32 = 8;
+
+/// So many signals in a row that find the thread no further are a sign that they leave it no time.
+const STUCK: u16 = 16;
+/// The longest period, as a power of two of the asked one.
+const SLOWEST: u8 = 10;
+/// After so many renewals of the period without trouble, the next shorter one is tried.
+const CALM: u8 = 8;
+
+const IOC_PERIOD: usize = 0x4008_2404;
+const IOC_DISABLE: usize = 0x2401;
+
+/// Whether threads shall be sampled: from the end of the constructor on.
+static READY: AtomicBool = AtomicBool::new(false);
+/// State of the generator of periods, shared by all threads: races only make it less regular.
+static RANDOM: AtomicU64 = AtomicU64::new(0x2545_f491_4f6c_dd1d);
+
+/// What the kernel sends where the queue of signals is full.
+pub const SIGIO: usize = 29;
+
+/// The signal, or 0 if this process is not sampled.
+pub fn signal() -> usize {
+    match process::header() {
+        Some(header) if header.mode == MODE_BURST => header.signal as usize,
+        _ => 0,
+    }
+}
+
+/// The signal's bit in a mask, or 0.
+pub fn bit() -> u64 {
+    match signal() {
+        0 => 0,
+        signal => 1 << (signal - 1),
+    }
+}
+
+/// Whether loads are counted, and not time.
+pub fn by_loads(header: &Header) -> bool {
+    (header.trigger_type, header.trigger_config) != CPU_TIME
+}
+
+fn random() -> u64 {
+    let mut x = RANDOM.load(Ordering::Relaxed);
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    RANDOM.store(x, Ordering::Relaxed);
+    x
+}
+
+/// A period of ±1/8 around the asked one.
+fn period(header: &Header) -> u64 {
+    let asked = header.trigger_period.max(8);
+    asked - asked / 8 + random() % (asked / 4)
+}
+
+/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
+/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
+fn ticks(header: &Header) -> u64 {
+    let asked = header.trigger_period.max(8);
+    (asked / 2 + random() % asked)
+        .saturating_sub(header.trigger_tick / 2)
+        .max(1)
+}
+
+/// Called once, when all is set up.
+pub fn start(ring: Ring) {
+    if signal() != 0 {
+        get_ready();
+        arm(ring);
+    }
+}
+
+/// From now on threads get triggers when they are set up.
+pub fn get_ready() {
+    RANDOM.fetch_xor(
+        syscall::now_ns() << 8 ^ u64::from(syscall::getpid()),
+        Ordering::Relaxed,
+    );
+    READY.store(true, Ordering::Relaxed);
+}
+
+/// Starts the calling thread's signals.
+pub fn arm(ring: Ring) {
+    let Some(header) = process::header() else {
+        return;
+    };
+    if !READY.load(Ordering::Relaxed)
+        || is_over(header)
+        || syscall::gs() != ring.address
+        || ring.private().trigger.kind != 0
+    {
+        return;
+    }
+    // The first signal may come before it is noted whose it is; its handler would take it for the program's.
+    let old = syscall::sigprocmask(0, Some(bit()));
+    let by_loads = by_loads(header);
+    let trigger = match header.trigger_tick {
+        _ if by_loads => event(header, syscall::gettid()),
+        0 => event(header, syscall::gettid()).or_else(|| timer(header, syscall::gettid())),
+        _ => timer(header, syscall::gettid()).or_else(|| event(header, syscall::gettid())),
+    };
+    match trigger {
+        Some(trigger) => {
+            header.trigger_kind.store(
+                if by_loads {
+                    TRIGGER_LOADS
+                } else {
+                    trigger.kind
+                },
+                Ordering::Relaxed,
+            );
+            ring.private().trigger = trigger;
+        }
+        None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+}
+
+/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
+static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
+
+fn for_other(kind: u32, handle: i32) -> u64 {
+    u64::from(kind) << 32 | u64::from(handle as u32)
+}
+
+/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the first signal ([`was_for_other`]).
+pub fn arm_for(tid: u32) {
+    let Some(header) = process::header().filter(|h| !is_over(h)) else {
+        return;
+    };
+    let made = match header.trigger_tick {
+        _ if by_loads(header) => event(header, tid),
+        0 => event(header, tid).or_else(|| timer(header, tid)),
+        _ => timer(header, tid).or_else(|| event(header, tid)),
+    };
+    let noted = made.is_some_and(|made| {
+        let entry = for_other(made.kind, made.handle);
+        FOR_OTHERS.iter().any(|place| {
+            place
+                .compare_exchange(0, entry, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+        })
+    });
+    if !noted {
+        process::count(count::THREADS_WITHOUT_TRIGGER, 1);
+    }
+}
+
+/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger ends, since the thread makes its own now.
+pub fn was_for_other(info: &Info) -> bool {
+    const SI_TIMER: i32 = -2;
+    let (kind, handle) = match info.code {
+        SI_TIMER if info.value == VALUE => (TRIGGER_TIMER, info.address as u32 as i32),
+        code if code > 0 => (TRIGGER_EVENT, info.value as u32 as i32),
+        _ => return false,
+    };
+    let entry = for_other(kind, handle);
+    let noted = FOR_OTHERS.iter().any(|place| {
+        place
+            .compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
+    });
+    if noted {
+        end(kind, handle);
+    }
+    noted
+}
+
+/// Ends the signals of a ring's thread.
+pub fn disarm(ring: Ring) {
+    crate::record::speed_probe::end(ring);
+    let trigger = core::mem::take(&mut ring.private().trigger);
+    end(trigger.kind, trigger.handle);
+}
+
+fn end(kind: u32, handle: i32) {
+    const TIMER_DELETE: usize = 226;
+    match kind {
+        TRIGGER_EVENT => {
+            // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+            unsafe { syscall::call(syscall::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
+            syscall::close(handle as isize);
+        }
+        // SAFETY: integers only; the runtime's own timer.
+        TRIGGER_TIMER => unsafe {
+            syscall::call(TIMER_DELETE, handle as usize, 0, 0, 0, 0, 0);
+        },
+        _ => {}
+    }
+}
+
+/// Before `exec`: the new program must not get the signal. Returns whether there was a trigger.
+pub fn quiet(ring: Ring) -> bool {
+    if ring.private().trigger.kind == 0 {
+        return false;
+    }
+    let old = syscall::sigprocmask(0, Some(bit()));
+    disarm(ring);
+    while next_queued(None) {}
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+    true
+}
+
+/// Whether a ring's trigger, if there is one, is that of the calling thread.
+pub fn is_of_this_thread(ring: Ring) -> bool {
+    let trigger = ring.private().trigger;
+    trigger.kind == 0 || trigger.tid == syscall::gettid()
+}
+
+/// Number of a ring's event, if that is its trigger.
+pub fn descriptor(ring: Ring) -> Option<i32> {
+    let trigger = ring.private().trigger;
+    (trigger.kind == TRIGGER_EVENT).then_some(trigger.handle)
+}
+
+/// The program may have closed the calling thread's event: then it gets a new one.
+pub fn replace_if_closed(ring: Ring) {
+    const FCNTL: usize = 72;
+    const F_GETFD: usize = 1;
+    const EBADF: isize = 9;
+    // SAFETY: integers only.
+    if descriptor(ring).is_some_and(
+        |fd| unsafe { syscall::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) } == -EBADF,
+    ) {
+        crate::record::speed_probe::forget(ring);
+        ring.private().trigger = Trigger::default();
+        arm(ring);
+    }
+}
+
+/// In a forked child: the parent's trigger is not this process's.
+pub fn renew(ring: Ring) {
+    // Whoever held it is no thread of this process.
+    RAISED.store(false, Ordering::Relaxed);
+    crate::record::speed_probe::forget(ring);
+    let inherited = core::mem::take(&mut ring.private().trigger);
+    if inherited.kind == TRIGGER_EVENT {
+        syscall::close(inherited.handle as isize);
+    }
+    arm(ring);
+}
+
+fn event(header: &Header, tid: u32) -> Option<Trigger> {
+    const BYTES: usize = 64;
+    // struct perf_event_attr, first version: type, size, config, period.
+    let mut attributes = [0u64; BYTES / 8];
+    attributes[0] = u64::from(header.trigger_type) | (BYTES as u64) << 32;
+    attributes[1] = header.trigger_config;
+    attributes[2] = period(header);
+    // exclude_kernel, exclude_hv.
+    attributes[5] = 1 << 5 | 1 << 6;
+    open_event(header, &attributes, tid).map(|fd| Trigger {
+        kind: TRIGGER_EVENT,
+        handle: fd as i32,
+        left: SAME,
+        tid,
+        ..Trigger::default()
+    })
+}
+
+/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
+pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize> {
+    const PERF_EVENT_OPEN: usize = 298;
+    const FCNTL: usize = 72;
+    const CLOEXEC: usize = 8;
+    const F_SETFL: usize = 4;
+    const F_SETSIG: usize = 10;
+    const F_SETOWN_EX: usize = 15;
+    const O_ASYNC_NONBLOCK: usize = 0o20000 | 0o4000;
+    // SAFETY: the attributes live across the call.
+    let fd = unsafe {
+        syscall::call(
+            PERF_EVENT_OPEN,
+            attributes.as_ptr() as usize,
+            if tid == syscall::gettid() {
+                0
+            } else {
+                tid as usize
+            },
+            usize::MAX,
+            usize::MAX,
+            CLOEXEC,
+            0,
+        )
+    };
+    if fd < 0 {
+        return None;
+    }
+    let fd = out_of_sight(fd)?;
+    // F_OWNER_TID.
+    let owner = [0u32, tid];
+    // SAFETY: the owner lives across the call.
+    let asked = unsafe {
+        syscall::call(
+            FCNTL,
+            fd as usize,
+            F_SETOWN_EX,
+            owner.as_ptr() as usize,
+            0,
+            0,
+            0,
+        ) == 0
+            && syscall::call(
+                FCNTL,
+                fd as usize,
+                F_SETSIG,
+                header.signal as usize,
+                0,
+                0,
+                0,
+            ) == 0
+            && syscall::call(FCNTL, fd as usize, F_SETFL, O_ASYNC_NONBLOCK, 0, 0, 0) == 0
+    };
+    if !asked {
+        syscall::close(fd);
+        return None;
+    }
+    Some(fd)
+}
+
+/// A thread of the process has raised the limit on descriptors for a moment.
+static RAISED: AtomicBool = AtomicBool::new(false);
+
+/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may be what a handler has interrupted that calls this.
+fn only_one() -> bool {
+    const SCHED_YIELD: usize = 24;
+    (0..1000).any(|_| {
+        let free = !RAISED.swap(true, Ordering::Acquire);
+        if !free {
+            // SAFETY: it has no arguments.
+            unsafe { syscall::call(SCHED_YIELD, 0, 0, 0, 0, 0, 0) };
+        }
+        free
+    })
+}
+
+/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is raised for that moment, or, where that is as high as the hard
+/// one, a high number below it. `None`, and the descriptor closed, if there is none.
+fn out_of_sight(fd: isize) -> Option<isize> {
+    const FCNTL: usize = 72;
+    const PRLIMIT64: usize = 302;
+    const RLIMIT_NOFILE: usize = 7;
+    const F_DUPFD_CLOEXEC: usize = 1030;
+    // Sets the limits if there are new ones; returns those before.
+    let limits = |new: Option<&[u64; 2]>| {
+        let mut old = [0u64; 2];
+        let new = new.map_or(0, |n| core::ptr::from_ref(n) as usize);
+        // SAFETY: both pairs live across the call.
+        let done = unsafe {
+            syscall::call(
+                PRLIMIT64,
+                0,
+                RLIMIT_NOFILE,
+                new,
+                old.as_mut_ptr() as usize,
+                0,
+                0,
+            )
+        };
+        (done == 0).then_some(old)
+    };
+    // SAFETY: integers only.
+    let copy = |least: usize| unsafe {
+        syscall::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
+    };
+    // Of two threads at once, one would find the limit lowered by the other, or take the raised one for the program's.
+    let alone = only_one();
+    let before = limits(None).unwrap_or_default();
+    let mut high = -1;
+    if before[0] < before[1]
+        && let raised = [before[1], before[1]]
+        && let Some(before) = limits(Some(&raised))
+    {
+        // Not the very next number: a limit may be lowered to what was open before. (The kernel's table grows with the number.)
+        high = copy(before[0].max((before[1] - before[1] / 4).min(1 << 14)) as usize);
+        // Another thread may have set limits in the meantime: its own ones stay.
+        if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
+            limits(Some(&now));
+        }
+    }
+    if alone {
+        RAISED.store(false, Ordering::Release);
+    }
+    if high < 0 {
+        // No more than a quarter of what it may have.
+        high = copy((before[0] - before[0] / 4).min(1 << 20) as usize);
+    }
+    syscall::close(fd);
+    (high >= 0).then_some(high)
+}
+
+/// Marks the signals of [`timer`].
+const VALUE: u64 = 0x6d67_7a62_7572_7374;
+
+fn timer(header: &Header, tid: u32) -> Option<Trigger> {
+    const TIMER_CREATE: usize = 222;
+    const CLOCK_THREAD_CPUTIME: usize = 3;
+    // Of another thread: the id's complement, and what makes it a thread's scheduler clock.
+    let clock = if tid == syscall::gettid() {
+        CLOCK_THREAD_CPUTIME
+    } else {
+        (!tid << 3 | 6) as i32 as isize as usize
+    };
+    const SIGEV_THREAD_ID: u64 = 4;
+    let mut event = [0u64; 8];
+    event[0] = VALUE;
+    event[1] = u64::from(header.signal) | SIGEV_THREAD_ID << 32;
+    event[2] = u64::from(tid);
+    let mut number = 0i32;
+    // SAFETY: both live across the call.
+    let made = unsafe {
+        syscall::call(
+            TIMER_CREATE,
+            clock,
+            event.as_ptr() as usize,
+            &raw mut number as usize,
+            0,
+            0,
+            0,
+        )
+    };
+    if made < 0 {
+        return None;
+    }
+    set_timer(number, ticks(header));
+    Some(Trigger {
+        kind: TRIGGER_TIMER,
+        handle: number,
+        left: 1,
+        tid,
+        ..Trigger::default()
+    })
+}
+
+/// Sets a timer to so many nanoseconds from now, and again and again should its signal be lost.
+fn set_timer(number: i32, ns: u64) {
+    const TIMER_SETTIME: usize = 223;
+    let time = [
+        ns / 1_000_000_000,
+        ns % 1_000_000_000,
+        ns / 1_000_000_000,
+        ns % 1_000_000_000,
+    ];
+    // SAFETY: the times live across the call.
+    unsafe {
+        syscall::call(
+            TIMER_SETTIME,
+            number as usize,
+            0,
+            time.as_ptr() as usize,
+            0,
+            0,
+            0,
+        )
+    };
+}
+
+/// Whether a timer's signal, which found the thread at this instruction of an instrumented file, came while the kernel was at work for it.
+/// (The clock leaves that time out by itself.)
+pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
+    const PAGE: u64 = 4096;
+    const SYSCALL: [u8; 2] = [0x0f, 0x05];
+    // What lies on the page before need not be mapped; such a call is taken for none.
+    ring.private().trigger.kind == TRIGGER_TIMER && rip % PAGE >= 2
+        // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
+        && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
+}
+
+/// Whether it is the signal that the kernel sends when there is no room for the one that was asked for. (A program's own, which
+/// the same code marks, is seen by its own handler.)
+fn is_overflow(info: &Info) -> bool {
+    const SI_KERNEL: i32 = 0x80;
+    info.signal == SIGIO as i32 && info.code == SI_KERNEL
+}
+
+/// Whether a signal came from this thread's trigger or watchpoint.
+pub fn is_ours(ring: Ring, info: &Info) -> bool {
+    const SI_TIMER: i32 = -2;
+    let trigger = ring.private().trigger;
+    if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
+        return true;
+    }
+    match trigger.kind {
+        TRIGGER_EVENT => {
+            info.code > 0 && (info.value as u32 as i32 == trigger.handle || is_overflow(info))
+        }
+        TRIGGER_TIMER => info.code == SI_TIMER && info.value == VALUE,
+        // One that was still under way when its thread's trigger was given up.
+        _ => info.code > 0 || (info.code == SI_TIMER && info.value == VALUE),
+    }
+}
+
+/// The signal has come. All signals are blocked.
+pub fn came(ring: Ring, info: &Info, context: &mut Context) {
+    if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
+        return crate::record::speed_probe::hit(ring, context);
+    }
+    if crate::wrap::seccomp::is_sealed() {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
+    if process::header().is_some_and(is_over) {
+        // The thread goes on as if it had never been recorded.
+        return disarm(ring);
+    }
+    if !crate::enter::attach::is_ready(ring, context) {
+        return process::count(count::TRIGGERS_BUSY, 1);
+    }
+    let trigger = &mut ring.private().trigger;
+    trigger.left = trigger.left.wrapping_sub(1);
+    if trigger.left == 0 {
+        trigger.left = if trigger.kind == TRIGGER_TIMER {
+            1
+        } else {
+            SAME
+        };
+        trigger.calm = trigger.calm.saturating_add(1);
+        if trigger.calm >= CALM {
+            (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
+        }
+        renew_period(*trigger);
+    }
+    // Last: the window's time begins.
+    let outcome = crate::record::window::trigger(ring, context);
+    process::count(outcome, 1);
+    if outcome == count::WINDOWS {
+        ring.private().trigger.in_a_row = 0;
+    } else {
+        left_over(ring, context, outcome);
+    }
+}
+
+/// Draws a new period.
+fn renew_period(trigger: Trigger) {
+    let Some(header) = process::header() else {
+        return;
+    };
+    match trigger.kind {
+        TRIGGER_EVENT => {
+            let next = period(header) << trigger.slower;
+            // SAFETY: the number lives across the call.
+            unsafe {
+                syscall::call(
+                    syscall::nr::IOCTL,
+                    trigger.handle as usize,
+                    IOC_PERIOD,
+                    &raw const next as usize,
+                    0,
+                    0,
+                    0,
+                )
+            };
+        }
+        TRIGGER_TIMER => set_timer(trigger.handle, ticks(header)),
+        _ => {}
+    }
+}
+
+/// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
+fn left_over(ring: Ring, context: &Context, outcome: usize) {
+    if ring.private().trigger.kind != TRIGGER_EVENT {
+        return;
+    }
+    let in_time = take_queued(ring);
+    let trigger = &mut ring.private().trigger;
+    let here = context.registers[RIP];
+    let stuck = outcome == count::TRIGGERS_BUSY || here == trigger.seen;
+    trigger.seen = here;
+    trigger.in_a_row = if stuck { trigger.in_a_row + 1 } else { 0 };
+    if !in_time || trigger.in_a_row >= STUCK {
+        (trigger.in_a_row, trigger.calm) = (0, 0);
+        if trigger.slower < SLOWEST {
+            trigger.slower += 1;
+            process::count(count::TRIGGERS_SLOWED, 1);
+            renew_period(*trigger);
+        }
+    }
+}
+
+/// Takes queued signals of this thread's events off the queue, unless the program uses the signal as well: it would miss its own, or see them in another order.
+/// Returns false if that took so long that they come faster than a thread can take them.
+fn take_queued(ring: Ring) -> bool {
+    const RT_TGSIGQUEUEINFO: usize = 297;
+    /// Nanoseconds: hundreds are taken in that time.
+    const LONGEST: u64 = 200_000;
+    if signals::is_used(ring, signal()) {
+        return true;
+    }
+    let began = clock::ticks();
+    let mut info = [0u64; 16];
+    while next_queued(Some(&mut info)) {
+        // SAFETY: the kernel has filled it in; `Info` is its beginning.
+        let what = unsafe { &*info.as_ptr().cast::<Info>() };
+        if what.code > 0 && crate::record::speed_probe::is_ours(ring, what.value as u32 as i32) {
+            crate::record::speed_probe::give_up(ring);
+        } else if is_ours(ring, what) {
+            process::count(count::TRIGGERS, 1);
+            process::count(count::TRIGGERS_BUSY, 1);
+        } else {
+            // SAFETY: the structure lives across the call; a thread may send itself any.
+            unsafe {
+                syscall::call(
+                    RT_TGSIGQUEUEINFO,
+                    syscall::getpid() as usize,
+                    syscall::gettid() as usize,
+                    signal(),
+                    info.as_ptr() as usize,
+                    0,
+                    0,
+                )
+            };
+            return true;
+        }
+        if clock::since(began) > LONGEST {
+            return false;
+        }
+    }
+    true
+}
+
+/// Takes one of the trigger's signals off the queue, if there is one. It must be blocked.
+fn next_queued(info: Option<&mut [u64; 16]>) -> bool {
+    const SIGTIMEDWAIT: usize = 128;
+    let (set, none) = (bit(), [0u64; 2]);
+    let info = info.map_or(0, |i| i.as_mut_ptr() as usize);
+    // SAFETY: set, time and the structure, which has the kernel's 128 bytes, live across the call.
+    unsafe {
+        syscall::call(
+            SIGTIMEDWAIT,
+            &raw const set as usize,
+            info,
+            none.as_ptr() as usize,
+            8,
+            0,
+            0,
+        ) > 0
+    }
+}
+
+/// Whether recording is over for good: then nothing shall interrupt the thread any more.
+pub fn is_over(header: &Header) -> bool {
+    header.stop.load(Ordering::Relaxed) != 0
+}

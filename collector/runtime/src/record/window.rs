@@ -1,0 +1,386 @@
+//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the clone until its records fill a
+//! window, and is moved back.
+//!
+//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page: the store that would be the
+//! first behind the window faults, and the fault's handler moves the thread to the original instruction. While no window
+//! is open, the cursor is at the guard page, so that clone code that is met all the same (a landing pad of a
+//! window that was closed meanwhile) leaves at its first record.
+//!
+//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to code without a clone is
+//! noted ([`goes_away`]) and must come back to the same place ([`comes_back`]) soon; if it does anything else, the window ends
+//! where control went away.
+
+use crate::record::speed_probe::Plan;
+use crate::record::thread_ring::Ring;
+use crate::record::transfer_hooks::Hooks;
+use crate::record::{modules, speed_probe, thread_ring, transfer_hooks, trigger as triggers};
+use crate::sys::signal_frame::{Context, RIP};
+use crate::sys::{clock, process, syscall};
+use core::sync::atomic::Ordering;
+use mgz_abi::shared_memory::*;
+
+/// Why a window ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Why {
+    /// It has all its records.
+    Full,
+    /// A signal that the program handles came.
+    Signal,
+    /// Control went to code without a clone and did not come back soon, or not to the same place.
+    Outside,
+    /// Control returned to code without a clone.
+    Returned,
+    /// Code without a clone was given the address of a function, which it might call.
+    Callback,
+    /// The code that follows has no clone.
+    NoClone,
+}
+
+impl Why {
+    fn cause(self) -> u32 {
+        match self {
+            Why::Full => CAUSE_WHOLE,
+            Why::Signal => CAUSE_SIGNAL,
+            Why::Outside => CAUSE_OUTSIDE,
+            Why::Returned => CAUSE_RETURNED,
+            Why::Callback => CAUSE_CALLBACK,
+            Why::NoClone => CAUSE_NO_CLONE,
+        }
+    }
+}
+
+/// A thread's window; lies in [`thread::Private`]. Zero is "closed".
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Window {
+    open: bool,
+    /// Control is in code without a clone.
+    away: bool,
+    /// Where the return address lies to which it comes back.
+    slot: u64,
+    /// What stands there.
+    back: u64,
+    /// The cursor when it went away.
+    cursor: u64,
+    /// The time stamp counter then.
+    since: u64,
+    /// Nanoseconds of the window in code without a clone.
+    outside: u64,
+    /// Slots of the lap that it is instead of a window ([`pace`]), or 0.
+    lap: u64,
+}
+
+/// Longest stay in code without a clone, nanoseconds.
+const STAY: u64 = 200_000;
+
+/// Whether the thread has an open window.
+pub fn is_open(ring: Ring) -> bool {
+    ring.private().window.open
+}
+
+/// Whether it is in a lap, whose slots are not kept.
+pub fn is_lap(ring: Ring) -> bool {
+    ring.private().window.lap != 0
+}
+
+/// Puts the thread's control page in the state between windows.
+pub fn rest(header: &Header, ring: Ring) {
+    let control = ring.control();
+    let guard = ring.chunk(0, header) as u64 + header.chunk_bytes;
+    control.base = guard;
+    control.guard = guard;
+    control.cursor = guard;
+    ring.private().window = Window::default();
+    transfer_hooks::set(control, Hooks::Closed);
+}
+
+/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
+pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
+    let control = ring.control();
+    crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
+    let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
+        tell_elsewhere(header, context.registers[RIP]);
+        return count::TRIGGERS_OUTSIDE;
+    };
+    if triggers::is_behind_call(ring, context.registers[RIP]) {
+        return count::TRIGGERS_OUTSIDE;
+    }
+    let Some(place) = thread_ring::free_place(header, ring) else {
+        if !syscall::process_exists(header.recorder) {
+            // Nobody will ever make room: the next trigger is the last.
+            header.stop.store(1, Ordering::Relaxed);
+        }
+        return count::TRIGGERS_NO_ROOM;
+    };
+    control.guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
+    control.base = control.guard - 16 * header.window;
+    control.filling = control.published.load(Ordering::Relaxed);
+    prefetch(control.base, control.guard);
+    // Slots of the region that control would have passed already lie before the window and are never written.
+    let mut start = control.base - 16 * u64::from(state.slots_done);
+    if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
+        // SAFETY: the window's first slot, in this thread's ring.
+        unsafe {
+            (control.base as *mut mgz_abi::slot::RingSlot).write(crate::record::signals::REPEAT)
+        };
+        start += 16;
+    }
+    control.cursor = start;
+    for [register, place] in state.saved {
+        if register != mgz_abi::address_map::NO_REG {
+            control.spill[place as usize % mgz_abi::probe::SPILL_SLOTS] =
+                *context.register(register);
+        }
+    }
+    if state.base_reg != mgz_abi::address_map::NO_REG {
+        *context.register(state.base_reg) = start + 16 * u64::from(state.base_ahead);
+    }
+    context.registers[RIP] = clone;
+    transfer_hooks::set(control, Hooks::Window);
+    ring.private().window = Window {
+        open: true,
+        ..Window::default()
+    };
+    control.begin_ns = clock::now_ns();
+    count::WINDOWS
+}
+
+/// A trigger met code without a clone at this address: the user wants to know whose it is.
+fn tell_elsewhere(header: &Header, address: u64) {
+    let number = header.counters[count::TRIGGERS_OUTSIDE].load(Ordering::Relaxed) as usize;
+    header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
+}
+
+/// Fetches the memory of a window, which the recorder has read on another processor, while the way into the clone is prepared: the
+/// first so many bytes, since the processor keeps only a few requests in flight.
+fn prefetch(from: u64, to: u64) {
+    const MOST: u64 = 16 << 10;
+    for line in (from..to.min(from + MOST)).step_by(64) {
+        // SAFETY: a hint, which cannot fault.
+        unsafe {
+            core::arch::asm!("prefetchw [{}]", in(reg) line, options(nostack, preserves_flags))
+        };
+    }
+}
+
+/// Ends the window, if one is open: what is committed is published.
+fn close(ring: Ring, why: Why, now: u64) {
+    let Some(header) = process::header() else {
+        return;
+    };
+    let window = ring.private().window;
+    if !window.open {
+        return;
+    }
+    let control = ring.control();
+    let mut end = control.cursor;
+    let mut why = why;
+    let mut end_ns = now;
+    if window.away {
+        end_ns = now.saturating_sub(clock::since(window.since));
+        // What stands behind came by another way than the one that was watched.
+        end = end.min(window.cursor);
+        if why == Why::Full {
+            why = Why::Outside;
+        }
+    }
+    let mut slots = end.clamp(control.base, control.guard) - control.base;
+    // SAFETY: the window's first slot, in this thread's ring.
+    if slots == 16
+        && unsafe { (control.base as *const mgz_abi::slot::RingSlot).read_volatile() }.id
+            == mgz_abi::slot::MARK_REPEAT
+    {
+        // What that is about was not completed.
+        slots = 0;
+    }
+    if window.lap != 0 {
+        speed_probe::lapped(
+            ring,
+            slots / 16,
+            window.lap,
+            end_ns.saturating_sub(control.begin_ns + window.outside),
+        );
+        return rest(header, ring);
+    }
+    control.cursor = control.base + slots;
+    // Time elsewhere is none of the window's.
+    control.begin_ns = (control.begin_ns + window.outside).min(end_ns);
+    crate::record::publish::publish_burst(header, ring, slots / 16, why.cause(), end_ns);
+    rest(header, ring);
+}
+
+/// [`close`] where signals may arrive.
+pub fn close_in_hook(ring: Ring, why: Why) {
+    if !is_open(ring) {
+        return;
+    }
+    let old = syscall::sigprocmask(0, Some(!0));
+    close(ring, why, syscall::now_ns());
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+}
+
+/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
+pub fn leave(ring: Ring, context: &mut Context, why: Why) {
+    leave_at(ring, context, why, syscall::now_ns());
+}
+
+/// [`leave`], at a time.
+fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
+    let rip = context.registers[RIP];
+    if modules::in_clone(rip) {
+        let Some(place) = modules::place(rip) else {
+            process::count(count::LOST_STATES, 1);
+            return;
+        };
+        let control = ring.control();
+        if is_open(ring) {
+            crate::record::signals::commit(control, context, &place.state);
+        }
+        for [register, slot] in place.state.saved {
+            if register != mgz_abi::address_map::NO_REG {
+                *context.register(register) =
+                    control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS];
+            }
+        }
+        crate::record::signals::take_back(context, &place.state);
+        context.registers[RIP] = place.orig;
+    }
+    close(ring, why, now);
+}
+
+/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in the original code, unless the speed of the clone is to be
+/// measured.
+pub fn full(header: &Header, ring: Ring, context: &mut Context) {
+    let control = ring.control();
+    let window = ring.private().window;
+    let whole = header.stop.load(Ordering::Relaxed) == 0
+        && window.open
+        && window.lap == 0
+        && control.guard - control.base == 16 * header.window;
+    let now = syscall::now_ns();
+    // Triggers by loads need no speeds.
+    let plan = if whole && !triggers::by_loads(header) {
+        speed_probe::plan(
+            ring,
+            context.registers[RIP],
+            control.guard,
+            header.window,
+            now,
+        )
+    } else {
+        Plan::Nothing
+    };
+    if let Plan::Lap(slots) = plan
+        && ring.address < 1 << 32
+        && let Some(place) = modules::place(context.registers[RIP])
+    {
+        crate::record::signals::commit(control, context, &place.state);
+        close(ring, Why::Full, now);
+        return begin_lap(header, ring, slots, context);
+    }
+    leave_at(ring, context, Why::Full, now);
+    if let Plan::Watch {
+        address,
+        records,
+        kind,
+    } = plan
+    {
+        speed_probe::watch(header, ring, context, address, records, kind);
+    }
+}
+
+/// Lets the thread go on in the clone, with a store that lies ahead, in memory that nobody reads.
+fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
+    let control = ring.control();
+    let end = thread_ring::spare_end(ring);
+    control.guard = end;
+    control.base = end - 16 * slots;
+    for page in (control.base..end).step_by(PAGE) {
+        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is taken.
+        unsafe { (page as *mut u64).write_volatile(0) };
+    }
+    // A killed thread's recorder must not take it for a window.
+    control.filling = control.published.load(Ordering::Relaxed).wrapping_sub(1);
+    if !crate::record::signals::go_on(control, control.base, context) {
+        return rest(header, ring);
+    }
+    transfer_hooks::set(control, Hooks::Window);
+    ring.private().window = Window {
+        open: true,
+        lap: slots,
+        ..Window::default()
+    };
+    control.begin_ns = syscall::now_ns();
+}
+
+/// Control goes to code without a clone. Returns false if the window had to be closed.
+pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
+    let cursor = ring.control().cursor;
+    let window = &mut ring.private().window;
+    if window.away {
+        close_in_hook(ring, Why::Outside);
+        return false;
+    }
+    *window = Window {
+        away: true,
+        slot,
+        back,
+        cursor,
+        since: clock::ticks(),
+        ..*window
+    };
+    true
+}
+
+/// Control comes back from code without a clone. Returns whether that was expected there and then.
+pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
+    let window = &mut ring.private().window;
+    if !window.away || window.slot != slot || window.back != back {
+        return false;
+    }
+    let stay = clock::since(window.since);
+    if stay < STAY {
+        window.away = false;
+        window.outside += stay;
+    }
+    stay < STAY
+}
+
+/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
+pub fn trigger(ring: Ring, context: &mut Context) -> usize {
+    let Some(header) = process::header() else {
+        return count::TRIGGERS_BUSY;
+    };
+    process::count(count::TRIGGERS, 1);
+    if syscall::gs() != ring.address || header.stop.load(Ordering::Relaxed) != 0 {
+        return count::TRIGGERS_BUSY;
+    }
+    let rip = context.registers[RIP];
+    if modules::in_clone(rip) || transfer_hooks::interrupted(rip) {
+        return count::TRIGGERS_BUSY;
+    }
+    speed_probe::give_up(ring);
+    let window = ring.private().window;
+    if window.open && window.away {
+        if modules::enter(rip).is_some() {
+            // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
+            close(ring, Why::Callback, syscall::now_ns());
+            return open(header, ring, context);
+        }
+        if clock::since(window.since) < STAY {
+            return count::TRIGGERS_BUSY;
+        }
+        close(ring, Why::Outside, syscall::now_ns());
+        if let Some(header) = process::header() {
+            tell_elsewhere(header, rip);
+        }
+        return count::TRIGGERS_OUTSIDE;
+    }
+    if window.open {
+        // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
+        close(ring, Why::NoClone, syscall::now_ns());
+    }
+    open(header, ring, context)
+}

@@ -1,0 +1,54 @@
+//! Short times by the time stamp counter: a stay in code without a clone is often shorter than it takes to read the kernel's clock twice.
+//!
+//! The counter's rate is that of a span of the kernel's clock, from the first window of the process to its last one. (Where a process may not read the counter, the
+//! kernel's clock cannot be read without a system call either, nor by the process itself.)
+
+use crate::sys::syscall;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// The first reading of both.
+static NS: AtomicU64 = AtomicU64::new(0);
+static TICKS: AtomicU64 = AtomicU64::new(0);
+/// Nanoseconds in 2³² ticks; before anything is known, as of a counter of 2 GHz.
+static RATE: AtomicU64 = AtomicU64::new(1 << 31);
+
+/// The counter (SDM volume 2, RDTSC), as far as instructions before it are done.
+#[inline(always)]
+pub fn ticks() -> u64 {
+    // SAFETY: reads a register.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// Nanoseconds that so many ticks are.
+#[inline(always)]
+pub fn ns(ticks: u64) -> u64 {
+    ((u128::from(ticks) * u128::from(RATE.load(Ordering::Relaxed))) >> 32) as u64
+}
+
+/// Nanoseconds since an earlier reading of the counter.
+#[inline(always)]
+pub fn since(earlier: u64) -> u64 {
+    ns(ticks().saturating_sub(earlier))
+}
+
+/// Reads the kernel's clock, and learns from it.
+pub fn now_ns() -> u64 {
+    /// Shorter spans say too little: reading both takes some 50 ns.
+    const LEAST: u64 = 50_000;
+    let (now, ticks) = (syscall::now_ns(), ticks());
+    let (first, first_ticks) = (NS.load(Ordering::Relaxed), TICKS.load(Ordering::Relaxed));
+    if first == 0 {
+        TICKS.store(ticks, Ordering::Relaxed);
+        NS.store(now, Ordering::Relaxed);
+    } else if let (span @ LEAST.., counted @ 1..) =
+        (now.wrapping_sub(first), ticks.wrapping_sub(first_ticks))
+        && span < 1 << 62
+        && counted < 1 << 62
+    {
+        RATE.store(
+            ((u128::from(span) << 32) / u128::from(counted)).clamp(1 << 28, 1 << 36) as u64,
+            Ordering::Relaxed,
+        );
+    }
+    now
+}

@@ -1,0 +1,381 @@
+//! What the runtime knows about the process it is in, and how it came to be there.
+
+use crate::sys::syscall;
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use mgz_abi::shared_memory::{
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, name_hash, place_in_preload,
+};
+
+/// The mapped header of the shared memory, or null if nothing is recorded.
+static HEADER: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+/// The header where the process is [asleep](fall_asleep), else null.
+static ASLEEP: AtomicPtr<Header> = AtomicPtr::new(core::ptr::null_mut());
+/// It stays so whatever is loaded.
+static FOR_GOOD: AtomicBool = AtomicBool::new(false);
+/// Where [`owner`] is noted: in a page that the kernel clears in forked children.
+static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Longest path of the shared memory and of the runtime itself.
+const PATH: usize = 256;
+/// `MGZ_RUNTIME=/proc/…`, zero-terminated: the environment entry for programs that are to be recorded.
+static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
+/// Path of the runtime, zero-terminated.
+static mut OWN_PATH: [u8; PATH] = [0; PATH];
+/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of that the recorder left before the runtime.
+static mut PRELOADED: (u64, usize) = (0, 0);
+
+/// The shared memory's header, if this process is recorded.
+pub fn header() -> Option<&'static Header> {
+    // SAFETY: null or a mapping that is never removed. The fields that others change are atomics.
+    unsafe { HEADER.load(Ordering::Acquire).as_ref() }
+}
+
+/// The same, in a process that is asleep as well.
+pub fn recorder() -> Option<&'static Header> {
+    // SAFETY: as in `header`.
+    header().or_else(|| unsafe { ASLEEP.load(Ordering::Acquire).as_ref() })
+}
+
+/// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but the environment of the programs that it starts. Wrappers pass on what
+/// they are called with, as where nobody records.
+pub fn fall_asleep() {
+    ASLEEP.store(
+        HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
+        Ordering::Release,
+    );
+}
+
+/// The program has loaded an instrumented library. Returns whether it was asleep.
+pub fn wake() -> bool {
+    let header = ASLEEP.swap(core::ptr::null_mut(), Ordering::AcqRel);
+    if !header.is_null() {
+        HEADER.store(header, Ordering::Release);
+    }
+    !header.is_null()
+}
+
+/// The process cannot be recorded: it is as if nobody recorded, but that programs which it starts are.
+pub fn fall_asleep_for_good() {
+    FOR_GOOD.store(true, Ordering::Relaxed);
+    fall_asleep();
+}
+
+/// Whether the process is recorded as soon as it loads something instrumented.
+pub fn is_asleep() -> bool {
+    !ASLEEP.load(Ordering::Acquire).is_null() && !FOR_GOOD.load(Ordering::Relaxed)
+}
+
+/// The process for which the tables in this address space hold: 0 right after a fork, and the creator's id in a process that shares its creator's
+/// memory (the child of a `vfork`, say).
+pub fn owner() -> u32 {
+    // SAFETY: null or a page that is never removed.
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
+        .map_or_else(syscall::getpid, |word| word.load(Ordering::Relaxed))
+}
+
+/// From now on the tables hold for this process. Returns whether another one was their owner.
+pub fn own() -> bool {
+    let pid = syscall::getpid();
+    // SAFETY: as above.
+    unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
+        .is_some_and(|word| word.swap(pid, Ordering::Relaxed) != pid)
+}
+
+/// Whether this process has come into being by a fork of which nobody has taken notice yet.
+pub fn is_forked() -> bool {
+    owner() == 0
+}
+
+/// Whether the memory is that of another process.
+pub fn borrows_memory() -> bool {
+    let owner = owner();
+    owner != 0 && owner != syscall::getpid()
+}
+
+/// Makes the page for [`owner`].
+fn note_owner() -> bool {
+    const WIPEONFORK: usize = 18;
+    if !OWNER.load(Ordering::Relaxed).is_null() {
+        own();
+        return true;
+    }
+    // SAFETY: a new mapping, which is then changed.
+    unsafe {
+        let Ok(page) = syscall::mmap(
+            0,
+            PAGE,
+            syscall::map::READ | syscall::map::WRITE,
+            syscall::map::PRIVATE | syscall::map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return false;
+        };
+        if syscall::call(syscall::nr::MADVISE, page, PAGE, WIPEONFORK, 0, 0, 0) != 0 {
+            syscall::munmap(page, PAGE);
+            return false;
+        }
+        OWNER.store(page as *mut AtomicU32, Ordering::Relaxed);
+    }
+    own();
+    true
+}
+
+/// Adds to one of the header's counters.
+pub fn count(what: usize, by: u64) {
+    if let Some(header) = recorder() {
+        header.counter(what).fetch_add(by, Ordering::Relaxed);
+    }
+}
+
+/// The environment entry that leads to the shared memory.
+pub fn shared_entry() -> &'static [u8] {
+    // SAFETY: written once by `attach`, before any other code of the process runs.
+    until_zero(unsafe { &*(&raw const SHARED_ENTRY) })
+}
+
+/// The path under which the loader found this runtime.
+pub fn own_path() -> &'static [u8] {
+    // SAFETY: as above.
+    until_zero(unsafe { &*(&raw const OWN_PATH) })
+}
+
+/// Whether blocks of the heap are logged.
+pub fn logs_heap() -> bool {
+    recorder().is_some_and(|h| h.heap_path[0] != 0)
+}
+
+/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list; in another one a library that wants to be first
+/// is worth more than what an allocator there would tell.
+pub fn place_among(list: &[u8]) -> usize {
+    // SAFETY: as above.
+    let (hash, at) = unsafe { *(&raw const PRELOADED) };
+    let last = place_in_preload(list);
+    if logs_heap() && name_hash(list) == hash {
+        at.min(last)
+    } else {
+        last
+    }
+}
+
+/// The part of a buffer before its first zero.
+pub fn until_zero(bytes: &[u8]) -> &[u8] {
+    until(bytes, 0)
+}
+
+/// A zero-terminated string as bytes, without the zero.
+///
+/// # Safety
+/// `p` must point at a zero-terminated string that outlives the result.
+pub unsafe fn c_bytes<'a>(p: *const u8) -> &'a [u8] {
+    let mut n = 0;
+    // SAFETY: the caller's contract.
+    while unsafe { *p.add(n) } != 0 {
+        n += 1;
+    }
+    // SAFETY: n bytes were just read.
+    unsafe { core::slice::from_raw_parts(p, n) }
+}
+
+/// Opens the shared memory; the result is −errno if the recorder is gone.
+pub fn open_shared() -> isize {
+    // SAFETY: written once by `attach`; zero-terminated since the last byte is never written.
+    let entry = unsafe { &*(&raw const SHARED_ENTRY) };
+    syscall::open(entry[ENV_NAME.len() + 1..].as_ptr(), true)
+}
+
+/// Takes the settings out of the environment and maps the header. Returns whether this process is recorded.
+///
+/// # Safety
+/// `envp` must be the process's environment; nothing else may run yet.
+pub unsafe fn attach(envp: *mut *mut u8) -> bool {
+    // SAFETY: the caller's contract.
+    if !unsafe { take_environment(envp) } {
+        return false;
+    }
+    map_header()
+}
+
+/// As [`attach`], in a process that runs already: the settings come from the recorder.
+///
+/// # Safety
+/// Nothing else may run.
+pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
+    // SAFETY: the caller's contract.
+    unsafe {
+        SHARED_ENTRY = *shared_entry;
+        OWN_PATH = *own_path;
+    }
+    map_header()
+}
+
+/// Whether the recorder is there and wants records; programs that are started otherwise must not be led to its files.
+pub fn is_recorded() -> bool {
+    recorder()
+        .is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && syscall::process_exists(h.recorder))
+}
+
+/// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen. (Opened they are as by that
+/// program, with the effective user's rights.)
+pub fn can_reach_recorder() -> bool {
+    // SAFETY: as in `own_path`; zero-terminated.
+    let own = unsafe { &*(&raw const OWN_PATH) };
+    [open_shared(), syscall::open(own.as_ptr(), false)]
+        .into_iter()
+        .fold(true, |all, fd| {
+            if fd >= 0 {
+                syscall::close(fd);
+            }
+            all && fd >= 0
+        })
+}
+
+/// Whether this process is in another namespace of process ids than the recorder, where nobody knows whose ids are whose.
+pub fn is_elsewhere(header: &Header) -> bool {
+    header.process_namespace != 0 && namespace().is_some_and(|own| own != header.process_namespace)
+}
+
+/// Number of this process's namespace of process ids.
+fn namespace() -> Option<u64> {
+    const START: &[u8] = b"pid:[";
+    let mut text = [0u8; 64];
+    // SAFETY: a zero-terminated path; one byte of the buffer stays zero.
+    let length = unsafe {
+        syscall::call(
+            syscall::nr::READLINK,
+            c"/proc/self/ns/pid".as_ptr() as usize,
+            text.as_mut_ptr() as usize,
+            text.len() - 1,
+            0,
+            0,
+            0,
+        )
+    };
+    let digits = text
+        .get(..usize::try_from(length).ok()?)?
+        .strip_prefix(START)?;
+    let digits = digits.iter().take_while(|c| c.is_ascii_digit());
+    Some(digits.fold(0u64, |n, c| {
+        n.wrapping_mul(10).wrapping_add(u64::from(c - b'0'))
+    }))
+}
+
+fn map_header() -> bool {
+    let fd = open_shared();
+    if fd < 0 {
+        return false;
+    }
+    // SAFETY: a new mapping of a file of at least this length (the recorder makes it).
+    let mapped = unsafe {
+        syscall::mmap(
+            0,
+            HEADER_BYTES,
+            syscall::map::READ | syscall::map::WRITE,
+            syscall::map::SHARED | syscall::map::LOW,
+            fd,
+            0,
+        )
+    };
+    syscall::close(fd);
+    let Ok(address) = mapped else { return false };
+    let header = address as *mut Header;
+    // SAFETY: mapped above.
+    let valid = unsafe { (*header).magic == MAGIC && (*header).version == VERSION };
+    if !valid || !note_owner() {
+        return false;
+    }
+    // SAFETY: mapped above.
+    if is_elsewhere(unsafe { &*header }) {
+        // SAFETY: an atomic of the header.
+        unsafe { (*header).counter(count::FORBIDDEN) }.fetch_add(1, Ordering::Relaxed);
+        return false;
+    }
+    HEADER.store(header, Ordering::Release);
+    true
+}
+
+/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder changed it, so that the program and its
+/// children see nothing of the runtime.
+///
+/// # Safety
+/// As for [`attach`].
+unsafe fn take_environment(envp: *mut *mut u8) -> bool {
+    // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the initial stack.
+    let entry = |i: usize| unsafe { *envp.add(i) };
+    // SAFETY: as above.
+    let value = |i: usize, name: &str| value_of(unsafe { c_bytes(entry(i)) }, name.as_bytes());
+    let (mut n, mut found, mut preload, mut list) = (0, false, None, None);
+    while !entry(n).is_null() {
+        found |= value(n, ENV_NAME).is_some_and(|path| ENV_NAME.len() + 1 + path.len() < PATH);
+        // The recorder changes the last one, which is the one that the loader looks at.
+        if value(n, "LD_PRELOAD").is_some() {
+            preload = Some(n);
+        }
+        list = value(n, PRELOAD_NAME).or(list);
+        n += 1;
+    }
+    if !found {
+        return false;
+    }
+    let own = list.map_or(&b""[..], |list| until(list, b':'));
+    if own.len() < PATH {
+        // SAFETY: as above; nothing else runs.
+        unsafe { (&raw mut OWN_PATH as *mut u8).copy_from(own.as_ptr(), own.len()) };
+    }
+    let before = list.and_then(|list| list.get(own.len() + 1..));
+    // What stands behind the runtime in the list that the loader has got stood there before.
+    let now = preload.and_then(|i| value(i, "LD_PRELOAD")).unwrap_or(b"");
+    let at = now.windows(own.len().max(1)).rposition(|w| w == own);
+    let behind = at.map_or(0, |at| now.len() - at - own.len());
+    let old = before.unwrap_or(b"");
+    // SAFETY: nothing else runs.
+    unsafe {
+        PRELOADED = (
+            name_hash(old),
+            old.len() - behind.saturating_sub(1).min(old.len()),
+        )
+    };
+    let mut to = 0;
+    for from in 0..n {
+        let mut keep = value(from, PRELOAD_NAME).is_none();
+        if let Some(path) = value(from, ENV_NAME)
+            && ENV_NAME.len() + 1 + path.len() < PATH
+        {
+            let length = ENV_NAME.len() + 1 + path.len();
+            // SAFETY: as above.
+            unsafe { (&raw mut SHARED_ENTRY as *mut u8).copy_from(entry(from), length) };
+            keep = false;
+        } else if preload == Some(from) && list.is_some() {
+            keep = before.is_some();
+            if let Some(before) = before {
+                // SAFETY: what the recorder has made of the list is longer; the string behind `before` is another one.
+                unsafe {
+                    let value = entry(from).add(b"LD_PRELOAD=".len());
+                    value.copy_from(before.as_ptr(), before.len());
+                    *value.add(before.len()) = 0;
+                }
+            }
+        }
+        if keep {
+            // SAFETY: as above; `to` is not beyond `from`.
+            unsafe { *envp.add(to) = entry(from) };
+            to += 1;
+        }
+    }
+    // SAFETY: as above.
+    unsafe { *envp.add(to) = core::ptr::null_mut() };
+    true
+}
+
+/// The part of a list before a separator.
+fn until(bytes: &[u8], separator: u8) -> &[u8] {
+    &bytes[..bytes
+        .iter()
+        .position(|&b| b == separator)
+        .unwrap_or(bytes.len())]
+}
+
+/// The value in `NAME=value`.
+pub fn value_of<'a>(entry: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    entry.strip_prefix(name)?.strip_prefix(b"=")
+}

@@ -1,0 +1,482 @@
+//! System calls that make threads and programs, met where they are made.
+//!
+//! Wrappers of the C library's functions are called only by who asks the loader for these functions by name and in the usual order. A function that `dlsym` has
+//! found on a handle, a library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another library, the C library itself (`system`, `popen`,
+//! helper threads) and inline assembly go past them. All of these end at a `syscall` instruction whose number is set right before it.
+//!
+//! So the code of each module that is loaded is searched for these places, and the instruction that sets the number becomes a jump to a *detour*: it does what stood there,
+//! asks [`before`], makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of the program runs in it; a forked child its trigger; a program that is executed the
+//! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
+//!
+//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the wrappers are the program's as any other; and the mask that the C library sets itself, around and in its
+//! threads, must not block what the runtime needs: some functions that it starts threads for run with all signals blocked.
+//!
+//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and modules that are loaded later are searched before their own constructors run. The jump takes the
+//! place of one instruction, so that a branch into what follows still finds that as it was.
+//!
+//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries without instrumentation larger than [`LARGEST`]. The recorder
+//! sees such threads by their ids, and tells how many there are.
+
+use crate::record::modules::ProgramHeader;
+use crate::record::{entry_patches, signals, thread_ring, trigger};
+use crate::sys::decode::{NumberedCall, numbered_call};
+use crate::sys::syscall::{map, nr};
+use crate::sys::{libc_symbols, process, syscall};
+use crate::wrap::raw_syscalls::{REST, Saved, hook};
+use crate::wrap::{exec, threads};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use mgz_abi::shared_memory::{PAGE, count};
+
+/// What makes threads, children and programs.
+const MAKERS: [u32; 6] = [
+    nr::CLONE as u32,
+    nr::FORK as u32,
+    nr::VFORK as u32,
+    nr::EXECVE as u32,
+    nr::EXECVEAT as u32,
+    nr::CLONE3 as u32,
+];
+/// These, and what changes signals: met in C libraries alone, which are told by the others.
+const NUMBERS: [u32; 8] = [
+    MAKERS[0],
+    MAKERS[1],
+    MAKERS[2],
+    MAKERS[3],
+    MAKERS[4],
+    MAKERS[5],
+    nr::RT_SIGACTION as u32,
+    nr::RT_SIGPROCMASK as u32,
+];
+
+/// Code of a library that is searched, bytes; the C library, the executable and what is instrumented are searched whatever their size.
+const LARGEST: u64 = 4 << 20;
+/// Code that is searched in all.
+const MOST: u64 = 64 << 20;
+/// Places in one module, and those that a page has room for.
+const SITES: usize = 96;
+const IN_A_PAGE: usize = 28;
+
+/// Modules that were searched, by [`key`]; 0 ends the list.
+static SEARCHED: [AtomicU64; 1024] = [const { AtomicU64::new(0) }; 1024];
+/// See [`are_met`].
+static MET: AtomicBool = AtomicBool::new(false);
+/// Bytes that were searched.
+static BYTES: AtomicU64 = AtomicU64::new(0);
+
+/// Room for detours in the runtime itself, so that they take no place of the program's.
+const ROOM_PAGES: usize = 4;
+/// Pages of it that are in use.
+static ROOM_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// The recorder knows it by its name: it is the only code of the runtime that changes.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+unsafe extern "C" fn mgz_room() {
+    naked_asm!(".p2align 12", ".skip {bytes}, 0xcc", ".p2align 12, 0xcc", bytes = const ROOM_PAGES * PAGE)
+}
+
+/// Bytes of a detour at most.
+const DETOUR: usize = 144;
+/// A page of detours begins with the addresses of [`before`] and [`after`].
+const POINTERS: usize = 16;
+const _: () = assert!(POINTERS + IN_A_PAGE * DETOUR <= PAGE);
+
+hook!(
+    /// In front of such a system call, rcx its address: goes there, or behind it if the call is done.
+    before, prepare
+);
+hook!(
+    /// Behind it, rcx where the program goes on.
+    after, settle
+);
+
+unsafe extern "C" fn prepare(registers: *mut Saved) {
+    const ENOMEM: isize = 12;
+    const CLONE_VM: u64 = 0x100;
+    // SAFETY: what `before` has just pushed.
+    let r = unsafe { &mut *registers };
+    let awake = process::header().is_some();
+    let result = match r.rax as usize {
+        nr::RT_SIGACTION if awake => match action(r) {
+            Some(result) => result,
+            None => return,
+        },
+        nr::RT_SIGPROCMASK if awake => match mask(r) {
+            Some(result) => result,
+            None => return,
+        },
+        nr::CLONE if awake && r.rdi & CLONE_VM != 0 && !thread_ring::provide() => -ENOMEM,
+        // (Who passes no arguments is told so by the kernel.)
+        nr::CLONE3 if awake && r.rdi != 0 && !thread_ring::provide() => -ENOMEM,
+        nr::VFORK => {
+            // A ring that is taken over is this process's: the child cannot do it for itself.
+            thread::notice_fork();
+            return;
+        }
+        // SAFETY: the kernel's contract for these calls.
+        nr::EXECVE => unsafe {
+            exec::system_execve(
+                r.rdi as *const u8,
+                r.rsi as *const *const u8,
+                r.rdx as *const *const u8,
+            )
+        },
+        // SAFETY: as above.
+        nr::EXECVEAT => unsafe {
+            exec::system_execveat(
+                r.rdi as i32,
+                r.rsi as *const u8,
+                r.rdx as *const *const u8,
+                r.r10 as *const *const u8,
+                r.r8 as usize,
+            )
+        },
+        _ => return,
+    };
+    r.rax = result as u64;
+    r.rcx += REST;
+}
+
+/// Bytes of a set of signals.
+const SET: u64 = 8;
+
+/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller asks.
+fn action(r: &Saved) -> Option<isize> {
+    /// The C library's own two.
+    const OWN: core::ops::RangeInclusive<u64> = 32..=33;
+    let bytes = size_of::<syscall::KernelAction>();
+    let valid = |at: u64| at == 0 || syscall::is_readable(at as usize, bytes);
+    if r.r10 != SET || OWN.contains(&r.rdi) || !valid(r.rsi) || !valid(r.rdx) {
+        return None;
+    }
+    // SAFETY: null, or memory that is there.
+    Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
+}
+
+/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is: most are set for a moment only.
+fn mask(r: &Saved) -> Option<isize> {
+    const UNBLOCK: u64 = 1;
+    let kept = signals::SEGV_BIT | trigger::bit();
+    if r.r10 != SET
+        || r.rdi == UNBLOCK
+        || r.rsi == 0
+        || !syscall::is_readable(r.rsi as usize, SET as usize)
+    {
+        return None;
+    }
+    // SAFETY: just asked.
+    let wanted = unsafe { (r.rsi as *const u64).read_unaligned() };
+    if wanted & kept == 0 {
+        return None;
+    }
+    let set = wanted & !kept;
+    // SAFETY: the kernel's contract; the set lives across the call.
+    Some(unsafe {
+        syscall::call(
+            nr::RT_SIGPROCMASK,
+            r.rdi as usize,
+            &raw const set as usize,
+            r.rdx as usize,
+            SET as usize,
+            0,
+            0,
+        )
+    })
+}
+
+/// A new thread, a child, or the caller again.
+unsafe extern "C" fn settle(_: *mut Saved) {
+    if process::header().is_none() {
+        return;
+    }
+    if process::is_forked() {
+        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's among them.)
+        return threads::in_child();
+    }
+    let gs = syscall::gs();
+    let Some(ring) = thread_ring::ring_at(gs) else {
+        return;
+    };
+    if process::borrows_memory() {
+        if gs == ring.address {
+            threads::begin_raw(ring);
+        }
+    } else if ring.control().tid != syscall::gettid() {
+        threads::begin_raw(ring);
+    } else if !trigger::is_of_this_thread(ring) {
+        trigger::renew(ring);
+    }
+}
+
+/// What tells a module from another that is loaded in its place.
+fn key(bias: u64, headers: &[ProgramHeader], name: &[u8]) -> u64 {
+    let mut key = mgz_abi::shared_memory::name_hash(name) ^ bias.rotate_left(17);
+    key ^= (headers.as_ptr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    key.max(1)
+}
+
+/// Whether it is new.
+fn enter(key: u64) -> bool {
+    for place in &SEARCHED {
+        match place.compare_exchange(0, key, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => return true,
+            Err(known) if known == key => return false,
+            Err(_) => {}
+        }
+    }
+    false
+}
+
+/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by this thread.
+pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: bool) {
+    if process::recorder().is_none_or(|h| h.mode == mgz_abi::shared_memory::MODE_OFF)
+        || !enter(key(bias, headers, name))
+    {
+        return;
+    }
+    let holds = |address: usize| {
+        headers
+            .iter()
+            .filter(|h| h.is_code())
+            .any(|h| (address as u64).wrapping_sub(bias + h.vaddr) < h.filesz)
+    };
+    if holds(mgz_room as *const () as usize) {
+        return;
+    }
+    let bytes: u64 = headers
+        .iter()
+        .filter(|h| h.is_code())
+        .map(|h| h.filesz)
+        .sum();
+    // The executable has no name.
+    let always = instrumented
+        || name.is_empty()
+        || holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+    if (bytes > LARGEST && !always) || BYTES.fetch_add(bytes, Ordering::Relaxed) > MOST {
+        return;
+    }
+    let mut found = [(0u64, NumberedCall { room: 0, before: 0 }); SITES];
+    let mut number = 0;
+    for segment in headers.iter().filter(|h| h.is_code()) {
+        // SAFETY: code of a loaded module, which can be read as well (else the loader could not have mapped it from a file that has headers there).
+        if !syscall::is_readable((bias + segment.vaddr) as usize, 8) {
+            continue;
+        }
+        // SAFETY: as above.
+        let code = unsafe {
+            core::slice::from_raw_parts(
+                (bias + segment.vaddr) as *const u8,
+                segment.filesz as usize,
+            )
+        };
+        search(code, |at, call| {
+            if number < SITES {
+                found[number] = (bias + segment.vaddr + at as u64, call);
+                number += 1;
+            }
+        });
+    }
+    let makes = |at: u64| {
+        // SAFETY: code of the module, in which the whole way to the system call was found.
+        let number = |skip: u64| unsafe { ((at + skip) as *const u32).read_unaligned() };
+        // SAFETY: as above.
+        match unsafe { *(at as *const u8) } {
+            0xb8 => MAKERS.contains(&number(1)),
+            0x48 => MAKERS.contains(&number(3)),
+            _ => MAKERS.contains(&(number(3) & 0xff)),
+        }
+    };
+    let found = &found[..number];
+    if !found.iter().any(|f| makes(f.0)) {
+        return;
+    }
+    let is_c_library = holds(libc_symbols::behind(libc_symbols::place(c"execve")));
+    let mut all = true;
+    for found in found.chunks(IN_A_PAGE) {
+        if !lead(found) {
+            all = false;
+            process::count(count::CALLS_UNSEEN, found.len() as u64);
+        }
+    }
+    if is_c_library && all {
+        MET.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether the calls of the C library are met, so that wrappers need not do the same.
+pub fn are_met() -> bool {
+    MET.load(Ordering::Relaxed)
+}
+
+/// Longest way from an instruction that sets a number to the end of the system call.
+const MOST_BYTES: usize = 50;
+
+/// Finds system calls with these numbers in code.
+fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
+    let mut from = 0;
+    while let Some(at) = find(code, from) {
+        from = at + 2;
+        // The nearest instruction that sets the number.
+        let starts = (at.saturating_sub(MOST_BYTES - 2)..at.saturating_sub(3)).rev();
+        for start in starts {
+            // It could be the rest of one with a prefix.
+            let prefixed = start > 0 && matches!(code[start - 1], 0x40..=0x4f | 0x66);
+            if prefixed {
+                continue;
+            }
+            let end = (at + 2).min(code.len());
+            if let Some(call) = numbered_call(&code[start..end], &NUMBERS)
+                && start + call.before == at
+            {
+                tell(start, call);
+                break;
+            }
+        }
+    }
+}
+
+/// The next `syscall` instruction, or what looks like one.
+fn find(code: &[u8], from: usize) -> Option<usize> {
+    use core::arch::x86_64::*;
+    const WIDTH: usize = 16;
+    let mut at = from;
+    // SAFETY: loads from inside the slice; the instructions are those of every x86-64 processor.
+    unsafe {
+        let first = _mm_set1_epi8(0x0f);
+        let second = _mm_set1_epi8(0x05);
+        while at + WIDTH < code.len() {
+            let here = _mm_loadu_si128(code.as_ptr().add(at).cast());
+            let behind = _mm_loadu_si128(code.as_ptr().add(at + 1).cast());
+            let both = _mm_and_si128(_mm_cmpeq_epi8(here, first), _mm_cmpeq_epi8(behind, second));
+            let bits = _mm_movemask_epi8(both) as u32;
+            if bits != 0 {
+                return Some(at + bits.trailing_zeros() as usize);
+            }
+            at += WIDTH;
+        }
+    }
+    (at..code.len().saturating_sub(1)).find(|&i| code[i] == 0x0f && code[i + 1] == 0x05)
+}
+
+/// A page for detours that can be reached from `address`.
+fn page_near(address: u64) -> Option<usize> {
+    // Both ends of the module's code, and the page's.
+    const REACH: u64 = (1 << 31) - (64 << 20);
+    const STEP: usize = 1 << 20;
+    let near = |page: usize| (page as u64).abs_diff(address) < REACH;
+    let own = mgz_room as *const () as usize;
+    if near(own) {
+        let used = ROOM_USED.fetch_add(1, Ordering::Relaxed);
+        if used < ROOM_PAGES {
+            return Some(own + used * PAGE);
+        }
+    }
+    let flags = map::PRIVATE | map::ANONYMOUS | map::FIXED_NOREPLACE;
+    let start = address as usize & !(STEP - 1);
+    for step in 1..=512 {
+        for place in [
+            start.checked_sub(step * STEP),
+            start.checked_add(step * STEP),
+        ] {
+            let Some(place) = place.filter(|&p| p >= STEP && near(p)) else {
+                continue;
+            };
+            // SAFETY: a new mapping, never over another one.
+            match unsafe { syscall::mmap(place, PAGE, map::READ | map::WRITE, flags, -1, 0) } {
+                Ok(page) if page == place => return Some(page),
+                // A kernel that does not know the flag has put it elsewhere.
+                // SAFETY: the mapping that was just made.
+                Ok(page) => unsafe {
+                    syscall::munmap(page, PAGE);
+                },
+                Err(_) => {}
+            }
+        }
+    }
+    None
+}
+
+/// Lets the places of one module lead to detours. Nothing has changed if it returns false.
+fn lead(found: &[(u64, NumberedCall)]) -> bool {
+    if !entry_patches::can_be_executed() {
+        return false;
+    }
+    let Some(page) = page_near(found[0].0) else {
+        return false;
+    };
+    let reachable = |at: u64| i32::try_from(at.wrapping_sub(page as u64) as i64).is_ok();
+    if !found.iter().all(|f| reachable(f.0)) {
+        return false;
+    }
+    // SAFETY: a page that nobody else uses; its code is complete before anything leads there.
+    unsafe {
+        if syscall::mprotect(page, PAGE, map::READ | map::WRITE) != 0 {
+            return false;
+        }
+        (page as *mut [u64; 2]).write([before as *const () as u64, after as *const () as u64]);
+        for (number, (at, call)) in found.iter().enumerate() {
+            write(page, page + POINTERS + number * DETOUR, *at, call);
+        }
+        if syscall::mprotect(page, PAGE, map::READ | map::EXEC) != 0 {
+            return false;
+        }
+    }
+    let mut all = true;
+    for (number, (at, call)) in found.iter().enumerate() {
+        all &= divert(*at, call, page + POINTERS + number * DETOUR);
+    }
+    all
+}
+
+/// Writes a detour.
+///
+/// # Safety
+/// The page must be writable, and the place of the module readable.
+unsafe fn write(page: usize, detour: usize, at: u64, call: &NumberedCall) {
+    let mut to = detour;
+    let mut put = |bytes: &[u8]| {
+        // SAFETY: the caller's contract; a detour fits in.
+        unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to as *mut u8, bytes.len()) };
+        to += bytes.len();
+        to
+    };
+    // SAFETY: code of the module.
+    put(unsafe { core::slice::from_raw_parts(at as *const u8, call.before) });
+    let behind = at + call.before as u64 + 2;
+    let distance =
+        |from: usize, target: u64| (target.wrapping_sub(from as u64) as i32).to_le_bytes();
+    // lea rcx, [rip + what follows the jump]; jmp [before]
+    let end = put(&[0x48, 0x8d, 0x0d, 6, 0, 0, 0]);
+    put(&[0xff, 0x25]);
+    put(&distance(end + 6, page as u64));
+    // syscall; lea rcx, [rip + the program's next instruction]; jmp [after]: REST bytes
+    let end = put(&[0x0f, 0x05]);
+    put(&[0x48, 0x8d, 0x0d]);
+    put(&distance(end + 7, behind));
+    put(&[0xff, 0x25]);
+    let end = put(&distance(end + 13, page as u64 + 8));
+    let filled = end - (detour + call.before + 13);
+    put(&[0x90; REST as usize][..REST as usize - filled]);
+    // Behind a call that `before` has made.
+    let end = put(&[0xe9]);
+    put(&distance(end + 4, behind));
+}
+
+/// Lets a place lead to its detour.
+fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
+    let start = at as usize & !(PAGE - 1);
+    let length = (at as usize + call.room).next_multiple_of(PAGE) - start;
+    // SAFETY: code that nobody runs, see the module.
+    unsafe {
+        if syscall::mprotect(start, length, map::READ | map::WRITE) != 0 {
+            return false;
+        }
+        let distance = (detour as u64).wrapping_sub(at + 5) as i32;
+        core::ptr::write_bytes(at as *mut u8, 0x90, call.room);
+        (at as *mut u8).write(0xe9);
+        ((at + 1) as *mut i32).write_unaligned(distance);
+        syscall::mprotect(start, length, map::READ | map::EXEC);
+    }
+    true
+}

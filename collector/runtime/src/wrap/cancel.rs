@@ -1,0 +1,101 @@
+//! Asynchronous cancellation: a thread is unwound from wherever it is, in clones as well.
+//!
+//! The C library sends the thread a signal, whose handler it installs by a call that no wrapper hears of, when the first thread is cancelled. That handler, too,
+//! must find the interrupted code as the original has it ([`crate::record::signals`]): else what a clone has borrowed is taken for the program's, and what a loop has
+//! recorded is written over. So before a thread may be cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
+
+use crate::record::{signals, thread_ring, trigger};
+use crate::sys::libc_symbols::next;
+use crate::sys::{process, syscall};
+use crate::wrap::threads;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// `PTHREAD_CANCEL_ASYNCHRONOUS`.
+const ASYNCHRONOUS: i32 = 1;
+const NOT_YET: u32 = 0;
+const UNDER_WAY: u32 = 1;
+const DONE: u32 = 2;
+static STATE: AtomicU32 = AtomicU32::new(NOT_YET);
+/// Longest wait for another thread that prepares, nanoseconds: a forked child may wait in vain.
+const PATIENCE: u64 = 100_000_000;
+/// The thread that is cancelled may end.
+static OVER: AtomicU32 = AtomicU32::new(0);
+
+/// Before the calling thread changes how it may be cancelled.
+extern "C" fn prepare(kind: i32) {
+    if kind != ASYNCHRONOUS || process::header().is_none() || thread_ring::current().is_none() {
+        return;
+    }
+    match STATE.compare_exchange(NOT_YET, UNDER_WAY, Ordering::Acquire, Ordering::Acquire) {
+        Ok(_) => {
+            cancel_somebody();
+            signals::wrap_internal();
+            STATE.store(DONE, Ordering::Release);
+            syscall::futex_wake(STATE.as_ptr());
+        }
+        Err(UNDER_WAY) => syscall::futex_wait(STATE.as_ptr(), UNDER_WAY, PATIENCE),
+        Err(_) => {}
+    }
+}
+
+/// Makes the C library install its handler.
+fn cancel_somebody() {
+    let Some(cancel) = next!(c"pthread_cancel", unsafe extern "C" fn(usize) -> i32) else {
+        return;
+    };
+    let Some(detach) = next!(c"pthread_detach", unsafe extern "C" fn(usize) -> i32) else {
+        return;
+    };
+    // The new thread gets no signal: neither one of the program nor that of its cancellation.
+    let old = syscall::sigprocmask(2, Some(!(signals::SEGV_BIT | trigger::bit())));
+    let mut new = 0usize;
+    // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it may end.
+    unsafe {
+        if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
+        {
+            cancel(new);
+            detach(new);
+            OVER.store(1, Ordering::Release);
+            syscall::futex_wake(OVER.as_ptr());
+        }
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old));
+    }
+}
+
+/// Does nothing, and nothing that would end it.
+extern "C" fn somebody(_argument: usize) -> usize {
+    while OVER.load(Ordering::Acquire) == 0 {
+        syscall::futex_wait(OVER.as_ptr(), 0, PATIENCE);
+    }
+    0
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_setcanceltype() {
+    // (kind edi, old rsi). The last step is a jump: who is cancelled in there finds no frame of the runtime.
+    naked_asm!(
+        "push rdi", "push rsi", "sub rsp, 8",
+        "call {prepare}",
+        "call {real}",
+        "add rsp, 8", "pop rsi", "pop rdi",
+        "jmp rax",
+        prepare = sym prepare, real = sym real)
+}
+
+extern "C" fn real() -> usize {
+    match next!(c"pthread_setcanceltype", unsafe extern "C" fn() -> i32) {
+        Some(real) => real as usize,
+        None => missing as *const () as usize,
+    }
+}
+
+extern "C" fn missing() -> i32 {
+    const ENOSYS: i32 = 38;
+    ENOSYS
+}

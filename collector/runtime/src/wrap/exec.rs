@@ -1,0 +1,767 @@
+//! `exec`: the runtime's settings go on to every program that can take them, through the environment of the call, so that an instrumented program is recorded whoever starts it:
+//! a shell, `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment again before it sees that, and is left alone
+//! ([`process::fall_asleep`]). Programs that cannot take them get the environment as it is, and the recorder is told.
+//!
+//! The new environment lies on the stack of the caller: a child that shares its parent's memory (`vfork`, `posix_spawn`) would leave anything else behind there.
+
+use crate::sys::libc_symbols::{environ, fail, next};
+use crate::sys::syscall::{map, nr};
+use crate::sys::{process, syscall};
+use crate::wrap::seccomp;
+use core::arch::naked_asm;
+use core::sync::atomic::Ordering;
+use mgz_abi::shared_memory::{
+    MODULE_32_BIT, MODULE_PRIVILEGED, PATH_BYTES, PRELOAD_NAME, count, is_sanitizer,
+};
+
+/// Silences the trigger while `exec` is tried: the new program must not meet its signal.
+struct Quiet(Option<crate::record::thread_ring::Ring>);
+
+impl Quiet {
+    fn new() -> Quiet {
+        // The child of a vfork has its parent's settings, and no trigger.
+        let own = crate::record::thread_ring::current().filter(|r| syscall::gs() == r.address);
+        Quiet(own.filter(|&r| crate::record::trigger::quiet(r)))
+    }
+}
+
+impl Drop for Quiet {
+    fn drop(&mut self) {
+        if let Some(ring) = self.0 {
+            crate::record::trigger::arm(ring);
+        }
+    }
+}
+
+type Strings = *const *const u8;
+
+/// Entries of an environment or argument list.
+fn length(list: Strings) -> usize {
+    let mut n = 0;
+    // SAFETY: lists end with a null pointer.
+    while !list.is_null() && unsafe { !(*list.add(n)).is_null() } {
+        n += 1;
+    }
+    n
+}
+
+/// What is about to be executed, as far as that matters here.
+enum Target {
+    /// Instrumented, by software.
+    Instrumented(Loading),
+    /// Something that may start others.
+    Plain(Loading),
+    /// The loader keeps the runtime out of it.
+    Privileged,
+    /// Its loader would complain about the runtime on the program's standard error.
+    Foreign,
+    /// Nothing that can be looked at.
+    Unknown,
+}
+
+/// Interpreters of interpreters that the kernel goes through.
+const DEPTH: usize = 5;
+
+/// Looks at what a descriptor leads to, and closes it.
+fn look(fd: isize, depth: usize) -> Target {
+    if fd < 0 {
+        return Target::Unknown;
+    }
+    let target = look_into(fd, depth);
+    syscall::close(fd);
+    target
+}
+
+fn look_into(fd: isize, depth: usize) -> Target {
+    let mut start = [0u8; 256];
+    let read = syscall::pread(fd, &mut start, 0).max(0) as usize;
+    let start = &start[..read.min(255)];
+    if let Some(line) = start.strip_prefix(b"#!") {
+        let line = line.split(|&b| b == b'\n').next().unwrap_or(&[]);
+        let mut words = line
+            .split(|b| matches!(b, b' ' | b'\t' | 0))
+            .filter(|w| !w.is_empty());
+        let mut path = [0u8; 256];
+        let Some(interpreter) = words.next().filter(|_| depth < DEPTH) else {
+            return Target::Unknown;
+        };
+        path[..interpreter.len()].copy_from_slice(interpreter);
+        return look(syscall::open_quietly(path.as_ptr()), depth + 1);
+    }
+    const CLASS_64: u8 = 2;
+    const X86_64: u8 = 62;
+    match start {
+        [0x7f, b'E', b'L', b'F', class, _, rest @ ..] => {
+            if *class != CLASS_64 || rest.get(12) != Some(&X86_64) {
+                Target::Foreign
+            } else if gains_privileges(fd) {
+                Target::Privileged
+            } else if let Some(loading) = read_note(fd) {
+                Target::Instrumented(loading)
+            } else {
+                Target::Plain(read_needed(fd))
+            }
+        }
+        _ => Target::Unknown,
+    }
+}
+
+/// Whether a program gets other rights by being executed: then the kernel says so to the loader (`AT_SECURE`), which ignores what is preloaded.
+fn gains_privileges(fd: isize) -> bool {
+    const GETUID: usize = 102;
+    const GETGID: usize = 104;
+    const FGETXATTR: usize = 193;
+    // SAFETY: no memory is involved.
+    let (uid, gid) = unsafe {
+        (
+            syscall::call(GETUID, 0, 0, 0, 0, 0, 0) as u32,
+            syscall::call(GETGID, 0, 0, 0, 0, 0, 0) as u32,
+        )
+    };
+    let name = c"security.capability".as_ptr() as usize;
+    // SAFETY: the name lives across the call; nothing is written.
+    let capable =
+        uid != 0 && unsafe { syscall::call(FGETXATTR, fd as usize, name, 0, 0, 0, 0) } > 0;
+    let Some((mode, owner, group)) = syscall::owner(fd) else {
+        return false;
+    };
+    const SET_GID: u32 = 0o2010;
+    capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
+}
+
+/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
+fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::enter::preload::early();
+    let later = crate::wrap::call_sites::are_met() && length(list) <= MANY;
+    if later { None } else { follow(open) }
+}
+
+/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
+fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
+    crate::enter::preload::early();
+    if process::own_path().is_empty() {
+        return None;
+    }
+    if !process::is_recorded() {
+        // There the recorder's id means nothing.
+        if process::recorder()
+            .filter(|h| h.stop.load(Ordering::Relaxed) == 0 && !seccomp::is_filtered())
+            .is_some_and(process::is_elsewhere)
+        {
+            process::count(count::FORBIDDEN, 1);
+        }
+        return None;
+    }
+    if !seccomp::may_set_up() {
+        process::count(count::FORBIDDEN, 1);
+        return None;
+    }
+    // The program may be no file at all: opening a pipe would wait for its other end.
+    let fd = open();
+    if fd < 0 {
+        return None;
+    }
+    let target = look_into(fd, 0);
+    let mut name = [0u8; PATH_BYTES];
+    crate::record::modules::path_of_descriptor(fd, &mut name);
+    syscall::close(fd);
+    let unfollowed = match target {
+        Target::Privileged => MODULE_PRIVILEGED,
+        Target::Foreign => MODULE_32_BIT,
+        Target::Instrumented(loading) => {
+            let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
+            if !is_possible {
+                // The loader would complain on the program's standard error, or a sanitizer's runtime about who comes before it.
+                process::count(count::FORBIDDEN, 1);
+            }
+            return is_possible.then_some(loading);
+        }
+        Target::Plain(loading) => {
+            return (!loading.refuses_heap() && process::can_reach_recorder()).then_some(loading);
+        }
+        Target::Unknown => {
+            return process::can_reach_recorder().then_some(Loading::default());
+        }
+    };
+    crate::record::modules::tell_program(unfollowed, &name);
+    None
+}
+
+/// Most entries of an environment for which there is room on the stack.
+const FEW: usize = 120;
+const MANY: usize = 1020;
+/// Bytes of text for which there is room there.
+const TEXT: usize = 768;
+
+/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be followed.
+fn with_environment<R>(
+    follow: Option<Loading>,
+    list: Strings,
+    exec: impl FnOnce(Strings) -> R,
+) -> R {
+    let Some(loading) = follow else {
+        return exec(list);
+    };
+    let n = length(list);
+    // SAFETY: entries below n are strings.
+    let entry = |i: usize| unsafe { process::c_bytes(*list.add(i)) };
+    let known = |i: usize| {
+        process::value_of(entry(i), mgz_abi::shared_memory::ENV_NAME.as_bytes()).is_some()
+    };
+    // Who came by a wrapper has it already, and a recorder that is recorded knows what it does.
+    if (0..n).any(known) {
+        return exec(list);
+    }
+    // The loader takes the last one.
+    let preload = (0..n).rfind(|&i| process::value_of(entry(i), b"LD_PRELOAD").is_some());
+    let made = Made {
+        list,
+        n,
+        preload,
+        old: preload.and_then(|i| process::value_of(entry(i), b"LD_PRELOAD")),
+        before: if process::logs_heap() {
+            &[]
+        } else {
+            loading.before()
+        },
+    };
+    let text = made.text();
+    match n {
+        ..=FEW if text <= TEXT => on_stack::<{ FEW + 4 }, R>(&made, exec),
+        ..=MANY if text <= TEXT => on_stack::<{ MANY + 4 }, R>(&made, exec),
+        _ => elsewhere(&made, text, exec),
+    }
+}
+
+/// What a new environment is made of.
+struct Made<'a> {
+    list: Strings,
+    n: usize,
+    preload: Option<usize>,
+    /// What the program preloads, if it does.
+    old: Option<&'a [u8]>,
+    /// Libraries that are to come before the runtime.
+    before: &'a [u8],
+}
+
+impl Made<'_> {
+    /// Bytes of the text of the entries that are new.
+    fn text(&self) -> usize {
+        let list = self.old.unwrap_or(&[]).len();
+        let own = process::own_path().len();
+        // Three colons at most and a zero; one colon and a zero.
+        let first = b"LD_PRELOAD=".len() + list + self.before.len() + own + 4;
+        first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
+    }
+
+    /// Writes pointers and the text of the entries that are new, as the recorder does it (`child.rs`).
+    ///
+    /// # Safety
+    /// There must be room for `n` + 4 pointers and the text.
+    unsafe fn write(&self, pointers: *mut *const u8, text: *mut u8) {
+        let list = self.old.unwrap_or(&[]);
+        let (front, back) = list.split_at(process::place_among(list));
+        let joint = |part: &[u8]| -> &'static [u8] { if part.is_empty() { b"" } else { b":" } };
+        let mut at = 0;
+        let mut put = |parts: &[&[u8]]| {
+            let start = at;
+            for part in parts.iter().chain(&[&b"\0"[..]]) {
+                // SAFETY: the caller's contract.
+                unsafe { core::ptr::copy_nonoverlapping(part.as_ptr(), text.add(at), part.len()) };
+                at += part.len();
+            }
+            text.wrapping_add(start) as *const u8
+        };
+        let own = process::own_path();
+        let first = put(&[
+            b"LD_PRELOAD=",
+            front,
+            joint(front),
+            self.before,
+            joint(self.before),
+            own,
+            joint(back),
+            back,
+        ]);
+        let name = PRELOAD_NAME.as_bytes();
+        let second = match self.old {
+            Some(old) => put(&[name, b"=", own, b":", old]),
+            None => put(&[name, b"=", own]),
+        };
+        let mut k = 0;
+        let mut add = |entry| {
+            // SAFETY: the caller's contract.
+            unsafe { *pointers.add(k) = entry };
+            k += 1;
+        };
+        for i in 0..self.n {
+            // SAFETY: entries of the program's list.
+            add(if Some(i) == self.preload {
+                first
+            } else {
+                unsafe { *self.list.add(i) }
+            });
+        }
+        if self.preload.is_none() {
+            add(first);
+        }
+        add(second);
+        add(process::shared_entry().as_ptr());
+        add(core::ptr::null());
+    }
+}
+
+#[inline(never)]
+fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> R {
+    let mut pointers = [const { core::mem::MaybeUninit::<*const u8>::uninit() }; N];
+    let mut text = [const { core::mem::MaybeUninit::<u8>::uninit() }; TEXT];
+    // SAFETY: both are large enough, as the caller has seen.
+    unsafe {
+        made.write(pointers.as_mut_ptr().cast(), text.as_mut_ptr().cast());
+    }
+    exec(pointers.as_ptr().cast())
+}
+
+/// The same in memory of its own, given back if `exec` fails.
+#[inline(never)]
+fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
+    let pointers = (made.n + 4) * 8;
+    // SAFETY: a new mapping.
+    let Ok(memory) = (unsafe {
+        syscall::mmap(
+            0,
+            pointers + text,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        )
+    }) else {
+        process::count(count::FORBIDDEN, 1);
+        return exec(made.list);
+    };
+    // SAFETY: the mapping has room for both.
+    unsafe { made.write(memory as *mut *const u8, (memory + pointers) as *mut u8) };
+    let result = exec(memory as Strings);
+    // SAFETY: made above.
+    unsafe { syscall::munmap(memory, pointers + text) };
+    result
+}
+
+/// How a program is to be loaded.
+struct Loading {
+    /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
+    own_allocator: bool,
+    /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
+    before: [u8; 512],
+}
+
+impl Default for Loading {
+    fn default() -> Loading {
+        Loading {
+            own_allocator: false,
+            before: [0; 512],
+        }
+    }
+}
+
+impl Loading {
+    fn before(&self) -> &[u8] {
+        process::until_zero(&self.before)
+    }
+
+    fn refuses_heap(&self) -> bool {
+        self.own_allocator && process::logs_heap()
+    }
+}
+
+/// A little-endian number of `n` bytes.
+fn word(bytes: &[u8], at: usize, n: usize) -> u64 {
+    bytes[at..at + n]
+        .iter()
+        .rev()
+        .fold(0, |v, &x| v << 8 | u64::from(x))
+}
+
+/// The program headers of an ELF file.
+fn headers(fd: isize) -> impl Iterator<Item = [u8; 56]> + Clone {
+    let mut ehdr = [0u8; 64];
+    let is_elf = syscall::pread(fd, &mut ehdr, 0) == 64 && ehdr.starts_with(b"\x7fELF\x02\x01");
+    let (offset, count) = (word(&ehdr, 32, 8), word(&ehdr, 56, 2));
+    (0..if is_elf { count } else { 0 }).map_while(move |i| {
+        let mut phdr = [0u8; 56];
+        let at = offset.wrapping_add(i * 56);
+        (syscall::pread(fd, &mut phdr, at) == 56).then_some(phdr)
+    })
+}
+
+/// The file offset of an address.
+fn offset_of(fd: isize, address: u64) -> Option<u64> {
+    const PT_LOAD: u64 = 1;
+    let holds = |phdr: &[u8; 56]| {
+        word(phdr, 0, 4) == PT_LOAD && address.wrapping_sub(word(phdr, 16, 8)) < word(phdr, 32, 8)
+    };
+    let phdr = headers(fd).find(holds)?;
+    Some(word(&phdr, 8, 8).wrapping_add(address - word(&phdr, 16, 8)))
+}
+
+/// Of an instrumented program, what its note says.
+fn read_note(fd: isize) -> Option<Loading> {
+    const PT_NOTE: u64 = 4;
+    const FEATURES: usize = 16 + core::mem::offset_of!(mgz_abi::module_note::ModuleNote, features);
+    const FIELD: usize = 16 + core::mem::offset_of!(mgz_abi::module_note::ModuleNote, before);
+    let note = headers(fd).find_map(|phdr| {
+        let mut note = [0u8; FIELD + 8];
+        let is_ours = word(&phdr, 0, 4) == PT_NOTE
+            && syscall::pread(fd, &mut note, word(&phdr, 8, 8)) >= 24
+            && note[12..16] == *mgz_abi::module_note::NOTE_NAME
+            && word(&note, 8, 4) == u64::from(mgz_abi::module_note::NOTE_MODULE)
+            && word(&note, 20, 4) == u64::from(mgz_abi::module_note::FLAVOUR_SOFT);
+        is_ours.then_some(note)
+    })?;
+    let features = word(&note, FEATURES, 4) as u32;
+    let mut loading = Loading {
+        own_allocator: features & mgz_abi::module_note::FEATURE_OWN_ALLOCATOR != 0,
+        before: [0; 512],
+    };
+    // (Older files have a shorter note.)
+    let has_field = 16 + word(&note, 4, 4) as usize >= FIELD + 8;
+    let at = word(&note, FIELD, 8);
+    if has_field
+        && at != 0
+        && let Some(from) = offset_of(fd, at)
+    {
+        syscall::pread(fd, &mut loading.before, from);
+        if !loading.before.contains(&0) {
+            loading.before = [0; 512];
+        }
+    }
+    Some(loading)
+}
+
+/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which wants to be first.
+fn read_needed(fd: isize) -> Loading {
+    const PT_DYNAMIC: u64 = 2;
+    const DT_NEEDED: u64 = 1;
+    const DT_STRTAB: u64 = 5;
+    /// Entries that are looked at.
+    const ENTRIES: usize = 64;
+    let mut loading = Loading::default();
+    let Some(phdr) = headers(fd).find(|phdr| word(phdr, 0, 4) == PT_DYNAMIC) else {
+        return loading;
+    };
+    let mut dynamic = [0u8; 16 * ENTRIES];
+    let read = syscall::pread(fd, &mut dynamic, word(&phdr, 8, 8)).max(0) as usize;
+    let bytes = read.min(word(&phdr, 32, 8) as usize);
+    let dynamic = dynamic[..bytes - bytes % 16].chunks_exact(16);
+    let entries = dynamic
+        .map(|entry| (word(entry, 0, 8), word(entry, 8, 8)))
+        .take_while(|entry| entry.0 != 0);
+    let strings = entries.clone().find(|entry| entry.0 == DT_STRTAB);
+    let Some(strings) = strings.and_then(|entry| offset_of(fd, entry.1)) else {
+        return loading;
+    };
+    let (mut all, mut end, mut last) = ([0u8; 512], 0, 0);
+    for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
+        let mut name = [0u8; 128];
+        syscall::pread(fd, &mut name, strings.wrapping_add(name_at));
+        let name = process::until_zero(&name);
+        let joint = usize::from(end != 0);
+        // (What has so many or so long names is not asked any more.)
+        if name.len() == 128 || end + joint + name.len() >= all.len() {
+            break;
+        }
+        all[end..end + joint].fill(b':');
+        all[end + joint..end + joint + name.len()].copy_from_slice(name);
+        end += joint + name.len();
+        if is_sanitizer(name) {
+            loading.own_allocator = true;
+            last = end;
+        }
+    }
+    loading.before[..last].copy_from_slice(&all[..last]);
+    loading
+}
+
+/// No such file.
+const NOT_FOUND: isize = -2;
+
+/// The system call, with the runtime's settings in the environment. Returns −errno, if at all.
+///
+/// # Safety
+/// As the system call: the lists must be valid, or the kernel says that they are not.
+pub unsafe fn system_execve(path: *const u8, argv: Strings, envp: Strings) -> isize {
+    let follow = is_list(envp)
+        .then(|| follow(|| syscall::open_quietly(path)))
+        .flatten();
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            syscall::call(
+                nr::EXECVE,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                0,
+                0,
+                0,
+            )
+        }
+    })
+}
+
+/// As [`system_execve`].
+///
+/// # Safety
+/// As the system call.
+pub unsafe fn system_execveat(
+    dir: i32,
+    path: *const u8,
+    argv: Strings,
+    envp: Strings,
+    flags: usize,
+) -> isize {
+    let follow = is_list(envp)
+        .then(|| follow(|| syscall::open_at(dir, path, flags)))
+        .flatten();
+    let _quiet = Quiet::new();
+    with_environment(follow, envp, |envp| {
+        // SAFETY: the caller's arguments.
+        unsafe {
+            syscall::call(
+                nr::EXECVEAT,
+                dir as isize as usize,
+                path as usize,
+                argv as usize,
+                envp as usize,
+                flags,
+                0,
+            )
+        }
+    })
+}
+
+/// Whether there is a list of strings that can be looked at.
+fn is_list(list: Strings) -> bool {
+    list.is_null() || syscall::is_readable(list as usize, 8)
+}
+
+/// Opens what `execvp` would execute.
+fn open_in_path(file: *const u8) -> isize {
+    // SAFETY: a zero-terminated name, as the C functions demand.
+    let name = unsafe { process::c_bytes(file) };
+    if name.contains(&b'/') || name.is_empty() {
+        return syscall::open_quietly(file);
+    }
+    let list: Strings = environ();
+    // SAFETY: entries of the environment are strings.
+    let path = (0..length(list))
+        .find_map(|i| process::value_of(unsafe { process::c_bytes(*list.add(i)) }, b"PATH"))
+        .unwrap_or(b"/bin:/usr/bin");
+    for folder in path.split(|&b| b == b':') {
+        let mut full = [0u8; 4096];
+        let folder = if folder.is_empty() { b"." } else { folder };
+        if folder.len() + name.len() + 2 > full.len() {
+            continue;
+        }
+        full[..folder.len()].copy_from_slice(folder);
+        full[folder.len()] = b'/';
+        full[folder.len() + 1..folder.len() + 1 + name.len()].copy_from_slice(name);
+        const ACCESS: usize = 21;
+        const X_OK: usize = 1;
+        // SAFETY: a zero-terminated path.
+        if unsafe { syscall::call(ACCESS, full.as_ptr() as usize, X_OK, 0, 0, 0, 0) } == 0 {
+            return syscall::open_quietly(full.as_ptr());
+        }
+    }
+    NOT_FOUND
+}
+
+const ENOSYS: isize = 38;
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execve(path: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = next!(
+        c"execve",
+        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow_here(envp, || syscall::open_quietly(path));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(path, argv, envp) })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execv(path: *const u8, argv: Strings) -> i32 {
+    // SAFETY: the caller's arguments.
+    unsafe { execve(path, argv, environ()) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvpe(file: *const u8, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = next!(
+        c"execvpe",
+        unsafe extern "C" fn(*const u8, Strings, Strings) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow_here(envp, || open_in_path(file));
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(file, argv, envp) })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn execvp(file: *const u8, argv: Strings) -> i32 {
+    // SAFETY: the caller's arguments.
+    unsafe { execvpe(file, argv, environ()) }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fexecve(fd: i32, argv: Strings, envp: Strings) -> i32 {
+    let Some(real) = next!(
+        c"fexecve",
+        unsafe extern "C" fn(i32, Strings, Strings) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
+    let follow = follow_here(envp, || {
+        syscall::open_at(fd, c"".as_ptr().cast(), syscall::EMPTY_PATH)
+    });
+    let _quiet = Quiet::new();
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe { real(fd, argv, envp) })
+}
+
+type Spawn = unsafe extern "C" fn(usize, *const u8, usize, usize, Strings, Strings) -> i32;
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawn(
+    pid: usize,
+    path: *const u8,
+    actions: usize,
+    attributes: usize,
+    argv: Strings,
+    envp: Strings,
+) -> i32 {
+    let Some(real) = next!(c"posix_spawn", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow_here(envp, || syscall::open_quietly(path));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, path, actions, attributes, argv, envp)
+    })
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn posix_spawnp(
+    pid: usize,
+    file: *const u8,
+    actions: usize,
+    attributes: usize,
+    argv: Strings,
+    envp: Strings,
+) -> i32 {
+    let Some(real) = next!(c"posix_spawnp", Spawn) else {
+        return ENOSYS as i32;
+    };
+    let follow = follow_here(envp, || open_in_path(file));
+    // SAFETY: the caller's arguments.
+    with_environment(follow, envp, |envp| unsafe {
+        real(pid, file, actions, attributes, argv, envp)
+    })
+}
+
+/// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers` holds rsi, rdx, rcx,
+/// r8, r9; the other arguments lie at `stack`. `kind`: 0 execl, 1 execlp, 2 execle.
+unsafe extern "C" fn gather(
+    path: *const u8,
+    registers: *const [*const u8; 5],
+    stack: Strings,
+    kind: usize,
+) -> i32 {
+    // SAFETY: the caller's argument list ends with a null pointer.
+    let argument = |i: usize| unsafe {
+        if i < 5 {
+            (*registers)[i]
+        } else {
+            *stack.add(i - 5)
+        }
+    };
+    let mut n = 0;
+    while !argument(n).is_null() {
+        n += 1;
+    }
+    let bytes = (n + 1) * 8;
+    const ENOMEM: isize = 12;
+    // SAFETY: a new mapping.
+    let Ok(memory) = (unsafe {
+        syscall::mmap(
+            0,
+            bytes,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        )
+    }) else {
+        return fail(ENOMEM);
+    };
+    let argv = memory as *mut *const u8;
+    for i in 0..n {
+        // SAFETY: n + 1 pointers fit; the last is null since the mapping is zero.
+        unsafe { *argv.add(i) = argument(i) };
+    }
+    // SAFETY: as the C functions; execle has the environment behind the null pointer.
+    let r = unsafe {
+        match kind {
+            0 => execve(path, argv.cast(), environ()),
+            1 => execvpe(path, argv.cast(), environ()),
+            _ => execve(path, argv.cast(), argument(n + 1) as Strings),
+        }
+    };
+    // SAFETY: made above; exec has failed.
+    unsafe { syscall::munmap(memory, bytes) };
+    r
+}
+
+macro_rules! variadic {
+    ($name:ident, $kind:literal) => {
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(
+                "push r9", "push r8", "push rcx", "push rdx", "push rsi",
+                "mov rsi, rsp",
+                "lea rdx, [rsp + 48]",
+                concat!("mov ecx, ", $kind),
+                "call {gather}",
+                "add rsp, 40",
+                "ret",
+                gather = sym gather)
+        }
+    };
+}
+variadic!(execl, "0");
+variadic!(execlp, "1");
+variadic!(execle, "2");

@@ -1,0 +1,450 @@
+//! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only the runtime that is
+//! preloaded for `--heap` exports them.
+//!
+//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: what lies at the stack pointer is the return address, from
+//! which the recorder unwinds in the copy of the stack. No frame of ours stands in between, nothing is allocated, and errno stays.
+
+pub(crate) mod named;
+
+use crate::sys::libc_symbols::{fail, find};
+use crate::sys::syscall;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+use mgz_abi::heap_log;
+use mgz_abi::heap_log::{ALLOC, BEGIN, Event, FORK, FREE, Head, STACK, UNIT, UNITS};
+use mgz_abi::shared_memory::Header;
+
+/// The log, or null.
+static LOG: AtomicPtr<Head> = AtomicPtr::new(core::ptr::null_mut());
+/// A page with the process id, which the kernel clears in forked children.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// The process before the last fork.
+static PARENT: AtomicU32 = AtomicU32::new(0);
+/// The recorder.
+static RECORDER: AtomicU32 = AtomicU32::new(0);
+
+/// Milliseconds that an event waits for room, or a new process for the recorder to have looked at its mappings.
+const PATIENCE: usize = 3000;
+
+/// Opens the log, if the recorder keeps one, and tells of the process.
+pub fn attach(header: &Header) {
+    if header.heap_path[0] == 0 {
+        return;
+    }
+    let fd = syscall::open(header.heap_path.as_ptr(), true);
+    if fd < 0 {
+        return;
+    }
+    // SAFETY: new mappings; the file has this length.
+    let (log, page) = unsafe {
+        (
+            syscall::mmap(
+                0,
+                heap_log::FILE_BYTES,
+                syscall::map::READ | syscall::map::WRITE,
+                syscall::map::SHARED | syscall::map::NORESERVE,
+                fd,
+                0,
+            ),
+            syscall::mmap(
+                0,
+                4096,
+                syscall::map::READ | syscall::map::WRITE,
+                syscall::map::PRIVATE | syscall::map::ANONYMOUS,
+                -1,
+                0,
+            ),
+        )
+    };
+    syscall::close(fd);
+    let (Ok(log), Ok(page)) = (log, page) else {
+        return;
+    };
+    const WIPEONFORK: usize = 18;
+    // SAFETY: our own page; and the log's first word.
+    unsafe {
+        if syscall::call(syscall::nr::MADVISE, page, 4096, WIPEONFORK, 0, 0, 0) != 0
+            || (*(log as *const Head)).magic != heap_log::MAGIC
+        {
+            return;
+        }
+    }
+    let pid = syscall::getpid();
+    RECORDER.store(header.recorder, Ordering::Relaxed);
+    PARENT.store(pid, Ordering::Relaxed);
+    PAGE.store(page as *mut AtomicU32, Ordering::Relaxed);
+    // SAFETY: mapped above.
+    unsafe { &*(page as *const AtomicU32) }.store(pid, Ordering::Relaxed);
+    LOG.store(log as *mut Head, Ordering::Release);
+    let Some(at) = log_event(BEGIN, pid, 0, 0, 0, 0) else {
+        return;
+    };
+    // The recorder looks at the mappings now: at the program's end it would be too late.
+    for _ in 0..PATIENCE {
+        // SAFETY: mapped above, never removed.
+        if unsafe { &(*(log as *const Head)).tail }.load(Ordering::Acquire) > at
+            || !recorder_lives()
+        {
+            break;
+        }
+        nap();
+    }
+}
+
+fn nap() {
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    syscall::futex_wait(NEVER.as_ptr(), 0, 1_000_000);
+}
+
+fn recorder_lives() -> bool {
+    syscall::process_exists(RECORDER.load(Ordering::Relaxed))
+}
+
+/// This process; tells the recorder first if it has just come into being by a fork.
+fn process() -> Option<u32> {
+    // SAFETY: null or a page that is never removed.
+    let word = unsafe { PAGE.load(Ordering::Relaxed).as_ref() }?;
+    let pid = word.load(Ordering::Relaxed);
+    if pid != 0 {
+        return Some(pid);
+    }
+    let pid = syscall::getpid();
+    word.store(pid, Ordering::Relaxed);
+    let parent = PARENT.swap(pid, Ordering::Relaxed);
+    log_event(FORK, pid, u64::from(parent), 0, 0, 0);
+    Some(pid)
+}
+
+/// Called in a forked child, so that what its parent does afterwards is not taken for its own.
+pub fn forked() {
+    process();
+}
+
+/// Bytes from `at` on that can be read, at most [`STACK`].
+fn readable(at: usize) -> usize {
+    const PAGE_BYTES: usize = 4096;
+    let next = (at | (PAGE_BYTES - 1)) + 1;
+    if at + STACK <= next {
+        return STACK;
+    }
+    if syscall::is_readable(next, 8) {
+        STACK
+    } else {
+        next - at
+    }
+}
+
+/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is logged.
+fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize) -> Option<u64> {
+    let log = LOG.load(Ordering::Acquire);
+    // SAFETY: null or a mapping that is never removed.
+    let head = unsafe { log.as_ref() }?;
+    if head.over.load(Ordering::Relaxed) != 0 {
+        return None;
+    }
+    let stack = if sp == 0 { 0 } else { readable(sp) & !7 };
+    let units = 1 + stack.div_ceil(UNIT) as u64;
+    let mut waited = 0;
+    let at = loop {
+        let at = head.head.load(Ordering::Relaxed);
+        if at + units - head.tail.load(Ordering::Acquire) > UNITS as u64 {
+            waited += 1;
+            if waited > PATIENCE || !recorder_lives() {
+                head.dropped.fetch_add(1, Ordering::Relaxed);
+                head.over
+                    .store(u32::from(!recorder_lives()), Ordering::Relaxed);
+                return None;
+            }
+            nap();
+            continue;
+        }
+        if head
+            .head
+            .compare_exchange_weak(at, at + units, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok()
+        {
+            break at;
+        }
+    };
+    let base = log as usize;
+    for unit in 0..stack.div_ceil(UNIT) {
+        let (from, to) = (
+            sp + unit * UNIT,
+            base + heap_log::offset(at + 1 + unit as u64),
+        );
+        // Stack pointers are multiples of eight, so that whole words are there.
+        for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
+            // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these bytes of the stack to be there. Volatile, or the
+            // loop would become a call of memcpy, which is slow for so few bytes.
+            unsafe {
+                ((to + word) as *mut u64)
+                    .write_volatile(((from + word) as *const u64).read_volatile())
+            };
+        }
+    }
+    let event = (base + heap_log::offset(at)) as *mut Event;
+    // SAFETY: as above.
+    unsafe {
+        (*event).kind = kind;
+        (*event).pid = pid;
+        (*event).tsc = core::arch::x86_64::_rdtsc();
+        (*event).address = address;
+        (*event).bytes = bytes;
+        (*event).sp = sp as u64;
+        (*event).bp = bp as u64;
+        (*event).stack = stack as u32;
+        (*event).reserved = 0;
+        (*event).tag.store(heap_log::tag(at), Ordering::Release);
+    }
+    Some(at)
+}
+
+#[inline]
+fn allocated(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
+    if block != 0
+        && !in_nursery(block)
+        && let Some(pid) = process()
+    {
+        log_event(ALLOC, pid, block as u64, bytes as u64, sp, bp);
+    }
+    block
+}
+
+#[inline]
+fn freed(block: usize) {
+    if block != 0
+        && let Some(pid) = process()
+    {
+        log_event(FREE, pid, block as u64, 0, 0, 0);
+    }
+}
+
+/// Memory for what the C library allocates while it looks the real functions up.
+const NURSERY: usize = 1 << 16;
+#[repr(align(16))]
+struct Nursery(core::cell::UnsafeCell<[u8; NURSERY]>);
+// SAFETY: parts are handed out once each, by an atomic.
+unsafe impl Sync for Nursery {}
+static NURSERY_MEMORY: Nursery = Nursery(core::cell::UnsafeCell::new([0; NURSERY]));
+static NURSERY_USED: AtomicUsize = AtomicUsize::new(0);
+static RESOLVING: AtomicU32 = AtomicU32::new(0);
+
+fn in_nursery(block: usize) -> bool {
+    let start = NURSERY_MEMORY.0.get() as usize;
+    (start..start + NURSERY).contains(&block)
+}
+
+fn from_nursery(bytes: usize) -> usize {
+    let at = NURSERY_USED.fetch_add(bytes.saturating_add(15) & !15, Ordering::Relaxed);
+    if at.saturating_add(bytes) > NURSERY {
+        0
+    } else {
+        NURSERY_MEMORY.0.get() as usize + at
+    }
+}
+
+/// The next definition of a function. `None` while it is being looked up, and where there is none.
+fn real(cache: &AtomicUsize, name: &core::ffi::CStr) -> Option<usize> {
+    let known = cache.load(Ordering::Relaxed);
+    if known != 0 {
+        return Some(known);
+    }
+    if RESOLVING.swap(1, Ordering::Acquire) != 0 {
+        return None;
+    }
+    let found = find(cache, name);
+    RESOLVING.store(0, Ordering::Release);
+    (found != 0).then_some(found)
+}
+
+macro_rules! real {
+    ($name:literal, $ty:ty) => {{
+        static CACHE: AtomicUsize = AtomicUsize::new(0);
+        // SAFETY: the symbol's documented type.
+        real(&CACHE, $name).map(|address| unsafe { core::mem::transmute::<usize, $ty>(address) })
+    }};
+}
+
+const ENOMEM: isize = 12;
+
+fn none() -> usize {
+    fail(ENOMEM);
+    0
+}
+
+type One = unsafe extern "C" fn(usize) -> usize;
+type Two = unsafe extern "C" fn(usize, usize) -> usize;
+type Three = unsafe extern "C" fn(usize, usize, usize) -> usize;
+
+/// A function of the C library that hands its stack and frame pointer to `$then` behind its own arguments.
+macro_rules! stub {
+    ($name:ident, $sp:literal, $bp:literal, $then:path) => {
+        /// # Safety
+        /// As the C function.
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name() {
+            naked_asm!(concat!("mov ", $sp, ", rsp"), concat!("mov ", $bp, ", rbp"), "jmp {then}", then = sym $then)
+        }
+    };
+}
+
+stub!(malloc, "rsi", "rdx", on_malloc);
+stub!(calloc, "rdx", "rcx", on_calloc);
+stub!(realloc, "rdx", "rcx", on_realloc);
+stub!(reallocarray, "rcx", "r8", on_reallocarray);
+stub!(posix_memalign, "rcx", "r8", on_posix_memalign);
+stub!(aligned_alloc, "rdx", "rcx", on_aligned_alloc);
+stub!(memalign, "rdx", "rcx", on_memalign);
+stub!(valloc, "rsi", "rdx", on_valloc);
+stub!(pvalloc, "rsi", "rdx", on_pvalloc);
+
+unsafe extern "C" fn on_malloc(bytes: usize, sp: usize, bp: usize) -> usize {
+    let Some(real) = real!(c"malloc", One) else {
+        return from_nursery(bytes);
+    };
+    // SAFETY: the caller's arguments, here and below.
+    allocated(unsafe { real(bytes) }, bytes, sp, bp)
+}
+
+unsafe extern "C" fn on_calloc(count: usize, each: usize, sp: usize, bp: usize) -> usize {
+    // The nursery's memory is zero, and none of it is used twice.
+    let Some(real) = real!(c"calloc", Two) else {
+        return from_nursery(count.saturating_mul(each));
+    };
+    // SAFETY: as above.
+    allocated(
+        unsafe { real(count, each) },
+        count.saturating_mul(each),
+        sp,
+        bp,
+    )
+}
+
+unsafe extern "C" fn on_realloc(block: usize, bytes: usize, sp: usize, bp: usize) -> usize {
+    if in_nursery(block) {
+        // SAFETY: as above. The nursery has no sizes: what lies behind the block is copied with it.
+        let new = unsafe { on_malloc(bytes, sp, bp) };
+        let length = bytes.min(NURSERY_MEMORY.0.get() as usize + NURSERY - block);
+        if new != 0 {
+            // SAFETY: `length` bytes lie in the nursery and in the new block.
+            unsafe { core::ptr::copy_nonoverlapping(block as *const u8, new as *mut u8, length) };
+        }
+        return new;
+    }
+    let Some(real) = real!(c"realloc", Two) else {
+        return if block == 0 {
+            from_nursery(bytes)
+        } else {
+            none()
+        };
+    };
+    freed(block);
+    // SAFETY: as above.
+    let new = unsafe { real(block, bytes) };
+    if new == 0 && bytes != 0 {
+        still_there(block, sp, bp);
+    }
+    allocated(new, bytes, sp, bp)
+}
+
+unsafe extern "C" fn on_reallocarray(
+    block: usize,
+    count: usize,
+    each: usize,
+    sp: usize,
+    bp: usize,
+) -> usize {
+    let Some(real) = real!(c"reallocarray", Three) else {
+        return none();
+    };
+    freed(block);
+    // SAFETY: as above.
+    let new = unsafe { real(block, count, each) };
+    if new == 0 && count != 0 && each != 0 {
+        still_there(block, sp, bp);
+    }
+    allocated(new, count.saturating_mul(each), sp, bp)
+}
+
+/// A block could not be resized: it was said to be freed, but lives on.
+#[cold]
+fn still_there(block: usize, sp: usize, bp: usize) {
+    if block != 0
+        && let Some(size) = real!(c"malloc_usable_size", One)
+    {
+        // SAFETY: a block of the allocator.
+        allocated(block, unsafe { size(block) }, sp, bp);
+    }
+}
+
+unsafe extern "C" fn on_posix_memalign(
+    out: *mut usize,
+    align: usize,
+    bytes: usize,
+    sp: usize,
+    bp: usize,
+) -> i32 {
+    let Some(real) = real!(
+        c"posix_memalign",
+        unsafe extern "C" fn(*mut usize, usize, usize) -> i32
+    ) else {
+        return ENOMEM as i32;
+    };
+    // SAFETY: as above; on success the pointer was written.
+    unsafe {
+        let result = real(out, align, bytes);
+        if result == 0 {
+            allocated(*out, bytes, sp, bp);
+        }
+        result
+    }
+}
+
+unsafe extern "C" fn on_aligned_alloc(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
+    let Some(real) = real!(c"aligned_alloc", Two) else {
+        return none();
+    };
+    // SAFETY: as above.
+    allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
+}
+
+unsafe extern "C" fn on_memalign(align: usize, bytes: usize, sp: usize, bp: usize) -> usize {
+    let Some(real) = real!(c"memalign", Two) else {
+        return none();
+    };
+    // SAFETY: as above.
+    allocated(unsafe { real(align, bytes) }, bytes, sp, bp)
+}
+
+unsafe extern "C" fn on_valloc(bytes: usize, sp: usize, bp: usize) -> usize {
+    let Some(real) = real!(c"valloc", One) else {
+        return none();
+    };
+    // SAFETY: as above.
+    allocated(unsafe { real(bytes) }, bytes, sp, bp)
+}
+
+unsafe extern "C" fn on_pvalloc(bytes: usize, sp: usize, bp: usize) -> usize {
+    let Some(real) = real!(c"pvalloc", One) else {
+        return none();
+    };
+    // SAFETY: as above.
+    allocated(unsafe { real(bytes) }, bytes, sp, bp)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn free(block: usize) {
+    if block == 0 || in_nursery(block) {
+        return;
+    }
+    let Some(real) = real!(c"free", unsafe extern "C" fn(usize)) else {
+        return;
+    };
+    // Told first: another thread may get the block at once.
+    freed(block);
+    // SAFETY: the caller's argument.
+    unsafe { real(block) };
+}

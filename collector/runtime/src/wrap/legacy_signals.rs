@@ -1,0 +1,149 @@
+//! Functions of older systems about masks and actions. Those of the C library do not call the newer ones where they could be seen.
+
+use crate::record::signals::actions::change;
+use crate::record::signals::*;
+use crate::sys::libc_symbols::{fail, next};
+use crate::sys::syscall::KernelAction;
+use crate::wrap::signal_calls::{change_mask, sigsuspend};
+use core::sync::atomic::{AtomicU64, Ordering};
+
+/// Signals that interrupt system calls, as `siginterrupt` was told.
+static INTERRUPTING: AtomicU64 = AtomicU64::new(0);
+
+/// `SA_RESTART` for a handler that is installed by `signal`, unless that was changed.
+pub(crate) fn restart(signal: i32) -> u64 {
+    if INTERRUPTING.load(Ordering::Relaxed) & 1 << (signal - 1) == 0 {
+        SA_RESTART
+    } else {
+        0
+    }
+}
+
+/// The signal's bit. `None`, and errno set, if there is no such signal.
+fn bit(signal: i32) -> Option<u64> {
+    if !(1..=64).contains(&signal) || signal == 32 || signal == 33 {
+        fail(EINVAL);
+        return None;
+    }
+    Some(1 << (signal - 1))
+}
+
+/// Changes the mask by 0 block, 1 unblock, 2 set; gives the old one.
+fn mask(how: i32, set: u64) -> Result<u64, i32> {
+    let mut old = 0;
+    match change_mask(how, Some(set), INTERNAL, &mut old) {
+        0 => Ok(old),
+        r => Err(fail(-r)),
+    }
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn siginterrupt(signal: i32, interrupt: i32) -> i32 {
+    let Some(bit) = bit(signal) else { return -1 };
+    let mut action = KernelAction::default();
+    let r = change(signal, None, Some(&mut action));
+    if r < 0 {
+        return fail(-r);
+    }
+    if interrupt != 0 {
+        INTERRUPTING.fetch_or(bit, Ordering::Relaxed);
+        action.flags &= !SA_RESTART;
+    } else {
+        INTERRUPTING.fetch_and(!bit, Ordering::Relaxed);
+        action.flags |= SA_RESTART;
+    }
+    let r = change(signal, Some(&action), None);
+    if r < 0 { fail(-r) } else { 0 }
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn sighold(signal: i32) -> i32 {
+    let Some(bit) = bit(signal) else { return -1 };
+    mask(0, bit).map_or_else(|failed| failed, |_| 0)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigrelse(signal: i32) -> i32 {
+    let Some(bit) = bit(signal) else { return -1 };
+    mask(1, bit).map_or_else(|failed| failed, |_| 0)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigignore(signal: i32) -> i32 {
+    if bit(signal).is_none() {
+        return -1;
+    }
+    let r = change(
+        signal,
+        Some(&KernelAction {
+            handler: SIG_IGN,
+            ..KernelAction::default()
+        }),
+        None,
+    );
+    if r < 0 { fail(-r) } else { 0 }
+}
+
+/// The C function, for the first 32 signals.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigblock(signals: u32) -> i32 {
+    mask(0, signals.into()).map_or_else(|failed| failed, |old| old as i32)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigsetmask(signals: u32) -> i32 {
+    mask(2, signals.into()).map_or_else(|failed| failed, |old| old as i32)
+}
+
+/// The C function.
+#[unsafe(no_mangle)]
+pub extern "C" fn siggetmask() -> i32 {
+    sigblock(0)
+}
+
+/// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of X/Open.
+#[unsafe(no_mangle)]
+pub extern "C" fn sigpause(signals: u32) -> i32 {
+    if next!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {
+        return __xpg_sigpause(signals as i32);
+    }
+    let set = [
+        u64::from(signals),
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+        0,
+    ];
+    // SAFETY: a whole sigset_t.
+    unsafe { sigsuspend(set.as_ptr()) }
+}
+
+/// The C function as X/Open has it: waits with the present mask, but for one signal.
+#[unsafe(no_mangle)]
+pub extern "C" fn __xpg_sigpause(signal: i32) -> i32 {
+    let Some(bit) = bit(signal) else { return -1 };
+    let mut set = [0u64; 16];
+    let r = change_mask(0, None, INTERNAL, &mut set[0]);
+    if r < 0 {
+        return fail(-r);
+    }
+    set[0] &= !bit;
+    // SAFETY: a whole sigset_t.
+    unsafe { sigsuspend(set.as_ptr()) }
+}

@@ -1,0 +1,22 @@
+//! The program's calls that the runtime stands in for.
+
+#[cfg(not(test))]
+pub mod call_sites;
+#[cfg(not(test))]
+pub mod cancel;
+#[cfg(not(test))]
+pub mod close_fds;
+#[cfg(not(test))]
+pub mod exec;
+#[cfg(all(not(test), mgz_cdylib))]
+pub mod heap;
+pub(crate) mod legacy_signals;
+#[cfg(not(test))]
+pub mod raw_syscalls;
+#[cfg(not(test))]
+pub mod seccomp;
+#[cfg(not(test))]
+pub mod sigev_thread;
+pub(crate) mod signal_calls;
+#[cfg(not(test))]
+pub mod threads;

@@ -1,0 +1,335 @@
+//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its own, and most refusals end the process; so before it meets
+//! one it makes none any more: recording ends, and the thread's probes go on in the spare ring.
+
+use crate::record::{entry_patches, signals, thread_ring, window};
+use crate::sys::libc_symbols::{fail, next};
+use crate::sys::seccomp_eval::Instruction;
+use crate::sys::syscall::{map, nr};
+use crate::sys::{process, seccomp_eval};
+use crate::wrap::call_sites;
+use crate::wrap::raw_syscalls::REST;
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicBool, Ordering};
+use mgz_abi::shared_memory::{PAGE, count};
+
+/// A call that recording needs is refused.
+static NO_RECORDING: AtomicBool = AtomicBool::new(false);
+/// There is a filter.
+static FILTERED: AtomicBool = AtomicBool::new(false);
+/// A call that a new ring needs is refused.
+static NO_RINGS: AtomicBool = AtomicBool::new(false);
+
+/// Whether recording must end, without a system call.
+pub fn is_sealed() -> bool {
+    NO_RECORDING.load(Ordering::Relaxed)
+}
+
+/// Whether the program has installed a filter, whatever that refuses.
+pub fn is_filtered() -> bool {
+    FILTERED.load(Ordering::Relaxed)
+}
+
+/// Whether a thread may open the recorder's memory for a ring of its own.
+pub fn may_set_up() -> bool {
+    !NO_RINGS.load(Ordering::Relaxed)
+}
+
+/// Longest filter.
+const MOST: u16 = 4096;
+const STRICT: usize = 0;
+const FILTER: usize = 1;
+
+/// What holds once a filter is installed.
+#[derive(Clone, Copy)]
+struct Foreseen {
+    /// Recording goes on.
+    recording: bool,
+    /// New threads and children can get rings.
+    rings: bool,
+    /// Code can be changed ([`patches`]).
+    code: bool,
+}
+
+const NOTHING_CHANGES: Foreseen = Foreseen {
+    recording: true,
+    rings: true,
+    code: true,
+};
+
+fn foresee(operation: usize, program: *const Program) -> Foreseen {
+    if operation == STRICT {
+        return Foreseen {
+            recording: false,
+            rings: false,
+            code: false,
+        };
+    }
+    if program.is_null() {
+        return NOTHING_CHANGES;
+    }
+    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
+    if !syscall::is_readable(program as usize, size_of::<Program>()) {
+        return NOTHING_CHANGES;
+    }
+    // SAFETY: just asked.
+    let Program { length, filter } = unsafe { program.read() };
+    if !(1..=MOST).contains(&length)
+        || !syscall::is_readable(
+            filter as usize,
+            usize::from(length) * size_of::<Instruction>(),
+        )
+    {
+        return NOTHING_CHANGES;
+    }
+    // SAFETY: as above; the kernel is about to read it as well.
+    let instructions = unsafe { core::slice::from_raw_parts(filter, length.into()) };
+    let allows = |number, arguments| {
+        seccomp_eval::allows(instructions, &seccomp_eval::call(number, arguments))
+    };
+    let header = process::header();
+    let doorbell = header.map_or(0, |h| h.doorbell.as_ptr() as usize);
+    let recorder = header.map_or(0, |h| h.recorder as usize);
+    let recording = allows(nr::FUTEX, [doorbell, 1, i32::MAX as usize])
+        && allows(nr::FUTEX, [doorbell, 0, 0])
+        && allows(nr::GETTID, [0; 3])
+        && allows(nr::RT_SIGPROCMASK, [2, 0, 0])
+        && allows(nr::KILL, [recorder, 0, 0])
+        && (crate::record::trigger::signal() == 0 || allows(nr::IOCTL, [1 << 14, 0x4008_2404, 0]));
+    const READ_WRITE_CLOEXEC: usize = 0o2_000_002;
+    let rings = allows(nr::OPEN, [0, READ_WRITE_CLOEXEC, 0])
+        && [nr::MMAP, nr::MADVISE, nr::CLOSE]
+            .into_iter()
+            .all(|n| allows(n, [0; 3]));
+    // Not the calls alone: some refuse memory that can be both written and executed.
+    let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
+    let code = allows(nr::FUTEX, [PAGE, syscall::WAKE_OP_PRIVATE, 0])
+        && protections
+            .into_iter()
+            .all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
+    Foreseen {
+        recording,
+        rings: recording && rings,
+        code: recording && code,
+    }
+}
+
+/// `struct sock_fprog`.
+#[repr(C)]
+struct Program {
+    length: u16,
+    filter: *const Instruction,
+}
+
+/// Installs a filter by `install`, which returns −1 if it fails.
+fn restrict(operation: usize, program: *const Program, install: impl FnOnce() -> isize) -> isize {
+    let ring = thread_ring::current();
+    let foreseen = if is_sealed() {
+        NOTHING_CHANGES
+    } else {
+        foresee(operation, program)
+    };
+    if !foreseen.code {
+        entry_patches::give_up();
+    }
+    let Foreseen {
+        recording, rings, ..
+    } = if ring.is_some() {
+        foreseen
+    } else {
+        NOTHING_CHANGES
+    };
+    if let Some(ring) = ring.filter(|r| !recording && r.address == syscall::gs()) {
+        window::close_in_hook(ring, window::Why::Outside);
+    }
+    FILTERED.store(true, Ordering::Relaxed);
+    // Before it holds, perhaps for all threads at once. (Children inherit both.)
+    let new = !recording && !NO_RECORDING.swap(true, Ordering::Relaxed);
+    let result = install();
+    if new && result == -1 {
+        NO_RECORDING.store(false, Ordering::Relaxed);
+    } else if new {
+        process::count(count::FORBIDDEN, 1);
+    }
+    if result != -1 && !rings {
+        NO_RINGS.store(true, Ordering::Relaxed);
+    }
+    result
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usize) -> i32 {
+    const PR_SET_SECCOMP: i32 = 22;
+    const PR_SET_MDWE: i32 = 65;
+    const ENOSYS: isize = 38;
+    let Some(real) = next!(
+        c"prctl",
+        unsafe extern "C" fn(i32, usize, usize, usize, usize) -> i32
+    ) else {
+        return fail(ENOSYS);
+    };
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real(option, a, b, c, d) };
+    // No memory becomes executable from then on.
+    if option == PR_SET_MDWE && a & 1 != 0 {
+        entry_patches::give_up();
+    }
+    // Modes: 1 strict, 2 filter.
+    if option == PR_SET_SECCOMP && (a == 1 || a == 2) {
+        restrict(a - 1, b as *const Program, || call() as isize) as i32
+    } else {
+        call()
+    }
+}
+
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks; others are passed on as they are.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn syscall() {
+    naked_asm!(
+        "cmp rdi, {number}",
+        "je {seccomp}",
+        "cmp rdi, {prctl_number}",
+        "je {prctl_by_number}",
+        "cmp rdi, {action_number}",
+        "je {signals_by_number}",
+        "cmp rdi, {mask_number}",
+        "je {signals_by_number}",
+        "cmp rdi, {stack_number}",
+        "je {signals_by_number}",
+        "cmp rdi, {clone}", "je 2f",
+        "cmp rdi, {fork}", "je 2f",
+        "cmp rdi, {execve}", "je 2f",
+        "cmp rdi, {execveat}", "je 2f",
+        "cmp rdi, {clone3}", "je 2f",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "jmp rax",
+        // What makes threads and programs is met as elsewhere (`call_sites`); a new thread goes on by the return address on its own stack.
+        "2:",
+        "mov rax, rdi", "mov rdi, rsi", "mov rsi, rdx", "mov rdx, rcx", "mov r10, r8", "mov r8, r9", "mov r9, [rsp + 8]",
+        "lea rcx, [rip + 3f]",
+        "jmp {before}",
+        "3:",
+        "syscall",
+        "lea rcx, [rip + 4f]",
+        "jmp {after}",
+        // Where `before` goes if it has made the call.
+        ".skip {rest} - (. - 3b), 0x90",
+        "4:",
+        "cmp rax, -4095",
+        "jae 5f",
+        "ret",
+        "5:",
+        "neg rax",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "call {failed}",
+        "add rsp, 8",
+        "movsxd rax, eax",
+        "ret",
+        number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
+        action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
+        clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
+        before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
+}
+
+extern "C" fn failed(errno: isize) -> i32 {
+    fail(errno)
+}
+
+/// The calls about signals, which are the thread's own view of them ([`crate::record::signals`]).
+unsafe extern "C" fn signals_by_number(
+    number: usize,
+    first: usize,
+    second: usize,
+    third: usize,
+    size: usize,
+) -> isize {
+    /// Bytes of a set of signals.
+    const SET: usize = 8;
+    const EFAULT: isize = 14;
+    const EINVAL: isize = 22;
+    let (read, written, bytes) = match number {
+        nr::RT_SIGACTION => (second, third, size_of::<syscall::KernelAction>()),
+        nr::RT_SIGPROCMASK => (second, third, SET),
+        _ => (first, second, size_of::<[usize; 3]>()),
+    };
+    let result = if number != nr::SIGALTSTACK && size != SET {
+        -EINVAL
+    } else if read != 0 && !syscall::is_readable(read, bytes)
+        || written != 0
+            && !(syscall::is_readable(written, bytes) && syscall::is_writable(written & !3))
+    {
+        -EFAULT
+    } else {
+        // SAFETY: null, or memory that is there.
+        unsafe {
+            match number {
+                nr::RT_SIGACTION => {
+                    signals::system_sigaction(first as i32, second as *const _, third as *mut _)
+                }
+                nr::RT_SIGPROCMASK => {
+                    signals::system_sigprocmask(first as i32, second as *const _, third as *mut _)
+                }
+                _ => signals::alternate_stack(first as *const _, second as *mut _),
+            }
+        }
+    };
+    if result < 0 {
+        fail(-result) as isize
+    } else {
+        result
+    }
+}
+
+const SECCOMP: usize = 317;
+const PRCTL: usize = 157;
+
+unsafe extern "C" fn prctl_by_number(
+    _number: usize,
+    option: usize,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+) -> isize {
+    // SAFETY: the caller's arguments.
+    unsafe { prctl(option as i32, a, b, c, d) as isize }
+}
+
+extern "C" fn real() -> usize {
+    next!(c"syscall", unsafe extern "C" fn())
+        .map_or(missing as *const () as usize, |real| real as usize)
+}
+
+extern "C" fn missing() -> isize {
+    const ENOSYS: isize = 38;
+    fail(ENOSYS) as isize
+}
+
+unsafe extern "C" fn seccomp(
+    number: usize,
+    operation: usize,
+    flags: usize,
+    arguments: usize,
+) -> isize {
+    // SAFETY: the symbol's type, or that of `missing`, which looks at nothing.
+    let real = unsafe {
+        core::mem::transmute::<usize, unsafe extern "C" fn(usize, usize, usize, usize) -> isize>(
+            real(),
+        )
+    };
+    // SAFETY: the caller's arguments.
+    let call = || unsafe { real(number, operation, flags, arguments) };
+    if operation == STRICT || operation == FILTER {
+        restrict(operation, arguments as *const Program, call)
+    } else {
+        call()
+    }
+}

@@ -1,0 +1,657 @@
+//! New threads and processes: each thread gets its ring before it runs code of the program.
+
+use crate::record::thread_ring::Stack;
+use crate::record::{signals, thread_ring};
+use crate::sys::libc_symbols::{fail, next};
+use crate::sys::signal_frame::Context;
+use crate::sys::syscall::map;
+use crate::sys::{process, syscall};
+use core::arch::naked_asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+use mgz_abi::shared_memory::PAGE;
+
+const EAGAIN: isize = 11;
+const ENOMEM: isize = 12;
+const ENOSYS: isize = 38;
+
+/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in a page of its own.
+struct Start {
+    used: AtomicU32,
+    function: usize,
+    argument: usize,
+    segv_blocked: bool,
+    trigger_blocked: bool,
+    stack: Stack,
+}
+
+const POOL: usize = 256;
+const FREE: Start = Start {
+    used: AtomicU32::new(0),
+    function: 0,
+    argument: 0,
+    segv_blocked: false,
+    trigger_blocked: false,
+    stack: Stack::UNKNOWN,
+};
+static mut STARTS: [Start; POOL] = [FREE; POOL];
+
+/// Takes a place for a thread of which the stack is not known. 0 if there is no memory for one.
+extern "C" fn prepare(function: usize, argument: usize) -> usize {
+    prepare_on(function, argument, Stack::UNKNOWN)
+}
+
+/// Takes a place. 0 if there is no memory for one.
+fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
+    if process::header().is_some() && !thread_ring::provide() {
+        return 0;
+    }
+    let ring = thread_ring::current();
+    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
+    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);
+    let new = Start {
+        used: AtomicU32::new(1),
+        function,
+        argument,
+        segv_blocked,
+        trigger_blocked,
+        stack,
+    };
+    // SAFETY: `used` guards the places of the pool; a new page is nobody else's.
+    unsafe {
+        for start in (0..POOL).map(|i| &raw mut STARTS[i]) {
+            if (*start)
+                .used
+                .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+                .is_ok()
+            {
+                start.write(new);
+                return start as usize;
+            }
+        }
+        let Ok(page) = syscall::mmap(
+            0,
+            PAGE,
+            map::READ | map::WRITE,
+            map::PRIVATE | map::ANONYMOUS,
+            -1,
+            0,
+        ) else {
+            return 0;
+        };
+        (page as *mut Start).write(new);
+        page
+    }
+}
+
+/// Gives a place back.
+extern "C" fn release(start: usize) {
+    // SAFETY: made by `prepare`, and used no more.
+    unsafe {
+        if start % PAGE == 0 && !in_pool(start) {
+            syscall::munmap(start, PAGE);
+        } else {
+            // (What looks for leaks takes what still stands there for a use of it.)
+            (*(start as *mut Start)).argument = 0;
+            (*(start as *mut Start)).used.store(0, Ordering::Release);
+        }
+    }
+}
+
+fn in_pool(start: usize) -> bool {
+    start.wrapping_sub(&raw const STARTS as usize) < size_of::<[Start; POOL]>()
+}
+
+/// A pair that is returned in rax and rdx.
+#[repr(C)]
+pub struct Call {
+    /// What is called.
+    pub function: usize,
+    /// With what.
+    pub argument: usize,
+}
+
+/// First step of a new thread.
+extern "C" fn begin(start: *mut Start) -> Call {
+    // SAFETY: made by `prepare` for this thread alone.
+    let (call, blocked, trigger_blocked, stack) = unsafe {
+        let call = Call {
+            function: (*start).function,
+            argument: (*start).argument,
+        };
+        let blocked = ((*start).segv_blocked, (*start).trigger_blocked);
+        (call, blocked.0, blocked.1, (*start).stack)
+    };
+    release(start as usize);
+    come_into_being(blocked, trigger_blocked, stack);
+    call
+}
+
+/// A thread or process that has just come into being by a system call and shares its creator's memory, with the %gs base of its creator.
+pub fn begin_raw(parents: thread_ring::Ring) {
+    come_into_being(
+        parents.private().segv_blocked,
+        parents.private().trigger_blocked,
+        Stack::UNKNOWN,
+    );
+}
+
+/// Gives the calling thread, which is new, a ring. What the program has blocked is its creator's.
+pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) {
+    let old = syscall::sigprocmask(0, Some(!0));
+    let gs = syscall::gs();
+    if let Some(ring) = own_ring(gs) {
+        // It was met at the system call that has made it.
+        ring.private().segv_blocked = segv_blocked;
+        ring.private().trigger_blocked = trigger_blocked;
+        // Its stack was not known there.
+        thread::tell_stack(stack, 0);
+        if let Ok(old) = old {
+            // (Functions that the C library starts threads for begin with all signals blocked.)
+            let _ = syscall::sigprocmask(2, Some(old & !(1 << 10 | crate::record::trigger::bit())));
+        }
+        return;
+    }
+    let borrows = process::borrows_memory();
+    if borrows && has_signal_stack() {
+        // As behind `vfork`: its creator waits for it.
+        if let Some(ring) = thread_ring::ring_at(gs).filter(|r| r.address == gs) {
+            crate::record::publish::give_up(ring);
+        }
+    } else {
+        thread_ring::forget_parents(gs);
+        // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
+        unsafe { syscall::set_gs(0) };
+        if borrows {
+            thread_ring::set_up_borrower()
+        } else {
+            thread_ring::set_up()
+        }
+        if let Some(ring) = thread_ring::current() {
+            ring.private().segv_blocked = segv_blocked;
+            ring.private().trigger_blocked = trigger_blocked;
+            thread_ring::tell_stack(stack, 0);
+        }
+    }
+    if let Ok(old) = old {
+        let _ = syscall::sigprocmask(2, Some(old & !(1 << 10 | crate::record::trigger::bit())));
+    }
+}
+
+/// The calling thread's ring, if it has one of its own.
+fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
+    // (The control page of a parent is not there.)
+    thread_ring::ring_at(gs).filter(|ring| {
+        !process::is_forked()
+            && ring.control().tid == syscall::gettid()
+            && ring.control().pid == syscall::getpid()
+    })
+}
+
+/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the handlers that it has.
+pub fn join_here() {
+    let Ok(mask) = syscall::sigprocmask(0, Some(!0)) else {
+        return;
+    };
+    let mut alternate = [0usize; 3];
+    // SAFETY: fills the three words of a stack_t.
+    unsafe {
+        syscall::call(
+            syscall::nr::SIGALTSTACK,
+            0,
+            alternate.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    signals::adopt();
+    thread_ring::set_up();
+    settle(alternate, mask);
+    let kept = signals::SEGV_BIT | crate::record::trigger::bit();
+    let _ = syscall::sigprocmask(2, Some(mask & !kept));
+}
+
+/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no ring, needs one. Returns whether it has it.
+pub fn join(context: &mut Context) -> bool {
+    if process::header().is_none() || syscall::gs() != 0 {
+        return false;
+    }
+    thread_ring::set_up();
+    let Some(ring) = thread_ring::ring_at(syscall::gs()) else {
+        return false;
+    };
+    settle(context.stack.map(|word| word as usize), context.mask);
+    // What the kernel restores when the handler returns.
+    context.stack = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK].map(|word| word as u64);
+    context.mask &= !(signals::SEGV_BIT | crate::record::trigger::bit());
+    true
+}
+
+/// Notes what the calling thread had before it got its ring: its alternate stack and mask.
+fn settle(alternate: [usize; 3], mask: u64) {
+    if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
+        let private = ring.private();
+        private.stack = [
+            alternate[0],
+            alternate[1] & thread_ring::SS_DISABLE,
+            alternate[2],
+        ];
+        private.segv_blocked = mask & signals::SEGV_BIT != 0;
+        private.trigger_blocked = mask & crate::record::trigger::bit() != 0;
+    }
+}
+
+/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
+pub fn all_can_join() -> bool {
+    const ATTEMPTS: usize = 50;
+    const PAUSE: u64 = 1_000_000;
+    static NEVER: AtomicU32 = AtomicU32::new(0);
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            syscall::futex_wait(NEVER.as_ptr(), 0, PAUSE);
+        }
+        let mut all = true;
+        others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
+        if all {
+            return true;
+        }
+    }
+    false
+}
+
+/// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).
+pub fn others(mut tell: impl FnMut(u32, u64)) {
+    const GETDENTS64: usize = 217;
+    const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
+    // SAFETY: a zero-terminated path.
+    let fd = unsafe {
+        let path = c"/proc/self/task".as_ptr() as usize;
+        syscall::call(syscall::nr::OPEN, path, DIRECTORY, 0, 0, 0, 0)
+    };
+    if fd < 0 {
+        return;
+    }
+    let own = syscall::gettid();
+    let mut buffer = [0u64; 256];
+    loop {
+        let bytes = size_of_val(&buffer);
+        // SAFETY: the kernel writes at most so many bytes.
+        let read = unsafe {
+            let at = buffer.as_mut_ptr() as usize;
+            syscall::call(GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
+        };
+        if read <= 0 {
+            break;
+        }
+        let mut at = buffer.as_ptr() as usize;
+        let end = at + read as usize;
+        while at < end {
+            // SAFETY: struct linux_dirent64: inode, offset, length of the entry (u16), type, zero-terminated name.
+            let (length, name) = unsafe {
+                (
+                    ((at + 16) as *const u16).read_unaligned() as usize,
+                    process::c_bytes((at + 19) as *const u8),
+                )
+            };
+            let id = name.iter().try_fold(0u32, |n, c| {
+                c.is_ascii_digit()
+                    .then(|| n.wrapping_mul(10).wrapping_add(u32::from(c - b'0')))
+            });
+            if let Some(id) = id.filter(|&id| id != own) {
+                tell(id, blocked_by(name));
+            }
+            at += length.max(1);
+        }
+    }
+    syscall::close(fd);
+}
+
+/// The signals that a thread has blocked.
+fn blocked_by(id: &[u8]) -> u64 {
+    const SAID: &[u8] = b"\nSigBlk:\t";
+    let mut path = [0u8; 64];
+    let mut at = 0;
+    for part in [b"/proc/self/task/", id, b"/status"] {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    let mut text = [0u8; 4096];
+    let fd = syscall::open(path.as_ptr(), false);
+    if fd < 0 {
+        return !0;
+    }
+    let read = syscall::pread(fd, &mut text, 0).max(0) as usize;
+    syscall::close(fd);
+    let text = &text[..read];
+    let Some(place) = text.windows(SAID.len()).position(|w| w == SAID) else {
+        return !0;
+    };
+    let digits = text[place + SAID.len()..]
+        .iter()
+        .map(|&c| (c as char).to_digit(16));
+    digits
+        .map_while(|d| d)
+        .fold(0, |mask, d| mask << 4 | u64::from(d))
+}
+
+/// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).
+fn has_signal_stack() -> bool {
+    let mut stack = [0usize; 3];
+    // SAFETY: fills the three words of a stack_t.
+    unsafe {
+        syscall::call(
+            syscall::nr::SIGALTSTACK,
+            0,
+            stack.as_mut_ptr() as usize,
+            0,
+            0,
+            0,
+            0,
+        )
+    };
+    stack[1] & thread_ring::SS_DISABLE == 0
+}
+
+/// Start routine of wrapped threads: sets the ring up, then becomes the program's start routine, so that
+/// no frame of the runtime stays on the stack (cancellation unwinds through it).
+#[unsafe(naked)]
+unsafe extern "C" fn enter() {
+    naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
+}
+
+/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which looks at the attributes and at its defaults alone.
+///
+/// # Safety
+/// What is pointed to must be attributes of threads.
+unsafe fn asked_for(attributes: usize) -> Stack {
+    type Get = unsafe extern "C" fn(usize, *mut usize) -> i32;
+    type GetBoth = unsafe extern "C" fn(usize, *mut usize, *mut usize) -> i32;
+    let Some(get_size) = next!(c"pthread_attr_getstacksize", Get) else {
+        return Stack::UNKNOWN;
+    };
+    // More than attributes take in any library.
+    let mut own = [0u64; 32];
+    let mut from = attributes;
+    if attributes == 0 {
+        from = own.as_mut_ptr() as usize;
+        let Some(init) = next!(c"pthread_attr_init", unsafe extern "C" fn(usize) -> i32) else {
+            return Stack::UNKNOWN;
+        };
+        // SAFETY: there is room for attributes.
+        if unsafe { init(from) } != 0 {
+            return Stack::UNKNOWN;
+        }
+    } else if let Some(get) = next!(c"pthread_attr_getstack", GetBoth) {
+        let (mut low, mut bytes) = (0, 0);
+        // SAFETY: the caller's attributes, and two words.
+        let got = unsafe { get(from, &raw mut low, &raw mut bytes) };
+        // Where none was given, glibc shows one that ends at address 0.
+        if got == 0 && low != 0 && low.wrapping_add(bytes) != 0 {
+            return Stack { low, bytes };
+        }
+    }
+    let mut bytes = 0;
+    // SAFETY: attributes, and a word.
+    if unsafe { get_size(from, &raw mut bytes) } != 0 {
+        return Stack::UNKNOWN;
+    }
+    Stack { low: 0, bytes }
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pthread_create(
+    thread: usize,
+    attributes: usize,
+    function: usize,
+    argument: usize,
+) -> i32 {
+    const EAGAIN: i32 = 11;
+    crate::enter::preload::early();
+    let Some(real) = next!(
+        c"pthread_create",
+        unsafe extern "C" fn(usize, usize, usize, usize) -> i32
+    ) else {
+        return EAGAIN;
+    };
+    if process::header().is_none() {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(thread, attributes, function, argument) };
+    }
+    // SAFETY: the caller's attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(attributes) });
+    if start == 0 {
+        return EAGAIN;
+    }
+    // SAFETY: the caller's arguments, with our start routine in front of its own.
+    let r = unsafe { real(thread, attributes, enter as *const () as usize, start) };
+    if r != 0 {
+        release(start);
+    }
+    r
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: usize) -> i32 {
+    const THRD_ERROR: i32 = 2;
+    const THRD_NOMEM: i32 = 3;
+    crate::enter::preload::early();
+    let Some(real) = next!(
+        c"thrd_create",
+        unsafe extern "C" fn(usize, usize, usize) -> i32
+    ) else {
+        return THRD_ERROR;
+    };
+    if process::header().is_none() {
+        // SAFETY: the caller's arguments.
+        return unsafe { real(thread, function, argument) };
+    }
+    // SAFETY: there are no attributes.
+    let start = prepare_on(function, argument, unsafe { asked_for(0) });
+    if start == 0 {
+        return THRD_NOMEM;
+    }
+    // SAFETY: as above; both kinds of start routine take one pointer.
+    let r = unsafe { real(thread, enter as *const () as usize, start) };
+    if r != 0 {
+        release(start);
+    }
+    r
+}
+
+/// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells of.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn clone() {
+    // (fn rdi, stack rsi, flags edx, arg rcx, parent_tid r8, tls r9, [child_tid]): only fn and arg are
+    // replaced, the rest passes through.
+    naked_asm!(
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
+        "call {real}",
+        "add rsp, 8", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "mov r11, rax",
+        "xor eax, eax",
+        "test edx, 0x100", // CLONE_VM
+        "je 1f",
+        "test rdi, rdi", // the C library refuses these
+        "je 1f",
+        "test rsi, rsi",
+        "je 1f",
+        "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "push r11",
+        "mov rsi, rcx",
+        "call {prepare}",
+        "pop r11", "pop r9", "pop r8", "pop rcx", "pop rdx", "pop rsi", "pop rdi",
+        "test rax, rax",
+        "je 3f",
+        // The child runs on a stack of its own, and so does not come back here.
+        "mov r10, [rsp + 8]",
+        "push rax", "sub rsp, 8", "push r10",
+        "mov rcx, rax",
+        "lea rdi, [rip + {enter}]",
+        "xor eax, eax",
+        "call r11",
+        "add rsp, 16", "pop rdi",
+        "test eax, eax",
+        "jns 2f",
+        "push rax",
+        "call {release}",
+        "pop rax",
+        "2:",
+        "ret",
+        "1:",
+        "jmp r11",
+        "3:",
+        "sub rsp, 8",
+        "call {full}",
+        "add rsp, 8",
+        "ret",
+        prepare = sym prepare, release = sym release, enter = sym enter_clone, real = sym real_clone, full = sym no_memory)
+}
+
+extern "C" fn no_memory() -> i32 {
+    fail(ENOMEM)
+}
+
+extern "C" fn real_clone() -> usize {
+    crate::enter::preload::early();
+    match next!(c"clone", unsafe extern "C" fn() -> i32) {
+        Some(real) => real as usize,
+        None => no_clone as *const () as usize,
+    }
+}
+
+extern "C" fn no_clone() -> i32 {
+    fail(ENOSYS)
+}
+
+/// As `enter`; a clone's function is entered with the stack as the C library's `clone` leaves it.
+#[unsafe(naked)]
+unsafe extern "C" fn enter_clone() {
+    naked_asm!("push rbp", "mov rbp, rsp", "and rsp, -16", "call {begin}", "mov rsp, rbp", "pop rbp", "mov rdi, rdx", "jmp rax", begin = sym begin)
+}
+
+macro_rules! forks {
+    ($(#[$doc:meta])* $name:ident, $c:literal, ($($argument:ident),*), $failed:expr) => {
+        $(#[$doc])*
+        ///
+        /// # Safety
+        /// As the C function.
+        #[unsafe(no_mangle)]
+        pub unsafe extern "C" fn $name($($argument: usize),*) -> i32 {
+            crate::enter::preload::early();
+            let Some(real) = next!($c, unsafe extern "C" fn($(forks!(@type $argument)),*) -> i32) else { return $failed };
+            // SAFETY: the C library's function with the caller's arguments.
+            let child = unsafe { real($($argument),*) };
+            if child == 0 {
+                in_child();
+            }
+            child
+        }
+    };
+    (@type $argument:ident) => { usize };
+}
+
+forks!(
+    /// The child gets a ring and a trigger of its own.
+    fork, c"fork", (), fail(ENOSYS)
+);
+forks!(
+    /// As `fork`, without what is to be done at forks.
+    _Fork, c"_Fork", (), fail(ENOSYS)
+);
+forks!(
+    /// Only the child comes back, with 0.
+    daemon, c"daemon", (stay, open), fail(ENOSYS)
+);
+forks!(
+    /// As `fork`, with a terminal for the child.
+    forkpty, c"forkpty", (master, name, settings, size), fail(ENOSYS)
+);
+
+/// In a child of `fork`. It may be met twice: at the system call, and by the wrapper.
+pub fn in_child() {
+    static LAST: AtomicU32 = AtomicU32::new(0);
+    if LAST.swap(syscall::getpid(), Ordering::Relaxed) == syscall::getpid() {
+        return;
+    }
+    #[cfg(mgz_cdylib)]
+    crate::wrap::heap::forked();
+    if process::header().is_none() {
+        return;
+    }
+    if crate::record::trigger::signal() == 0 {
+        // A ring costs a millisecond, and many children only start a program.
+        return thread_ring::hold_place();
+    }
+    thread_ring::notice_fork();
+    if let Some(ring) = thread_ring::current() {
+        crate::record::trigger::renew(ring);
+    }
+}
+
+/// In the child, records go to the spare ring until `exec` or `_exit`: it shares its parent's memory.
+///
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn vfork() {
+    naked_asm!(
+        // A ring that is taken over is this process's: the child cannot do it for itself.
+        "sub rsp, 8",
+        "call {notice}",
+        "add rsp, 8",
+        "pop rdi", // the return address: the child would overwrite it
+        "mov eax, 58",
+        "syscall",
+        "push rdi",
+        "test rax, rax",
+        "js 2f",
+        "jne 1f",
+        "call {child}",
+        "xor eax, eax",
+        "1:",
+        "ret",
+        "2:",
+        "neg rax",
+        "mov rdi, rax",
+        "sub rsp, 8",
+        "call {failed}",
+        "add rsp, 8",
+        "movsxd rax, eax",
+        "ret",
+        notice = sym notice_fork, child = sym vfork_child, failed = sym vfork_failed)
+}
+
+/// # Safety
+/// As the C function.
+#[unsafe(naked)]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __vfork() {
+    naked_asm!("jmp {vfork}", vfork = sym vfork)
+}
+
+extern "C" fn notice_fork() {
+    crate::enter::preload::early();
+    thread_ring::notice_fork();
+}
+
+extern "C" fn vfork_failed(errno: isize) -> i32 {
+    fail(errno)
+}
+
+extern "C" fn vfork_child() {
+    let gs = syscall::gs();
+    if let Some(ring) = thread_ring::ring_at(gs)
+        && gs == ring.address
+    {
+        crate::record::publish::give_up(ring);
+    }
+}

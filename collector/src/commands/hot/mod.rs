@@ -1,0 +1,73 @@
+//! `--hot`: where a program spends its time, and what to give to `mgz-instrument` therefore.
+//!
+//! A time profile by the kernel's software clock, which every machine has (no PMU is needed), of user code
+//! only, with all threads and child processes. Any program can be profiled, also one that is not
+//! instrumented or has no symbols. Functions are named as `mgz-instrument --functions` knows them: by symbol, or
+//! `fn_ADDRESS` where there is none.
+
+pub(crate) mod report;
+
+use crate::commands::record::Failure;
+use crate::program::modules;
+use crate::target::signals::Signals;
+use crate::util::args::{Cli, Format};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// How often the rings are emptied.
+const TICK: Duration = Duration::from_millis(50);
+
+/// Runs the program under the clock; returns its exit status.
+pub fn run(cli: &Cli) -> Result<i32, Failure> {
+    let own = |message: String| Failure {
+        status: 125,
+        message,
+    };
+    let name = cli
+        .program
+        .first()
+        .ok_or_else(|| own("no program is given; see `mgz-record --help`".into()))?;
+    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
+    let mut sampler = mgz_perf::clock_sampler::Sampler::open(mgz_perf::clock_sampler::PERIOD_NS)
+        .map_err(|e| own(e.to_string()))?;
+    let signals = Signals::install().map_err(|e| own(format!("setting up signals: {e}")))?;
+    let inherited = signals.inherited();
+    let mut command = Command::new(&program);
+    command.arg0(name).args(&cli.program[1..]);
+    // SAFETY: `restore` makes system calls only.
+    unsafe { command.pre_exec(move || inherited.restore()) };
+    let began = Instant::now();
+    let started = command.spawn();
+    let mut child = started.map_err(|e| Failure {
+        status: 126,
+        message: format!("{}: cannot be executed: {e}", program.display()),
+    })?;
+    let status = loop {
+        if let Some(status) = child
+            .try_wait()
+            .map_err(|e| own(format!("waiting for the program: {e}")))?
+        {
+            break status;
+        }
+        for signal in signals.to_forward() {
+            // SAFETY: our own child, not yet waited for.
+            unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+        }
+        sampler.drain();
+        // Short programs end soon; long ones are not worth frequent looks.
+        std::thread::sleep(TICK.min(began.elapsed() / 8 + Duration::from_millis(1)));
+    };
+    let wall = began.elapsed();
+    let profile = report::Profile::new(sampler.finish(), &program);
+    let text = match cli.format {
+        Format::Text => profile.text(&program, wall),
+        Format::Json => profile.json(&program, wall),
+    };
+    use std::io::Write;
+    // The program may have closed what we share with it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    Ok(status
+        .code()
+        .unwrap_or_else(|| 128 + status.signal().unwrap_or(libc::SIGKILL)))
+}

@@ -1,0 +1,318 @@
+//! The table of `--hot`, and the option for `mgz-instrument` under it.
+
+use crate::program::modules::{Dynamic, Finder};
+use mgz_elf::function_names::{Name, Symbols};
+use mgz_perf::clock_sampler::Samples;
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The suggestion covers this share of the samples, as far as they can be covered.
+const COVER: f64 = 0.9;
+/// Rows of the table.
+const ROWS: usize = 25;
+/// Functions in the suggestion.
+const MOST: usize = 60;
+
+/// A function's share.
+#[derive(Debug, Clone, PartialEq)]
+struct Row {
+    samples: u64,
+    module: Vec<u8>,
+    name: Name,
+}
+
+/// What the samples came to.
+pub struct Profile {
+    rows: Vec<Row>,
+    total: u64,
+    lost: u64,
+    /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked, with their names.
+    coverable: BTreeMap<Vec<u8>, Option<String>>,
+}
+
+impl Profile {
+    /// Sums up by function.
+    pub fn new(samples: Samples, program: &Path) -> Profile {
+        let mut symbols: BTreeMap<Vec<u8>, Symbols> = BTreeMap::new();
+        let mut sums: BTreeMap<(Vec<u8>, Name), u64> = BTreeMap::new();
+        let mut total = 0;
+        for ((path, offset), n) in samples.places {
+            let table = symbols
+                .entry(path.clone())
+                .or_insert_with(|| match path.first() {
+                    Some(b'/') => Symbols::read(Path::new(OsStr::from_bytes(&path))),
+                    _ => Symbols::default(),
+                });
+            *sums.entry((path, table.name(offset))).or_default() += n;
+            total += n;
+        }
+        let mut rows: Vec<Row> = sums
+            .into_iter()
+            .map(|((module, name), samples)| Row {
+                samples,
+                module,
+                name,
+            })
+            .collect();
+        rows.sort_by_key(|row| std::cmp::Reverse(row.samples));
+        Profile {
+            rows,
+            total,
+            lost: samples.lost,
+            coverable: coverable(program),
+        }
+    }
+
+    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program and its
+    /// libraries; and the share that they cover.
+    fn chosen(&self) -> (Vec<&Row>, f64) {
+        let mut covered = 0;
+        let mut chosen = Vec::new();
+        for row in self
+            .rows
+            .iter()
+            .filter(|r| self.coverable.contains_key(&r.module))
+            .take(MOST)
+        {
+            if covered as f64 >= COVER * self.total as f64 {
+                break;
+            }
+            covered += row.samples;
+            chosen.push(row);
+        }
+        (chosen, covered as f64 / self.total.max(1) as f64)
+    }
+
+    /// The options for `mgz-instrument`.
+    fn options(&self, chosen: &[&Row]) -> Option<String> {
+        if chosen.is_empty() {
+            return None;
+        }
+        let mut names: Vec<String> = Vec::new();
+        for row in chosen {
+            match row.name.symbols.as_slice() {
+                [] => names.push(escape(&row.name.readable)),
+                symbols => names.extend(symbols.iter().map(|s| escape(s))),
+            }
+        }
+        names.sort();
+        names.dedup();
+        let mut libraries: Vec<&str> = chosen
+            .iter()
+            .filter_map(|r| self.coverable.get(&r.module)?.as_deref())
+            .collect();
+        libraries.sort_unstable();
+        libraries.dedup();
+        let mut text = format!("--functions {}", quote(&format!("^({})$", names.join("|"))));
+        if !libraries.is_empty() {
+            let _ = write!(text, " --libs={}", libraries.join(","));
+        }
+        Some(text)
+    }
+
+    /// For people.
+    pub fn text(&self, program: &Path, wall: Duration) -> String {
+        let mut out = format!(
+            "mgz-record: {} samples of user CPU time in {:.2} s\n",
+            self.total,
+            wall.as_secs_f64()
+        );
+        if self.lost > 0 {
+            let _ = writeln!(
+                out,
+                "mgz-record: {} records of the kernel were lost",
+                self.lost
+            );
+        }
+        if self.total == 0 {
+            out.push_str("mgz-record: the program used too little CPU time to tell its hot functions; give it more work\n");
+            return out;
+        }
+        let _ = writeln!(out, "{:>7}  {:<24}  function", "share", "module");
+        for row in self.rows.iter().take(ROWS) {
+            let share = 100.0 * row.samples as f64 / self.total as f64;
+            let path = String::from_utf8_lossy(&row.module);
+            let module = path.rsplit('/').next().unwrap_or_default();
+            let _ = writeln!(out, "{share:>6.1}%  {module:<24}  {}", row.name.readable);
+        }
+        if self.rows.len() > ROWS {
+            let rest: u64 = self.rows[ROWS..].iter().map(|r| r.samples).sum();
+            let _ = writeln!(
+                out,
+                "{:>6.1}%  {} more",
+                100.0 * rest as f64 / self.total as f64,
+                self.rows.len() - ROWS
+            );
+        }
+        let (chosen, share) = self.chosen();
+        match self.options(&chosen) {
+            Some(options) => {
+                let name = program.file_name().unwrap_or_default().to_string_lossy();
+                let _ = writeln!(
+                    out,
+                    "These cover {:.0}% of the samples:\nmgz-instrument {options} -o {} {}",
+                    share * 100.0,
+                    quote(&format!("{name}.inst")),
+                    quote(&program.to_string_lossy())
+                );
+            }
+            None => out.push_str("mgz-record: no sample lies in the program or the libraries it is linked to (is it a script, or does it start another program?)\n"),
+        }
+        out
+    }
+
+    /// One line of JSON.
+    pub fn json(&self, program: &Path, wall: Duration) -> String {
+        let (chosen, share) = self.chosen();
+        let rows: Vec<serde_json::Value> = self
+            .rows
+            .iter()
+            .map(|r| {
+                serde_json::json!({
+                    "share": r.samples as f64 / self.total.max(1) as f64,
+                    "samples": r.samples,
+                    "module": String::from_utf8_lossy(&r.module),
+                    "function": r.name.readable,
+                })
+            })
+            .collect();
+        let value = serde_json::json!({
+            "program": program.display().to_string(),
+            "wall_seconds": wall.as_secs_f64(),
+            "samples": self.total,
+            "lost": self.lost,
+            "functions": rows,
+            "covered": share,
+            "options": self.options(&chosen),
+        });
+        format!("{value}\n")
+    }
+}
+
+/// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves out.
+fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
+    let real = |p: &Path| {
+        std::fs::canonicalize(p)
+            .unwrap_or_else(|_| p.to_owned())
+            .as_os_str()
+            .as_bytes()
+            .to_vec()
+    };
+    let mut out = BTreeMap::from([(real(program), None)]);
+    let finder = Finder::from_environment();
+    let mut queue: Vec<(PathBuf, Vec<PathBuf>)> = vec![(program.to_owned(), Vec::new())];
+    while let Some((path, inherited)) = queue.pop() {
+        let Some(dynamic) = Dynamic::read(&path) else {
+            continue;
+        };
+        let rpath = dynamic.search_path(&path, inherited);
+        for name in &dynamic.needed {
+            let shown = String::from_utf8_lossy(name).into_owned();
+            let system = [
+                "libc.so",
+                "ld-linux",
+                "libpthread.so",
+                "libdl.so",
+                "librt.so",
+                "libm.so",
+            ]
+            .iter()
+            .any(|s| shown.starts_with(s));
+            let Some(found) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) else {
+                continue;
+            };
+            if !system && !out.contains_key(&real(&found)) {
+                out.insert(real(&found), Some(shown));
+                queue.push((found, rpath.clone()));
+            }
+        }
+    }
+    out
+}
+
+/// Escapes what a regular expression would take as an operator.
+fn escape(name: &str) -> String {
+    let mut out = String::new();
+    for c in name.chars() {
+        if r"\.+*?()|[]{}^$#&-~".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out
+}
+
+/// Quotes for the shell where needed.
+fn quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./=,:@%+".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(samples: u64, module: &str, symbols: &[&str]) -> Row {
+        let readable = symbols
+            .first()
+            .map_or("fn_1234".into(), |s| (*s).to_owned());
+        Row {
+            samples,
+            module: module.into(),
+            name: Name {
+                readable,
+                symbols: symbols.iter().map(|s| (*s).to_owned()).collect(),
+            },
+        }
+    }
+
+    #[test]
+    fn the_suggestion_covers_nine_tenths_of_what_can_be_covered() {
+        let rows = vec![
+            row(50, "/a", &["hot", "hot_alias"]),
+            row(30, "/libz", &["_ZN1a1bEv.part.0"]),
+            row(11, "/a", &[]),
+            row(5, "/libc", &["memcpy"]),
+            row(4, "/a", &["cold"]),
+        ];
+        let profile = Profile {
+            rows,
+            total: 100,
+            lost: 0,
+            coverable: BTreeMap::from([
+                (b"/a".to_vec(), None),
+                (b"/libz".to_vec(), Some("libz.so.1".to_owned())),
+            ]),
+        };
+        let (chosen, share) = profile.chosen();
+        assert_eq!((chosen.len(), share), (3, 0.91));
+        assert_eq!(
+            profile.options(&chosen).unwrap(),
+            r"--functions '^(_ZN1a1bEv\.part\.0|fn_1234|hot|hot_alias)$' --libs=libz.so.1"
+        );
+        let text = profile.text(Path::new("/x/my app"), Duration::from_secs(1));
+        assert!(
+            text.contains("  50.0%  a                         hot\n"),
+            "{text}"
+        );
+        assert!(text.ends_with("-o 'my app.inst' '/x/my app'\n"), "{text}");
+        let json: serde_json::Value =
+            serde_json::from_str(&profile.json(Path::new("a"), Duration::ZERO)).unwrap();
+        assert_eq!(json["functions"][1]["share"], 0.3);
+    }
+
+    #[test]
+    fn quoting_holds() {
+        assert_eq!(quote("a.inst"), "a.inst");
+        assert_eq!(quote("it's"), r"'it'\''s'");
+        assert_eq!(escape("a::b<c>(d*)"), r"a::b<c>\(d\*\)");
+    }
+}

@@ -1,0 +1,221 @@
+//! `mgz-record --mode watch`: the trace folder around a watched run.
+
+use crate::commands::record::Failure;
+use crate::machine::counters::Found;
+use crate::trace::dir;
+use crate::trace::dir::Folder;
+use crate::util::args::{Backend, Cli, Format};
+use crate::util::options;
+use crate::util::options::Way;
+use crate::watch::events::Trigger;
+use crate::watch::run::{Ended, Job};
+use crate::watch::sampler::{Accesses, Counts, Outcome};
+use crate::watch::{run, write};
+use mgz_annotations_schema::manifest::Manifest;
+use std::path::PathBuf;
+
+fn own(message: impl std::fmt::Display) -> Failure {
+    Failure {
+        status: 125,
+        message: message.to_string(),
+    }
+}
+
+/// What counts accesses here.
+fn counters() -> Found {
+    counters::here(&mut |counter| {
+        let trigger = Trigger {
+            period: 1 << 40,
+            signal: 0,
+            counters: Some([counter.clone(), counter.clone()]),
+        };
+        crate::watch::events::Events::open(&trigger, 0, 0).map(|_| ())
+    })
+}
+
+/// Watches a program; returns the exit status to pass on.
+pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
+    if cli.backend != Backend::Auto || cli.functions.is_some() || cli.pt.is_some() {
+        return Err(own(
+            "--backend, --functions and --pt do not go with --mode watch, which records any program as it is",
+        ));
+    }
+    let found = counters();
+    let counted = found.counters.is_some();
+    let way = if counted {
+        Way::WATCH_BY_LOADS
+    } else {
+        Way::WATCH_BY_TIME
+    };
+    options::check_and_tell(cli, way).map_err(own)?;
+    let period = if counted {
+        cli.records()
+    } else {
+        (1e9 / cli.rate()) as u64
+    };
+    let job = Job {
+        program,
+        argv: cli.program.clone(),
+        no_aslr: cli.no_aslr,
+        trigger: Trigger {
+            period,
+            signal: cli.signal as i32,
+            counters: found.counters,
+        },
+        watchpoints: cli.watchpoints as usize,
+        near: cli.near,
+        duration: cli.duration.map(std::time::Duration::from_secs_f64),
+    };
+    let folder = Folder::create(&cli.output, cli.force)?;
+    let _lock = folder.lock().map_err(own)?;
+    let command = cli
+        .program
+        .iter()
+        .map(|a| a.to_string_lossy().into_owned())
+        .collect();
+    let mut m = Manifest {
+        backend: "watchpoints".into(),
+        backend_why: found.why,
+        trigger: if counted {
+            "loads (PMU, user space only)"
+        } else {
+            "cpu time (perf_event, user space only)"
+        }
+        .into(),
+        unit: if counted { "loads" } else { "ns of cpu time" }.into(),
+        rate: if counted { 0.0 } else { cli.rate() },
+        data: "watch".into(),
+        ..manifest::begin(command, "watch", period, 0)
+    };
+    let started = folder.write(&m).map_err(|e| {
+        own(format!(
+            "{}: the manifest cannot be written: {e}",
+            folder.path().display()
+        ))
+    });
+    let ended = match started.and_then(|()| {
+        run::run(&job).map_err(|e| Failure {
+            status: e.exit_status(),
+            message: e.to_string(),
+        })
+    }) {
+        Ok(ended) => ended,
+        Err(failure) => {
+            folder.remove();
+            return Err(failure);
+        }
+    };
+    fill(&mut m, &ended);
+    if let Err(error) = write::write(folder.path(), &ended.rows, &ended.maps) {
+        m.problems.push(format!(
+            "{}: the samples could not be written: {error:#}",
+            folder.path().display()
+        ));
+    }
+    m.state = if m.problems.is_empty() {
+        "complete"
+    } else {
+        "partial"
+    }
+    .into();
+    folder.release_reserve();
+    let _ = folder.remove_spill();
+    if let Err(error) = folder.write(&m) {
+        eprintln!(
+            "mgz-record: {}: the manifest could not be written: {error}; free space there and record again",
+            folder.path().display()
+        );
+    }
+    tell(&m, &ended, cli);
+    Ok(ended.status.exit_status())
+}
+
+fn fill(m: &mut Manifest, ended: &Ended) {
+    m.program_status = ended.status.to_string();
+    m.wall_seconds = ended.wall.as_secs_f64();
+    m.cpu_seconds = ended.cpu_seconds;
+    // A sample may have two rows, one for loads alone.
+    m.totals.samples = ended
+        .rows
+        .iter()
+        .filter(|r| r.pair.counts != Counts::Loads)
+        .count() as u64;
+    m.totals.loads_executed = ended.accesses.map(|a| a.loads);
+    m.totals.accesses_executed = ended.accesses.map(Accesses::all);
+    let c = ended.counts;
+    let mut count = |name: &str, n: u64| {
+        if n > 0 {
+            m.totals.triggers.insert(name.into(), n);
+        }
+    };
+    count("stops", c.stops);
+    count("without_access", c.no_access);
+    count("watchpoints_refused", c.refused);
+    count("steps", c.steps);
+    count("hits", c.hits);
+    count("hits_without_reuse", c.other_hits);
+    count("hits_unclear", c.unclear);
+    count("hits_lost", ended.lost_hits);
+    for outcome in [
+        Outcome::Near,
+        Outcome::Watched,
+        Outcome::Replaced,
+        Outcome::Skipped,
+        Outcome::Crowded,
+        Outcome::Ended,
+    ] {
+        count(
+            outcome.name(),
+            ended
+                .rows
+                .iter()
+                .filter(|r| r.pair.outcome == outcome && r.pair.counts != Counts::Loads)
+                .count() as u64,
+        );
+    }
+    m.problems = ended.problems.clone();
+    if ended.lost_hits > 0 {
+        m.problems.push(format!("the kernel had no room for {} hits of watchpoints; reuses may have been missed then (remedy: a lower --rate)", ended.lost_hits));
+    }
+    if c.refused > 0 {
+        m.problems.push(format!("the kernel refused {} watchpoints (a debugger may hold some of them); their samples count as given up", c.refused));
+    }
+}
+
+/// The lines at the end, on standard error.
+fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
+    use std::io::Write;
+    let of = |name: &str| m.totals.triggers.get(name).copied().unwrap_or(0);
+    let trace = cli.output.display();
+    let mut text = String::new();
+    match cli.format {
+        Format::Json => {
+            let value = serde_json::json!({
+                "trace": trace.to_string(), "program_status": m.program_status, "mode": m.mode, "samples": m.totals.samples, "triggers": m.totals.triggers,
+                "accesses": m.totals.accesses_executed, "counting": m.backend_why, "cpu_seconds": m.cpu_seconds, "stopped_seconds": ended.stopped_seconds,
+                "hit_ns": ended.costs.hit_ns, "hit_stop_ns": ended.costs.hit_stop_ns, "stop_ns": ended.costs.stop_ns, "threads": ended.threads, "problems": m.problems,
+            });
+            text.push_str(&value.to_string());
+        }
+        Format::Text => {
+            for problem in &m.problems {
+                text.push_str(&format!("mgz-record: {problem}\n"));
+            }
+            if m.totals.accesses_executed.is_none() {
+                text.push_str(&format!(
+                    "mgz-record: {}; distances beyond {} instructions are in CPU time; `mgz-analyze reuse --rdx --accesses-from TRACE` takes the rate of accesses from a full or ring trace of the same run\n",
+                    m.backend_why, cli.near
+                ));
+            }
+            let seconds = m.cpu_seconds + ended.stopped_seconds;
+            text.push_str(&format!(
+                "mgz-record: {}: {} stops in {:.2} s, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} given up, {} not reused by the end; {:.1}% of the time in stops, {} threads, in {trace}",
+                m.program_status, of("stops"), seconds, m.totals.samples, of("near"), of("watched"), of("replaced"), of("skipped"), of("crowded"), of("ended"),
+                100.0 * ended.stopped_seconds / seconds.max(1e-9), ended.threads
+            ));
+        }
+    }
+    text.push('\n');
+    // The program may have closed what we share with it.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}

@@ -1,0 +1,306 @@
+//! Spill files in, `samples/part-*.parquet` out.
+//!
+//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by thread, and
+//! memory must stay bounded. So one thread decodes and expands (cheap, in order), several encode row groups
+//! (dear, independent), and one appends them to the files in order. The number of row groups on the way
+//! is bounded.
+//!
+//! Guarantees: a part appears under its name only when it is whole; on any error all parts are removed and the spill
+//! files stay, so that nothing is lost or counted twice; spill files of another version are such an error; damaged or torn spill segments are left out,
+//! counted and named.
+
+mod encode;
+mod expand;
+mod pages;
+pub(crate) mod speed;
+#[cfg(test)]
+mod tests;
+mod windows;
+
+pub use crate::convert::speed::measure::Executed;
+pub use encode::Compression;
+
+use mgz_annotations_schema::expand::Counters;
+use mgz_annotations_schema::manifest::{Manifest, SAMPLES_DIR, SPILL_DIR};
+use mgz_annotations_schema::sidecar::{Sidecar, SidecarError};
+use mgz_annotations_schema::spill::{self, SPILL_VERSION, SpillError, ThreadKey};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use windows::PerWindow;
+
+/// Settings.
+#[derive(Clone, Copy, Debug)]
+pub struct Options {
+    /// Codec of the columns.
+    pub compression: Compression,
+    /// Rows of a part, rounded up to row groups.
+    pub part_rows: usize,
+    /// Rows of a row group.
+    pub group_rows: usize,
+    /// Encoding threads.
+    pub threads: usize,
+    /// Bound on the parts together.
+    pub max_bytes: Option<u64>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            compression: Compression::Lz4,
+            part_rows: 1 << 24,
+            group_rows: 1 << 18,
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            max_bytes: None,
+        }
+    }
+}
+
+/// Rows and samples of one thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadRows {
+    /// Rows written.
+    pub rows: u64,
+    /// Samples.
+    pub samples: u64,
+    /// Records read.
+    pub records: u64,
+}
+
+/// What came out.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What expansion met.
+    pub counters: Counters,
+    /// By thread.
+    pub threads: BTreeMap<ThreadKey, ThreadRows>,
+    /// Bytes of the parts.
+    pub bytes: u64,
+    /// Parts.
+    pub parts: usize,
+    /// Segments that could not be decoded.
+    pub damaged_segments: u64,
+    /// Files that end inside a segment.
+    pub torn_files: u64,
+    /// `burst`: loads that were executed in instrumented code, estimated.
+    pub loads_executed: Option<Executed>,
+    /// Sentences for the user.
+    pub problems: Vec<String>,
+    windows: Option<windows::Collector>,
+}
+
+/// More sentences than this say nothing new.
+const MAX_PROBLEMS: usize = 20;
+
+impl Outcome {
+    fn problem(&mut self, sentence: String) {
+        match self.problems.len() {
+            n if n < MAX_PROBLEMS => self.problems.push(sentence),
+            MAX_PROBLEMS => self
+                .problems
+                .push("further damage of this kind is counted in totals.dropped only".into()),
+            _ => {}
+        }
+    }
+}
+
+/// Why nothing was converted.
+#[derive(Debug, thiserror::Error)]
+pub enum ConvertError {
+    /// A file could not be read or written.
+    #[error("{path}: {error}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        error: std::io::Error,
+    },
+    /// A sidecar cannot be used.
+    #[error("{path}: {error}")]
+    Sidecar {
+        /// The sidecar.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: SidecarError,
+    },
+    /// A sidecar is not the one that the trace was made with.
+    #[error("{path}: this sidecar belongs to another build ({found}) than the trace ({expected})")]
+    OtherSidecar {
+        /// The sidecar.
+        path: PathBuf,
+        /// Identity in the file.
+        found: String,
+        /// Identity in the manifest.
+        expected: String,
+    },
+    /// A spill file is of another version: not damage that one goes on without, or the whole of it would be lost.
+    #[error("{path}: {error}")]
+    OtherVersion {
+        /// The spill file.
+        path: PathBuf,
+        /// Both versions.
+        error: SpillError,
+    },
+    /// The Parquet encoder failed.
+    #[error("encoding rows: {0}")]
+    Encode(#[from] parquet::errors::ParquetError),
+    /// The columns would be larger than allowed.
+    #[error("the columns would exceed the size limit of {limit} bytes")]
+    TooLarge {
+        /// The limit.
+        limit: u64,
+    },
+    /// A thread of ours died.
+    #[error("a worker thread failed: {0}")]
+    Worker(String),
+}
+
+impl ConvertError {
+    /// Whether the reason is a full disk or a quota.
+    pub fn no_space(&self) -> bool {
+        let full = |e: &std::io::Error| {
+            matches!(
+                e.raw_os_error(),
+                Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)
+            )
+        };
+        match self {
+            ConvertError::Io { error, .. } => full(error),
+            ConvertError::Encode(parquet::errors::ParquetError::External(inner)) => {
+                inner.downcast_ref::<std::io::Error>().is_some_and(full)
+            }
+            _ => false,
+        }
+    }
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> ConvertError {
+    let path = path.to_owned();
+    move |error| ConvertError::Io { path, error }
+}
+
+/// Expands all spill files of a trace folder into its `samples/`. The manifest's modules and their
+/// sidecars must be there; the manifest is not changed.
+pub fn convert(
+    trace: &Path,
+    manifest: &Manifest,
+    options: &Options,
+) -> Result<Outcome, ConvertError> {
+    let spill_dir = trace.join(SPILL_DIR);
+    let files = spill::list(&spill_dir).map_err(io(&spill_dir))?;
+    for (_, path) in &files {
+        // A file that cannot be read at all is damage like any other.
+        if let Some(found) = spill::version(path)
+            .ok()
+            .flatten()
+            .filter(|&found| found != SPILL_VERSION)
+        {
+            return Err(ConvertError::OtherVersion {
+                path: path.clone(),
+                error: SpillError::Version { found },
+            });
+        }
+    }
+    let sidecars = sidecars(trace, manifest)?;
+    let samples = trace.join(SAMPLES_DIR);
+    make_dir(&samples).map_err(io(&samples))?;
+    remove_parts(&samples);
+    let source = expand::Source::new(manifest, &sidecars, files)?;
+    drop(sidecars);
+    let done = encode::run(source, &samples, options).and_then(|mut outcome| {
+        if let Some(windows) = outcome.windows.take() {
+            outcome.loads_executed = windows::write(trace, &windows.list, per_window(manifest))?;
+        }
+        Ok(outcome)
+    });
+    if done.is_err() {
+        remove_parts(&samples);
+    }
+    done
+}
+
+/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
+const MOST_TOLL: f64 = 0.9;
+
+/// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
+/// instrumented code.
+fn per_window(manifest: &Manifest) -> Option<PerWindow> {
+    let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
+    let (came, windows) = (count("came"), count("windows") - count("empty"));
+    if windows < 1.0 {
+        return None;
+    }
+    let begun = windows + count("busy") + count("no_room") + count("empty");
+    let each = begun / windows;
+    if manifest.triggers_by_loads() {
+        // Which triggers hit instrumented code is chance, and threads end between two triggers.
+        let chance = 1.96 * ((1.0 - begun / came.max(begun)) / begun).sqrt();
+        return Some(PerWindow::Loads {
+            loads: manifest.period as f64 * each,
+            error: chance + manifest.threads.len() as f64 / begun,
+        });
+    }
+    if manifest.rate <= 0.0 {
+        return None;
+    }
+    let asked = 1e9 / manifest.rate;
+    // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
+    let period = if manifest.trigger.contains(crate::soft::AT_MOST) || count("slowed") > 0.0 {
+        asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0))
+    } else {
+        asked
+    };
+    let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
+    Some(PerWindow::Time {
+        ns: period * each,
+        toll,
+    })
+}
+
+/// The sidecars of the manifest's modules by identity.
+fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sidecar>, ConvertError> {
+    let mut out = BTreeMap::new();
+    for module in &manifest.modules {
+        if module.sidecar.is_empty() || out.contains_key(&module.sidecar_id) {
+            continue;
+        }
+        let path = trace.join(&module.sidecar);
+        let sidecar = Sidecar::read(&path).map_err(|error| ConvertError::Sidecar {
+            path: path.clone(),
+            error,
+        })?;
+        if sidecar.id_hex() != module.sidecar_id {
+            return Err(ConvertError::OtherSidecar {
+                path,
+                found: sidecar.id_hex(),
+                expected: module.sidecar_id.clone(),
+            });
+        }
+        out.insert(module.sidecar_id.clone(), sidecar);
+    }
+    Ok(out)
+}
+
+/// Makes a folder that only the user can enter, unless it is there.
+pub(crate) fn make_dir(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    match std::fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        other => other,
+    }
+}
+
+/// Removes parts, finished or not.
+fn remove_parts(samples: &Path) {
+    let Ok(entries) = std::fs::read_dir(samples) else {
+        return;
+    };
+    for path in entries.flatten().map(|e| e.path()) {
+        let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("");
+        if name.starts_with("part-")
+            && (name.ends_with(".parquet") || name.ends_with(".parquet.tmp"))
+        {
+            // What cannot be removed is overwritten or reported by the next step.
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! TODO: crate::convert::speed
+
+pub(crate) mod balance;
+pub(crate) mod measure;

@@ -1,0 +1,1010 @@
+//! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
+//!
+//! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may hide or
+//! forbid what CPUID says), files of the kernel, and the process's own limits. The files are read
+//! below a given root, so that tests can show the module a machine that is not there.
+
+use crate::machine::trigger;
+use crate::pt::known::Known;
+use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger, plan};
+use mgz_perf::attr::{Attr, TYPE_SOFTWARE, action, flag};
+use mgz_perf::kernel::Kernel as Events;
+use mgz_perf::kernel_linux::Linux;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+
+/// What the processor says of itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Processor {
+    /// Vendor string, e.g. `GenuineIntel`.
+    pub vendor: String,
+    /// CPUID: Intel Processor Trace.
+    pub intel_pt: bool,
+    /// CPUID: `ptwrite` packets.
+    pub ptwrite: bool,
+    /// CPUID: filters by IP range.
+    pub ip_filtering: bool,
+    /// CPUID: MTC packets.
+    pub mtc: bool,
+    /// CPUID: cycle packets and a choice of PSB distances.
+    pub psb_cyc: bool,
+    /// The instruction ran in a child process; `None` if that could not be tried.
+    pub ptwrite_runs: Option<bool>,
+    /// User programs may set segment bases (the software backend's need).
+    pub fsgsbase: bool,
+}
+
+/// What the kernel offers and allows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Kernel {
+    /// Release, e.g. `6.1.0`.
+    pub release: String,
+    /// There is an `intel_pt` PMU.
+    pub intel_pt: bool,
+    /// Its capabilities, by name.
+    pub caps: BTreeMap<String, String>,
+    /// Its format fields, by name.
+    pub format: BTreeMap<String, String>,
+    /// Number of address filters it takes.
+    pub address_filters: u32,
+    /// Core PMUs (`cpu`, or `cpu_core` and `cpu_atom` on hybrid machines).
+    pub core_pmus: Vec<String>,
+    /// Events of those PMUs that sample loads.
+    pub load_events: Vec<String>,
+    /// `perf_event_paranoid`.
+    pub paranoid: Option<i32>,
+    /// `perf_event_mlock_kb`.
+    pub mlock_kb: Option<u64>,
+    /// PT data in samples (5.5).
+    pub aux_sampling: bool,
+    /// Tracing can be paused and resumed by other events (6.13).
+    pub aux_pause: bool,
+    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if none is known.
+    pub erratum: Vec<String>,
+}
+
+/// What this process may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rights {
+    /// CAP_PERFMON or CAP_SYS_ADMIN.
+    pub perfmon: bool,
+    /// CAP_IPC_LOCK.
+    pub ipc_lock: bool,
+    /// Limit of locked memory, bytes; `None` if unlimited.
+    pub memlock: Option<u64>,
+}
+
+/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not tried, an empty text if
+/// it was granted, else the error.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Trials {
+    /// The clock of `--hot`, user code only.
+    pub clock: Option<String>,
+    /// The PT event that recording uses.
+    pub pt: Option<String>,
+    /// The same, to be paused and resumed by other events.
+    pub pause: Option<String>,
+    /// The event that counts retired loads, by core PMU.
+    pub loads: BTreeMap<String, String>,
+}
+
+impl Trials {
+    fn granted(trial: &Option<String>) -> Option<bool> {
+        trial.as_ref().map(String::is_empty)
+    }
+}
+
+/// Opens and closes the events that recording would use. They count nothing.
+pub fn trials(kernel: &mut dyn Events) -> Trials {
+    let Ok(machine) = Machine::read(kernel) else {
+        return Trials::default();
+    };
+    let Some(&cpu) = machine.cpus.first() else {
+        return Trials::default();
+    };
+    let mut trials = Trials::default();
+    let open = |kernel: &mut dyn Events, attr: &Attr, cpu: u32| {
+        let attr = Attr {
+            flags: attr.flags | flag::DISABLED,
+            ..*attr
+        };
+        let mut opened = kernel.open(&attr, 0, cpu as i32, None);
+        // As recording does.
+        if opened
+            .as_ref()
+            .is_err_and(|e| e.raw_os_error() == Some(libc::EINVAL))
+        {
+            let with_guests = Attr {
+                flags: attr.flags & !flag::EXCLUDE_GUEST,
+                ..attr
+            };
+            opened = kernel.open(&with_guests, 0, cpu as i32, None);
+        }
+        let text = opened.err().map_or(String::new(), |e| e.to_string());
+        kernel.close_all();
+        text
+    };
+    let request = |pause| Request {
+        keep: Keep::Windows {
+            bytes: 4096,
+            trigger: Trigger::Loads(1_000_000),
+            pause,
+        },
+        timing: Timing::default(),
+        filter: String::new(),
+        guests: false,
+    };
+    let alone = Machine {
+        pt: None,
+        ..machine.clone()
+    };
+    for event in plan(&alone, &request(false))
+        .map(|p| p.events)
+        .unwrap_or_default()
+    {
+        match (event.role, event.attr.kind) {
+            (Role::Sample, TYPE_SOFTWARE) => {
+                trials.clock = Some(open(
+                    kernel,
+                    &event.attr,
+                    event.cpus.first().copied().unwrap_or(cpu),
+                ))
+            }
+            (Role::Sample, kind) => {
+                let name = machine
+                    .cores
+                    .iter()
+                    .find(|c| c.kind == kind)
+                    .map_or_else(String::new, |c| c.name.clone());
+                let text = open(
+                    kernel,
+                    &event.attr,
+                    event.cpus.first().copied().unwrap_or(cpu),
+                );
+                trials.loads.insert(name, text);
+            }
+            _ => {}
+        }
+    }
+    if trials.clock.is_none() {
+        let clock = Request {
+            keep: Keep::Windows {
+                bytes: 4096,
+                trigger: Trigger::Clock(1_000_003),
+                pause: false,
+            },
+            ..request(false)
+        };
+        let events = plan(&alone, &clock).map(|p| p.events).unwrap_or_default();
+        trials.clock = events.first().map(|event| open(kernel, &event.attr, cpu));
+    }
+    for pause in [false, true] {
+        let Ok(made) = plan(&machine, &request(pause)) else {
+            continue;
+        };
+        let Some(event) = made.events.iter().find(|e| e.role == Role::Trace) else {
+            continue;
+        };
+        // Any action is refused by kernels that have none.
+        let attr = Attr {
+            aux_action: if pause { action::START_PAUSED } else { 0 },
+            ..event.attr
+        };
+        let text = open(kernel, &attr, cpu);
+        *(if pause {
+            &mut trials.pause
+        } else {
+            &mut trials.pt
+        }) = Some(text);
+    }
+    trials
+}
+
+/// Something that is missing, with what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Missing {
+    /// Without it, nothing can be recorded this way; else it is only worse.
+    pub required: bool,
+    /// What.
+    pub what: String,
+    /// Remedy.
+    pub remedy: String,
+}
+
+/// Everything [`probe`] found.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ProbeReport {
+    /// Processor.
+    pub processor: Processor,
+    /// Kernel.
+    pub kernel: Kernel,
+    /// Rights.
+    pub rights: Rights,
+    /// What the kernel granted when asked.
+    pub trials: Trials,
+    /// What Intel PT recording lacks.
+    pub pt_missing: Vec<Missing>,
+    /// What software recording lacks.
+    pub soft_missing: Vec<Missing>,
+    /// What `--backend auto` takes: `pt`, `soft` or `none`.
+    pub backend: String,
+    /// What begins windows of `burst` if nothing else is asked for: `loads` or `cpu time`.
+    pub trigger: String,
+    /// Why that.
+    pub trigger_why: String,
+}
+
+/// Looks at this machine.
+pub fn probe() -> ProbeReport {
+    let report = report(
+        processor(),
+        kernel(Path::new("/")),
+        rights(Path::new("/")),
+        trials(&mut Linux::default()),
+    );
+    let (trigger, trigger_why) = match trigger::choose(&trigger::Asked::default(), trigger::find) {
+        Ok((trigger, why)) => (
+            if trigger.by_loads() {
+                "loads"
+            } else {
+                "cpu time"
+            }
+            .into(),
+            why,
+        ),
+        Err(why) => (String::new(), why),
+    };
+    ProbeReport {
+        trigger,
+        trigger_why,
+        ..report
+    }
+}
+
+/// Draws the conclusions.
+pub fn report(processor: Processor, kernel: Kernel, rights: Rights, trials: Trials) -> ProbeReport {
+    let pt_missing = pt_missing(&processor, &kernel, &rights, &trials);
+    let mut soft_missing = Vec::new();
+    if !processor.fsgsbase {
+        let what = "user programs cannot set segment bases (FSGSBASE)".into();
+        soft_missing.push(Missing {
+            required: true,
+            what,
+            remedy: "use Linux 5.9 or newer, without nofsgsbase on its command line".into(),
+        });
+    }
+    let usable = |missing: &[Missing]| !missing.iter().any(|m| m.required);
+    let backend = if usable(&pt_missing) {
+        "pt"
+    } else if usable(&soft_missing) {
+        "soft"
+    } else {
+        "none"
+    };
+    ProbeReport {
+        processor,
+        kernel,
+        rights,
+        trials,
+        pt_missing,
+        soft_missing,
+        backend: backend.into(),
+        ..ProbeReport::default()
+    }
+}
+
+fn pt_missing(cpu: &Processor, kernel: &Kernel, rights: &Rights, trials: &Trials) -> Vec<Missing> {
+    let mut list = Vec::new();
+    let mut missing = |required: bool, what: String, remedy: &str| {
+        list.push(Missing {
+            required,
+            what,
+            remedy: remedy.into(),
+        })
+    };
+    const OTHER_CPU: &str = "use the software backend, or a CPU with ptwrite: Goldmont Plus, Tremont, Gracemont; Alder Lake and newer; Sapphire Rapids and newer";
+    if !cpu.intel_pt {
+        let who = if cpu.vendor.is_empty() {
+            "this processor"
+        } else {
+            &cpu.vendor
+        };
+        missing(true, format!("CPUID shows no Intel PT ({who})"), OTHER_CPU);
+    } else if !cpu.ptwrite {
+        missing(
+            true,
+            "Intel PT is there, but CPUID shows no ptwrite".into(),
+            OTHER_CPU,
+        );
+    }
+    if cpu.ptwrite && cpu.ptwrite_runs == Some(false) {
+        missing(
+            true,
+            "ptwrite is in CPUID but raises SIGILL".into(),
+            "a hypervisor seems to forbid it: record on the host itself",
+        );
+    }
+    if cpu.intel_pt && !kernel.intel_pt {
+        missing(
+            true,
+            "the kernel has no intel_pt PMU".into(),
+            "use a kernel with perf events; in a guest, the host must pass PT on, which KVM of Linux 6.12 and newer (and of stable releases since November 2024) no longer does: record on the host itself, or use the software backend",
+        );
+    }
+    if kernel.intel_pt && kernel.caps.get("ptwrite").is_some_and(|v| v == "0") {
+        missing(
+            true,
+            "the intel_pt PMU reports no ptwrite".into(),
+            OTHER_CPU,
+        );
+    }
+    if kernel.intel_pt
+        && let [what, remedy] = &kernel.erratum[..]
+    {
+        missing(false, what.clone(), remedy);
+    }
+    let paranoid = kernel.paranoid.unwrap_or(2);
+    if paranoid > 2 && !rights.perfmon {
+        missing(
+            true,
+            format!("perf_event_paranoid is {paranoid}"),
+            "sysctl kernel.perf_event_paranoid=2, or give mgz-record CAP_PERFMON",
+        );
+    }
+    if let Some(error) = trials
+        .pt
+        .as_ref()
+        .filter(|error| !error.is_empty() && (paranoid <= 2 || rights.perfmon))
+    {
+        missing(
+            true,
+            format!("the kernel refuses the PT event ({error})"),
+            "end other recordings that use Intel PT; in a container, let seccomp allow perf_event_open",
+        );
+    }
+    if kernel.intel_pt && !kernel.aux_sampling {
+        missing(
+            false,
+            format!("Linux {} cannot put PT data into samples", kernel.release),
+            "use Linux 5.5 or newer; until then full traces and snapshots only",
+        );
+    }
+    let counts_loads = trials.loads.values().any(String::is_empty)
+        || trials.loads.is_empty() && !kernel.load_events.is_empty();
+    if kernel.intel_pt && !counts_loads {
+        missing(
+            false,
+            "no PMU event counts loads".into(),
+            "samples are taken by CPU time instead; in a guest, let the host pass the PMU on",
+        );
+    }
+    if kernel.intel_pt && !Trials::granted(&trials.pause).unwrap_or(kernel.aux_pause) {
+        missing(
+            false,
+            format!("Linux {} cannot pause PT between samples", kernel.release),
+            "use Linux 6.13 or newer; until then PT slows the program all the time",
+        );
+    }
+    if kernel.intel_pt && kernel.address_filters == 0 {
+        missing(
+            false,
+            "there are no address filters".into(),
+            "choose functions with mgz-instrument --functions, not with mgz-record --functions",
+        );
+    }
+    let limit = rights
+        .memlock
+        .map(|bytes| bytes >> 10)
+        .map(|kb| kb + kernel.mlock_kb.unwrap_or(516));
+    if let Some(kb) =
+        limit.filter(|&kb| kb < 4096 && paranoid >= 0 && !rights.perfmon && !rights.ipc_lock)
+    {
+        missing(
+            false,
+            format!("only {kb} KiB of memory may be locked for buffers"),
+            "ulimit -l unlimited, or sysctl kernel.perf_event_mlock_kb=65536",
+        );
+    }
+    list
+}
+
+#[cfg(target_arch = "x86_64")]
+fn processor() -> Processor {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    let leaf0 = __cpuid(0);
+    let vendor: Vec<u8> = [leaf0.ebx, leaf0.edx, leaf0.ecx]
+        .iter()
+        .flat_map(|r| r.to_le_bytes())
+        .collect();
+    let mut cpu = Processor {
+        vendor: String::from_utf8_lossy(&vendor).into_owned(),
+        ..Processor::default()
+    };
+    if leaf0.eax >= 7 {
+        cpu.intel_pt = __cpuid_count(7, 0).ebx >> 25 & 1 == 1;
+    }
+    if cpu.intel_pt && leaf0.eax >= 0x14 {
+        let features = __cpuid_count(0x14, 0).ebx;
+        cpu.psb_cyc = features >> 1 & 1 == 1;
+        cpu.ip_filtering = features >> 2 & 1 == 1;
+        cpu.mtc = features >> 3 & 1 == 1;
+        cpu.ptwrite = features >> 4 & 1 == 1;
+    }
+    cpu.ptwrite_runs = try_ptwrite();
+    // SAFETY: getauxval reads the process's auxiliary vector.
+    let hwcap2 = unsafe { libc::getauxval(libc::AT_HWCAP2) };
+    cpu.fsgsbase = hwcap2 >> 1 & 1 == 1;
+    cpu
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn processor() -> Processor {
+    Processor::default()
+}
+
+/// Runs `ptwrite` in a child, which dies of SIGILL where it is not there.
+#[cfg(target_arch = "x86_64")]
+fn try_ptwrite() -> Option<bool> {
+    // SAFETY: the child calls nothing but setrlimit, signal and _exit, which are async-signal-safe, so it does not
+    // matter what other threads held when it was made. `ptwrite` changes neither registers nor flags nor memory.
+    let child = unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            let none = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
+            libc::setrlimit(libc::RLIMIT_CORE, &none);
+            libc::signal(libc::SIGILL, libc::SIG_DFL);
+            std::arch::asm!(
+                ".byte 0xf3, 0x48, 0x0f, 0xae, 0xe0",
+                options(nomem, nostack, preserves_flags)
+            );
+            libc::_exit(0);
+        }
+        child
+    };
+    if child < 0 {
+        return None;
+    }
+    let mut status = 0;
+    loop {
+        // SAFETY: `status` outlives the call; the child is ours and not waited for elsewhere.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        if waited == child {
+            return Some(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0);
+        }
+        if std::io::Error::last_os_error().kind() != std::io::ErrorKind::Interrupted {
+            return None;
+        }
+    }
+}
+
+fn line(path: &Path) -> Option<String> {
+    std::fs::read_to_string(path)
+        .ok()
+        .map(|text| text.trim().to_string())
+}
+
+/// Files of a folder with their contents.
+fn entries(path: &Path) -> BTreeMap<String, String> {
+    let Ok(list) = std::fs::read_dir(path) else {
+        return BTreeMap::new();
+    };
+    let named = list
+        .flatten()
+        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, line(&entry.path())?)));
+    named.collect()
+}
+
+/// Whether a release is at least `major.minor`.
+fn at_least(release: &str, major: u32, minor: u32) -> bool {
+    let mut parts = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse::<u32>().unwrap_or(0));
+    let found = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    found >= (major, minor)
+}
+
+fn kernel(root: &Path) -> Kernel {
+    let devices = root.join("sys/bus/event_source/devices");
+    let pt = devices.join("intel_pt");
+    let release = line(&root.join("proc/sys/kernel/osrelease")).unwrap_or_default();
+    let mut kernel = Kernel {
+        intel_pt: pt.join("type").exists(),
+        caps: entries(&pt.join("caps")),
+        format: entries(&pt.join("format")),
+        address_filters: line(&pt.join("nr_addr_filters"))
+            .and_then(|n| n.parse().ok())
+            .unwrap_or(0),
+        paranoid: line(&root.join("proc/sys/kernel/perf_event_paranoid"))
+            .and_then(|n| n.parse().ok()),
+        mlock_kb: line(&root.join("proc/sys/kernel/perf_event_mlock_kb"))
+            .and_then(|n| n.parse().ok()),
+        aux_sampling: at_least(&release, 5, 5),
+        aux_pause: at_least(&release, 6, 13),
+        erratum: Known::new(
+            &release,
+            &std::fs::read_to_string(root.join("proc/cpuinfo")).unwrap_or_default(),
+        )
+        .erratum()
+        .map_or(Vec::new(), |(what, remedy)| vec![what, remedy.into()]),
+        release,
+        ..Kernel::default()
+    };
+    for pmu in ["cpu", "cpu_core", "cpu_atom"] {
+        let path = devices.join(pmu);
+        if path.join("type").exists() {
+            kernel.core_pmus.push(pmu.into());
+            let events = entries(&path.join("events"));
+            kernel.load_events.extend(
+                ["mem-loads", "mem-loads-aux"]
+                    .iter()
+                    .filter(|e| events.contains_key(**e))
+                    .map(|e| format!("{pmu}/{e}/")),
+            );
+        }
+    }
+    kernel
+}
+
+fn rights(root: &Path) -> Rights {
+    let status = std::fs::read_to_string(root.join("proc/self/status")).unwrap_or_default();
+    let capabilities = status
+        .lines()
+        .find_map(|l| l.strip_prefix("CapEff:"))
+        .and_then(|l| u64::from_str_radix(l.trim(), 16).ok())
+        .unwrap_or(0);
+    let has = |bit: u32| capabilities >> bit & 1 == 1;
+    let limits = std::fs::read_to_string(root.join("proc/self/limits")).unwrap_or_default();
+    let memlock = limits
+        .lines()
+        .find_map(|l| l.strip_prefix("Max locked memory"))
+        .and_then(|l| l.split_whitespace().next()?.parse().ok());
+    Rights {
+        perfmon: has(38) || has(21),
+        ipc_lock: has(14),
+        memlock,
+    }
+}
+
+impl fmt::Display for ProbeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let yes = |b: bool| if b { "yes" } else { "no" };
+        let (cpu, kernel, rights) = (&self.processor, &self.kernel, &self.rights);
+        let trial = cpu.ptwrite_runs.map_or("not tried", yes);
+        writeln!(
+            f,
+            "processor   {}: Intel PT {}, ptwrite {} (runs: {trial}), FSGSBASE {}",
+            cpu.vendor,
+            yes(cpu.intel_pt),
+            yes(cpu.ptwrite),
+            yes(cpu.fsgsbase)
+        )?;
+        writeln!(
+            f,
+            "kernel      {}: intel_pt {}, {} address filters, AUX sampling {}, pause and resume {}",
+            kernel.release,
+            yes(kernel.intel_pt),
+            kernel.address_filters,
+            yes(kernel.aux_sampling),
+            yes(kernel.aux_pause)
+        )?;
+        let sorted = |map: &BTreeMap<String, String>| {
+            map.iter()
+                .map(|(name, value)| format!("{name}={value}"))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        if !kernel.caps.is_empty() {
+            writeln!(f, "PT caps     {}", sorted(&kernel.caps))?;
+            writeln!(f, "PT format   {}", sorted(&kernel.format))?;
+        }
+        let list = |names: &[String]| {
+            if names.is_empty() {
+                "none".to_string()
+            } else {
+                names.join(", ")
+            }
+        };
+        writeln!(
+            f,
+            "PMUs        {}; load events: {}",
+            list(&kernel.core_pmus),
+            list(&kernel.load_events)
+        )?;
+        let number = |n: Option<String>| n.unwrap_or_else(|| "unknown".into());
+        let locked = rights
+            .memlock
+            .map_or("unlimited".into(), |b| format!("{} KiB", b >> 10));
+        writeln!(
+            f,
+            "rights      perf_event_paranoid {}, perf_event_mlock_kb {}, CAP_PERFMON {}, locked memory {locked}",
+            number(kernel.paranoid.map(|n| n.to_string())),
+            number(kernel.mlock_kb.map(|n| n.to_string())),
+            yes(rights.perfmon)
+        )?;
+        let verdict = |trial: Option<&String>| {
+            trial.map_or("not tried".to_string(), |error| {
+                if error.is_empty() {
+                    "granted".into()
+                } else {
+                    format!("refused ({error})")
+                }
+            })
+        };
+        let trials = &self.trials;
+        let loads: String = trials
+            .loads
+            .iter()
+            .map(|(pmu, error)| format!(", loads on {pmu} {}", verdict(Some(error))))
+            .collect();
+        let loads = if loads.is_empty() {
+            ", loads not tried".into()
+        } else {
+            loads
+        };
+        let (clock, pt, pause) = (
+            verdict(trials.clock.as_ref()),
+            verdict(trials.pt.as_ref()),
+            verdict(trials.pause.as_ref()),
+        );
+        writeln!(
+            f,
+            "events      clock {clock}, PT {pt}, PT with pauses {pause}{loads}"
+        )?;
+        for (name, missing) in [
+            ("Intel PT", &self.pt_missing),
+            ("software", &self.soft_missing),
+        ] {
+            let verdict = if missing.iter().any(|m| m.required) {
+                "cannot record"
+            } else {
+                "can record"
+            };
+            writeln!(f, "{name:<11} {verdict}")?;
+            for m in missing {
+                writeln!(
+                    f,
+                    "            {}{}: {}",
+                    if m.required { "" } else { "(not required) " },
+                    m.what,
+                    m.remedy
+                )?;
+            }
+        }
+        if !self.trigger.is_empty() {
+            writeln!(f, "bursts      by {} ({})", self.trigger, self.trigger_why)?;
+        }
+        writeln!(f, "--backend auto takes: {}", self.backend)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(root: &Path, path: &str, text: &str) {
+        let path = root.join(path);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+
+    /// A hybrid machine that has everything.
+    fn machine(root: &Path) {
+        write(root, "proc/sys/kernel/osrelease", "6.13.2-generic\n");
+        write(root, "proc/sys/kernel/perf_event_paranoid", "2\n");
+        write(root, "proc/sys/kernel/perf_event_mlock_kb", "516\n");
+        write(
+            root,
+            "proc/self/status",
+            "Name:\tx\nCapEff:\t0000000000000000\n",
+        );
+        write(
+            root,
+            "proc/self/limits",
+            "Max locked memory         8388608              8388608              bytes\n",
+        );
+        let pt = "sys/bus/event_source/devices/intel_pt";
+        write(root, &format!("{pt}/type"), "9\n");
+        write(root, &format!("{pt}/nr_addr_filters"), "2\n");
+        write(root, &format!("{pt}/caps/ptwrite"), "1\n");
+        write(root, &format!("{pt}/format/ptw"), "config:12\n");
+        for pmu in ["cpu_core", "cpu_atom"] {
+            write(
+                root,
+                &format!("sys/bus/event_source/devices/{pmu}/type"),
+                "4\n",
+            );
+            write(
+                root,
+                &format!("sys/bus/event_source/devices/{pmu}/events/mem-loads"),
+                "event=0xd0,umask=0x5\n",
+            );
+        }
+    }
+
+    fn full() -> Processor {
+        Processor {
+            vendor: "GenuineIntel".into(),
+            intel_pt: true,
+            ptwrite: true,
+            ip_filtering: true,
+            mtc: true,
+            psb_cyc: true,
+            ptwrite_runs: Some(true),
+            fsgsbase: true,
+        }
+    }
+
+    fn missing(processor: Processor, root: &Path) -> (Vec<String>, String) {
+        let report = report(processor, kernel(root), rights(root), Trials::default());
+        assert!(report.to_string().contains("--backend auto takes"));
+        (
+            report
+                .pt_missing
+                .iter()
+                .filter(|m| m.required)
+                .map(|m| m.what.clone())
+                .collect(),
+            report.backend,
+        )
+    }
+
+    #[test]
+    fn a_machine_with_everything_records_with_pt() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let kernel = kernel(dir.path());
+        assert_eq!(
+            (kernel.address_filters, kernel.aux_pause, kernel.paranoid),
+            (2, true, Some(2))
+        );
+        assert_eq!(kernel.core_pmus, ["cpu_core", "cpu_atom"]);
+        assert_eq!(
+            kernel.load_events,
+            ["cpu_core/mem-loads/", "cpu_atom/mem-loads/"]
+        );
+        assert_eq!(kernel.format["ptw"], "config:12");
+        assert_eq!(
+            rights(dir.path()),
+            Rights {
+                perfmon: false,
+                ipc_lock: false,
+                memlock: Some(8_388_608)
+            }
+        );
+        let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        assert_eq!((report.pt_missing, report.backend.as_str()), (vec![], "pt"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said_and_software_takes_over() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let (list, backend) = missing(
+            Processor {
+                ptwrite: false,
+                ptwrite_runs: Some(false),
+                ..full()
+            },
+            dir.path(),
+        );
+        assert_eq!(
+            (list, backend.as_str()),
+            (
+                vec!["Intel PT is there, but CPUID shows no ptwrite".to_string()],
+                "soft"
+            )
+        );
+        let (list, _) = missing(
+            Processor {
+                ptwrite_runs: Some(false),
+                ..full()
+            },
+            dir.path(),
+        );
+        assert_eq!(list, ["ptwrite is in CPUID but raises SIGILL"]);
+        write(dir.path(), "proc/sys/kernel/perf_event_paranoid", "4\n");
+        let (list, _) = missing(full(), dir.path());
+        assert_eq!(list, ["perf_event_paranoid is 4"]);
+        write(
+            dir.path(),
+            "proc/self/status",
+            "CapEff:\t0000004000000000\n",
+        );
+        assert_eq!(missing(full(), dir.path()), (vec![], "pt".into()));
+        std::fs::remove_file(
+            dir.path()
+                .join("sys/bus/event_source/devices/intel_pt/type"),
+        )
+        .unwrap();
+        assert_eq!(
+            missing(full(), dir.path()).0,
+            ["the kernel has no intel_pt PMU"]
+        );
+        let neither = Processor {
+            vendor: "AuthenticAMD".into(),
+            ..Processor::default()
+        };
+        let (list, backend) = missing(neither, dir.path());
+        assert_eq!(
+            (list[0].as_str(), backend.as_str()),
+            ("CPUID shows no Intel PT (AuthenticAMD)", "none")
+        );
+    }
+
+    #[test]
+    fn an_old_kernel_and_little_memory_are_no_obstacles_but_are_said() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        write(dir.path(), "proc/sys/kernel/osrelease", "5.4.0\n");
+        write(
+            dir.path(),
+            "proc/self/limits",
+            "Max locked memory         65536                65536                bytes\n",
+        );
+        let report = report(
+            full(),
+            kernel(dir.path()),
+            rights(dir.path()),
+            Trials::default(),
+        );
+        assert_eq!(report.backend, "pt");
+        let said: Vec<_> = report.pt_missing.iter().map(|m| m.what.as_str()).collect();
+        assert_eq!(
+            said,
+            [
+                "Linux 5.4.0 cannot put PT data into samples",
+                "Linux 5.4.0 cannot pause PT between samples",
+                "only 580 KiB of memory may be locked for buffers"
+            ]
+        );
+        write(
+            dir.path(),
+            "proc/self/limits",
+            "Max locked memory         unlimited            unlimited            bytes\n",
+        );
+        assert_eq!(rights(dir.path()).memlock, None);
+    }
+
+    #[test]
+    fn a_processor_with_an_erratum_is_named_with_the_remedy() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let said = |release: &str| {
+            write(dir.path(), "proc/sys/kernel/osrelease", release);
+            let info = "vendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 154\n";
+            write(dir.path(), "proc/cpuinfo", info);
+            let kernel = kernel(dir.path());
+            let report = report(full(), kernel, rights(dir.path()), Trials::default());
+            assert_eq!(report.backend, "pt");
+            report.to_string()
+        };
+        let text = said("5.15.60-generic");
+        assert!(
+            text.contains("ADL037") && text.contains("5.15.80"),
+            "{text}"
+        );
+        assert!(!said("6.1.0").contains("ADL037"));
+    }
+
+    /// KVM gave up passing PT on, so that its module's parameter is no remedy.
+    #[test]
+    fn guests_are_not_sent_after_a_parameter_that_does_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let kernel = Kernel {
+            intel_pt: false,
+            ..kernel(dir.path())
+        };
+        let report = report(full(), kernel, rights(dir.path()), Trials::default());
+        let text = report.to_string();
+        assert!(!text.contains("pt_mode"), "{text}");
+        assert!(
+            text.contains("6.12") && text.contains("record on the host"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn what_the_kernel_says_when_asked_counts_more_than_what_it_shows() {
+        let dir = tempfile::tempdir().unwrap();
+        machine(dir.path());
+        let asked = |trials: Trials| {
+            let report = report(full(), kernel(dir.path()), rights(dir.path()), trials);
+            let text = report.to_string();
+            (
+                report.backend,
+                report
+                    .pt_missing
+                    .into_iter()
+                    .map(|m| m.what)
+                    .collect::<Vec<_>>(),
+                text,
+            )
+        };
+        let granted = Trials {
+            clock: Some(String::new()),
+            pt: Some(String::new()),
+            pause: Some(String::new()),
+            loads: [("cpu_core".to_string(), String::new())].into(),
+        };
+        let (backend, missing, text) = asked(granted.clone());
+        assert_eq!((backend.as_str(), missing), ("pt", vec![]));
+        assert!(text.contains("events      clock granted, PT granted, PT with pauses granted, loads on cpu_core granted"), "{text}");
+        assert!(
+            text.contains("PT caps     ptwrite=1") && text.contains("PT format   ptw=config:12"),
+            "{text}"
+        );
+        let (backend, missing, _) = asked(Trials {
+            pt: Some("Device or resource busy".into()),
+            ..granted.clone()
+        });
+        assert_eq!(
+            (backend.as_str(), missing),
+            (
+                "soft",
+                vec!["the kernel refuses the PT event (Device or resource busy)".to_string()]
+            )
+        );
+        let poor = Trials {
+            pause: Some("Invalid argument".into()),
+            loads: [("cpu_core".to_string(), "No such file".to_string())].into(),
+            ..granted
+        };
+        let (backend, missing, _) = asked(poor);
+        assert_eq!(backend, "pt");
+        assert_eq!(
+            missing,
+            [
+                "no PMU event counts loads",
+                "Linux 6.13.2-generic cannot pause PT between samples"
+            ]
+        );
+    }
+
+    #[test]
+    fn trials_open_what_recording_opens_and_close_it() {
+        let mut fake = mgz_perf::kernel_fake::Fake::new(mgz_perf::kernel_fake::machine(
+            "0-1",
+            &[("cpu_core", 4, "0"), ("cpu_atom", 10, "1")],
+        ));
+        fake.refuse = Box::new(|attr, cpu| {
+            assert!(attr.flags & flag::DISABLED != 0 && (attr.kind != 10 || cpu == 1));
+            (attr.aux_action != 0).then_some(libc::EINVAL)
+        });
+        let found = trials(&mut fake);
+        assert_eq!(
+            (found.clock.as_deref(), found.pt.as_deref()),
+            (Some(""), Some(""))
+        );
+        assert!(found.pause.is_some_and(|e| e.contains("Invalid argument")));
+        assert_eq!(
+            found.loads,
+            [
+                ("cpu_atom".to_string(), String::new()),
+                ("cpu_core".into(), String::new())
+            ]
+            .into()
+        );
+        assert!(fake.events.is_empty() && fake.closed >= 5);
+    }
+
+    #[test]
+    fn this_machine_is_told_consistently() {
+        let report = probe();
+        assert!(
+            report.trials.clock.is_some(),
+            "the clock is tried everywhere"
+        );
+        // CPUID without ptwrite and a trial that succeeds would contradict each other.
+        assert!(report.processor.ptwrite_runs.is_some());
+        assert!(report.processor.intel_pt || !report.processor.ptwrite);
+        assert!(!report.kernel.release.is_empty());
+        let json = serde_json::to_value(&report).unwrap();
+        assert_eq!(json["backend"], report.backend);
+    }
+}

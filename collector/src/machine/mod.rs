@@ -1,0 +1,7 @@
+//! What this machine can record and what it costs.
+
+pub mod backend;
+pub mod capabilities;
+pub mod counters;
+pub mod signal_cost;
+pub mod trigger;

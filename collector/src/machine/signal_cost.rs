@@ -1,0 +1,114 @@
+//! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back.
+
+use crate::watch::events::{check, counting, open, signals};
+use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// From signal to signal, nanoseconds.
+const PERIOD: u64 = 200_000;
+/// Signals of a measurement, if they come.
+const SIGNALS: usize = 9;
+/// No measurement takes longer.
+const LONGEST: Duration = Duration::from_millis(40);
+
+static CAME: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn came(_signal: libc::c_int) {
+    CAME.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A signal that is counted while this lives; then its action is what it was.
+struct Counted {
+    signal: libc::c_int,
+    before: libc::sigaction,
+}
+
+impl Counted {
+    fn new(signal: libc::c_int) -> Option<Counted> {
+        // SAFETY: zero is a valid value of both; they live across the calls; the handler only adds to a number.
+        unsafe {
+            let (mut action, mut before): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
+            action.sa_sigaction = came as *const () as usize;
+            action.sa_flags = libc::SA_RESTART;
+            libc::sigfillset(&mut action.sa_mask);
+            check(libc::sigaction(signal, &action, &mut before)).ok()?;
+            Some(Counted { signal, before })
+        }
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // SAFETY: all live across the calls; nothing is asked back. What is still under way must not meet the old action, which may end the process.
+        unsafe {
+            let (mut set, mut old, none): (libc::sigset_t, libc::sigset_t, libc::timespec) =
+                std::mem::zeroed();
+            libc::sigemptyset(&mut set);
+            libc::sigaddset(&mut set, self.signal);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &set, &mut old);
+            while libc::sigtimedwait(&set, std::ptr::null_mut(), &none) > 0 {}
+            libc::sigaction(self.signal, &self.before, std::ptr::null_mut());
+            libc::pthread_sigmask(libc::SIG_SETMASK, &old, std::ptr::null_mut());
+        }
+    }
+}
+
+/// Nanoseconds that a signal of the calling thread's task clock costs it: the middle of the gaps which they leave in a loop that only looks at
+/// the time, for about 2 ms. `None` where there is no such event, or no signal comes. `signal` must not be in use.
+pub fn toll(signal: i32) -> Option<u64> {
+    // Where there is no room for the signal, the kernel sends SIGIO.
+    let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
+    let attr = Attr {
+        sample_period: PERIOD,
+        read_format: 0,
+        ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
+    };
+    let event = open(&attr, 0, -1).ok()?;
+    // SAFETY: no arguments.
+    signals(&event, unsafe { libc::gettid() }, signal).ok()?;
+    let mut gaps = Vec::with_capacity(SIGNALS);
+    let (began, mut seen) = (Instant::now(), CAME.load(Ordering::Relaxed));
+    let mut last = began;
+    while gaps.len() < SIGNALS && last.duration_since(began) < LONGEST {
+        let mut now = Instant::now();
+        let count = CAME.load(Ordering::Relaxed);
+        if count != seen {
+            // It may have come when the time had been read already.
+            now = Instant::now();
+            gaps.push(now.duration_since(last).as_nanos() as u64);
+            seen = count;
+        }
+        last = now;
+    }
+    drop(event);
+    let middle = gaps.len() / 2;
+    (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_costs_something_and_leaves_nothing_behind() {
+        const SIGNAL: i32 = 47;
+        let action = |signal| {
+            // SAFETY: zero is a valid value; asks only.
+            unsafe {
+                let mut now: libc::sigaction = std::mem::zeroed();
+                libc::sigaction(signal, std::ptr::null(), &mut now);
+                now.sa_sigaction
+            }
+        };
+        let Some(ns) = toll(SIGNAL) else {
+            return eprintln!("SKIPPED: no signals of a task clock here");
+        };
+        // A call into the kernel takes 100 ns.
+        assert!((100..10_000_000).contains(&ns), "{ns} ns");
+        assert_eq!(
+            (action(SIGNAL), action(libc::SIGIO)),
+            (libc::SIG_DFL, libc::SIG_DFL)
+        );
+    }
+}

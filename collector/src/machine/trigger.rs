@@ -1,0 +1,694 @@
+//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so much of its CPU time.
+//!
+//! Samples by loads are what most numbers of the analysis are about, so they are the default where they can be had. Whether they can is not believed
+//! but tried: virtual machines have counters that never overflow.
+
+use crate::machine::counters::Found;
+use crate::machine::{counters, signal_cost};
+use crate::watch::events;
+use crate::watch::events::Counter;
+use mgz_abi::shared_memory::CPU_TIME;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Loads from trigger to trigger if nothing else is asked for: about a hundred windows a second.
+const LOADS: u64 = 10_000_000;
+/// Windows per second of CPU time if nothing else is asked for.
+pub const RATE: f64 = 100.0;
+/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
+const SELDOM: u64 = 2_500_000;
+/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two thousand.
+const DEAR: u64 = 8_000;
+/// Loads that a thread executes in a nanosecond at most, rounded up.
+const LOADS_PER_NS: u64 = 16;
+
+/// What begins windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trigger {
+    /// `type` of `struct perf_event_attr`.
+    pub kind: u32,
+    /// `config` of the same.
+    pub config: u64,
+    /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
+    pub period: u64,
+    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if perf events are.
+    pub tick: u64,
+}
+
+impl Trigger {
+    /// A trigger so many times per second of CPU time.
+    pub fn time(rate: f64) -> Trigger {
+        Trigger {
+            kind: CPU_TIME.0,
+            config: CPU_TIME.1,
+            period: (1e9 / rate) as u64,
+            tick: 0,
+        }
+    }
+
+    fn loads(counter: &Counter, period: u64) -> Trigger {
+        Trigger {
+            kind: counter.kind,
+            config: counter.config,
+            period,
+            tick: 0,
+        }
+    }
+
+    /// Whether loads are counted.
+    pub fn by_loads(&self) -> bool {
+        (self.kind, self.config) != CPU_TIME
+    }
+
+    /// Triggers per second of CPU time; 0 if they come by loads.
+    pub fn rate(&self) -> f64 {
+        if self.by_loads() {
+            0.0
+        } else {
+            1e9 / self.period.max(1) as f64
+        }
+    }
+
+    /// Nanoseconds from one to the next, at least.
+    pub fn least_ns(&self) -> u64 {
+        if self.by_loads() {
+            self.period / LOADS_PER_NS
+        } else {
+            self.period
+        }
+    }
+
+    /// The same, but no more often than a thread can stand where a signal takes it `toll` nanoseconds: what comes before the one before is over leaves no time to the program.
+    /// With a sentence for the user if that is not what was asked for.
+    pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
+        if self.by_loads() || self.period >= toll {
+            return (self, None);
+        }
+        let slower = Trigger {
+            period: toll,
+            ..self
+        };
+        let why = format!(
+            "{:.0} times a second instead of {:.0}, since a signal takes {:.0} us on this machine",
+            slower.rate(),
+            self.rate(),
+            toll as f64 / 1e3
+        );
+        (slower, Some(why))
+    }
+
+    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in step with the tick.
+    pub fn at_ticks(self, tick: u64) -> Option<Trigger> {
+        (!self.by_loads() && tick > 0 && self.period >= 2 * tick)
+            .then_some(Trigger { tick, ..self })
+    }
+
+    /// For the manifest, if triggers come by loads.
+    pub fn source(&self) -> String {
+        format!(
+            "loads (perf_event {}:{:#x}, user space only)",
+            self.kind, self.config
+        )
+    }
+}
+
+/// `--trigger`.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// Retired loads, counted by the PMU; every --period of them
+    Loads,
+    /// CPU time in user space; --rate times a second
+    CpuTime,
+    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a second, at most every other tick
+    Ticks,
+}
+
+/// What the command line says of triggers.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// `--trigger`.
+    pub by: Option<By>,
+    /// `--loads-event`.
+    pub event: Option<Counter>,
+    /// `--period`.
+    pub period: Option<u64>,
+    /// `--rate`.
+    pub rate: Option<f64>,
+}
+
+/// `TYPE:CONFIG`.
+pub fn parse_event(text: &str) -> Result<Counter, String> {
+    let number = |t: &str| match t.strip_prefix("0x") {
+        Some(hex) => u64::from_str_radix(hex, 16).ok(),
+        None => t.parse().ok(),
+    };
+    let parts = text
+        .split_once(':')
+        .and_then(|(kind, config)| Some((number(kind)?, number(config)?)));
+    match parts.and_then(|(kind, config)| {
+        Some(Counter {
+            kind: u32::try_from(kind).ok()?,
+            config,
+        })
+    }) {
+        Some(counter) if (counter.kind, counter.config) == CPU_TIME => {
+            Err("this is CPU time; give --trigger cpu-time".into())
+        }
+        Some(counter) => Ok(counter),
+        None => Err(format!(
+            "{text:?} is not an event; give type and config of perf_event_attr, e.g. 4:0x81d0 (the type is in /sys/bus/event_source/devices/cpu/type)"
+        )),
+    }
+}
+
+/// Decides, and says why; an error is a sentence for the user.
+pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, String), String> {
+    let loads = asked.by == Some(By::Loads) || asked.event.is_some();
+    let time = matches!(asked.by, Some(By::CpuTime | By::Ticks)) || asked.rate.is_some();
+    match (asked.period, asked.rate) {
+        (Some(_), Some(_)) => {
+            return Err("--period counts loads and --rate CPU time: give one of them".into());
+        }
+        (None, Some(_)) if loads => {
+            return Err("--rate is by CPU time; where loads begin windows, give --period".into());
+        }
+        (Some(_), None) if time => {
+            return Err("--period counts loads; where CPU time begins windows, give --rate".into());
+        }
+        _ if asked.event.is_some() && time => {
+            return Err("--loads-event is for windows by loads, not by CPU time".into());
+        }
+        _ => {}
+    }
+    let period = asked.period.unwrap_or(LOADS);
+    if let Some(event) = &asked.event {
+        return Ok((
+            Trigger::loads(event, period),
+            format!(
+                "loads are counted by event {}:{:#x}, as asked for",
+                event.kind, event.config
+            ),
+        ));
+    }
+    let by_time = || Trigger::time(asked.rate.unwrap_or(RATE));
+    if time {
+        return Ok((by_time(), "as asked for".into()));
+    }
+    let found = find();
+    match found.counters {
+        Some([counter, _]) => Ok((Trigger::loads(&counter, period), found.why)),
+        None if loads || asked.period.is_some() => Err(format!(
+            "{}; let CPU time begin windows (--rate), or record with --mode ring, which counts records",
+            found.why
+        )),
+        None => Ok((by_time(), found.why)),
+    }
+}
+
+/// What begins the windows of a recording.
+#[derive(Clone, Debug)]
+pub struct Chosen {
+    /// It.
+    pub trigger: Trigger,
+    /// Why, for the manifest.
+    pub why: String,
+    /// A sentence for the user if it comes more seldom than was asked for.
+    pub slower: Option<String>,
+    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside the period.
+    pub toll: u64,
+}
+
+/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
+pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
+    let (trigger, why) = choose(asked, find)?;
+    if trigger.by_loads() {
+        return Ok(Chosen {
+            trigger,
+            why,
+            slower: None,
+            toll: 0,
+        });
+    }
+    choose_clock(
+        trigger,
+        why,
+        asked.by == Some(By::Ticks),
+        &Kernel::here(),
+        || signal_cost::toll(signal as i32),
+    )
+}
+
+/// What the kernel's clocks are like.
+#[derive(Clone, Copy, Debug)]
+struct Kernel {
+    /// Nanoseconds from tick to tick; 0 if unknown.
+    tick: u64,
+    /// Whether a timer that a tick finds to be over while a system call is at work lets it end first (Linux 5.10 on x86-64).
+    calls_end_first: bool,
+}
+
+impl Kernel {
+    fn here() -> Kernel {
+        // SAFETY: zero is a valid value of both, which live across the calls.
+        let (tick, release) = unsafe {
+            let (mut coarse, mut names): (libc::timespec, libc::utsname) = std::mem::zeroed();
+            // The coarse clocks advance at the tick.
+            let known = libc::clock_getres(libc::CLOCK_MONOTONIC_COARSE, &mut coarse) == 0
+                && coarse.tv_sec == 0;
+            libc::uname(&mut names);
+            (
+                if known { coarse.tv_nsec as u64 } else { 0 },
+                std::ffi::CStr::from_ptr(names.release.as_ptr())
+                    .to_string_lossy()
+                    .into_owned(),
+            )
+        };
+        Kernel {
+            tick,
+            calls_end_first: version(&release).is_some_and(|v| v >= (5, 10)),
+        }
+    }
+}
+
+/// The first two numbers of a kernel's release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map(|n| n.parse().ok());
+    Some((numbers.next()??, numbers.next()??))
+}
+
+/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear or refused, the one that is looked at at the tick.
+/// `toll` is what such a signal costs, if it comes.
+fn choose_clock(
+    trigger: Trigger,
+    why: String,
+    ticks: bool,
+    kernel: &Kernel,
+    toll: impl FnOnce() -> Option<u64>,
+) -> Result<Chosen, String> {
+    let at_ticks = trigger.at_ticks(kernel.tick);
+    if ticks {
+        let trigger = at_ticks.ok_or_else(|| match kernel.tick {
+            0 => "this kernel does not tell its tick; give --trigger cpu-time".to_owned(),
+            tick => format!("the kernel's tick comes {:.0} times a second, and windows can begin at every other one at most; ask for fewer (--rate), or give --trigger cpu-time", 1e9 / tick as f64),
+        })?;
+        return Ok(Chosen {
+            trigger,
+            why,
+            slower: None,
+            toll: 0,
+        });
+    }
+    let toll = toll();
+    let better = match toll {
+        // It is timers or nothing.
+        None => Some("perf_event's clock is refused".to_owned()),
+        Some(toll) => (toll > DEAR && kernel.calls_end_first).then(|| {
+            format!(
+                "a signal of perf_event's clock takes {:.0} us on this machine",
+                toll as f64 / 1e3
+            )
+        }),
+    };
+    if let (Some(trigger), Some(since)) = (at_ticks, better) {
+        return Ok(Chosen {
+            trigger,
+            why: format!("{why}; at the kernel's tick, since {since}"),
+            slower: None,
+            toll: 0,
+        });
+    }
+    let toll = toll.unwrap_or(0);
+    let (trigger, slower) = trigger.bearable(toll);
+    let matters = trigger.period < SELDOM;
+    Ok(Chosen {
+        trigger,
+        why,
+        slower,
+        toll: if matters { toll } else { 0 },
+    })
+}
+
+/// What counts loads here, and does so in earnest.
+pub fn find() -> Found {
+    let mut tried = false;
+    counters::here(&mut |counter| {
+        // The other one, that of stores, is not needed.
+        if std::mem::replace(&mut tried, true) {
+            Ok(())
+        } else {
+            judge(&trial(counter, PERIOD)?)
+        }
+    })
+}
+
+/// Loads of a trial.
+const TRIAL: u64 = 2_000_000;
+/// Loads between its samples.
+const PERIOD: u64 = 50_000;
+
+/// What came of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Came {
+    events: u64,
+    samples: u64,
+}
+
+fn judge(came: &Came) -> io::Result<()> {
+    let expected = came.events / PERIOD;
+    if came.events < TRIAL || came.events > 8 * TRIAL {
+        return Err(io::Error::other(format!(
+            "it counted {} of {TRIAL} loads",
+            came.events
+        )));
+    }
+    if came.samples < expected / 2 || came.samples > 2 * expected {
+        return Err(io::Error::other(format!(
+            "it overflowed {} times instead of {expected}",
+            came.samples
+        )));
+    }
+    Ok(())
+}
+
+/// Counts an event of this thread while it loads, and the samples that come of it.
+fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
+    let word = AtomicU64::new(0);
+    let (events, samples) = events::try_out(counter, period, || {
+        for _ in 0..TRIAL {
+            // A word that nobody else sees need not be loaded at all, as far as the compiler is concerned.
+            let word = std::hint::black_box(&word);
+            word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        }
+    })?;
+    Ok(Came { events, samples })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTEL: Counter = Counter {
+        kind: 4,
+        config: 0x81d0,
+    };
+
+    fn there() -> Found {
+        Found {
+            counters: Some([
+                INTEL,
+                Counter {
+                    kind: 4,
+                    config: 0x82d0,
+                },
+            ]),
+            why: "the PMU".into(),
+        }
+    }
+
+    fn none() -> Found {
+        Found {
+            counters: None,
+            why: "no PMU".into(),
+        }
+    }
+
+    #[test]
+    fn loads_are_preferred_and_never_pretended() {
+        let by = |asked: &Asked, found: Found| choose(asked, || found).map(|(trigger, _)| trigger);
+        let loads = |period| Trigger {
+            kind: 4,
+            config: 0x81d0,
+            period,
+            tick: 0,
+        };
+        let nothing = Asked::default();
+        assert_eq!(by(&nothing, there()), Ok(loads(LOADS)));
+        assert_eq!(by(&nothing, none()), Ok(Trigger::time(RATE)));
+        let rate = Asked {
+            rate: Some(1000.0),
+            ..nothing.clone()
+        };
+        assert_eq!(
+            by(&rate, there()),
+            Ok(Trigger {
+                kind: 1,
+                config: 1,
+                period: 1_000_000,
+                tick: 0
+            })
+        );
+        let period = Asked {
+            period: Some(500),
+            ..nothing.clone()
+        };
+        assert_eq!(by(&period, there()), Ok(loads(500)));
+        for asked in [
+            period.clone(),
+            Asked {
+                by: Some(By::Loads),
+                ..nothing.clone()
+            },
+        ] {
+            let error = by(&asked, none()).unwrap_err();
+            assert!(
+                error.contains("no PMU") && error.contains("--rate"),
+                "{error}"
+            );
+        }
+        let own = Asked {
+            event: Some(Counter { kind: 1, config: 2 }),
+            ..period.clone()
+        };
+        assert_eq!(
+            by(&own, none()),
+            Ok(Trigger {
+                kind: 1,
+                config: 2,
+                period: 500,
+                tick: 0
+            })
+        );
+        for wrong in [
+            Asked {
+                rate: Some(1.0),
+                ..period.clone()
+            },
+            Asked {
+                by: Some(By::CpuTime),
+                ..period.clone()
+            },
+            Asked {
+                by: Some(By::Ticks),
+                ..period
+            },
+            Asked {
+                by: Some(By::Loads),
+                ..rate.clone()
+            },
+            Asked {
+                by: Some(By::CpuTime),
+                ..own
+            },
+        ] {
+            assert!(by(&wrong, there()).is_err(), "{wrong:?}");
+        }
+        assert_eq!(
+            (loads(LOADS).rate(), Trigger::time(250.0).rate()),
+            (0.0, 250.0)
+        );
+        assert!(loads(LOADS).by_loads() && !Trigger::time(1.0).by_loads());
+    }
+
+    #[test]
+    fn no_more_signals_than_a_thread_can_stand() {
+        assert_eq!(
+            Trigger::time(1000.0).bearable(45_000),
+            (Trigger::time(1000.0), None)
+        );
+        assert_eq!(
+            Trigger::time(1000.0).bearable(0),
+            (Trigger::time(1000.0), None)
+        );
+        let few = Trigger {
+            kind: 4,
+            config: 1,
+            period: 10,
+            tick: 0,
+        };
+        assert_eq!(few.bearable(45_000), (few, None));
+        let (slower, why) = Trigger::time(50_000.0).bearable(40_000);
+        assert_eq!(slower, Trigger::time(25_000.0));
+        assert!(why.is_some_and(|w| w.starts_with("25000 times a second instead of 50000")));
+    }
+
+    #[test]
+    fn dear_clocks_give_way_to_the_tick() {
+        const KERNEL: Kernel = Kernel {
+            tick: 4_000_000,
+            calls_end_first: true,
+        };
+        let clock = |rate, ticks, kernel: Kernel, toll| {
+            choose_clock(Trigger::time(rate), "why".into(), ticks, &kernel, || {
+                Some(toll)
+            })
+            .map(|c| (c.trigger.tick, c.trigger.period, c.toll))
+        };
+        assert_eq!(
+            clock(100.0, false, KERNEL, 50_000),
+            Ok((4_000_000, 10_000_000, 0))
+        );
+        assert_eq!(
+            clock(125.0, false, KERNEL, 50_000),
+            Ok((4_000_000, 8_000_000, 0))
+        );
+        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells nothing.
+        assert_eq!(clock(100.0, false, KERNEL, 2_000), Ok((0, 10_000_000, 0)));
+        assert_eq!(clock(200.0, false, KERNEL, 50_000), Ok((0, 5_000_000, 0)));
+        assert_eq!(
+            clock(1000.0, false, KERNEL, 50_000),
+            Ok((0, 1_000_000, 50_000))
+        );
+        assert_eq!(
+            clock(
+                100.0,
+                false,
+                Kernel {
+                    calls_end_first: false,
+                    ..KERNEL
+                },
+                50_000
+            ),
+            Ok((0, 10_000_000, 0))
+        );
+        assert_eq!(
+            clock(100.0, false, Kernel { tick: 0, ..KERNEL }, 50_000),
+            Ok((0, 10_000_000, 0))
+        );
+        // Refused.
+        let refused = |rate| {
+            choose_clock(
+                Trigger::time(rate),
+                "why".into(),
+                false,
+                &Kernel {
+                    calls_end_first: false,
+                    ..KERNEL
+                },
+                || None,
+            )
+            .map(|c| (c.trigger.tick, c.why))
+        };
+        assert_eq!(
+            refused(100.0),
+            Ok((
+                4_000_000,
+                "why; at the kernel's tick, since perf_event's clock is refused".to_owned()
+            ))
+        );
+        assert_eq!(refused(1000.0), Ok((0, "why".to_owned())));
+        // As asked for.
+        assert_eq!(
+            clock(
+                100.0,
+                true,
+                Kernel {
+                    calls_end_first: false,
+                    ..KERNEL
+                },
+                0
+            ),
+            Ok((4_000_000, 10_000_000, 0))
+        );
+        assert!(
+            clock(200.0, true, KERNEL, 0)
+                .unwrap_err()
+                .contains("250 times a second")
+        );
+        assert!(
+            clock(100.0, true, Kernel { tick: 0, ..KERNEL }, 0)
+                .unwrap_err()
+                .contains("--trigger cpu-time")
+        );
+        let tick = Kernel::here().tick;
+        assert!(
+            tick == 0 || (100_000..=20_000_000).contains(&tick),
+            "{tick} ns"
+        );
+    }
+
+    #[test]
+    fn releases_of_kernels() {
+        assert_eq!(version("6.18.44-fc-v657"), Some((6, 18)));
+        assert_eq!(version("5.10"), Some((5, 10)));
+        assert_eq!(version("4.19.0-27-amd64"), Some((4, 19)));
+        assert_eq!(version("next"), None);
+    }
+
+    #[test]
+    fn events_are_type_and_config() {
+        assert_eq!(parse_event("4:0x81d0"), Ok(INTEL));
+        assert_eq!(parse_event("0x4:33232"), Ok(INTEL));
+        for wrong in ["", "4", ":1", "4:", "x:1", "4294967296:1", "1:1"] {
+            assert!(parse_event(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_counter_that_does_not_count_or_overflow_is_not_believed() {
+        assert!(
+            judge(&Came {
+                events: TRIAL + 5,
+                samples: 40
+            })
+            .is_ok()
+        );
+        assert!(
+            judge(&Came {
+                events: 0,
+                samples: 0
+            })
+            .unwrap_err()
+            .to_string()
+            .contains("counted 0")
+        );
+        assert!(
+            judge(&Came {
+                events: TRIAL,
+                samples: 0
+            })
+            .unwrap_err()
+            .to_string()
+            .contains("overflowed 0 times")
+        );
+        assert!(
+            judge(&Came {
+                events: TRIAL,
+                samples: 4000
+            })
+            .is_err()
+        );
+    }
+
+    /// Nanoseconds are events, too, that every machine has.
+    #[test]
+    fn trials_count_events_and_samples() {
+        let clock = Counter {
+            kind: CPU_TIME.0,
+            config: CPU_TIME.1,
+        };
+        let came = match trial(&clock, 100_000) {
+            Ok(came) => came,
+            Err(error) => return eprintln!("SKIPPED: perf_event_open is refused here ({error})"),
+        };
+        assert!(came.events > 200_000, "{came:?}");
+        let expected = came.events / 100_000;
+        assert!(
+            came.samples >= 1 && came.samples <= 2 * expected + 2,
+            "{came:?}"
+        );
+        // Page faults do not follow loads.
+        assert!(judge(&trial(&Counter { kind: 1, config: 2 }, 1).unwrap()).is_err());
+    }
+}

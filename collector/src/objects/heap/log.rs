@@ -1,0 +1,308 @@
+//! The ring that traced processes write allocator events to, seen from the recorder. See [`mgz_abi::heap_log`].
+
+use crate::soft::runtime_image::{fd_path, memfd, seal};
+use crate::trace::dir::monotonic_ns;
+use mgz_abi::heap_log::{Event, FILE_BYTES, Head, MAGIC, STACK, UNIT, UNITS, offset, tag};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// A record that its writer has claimed and not completed for so long is passed over.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The mapped file.
+pub struct Log {
+    fd: OwnedFd,
+    base: NonNull<u8>,
+}
+
+// SAFETY: shared memory that other processes change anyway; all access is by atomics and volatile reads.
+unsafe impl Send for Log {}
+// SAFETY: as above; only one reader moves the tail.
+unsafe impl Sync for Log {}
+
+impl Log {
+    /// Makes the file and maps it.
+    pub fn new() -> io::Result<Log> {
+        let fd = memfd(c"mgz-heap")?;
+        // SAFETY: integer calls on our own descriptor, and a new mapping of a file of this length.
+        let base = unsafe {
+            if libc::ftruncate(fd.as_raw_fd(), FILE_BYTES as i64) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            libc::mmap(
+                std::ptr::null_mut(),
+                FILE_BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_NORESERVE,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        seal(
+            &fd,
+            libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL,
+        )?;
+        let base = NonNull::new(base.cast::<u8>()).expect("mmap gives no null without MAP_FIXED");
+        // SAFETY: the first word of the fresh mapping, which nobody else knows of yet.
+        unsafe { (*base.as_ptr().cast::<Head>()).magic = MAGIC };
+        Ok(Log { fd, base })
+    }
+
+    /// The path by which traced processes open it.
+    pub fn path(&self) -> String {
+        fd_path(&self.fd)
+    }
+
+    fn head(&self) -> *const Head {
+        self.base.as_ptr().cast()
+    }
+
+    /// Events that their writers gave up.
+    pub fn dropped(&self) -> u64 {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.head()).dropped }.load(Ordering::Relaxed)
+    }
+
+    /// Nothing is to be written any more.
+    pub fn close(&self) {
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.head()).over }.store(1, Ordering::Release);
+    }
+
+    /// Reads from where nobody has read; one at a time.
+    pub fn reader(&self) -> Reader<'_> {
+        let now = (timestamp(), monotonic_ns());
+        Reader {
+            log: self,
+            at: 0,
+            next: 0,
+            lost: 0,
+            stuck: None,
+            clock: Clock {
+                first: now,
+                last: now,
+            },
+            stack: vec![0; STACK / 8],
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, which no reader outlives.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), FILE_BYTES) };
+    }
+}
+
+/// An event.
+#[derive(Debug)]
+pub struct Record<'a> {
+    /// See [`Event::kind`].
+    pub kind: u32,
+    /// Process.
+    pub pid: u32,
+    /// CLOCK_MONOTONIC.
+    pub ns: u64,
+    /// The block.
+    pub address: u64,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Stack pointer: address of the first word of `stack`.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
+    /// The stack's top, in words.
+    pub stack: &'a [u64],
+}
+
+fn timestamp() -> u64 {
+    // SAFETY: every x86-64 processor has it.
+    unsafe { core::arch::x86_64::_rdtsc() }
+}
+
+/// From time stamps to nanoseconds: by the line through the first and the last pair.
+#[derive(Clone, Copy, Debug)]
+struct Clock {
+    first: (u64, u64),
+    last: (u64, u64),
+}
+
+impl Clock {
+    fn update(&mut self) {
+        let now = (timestamp(), monotonic_ns());
+        if now.0 > self.last.0 && now.1.saturating_sub(self.last.1) > 1_000_000 {
+            self.last = now;
+        }
+    }
+
+    fn ns(&self, tsc: u64) -> u64 {
+        let (ticks, time) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
+        if ticks == 0 || time == 0 {
+            return self.first.1;
+        }
+        let slope = time as f64 / ticks as f64;
+        let away = tsc.wrapping_sub(self.last.0) as i64 as f64 * slope;
+        self.last.1.saturating_add_signed(away as i64)
+    }
+}
+
+/// Reads the records in order.
+pub struct Reader<'a> {
+    log: &'a Log,
+    /// Position of the record that was read last, and of the one behind it.
+    at: u64,
+    next: u64,
+    lost: u64,
+    /// Since when the record at `at` is not complete.
+    stuck: Option<Instant>,
+    clock: Clock,
+    stack: Vec<u64>,
+}
+
+impl Reader<'_> {
+    /// Events that were passed over since their writer never completed them.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Lets the writers use the place of the last record.
+    pub fn done(&mut self) {
+        self.at = self.next;
+        // SAFETY: an atomic in the mapping.
+        unsafe { &(*self.log.head()).tail }.store(self.at, Ordering::Release);
+    }
+
+    /// The next record. `last`: nobody writes any more, so that there is nothing to wait for.
+    pub fn next(&mut self, last: bool) -> Option<Record<'_>> {
+        loop {
+            // SAFETY: an atomic in the mapping.
+            let head = unsafe { &(*self.log.head()).head }.load(Ordering::Acquire);
+            if self.at >= head || head - self.at > 2 * UNITS as u64 {
+                return None;
+            }
+            let event = self.unit(self.at).cast::<Event>();
+            // SAFETY: a unit in the mapping; its first word is an atomic.
+            if unsafe { &(*event).tag }.load(Ordering::Acquire) == tag(self.at) {
+                break;
+            }
+            let since = *self.stuck.get_or_insert_with(Instant::now);
+            if !last && since.elapsed() < PATIENCE {
+                return None;
+            }
+            // One event, however many units it has.
+            self.lost += u64::from(self.next == self.at);
+            self.at += 1;
+            // SAFETY: as above.
+            unsafe { &(*self.log.head()).tail }.store(self.at, Ordering::Release);
+        }
+        self.stuck = None;
+        self.clock.update();
+        let event = self.unit(self.at).cast::<Event>();
+        // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may change while they are read, so each is read once.
+        let (kind, pid, tsc, address, bytes, sp, bp, length) = unsafe {
+            (
+                (&raw const (*event).kind).read_volatile(),
+                (&raw const (*event).pid).read_volatile(),
+                (&raw const (*event).tsc).read_volatile(),
+                (&raw const (*event).address).read_volatile(),
+                (&raw const (*event).bytes).read_volatile(),
+                (&raw const (*event).sp).read_volatile(),
+                (&raw const (*event).bp).read_volatile(),
+                (&raw const (*event).stack).read_volatile() as usize,
+            )
+        };
+        let words = length.min(STACK) / 8;
+        for word in 0..words {
+            let unit = self.unit(self.at + 1 + (word * 8 / UNIT) as u64);
+            // SAFETY: as above; the word lies in the unit.
+            self.stack[word] = unsafe { unit.add(word * 8 % UNIT).cast::<u64>().read_volatile() };
+        }
+        self.next = self.at + 1 + (words * 8).div_ceil(UNIT) as u64;
+        Some(Record {
+            kind,
+            pid,
+            ns: self.clock.ns(tsc),
+            address,
+            bytes,
+            sp,
+            bp,
+            stack: &self.stack[..words],
+        })
+    }
+
+    fn unit(&self, position: u64) -> *mut u8 {
+        // SAFETY: `offset` stays below the file's length for every position.
+        unsafe { self.log.base.as_ptr().add(offset(position)) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_abi::heap_log::{ALLOC, FREE};
+
+    /// Writes a record as the runtime does; without `complete`, as if its writer had died.
+    fn write(log: &Log, kind: u32, address: u64, stack: &[u64], complete: bool) {
+        let units = 1 + (stack.len() * 8).div_ceil(UNIT) as u64;
+        // SAFETY: the test's own mapping.
+        unsafe {
+            let at = (*log.head()).head.fetch_add(units, Ordering::Relaxed);
+            let event = log.base.as_ptr().add(offset(at)).cast::<Event>();
+            (*event).kind = kind;
+            (*event).pid = 7;
+            (*event).tsc = timestamp();
+            (*event).address = address;
+            (*event).stack = (stack.len() * 8) as u32;
+            for (i, &word) in stack.iter().enumerate() {
+                log.base
+                    .as_ptr()
+                    .add(offset(at + 1 + (i * 8 / UNIT) as u64) + i * 8 % UNIT)
+                    .cast::<u64>()
+                    .write(word);
+            }
+            if complete {
+                (*event).tag.store(tag(at), Ordering::Release);
+            }
+        }
+    }
+
+    #[test]
+    fn records_come_out_in_order_over_many_laps_and_unfinished_ones_are_counted() {
+        let log = Log::new().unwrap();
+        let mut reader = log.reader();
+        let mut state = 1u64;
+        for round in 0..60_000u64 {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            let stack: Vec<u64> = (0..(state >> 33) % 129).map(|i| round ^ i).collect();
+            write(
+                &log,
+                if round % 3 == 0 { FREE } else { ALLOC },
+                round,
+                &stack,
+                true,
+            );
+            let record = reader.next(false).expect("a record");
+            assert_eq!((record.address, record.stack), (round, &stack[..]));
+            assert!(record.ns.abs_diff(monotonic_ns()) < 1_000_000_000);
+            reader.done();
+            assert!(reader.next(false).is_none());
+        }
+        write(&log, ALLOC, 1, &[1; 40], false);
+        write(&log, ALLOC, 2, &[2; 40], true);
+        assert!(
+            reader.next(false).is_none(),
+            "its writer may yet complete it"
+        );
+        assert_eq!(reader.next(true).map(|r| r.address), Some(2));
+        reader.done();
+        assert_eq!(reader.lost(), 1);
+    }
+}

@@ -1,0 +1,125 @@
+//! Heap blocks by allocation site, for `objects.parquet`.
+//!
+//! The runtime that is preloaded for `--heap` writes each call of the allocator into a ring ([`log`]), with a copy of the stack's top. A thread of the
+//! recorder reads it, unwinds the copies by the unwind tables of the mapped files ([`unwind`]), and keeps who lived where from when to when ([`lives`]).
+//! Names come at the end ([`names`]), for each call stack once.
+//!
+//! What makes this hard: everything is read while the processes go on, so that mappings may be gone; and programs allocate millions of times a second. The same
+//! stack is unwound once; blocks that follow one another at the same place from the same stack are one life with a count.
+
+pub mod hooks;
+pub mod lives;
+pub mod log;
+pub mod names;
+pub mod unwind;
+
+use lives::Lives;
+use log::{Log, Record};
+use mgz_abi::heap_log::{ALLOC, BEGIN, FORK, FREE};
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use unwind::{Stacks, Unwinders};
+
+/// A call site: a file and an address as linked.
+pub use unwind::Frame;
+
+/// Blocks, and the call stacks that made them.
+#[derive(Clone, Debug, Default)]
+pub struct Heap {
+    /// Who lived where.
+    pub lives: Vec<lives::Life>,
+    /// Call stacks, from the inside out; lives name them by number.
+    pub stacks: Vec<Vec<Frame>>,
+    /// Allocations that were told.
+    pub allocations: u64,
+    /// Events that were lost: no room for seconds, or the process died while it wrote.
+    pub lost: u64,
+    /// Lives that were given up since there were too many.
+    pub forgotten: u64,
+}
+
+/// The log, and what was read from it.
+pub struct Collector {
+    log: Log,
+}
+
+impl Collector {
+    /// Makes the log.
+    pub fn new() -> io::Result<Collector> {
+        Ok(Collector { log: Log::new()? })
+    }
+
+    /// The path by which traced processes open it.
+    pub fn path(&self) -> String {
+        self.log.path()
+    }
+
+    /// Reads until it is over.
+    pub fn collect(&self, over: &AtomicBool) -> Heap {
+        let mut state = State::default();
+        let mut reader = self.log.reader();
+        loop {
+            let last = over.load(Ordering::Acquire);
+            if last {
+                self.log.close();
+            }
+            let mut any = false;
+            while let Some(record) = reader.next(last) {
+                any = true;
+                state.take(&record);
+                reader.done();
+            }
+            if last {
+                return state.finish(reader.lost() + self.log.dropped());
+            }
+            if !any {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct State {
+    unwinders: Unwinders,
+    stacks: Stacks,
+    lives: Lives,
+    allocations: u64,
+}
+
+impl State {
+    fn take(&mut self, record: &Record<'_>) {
+        match record.kind {
+            BEGIN => {
+                self.lives.begin(record.pid, record.ns);
+                self.unwinders.begin(record.pid);
+            }
+            FORK => {
+                let parent = record.address as u32;
+                self.lives.fork(parent, record.pid, record.ns);
+                self.unwinders.fork(parent, record.pid);
+            }
+            ALLOC => {
+                self.allocations += 1;
+                let stack = self.unwinders.stack(record, &mut self.stacks);
+                self.lives
+                    .alloc(record.pid, record.address, record.bytes, record.ns, stack);
+            }
+            FREE => self.lives.free(record.pid, record.address, record.ns),
+            // The program can scribble over the log.
+            _ => {}
+        }
+    }
+
+    fn finish(self, lost: u64) -> Heap {
+        let (lives, forgotten) = self.lives.finish();
+        Heap {
+            lives,
+            stacks: self.stacks.list,
+            allocations: self.allocations,
+            lost,
+            forgotten,
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! From copies of stacks to call sites, by the unwind tables of the files that a process has mapped.
+
+use crate::objects::heap::log::Record;
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use object::LittleEndian;
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Frames of a call stack, at most.
+const DEPTH: usize = 24;
+/// Words that differ from the stack pointer by less than this may be frame pointers.
+const NEAR: u64 = 1 << 20;
+/// An address that lies in no known file makes the mappings be read again, but not more often than this.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// A call site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The file that holds the code; empty if none does (code that was made at run time).
+    pub file: Arc<PathBuf>,
+    /// Address of the call's last byte, as linked.
+    pub address: u64,
+}
+
+/// Call stacks without repetition.
+#[derive(Debug, Default)]
+pub struct Stacks {
+    /// By number.
+    pub list: Vec<Vec<Frame>>,
+    numbers: HashMap<Vec<Frame>, u32>,
+}
+
+impl Stacks {
+    fn number(&mut self, frames: Vec<Frame>) -> u32 {
+        if let Some(&number) = self.numbers.get(&frames) {
+            return number;
+        }
+        let number = self.list.len() as u32;
+        self.list.push(frames.clone());
+        self.numbers.insert(frames, number);
+        number
+    }
+}
+
+type Bytes = Arc<[u8]>;
+
+/// What unwinding needs of a file.
+struct Image {
+    path: Arc<PathBuf>,
+    /// Page of the first loaded segment.
+    base: u64,
+    hdr: (u64, Bytes),
+    frame: (u64, Bytes),
+}
+
+impl Image {
+    fn read(path: &Path) -> Option<Image> {
+        let file = std::fs::File::open(path).ok()?;
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for every program that maps
+        // its input.
+        let data = unsafe { memmap2::Mmap::map(&file) }.ok()?;
+        let header = object::elf::FileHeader64::<LittleEndian>::parse(&*data).ok()?;
+        let endian = LittleEndian;
+        let segments = header.program_headers(endian, &*data).ok()?;
+        let loads = || {
+            segments
+                .iter()
+                .filter(|s| s.p_type(endian) == object::elf::PT_LOAD)
+        };
+        let base = loads().map(|s| s.p_vaddr(endian) & !0xfff).min()?;
+        let mut image = Image {
+            path: Arc::new(path.to_owned()),
+            base,
+            hdr: (0, Arc::from([])),
+            frame: (0, Arc::from([])),
+        };
+        let found = segments
+            .iter()
+            .find(|s| s.p_type(endian) == object::elf::PT_GNU_EH_FRAME);
+        if let Some(hdr) =
+            found.and_then(|s| Some((s.p_vaddr(endian), s.data(endian, &*data).ok()?)))
+        {
+            /// The table's address is stored relative to its own place, in four bytes.
+            const RELATIVE: u8 = 0x1b;
+            if let [1, RELATIVE, _, _, a, b, c, d, ..] = *hdr.1 {
+                let at =
+                    (hdr.0 + 4).wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d])));
+                let inside = loads().find(|s| {
+                    (s.p_vaddr(endian)..s.p_vaddr(endian) + s.p_filesz(endian)).contains(&at)
+                });
+                if let Some(bytes) = inside.and_then(|s| {
+                    s.data(endian, &*data)
+                        .ok()?
+                        .get((at - s.p_vaddr(endian)) as usize..)
+                }) {
+                    image.frame = (at, Arc::from(bytes));
+                    image.hdr = (hdr.0, Arc::from(hdr.1));
+                }
+            }
+        }
+        Some(image)
+    }
+
+    fn module(&self, start: u64, end: u64) -> Module<Bytes> {
+        let (frame, hdr) = (&self.frame, &self.hdr);
+        let known = !frame.1.is_empty();
+        let info = ExplicitModuleSectionInfo {
+            base_svma: self.base,
+            eh_frame_svma: known.then(|| frame.0..frame.0 + frame.1.len() as u64),
+            eh_frame: known.then(|| frame.1.clone()),
+            eh_frame_hdr_svma: known.then(|| hdr.0..hdr.0 + hdr.1.len() as u64),
+            eh_frame_hdr: known.then(|| hdr.1.clone()),
+            ..ExplicitModuleSectionInfo::default()
+        };
+        Module::new(self.path.display().to_string(), start..end, start, info)
+    }
+}
+
+/// A mapped file.
+struct Mapped {
+    start: u64,
+    end: u64,
+    image: Arc<Image>,
+}
+
+/// A process.
+struct Process {
+    unwinder: UnwinderX86_64<Bytes>,
+    cache: CacheX86_64,
+    /// By address.
+    mapped: Vec<Mapped>,
+    /// Stacks by what matters of their copies.
+    known: HashMap<u64, u32>,
+    looked: Instant,
+}
+
+/// All processes, and the files that they have mapped.
+#[derive(Default)]
+pub struct Unwinders {
+    processes: HashMap<u32, Process>,
+    images: HashMap<PathBuf, Option<Arc<Image>>>,
+}
+
+impl Unwinders {
+    /// A process has begun, or has executed a new program.
+    pub fn begin(&mut self, pid: u32) {
+        let process = self.look(pid);
+        self.processes.insert(pid, process);
+    }
+
+    /// A process was forked: it has its parent's files, even if it is gone by now.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        let Some(parent) = self.processes.get(&parent) else {
+            return self.begin(child);
+        };
+        let mapped = parent
+            .mapped
+            .iter()
+            .map(|m| Mapped {
+                start: m.start,
+                end: m.end,
+                image: m.image.clone(),
+            })
+            .collect();
+        let process = Process::new(mapped);
+        self.processes.insert(child, process);
+    }
+
+    /// Reads the mappings of a process.
+    fn look(&mut self, pid: u32) -> Process {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let mut ranges: Vec<(PathBuf, u64, u64, bool)> = Vec::new();
+        for line in text.lines() {
+            let mut fields = line.splitn(6, ' ');
+            let (Some(range), Some(access), Some(_), Some(_), Some(_), Some(path)) = (
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+                fields.next(),
+            ) else {
+                continue;
+            };
+            let path = path.trim_start();
+            let Some((start, end)) = range.split_once('-') else {
+                continue;
+            };
+            let (Ok(start), Ok(end)) =
+                (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
+            else {
+                continue;
+            };
+            if !path.starts_with('/') || path.starts_with("/memfd:") || path.starts_with("/dev/") {
+                continue;
+            }
+            let executable = access.as_bytes().get(2) == Some(&b'x');
+            match ranges.last_mut().filter(|r| r.0 == Path::new(path)) {
+                Some(last) => (last.2, last.3) = (end, last.3 || executable),
+                None => ranges.push((path.into(), start, end, executable)),
+            }
+        }
+        let mut mapped = Vec::new();
+        for (path, start, end, _) in ranges.into_iter().filter(|r| r.3) {
+            if let Some(image) = self
+                .images
+                .entry(path)
+                .or_insert_with_key(|path| Image::read(path).map(Arc::new))
+            {
+                mapped.push(Mapped {
+                    start,
+                    end,
+                    image: image.clone(),
+                });
+            }
+        }
+        Process::new(mapped)
+    }
+
+    /// Number of the call stack of an allocation.
+    pub fn stack(&mut self, record: &Record<'_>, stacks: &mut Stacks) -> u32 {
+        let Some(&back) = record.stack.first() else {
+            return stacks.number(Vec::new());
+        };
+        let process = self.processes.get(&record.pid);
+        let stale = process.is_none_or(|p| p.file(back).is_none() && p.looked.elapsed() > AGAIN);
+        if stale {
+            let fresh = self.look(record.pid);
+            // A process that is gone shows nothing; what was seen of it stays.
+            if process_is_new(self.processes.get(&record.pid), &fresh) {
+                self.processes.insert(record.pid, fresh);
+            } else if let Some(process) = self.processes.get_mut(&record.pid) {
+                process.looked = Instant::now();
+            }
+        }
+        let Some(process) = self.processes.get_mut(&record.pid) else {
+            return stacks.number(Vec::new());
+        };
+        let key = process.key(record);
+        if let Some(&number) = process.known.get(&key) {
+            return number;
+        }
+        let number = stacks.number(process.unwind(record));
+        process.known.insert(key, number);
+        number
+    }
+}
+
+/// Whether a look has shown files that were not known.
+fn process_is_new(known: Option<&Process>, fresh: &Process) -> bool {
+    known.is_none_or(|known| {
+        !fresh.mapped.is_empty()
+            && !fresh
+                .mapped
+                .iter()
+                .map(|m| (m.start, m.end))
+                .eq(known.mapped.iter().map(|m| (m.start, m.end)))
+    })
+}
+
+impl Process {
+    fn new(mapped: Vec<Mapped>) -> Process {
+        let mut unwinder = UnwinderX86_64::new();
+        mapped
+            .iter()
+            .for_each(|m| unwinder.add_module(m.image.module(m.start, m.end)));
+        Process {
+            unwinder,
+            cache: CacheX86_64::new(),
+            mapped,
+            known: HashMap::new(),
+            looked: Instant::now(),
+        }
+    }
+
+    fn file(&self, address: u64) -> Option<&Mapped> {
+        let at = self
+            .mapped
+            .partition_point(|m| m.start <= address)
+            .checked_sub(1)?;
+        self.mapped.get(at).filter(|m| address < m.end)
+    }
+
+    /// A hash of all that unwinding can depend on: words that may be code addresses, and words that may point into the stack, relative to it.
+    fn key(&self, record: &Record<'_>) -> u64 {
+        let code =
+            self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
+        let mut hash = 0u64;
+        let mut add =
+            |word: u64| hash = (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        for &word in std::iter::once(&record.bp).chain(record.stack) {
+            let near = word.wrapping_sub(record.sp);
+            add(if near < NEAR {
+                near | 1 << 63
+            } else if code.contains(&word) {
+                word
+            } else {
+                0
+            });
+        }
+        hash ^ hash >> 32
+    }
+
+    fn unwind(&mut self, record: &Record<'_>) -> Vec<Frame> {
+        let Some(&back) = record.stack.first() else {
+            return Vec::new();
+        };
+        let mut read = |address: u64| {
+            let at = address
+                .checked_sub(record.sp)
+                .filter(|a| a.is_multiple_of(8))
+                .ok_or(())?;
+            record.stack.get((at / 8) as usize).copied().ok_or(())
+        };
+        // The caller's state after the call has returned, but for the address, which is to lie in the call.
+        let at = back.wrapping_sub(1);
+        let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
+        let mut addresses = Vec::new();
+        {
+            let mut frames = self
+                .unwinder
+                .iter_frames(at, registers, &mut self.cache, &mut read);
+            while addresses.len() < DEPTH
+                && let Ok(Some(frame)) = frames.next()
+            {
+                addresses.push(frame.address_for_lookup());
+            }
+        }
+        let frame = |address: u64| match self.file(address) {
+            Some(m) => Frame {
+                file: m.image.path.clone(),
+                address: address - m.start + m.image.base,
+            },
+            None => Frame {
+                file: Arc::default(),
+                address,
+            },
+        };
+        addresses.into_iter().map(frame).collect()
+    }
+}

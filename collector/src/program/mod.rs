@@ -1,0 +1,5 @@
+//! The file before it runs.
+
+pub mod launch;
+pub mod modules;
+pub mod note;

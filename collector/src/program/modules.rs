@@ -1,0 +1,553 @@
+//! What will run, looked at before it does: which file, which libraries, and whether they can be recorded.
+//!
+//! Everything that would make a recording empty or wrong is an error here, with a remedy, before any
+//! folder is made and before the program has run. Libraries are found as the dynamic loader finds them
+//! (DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, the default folders and those of ld.so.conf); one that is not
+//! found here is no error, since the loader has the last word. Libraries that the program opens itself are
+//! checked by the runtime when that happens.
+
+use crate::objects::heap::hooks::Hook;
+use crate::program::note::instrumented_note;
+use mgz_abi::module_note::{
+    ABI_VERSION, FEATURE_OWN_ALLOCATOR, FLAVOUR_PT, FLAVOUR_SOFT, ModuleNote, Prelude,
+};
+use mgz_abi::shared_memory::is_sanitizer;
+use mgz_annotations_schema::sidecar::Sidecar;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+pub use crate::program::launch::linked_closure;
+pub use mgz_elf::dynamic::{Dynamic, Finder};
+
+/// Why a program is not recorded, with the exit status of `env` and `timeout`.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// 127.
+    #[error("{0}: not found")]
+    NotFound(String),
+    /// 126.
+    #[error("{path}: cannot be executed: {why}")]
+    CannotExecute {
+        /// The file.
+        path: String,
+        /// Why.
+        why: String,
+    },
+    /// 125.
+    #[error("{0}")]
+    CannotRecord(String),
+}
+
+impl Refusal {
+    /// Exit status.
+    pub fn status(&self) -> i32 {
+        match self {
+            Refusal::NotFound(_) => 127,
+            Refusal::CannotExecute { .. } => 126,
+            Refusal::CannotRecord(_) => 125,
+        }
+    }
+}
+
+/// An instrumented file that the program needs.
+#[derive(Clone, Debug)]
+pub struct Instrumented {
+    /// The file.
+    pub path: PathBuf,
+    /// Its note.
+    pub note: ModuleNote,
+    /// Its sidecar.
+    pub sidecar: PathBuf,
+}
+
+/// Finds the file that `execvp` would run.
+pub fn resolve(program: &OsStr, path_variable: Option<&OsStr>) -> Result<PathBuf, Refusal> {
+    let shown = program.to_string_lossy().into_owned();
+    if program.is_empty() {
+        return Err(Refusal::NotFound("\"\"".into()));
+    }
+    if program.as_bytes().contains(&b'/') {
+        return match executable(Path::new(program)) {
+            Ok(()) => Ok(PathBuf::from(program)),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => Err(Refusal::NotFound(shown)),
+            Err(e) => Err(Refusal::CannotExecute {
+                path: shown,
+                why: e.to_string(),
+            }),
+        };
+    }
+    let default = OsString::from("/bin:/usr/bin");
+    let mut refused = None;
+    for dir in std::env::split_paths(path_variable.unwrap_or(&default)) {
+        let dir = if dir.as_os_str().is_empty() {
+            PathBuf::from(".")
+        } else {
+            dir
+        };
+        let path = dir.join(program);
+        match executable(&path) {
+            Ok(()) => return Ok(path),
+            Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+                refused.get_or_insert(Refusal::CannotExecute {
+                    path: path.display().to_string(),
+                    why: e.to_string(),
+                });
+            }
+            Err(_) => {}
+        }
+    }
+    Err(refused.unwrap_or(Refusal::NotFound(shown)))
+}
+
+fn executable(path: &Path) -> std::io::Result<()> {
+    let meta = std::fs::metadata(path)?;
+    let denied = |why: &str| {
+        Err(std::io::Error::new(
+            std::io::ErrorKind::PermissionDenied,
+            why,
+        ))
+    };
+    if meta.is_dir() {
+        return denied("it is a folder");
+    }
+    if meta.permissions().mode() & 0o111 == 0 {
+        return denied("permission denied (it has no execute bit)");
+    }
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: a zero-terminated path.
+    match unsafe { libc::access(name.as_ptr(), libc::X_OK) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
+/// Whether a program has no dynamic loader.
+pub fn is_static(program: &Path) -> bool {
+    Dynamic::read(program).is_some_and(|d| d.interpreter.is_none())
+}
+
+/// What is known of a program before it runs.
+#[derive(Clone, Debug, Default)]
+pub struct Checked {
+    /// Instrumented files that it is linked to (itself included), or that words in its arguments and scripts name.
+    pub instrumented: Vec<Instrumented>,
+    /// Whether the program itself is not recorded, but what it starts.
+    pub starts_others: bool,
+    /// Other instrumented files that words in its arguments name: it may start them, or make copies of them.
+    pub beside: Vec<Instrumented>,
+}
+
+/// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
+/// recording them, each by the backend of its flavour, else there is an error. A program without instrumentation is accepted if it may start an instrumented one or load
+/// an instrumented library: scripts, shells, `env`, `make`, `mpirun`, interpreters.
+pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
+    let shown = program.display().to_string();
+    let no = |text: String| Err(Refusal::CannotRecord(text));
+    let mut start = [0u8; 20];
+    let read =
+        std::fs::File::open(program).and_then(|mut f| std::io::Read::read(&mut f, &mut start));
+    let length = read.map_err(|e| Refusal::CannotExecute {
+        path: shown.clone(),
+        why: e.to_string(),
+    })?;
+    let script = start[..length].starts_with(b"#!");
+    if !script && !start.starts_with(b"\x7fELF") {
+        return Err(Refusal::CannotExecute {
+            path: shown,
+            why: "it is not an ELF program".into(),
+        });
+    }
+    // Class 64, x86-64.
+    if !script && (start[4] != 2 || start[18..20] != [62, 0]) {
+        return no(format!(
+            "{shown}: it is not a 64-bit x86-64 program, so that neither it nor what it starts can be recorded; record the 64-bit program that it starts directly"
+        ));
+    }
+    let mut checked = Checked::default();
+    if !script {
+        checked.instrumented = instrumented_in(&closure(program))?;
+    }
+    if checked.instrumented.is_empty() {
+        checked.starts_others = true;
+        for path in crate::program::launch::named(program, arguments) {
+            let found = instrumented_in(&closure(&path))?;
+            if !found.is_empty() {
+                privileged(&path)?;
+            }
+            checked.instrumented.extend(found);
+        }
+        let list = &mut checked.instrumented;
+        list.sort_by(|a, b| a.path.cmp(&b.path));
+        list.dedup_by(|a, b| a.path == b.path);
+    }
+    if !checked.starts_others {
+        // What cannot be recorded of these is told if they run.
+        let named = crate::program::launch::named(program, arguments);
+        let noted = named
+            .iter()
+            .filter_map(|path| recordable(path, instrumented_note(path).ok()??).ok());
+        checked.beside = noted.collect();
+    }
+    if checked.instrumented.is_empty()
+        && !script
+        && !crate::program::launch::can_start_others(program)
+    {
+        return no(format!(
+            "{shown}: neither it, a library that it is linked to, nor a program among its arguments is instrumented, so there is nothing to record; {}",
+            instrument_it(program)
+        ));
+    }
+    privileged(program)?;
+    overlaps(&checked.instrumented)?;
+    Ok(checked)
+}
+
+/// What to do about a program without instrumentation.
+pub fn instrument_it(program: &Path) -> String {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    format!(
+        "run `mgz-instrument -o {name}.inst {}` and record ./{name}.inst",
+        program.display()
+    )
+}
+
+/// Libraries of the program that the runtime must come behind: those of its note or, in a program that is not instrumented itself, up to the last that is a
+/// sanitizer's runtime, which wants to be first.
+pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<String> {
+    let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+    if let Some(own) = instrumented.iter().find(|m| m.path == program) {
+        let list = match own.note.before {
+            0 => None,
+            at => mgz_elf::dynamic::string_at(program, at),
+        };
+        return list
+            .map(|list| list.split(|&b| b == b':').map(lossy).collect())
+            .unwrap_or_default();
+    }
+    let executed = crate::program::launch::executed(program);
+    let mut needed = Dynamic::read(&executed).map_or_else(Vec::new, |d| d.needed);
+    let last = needed.iter().rposition(|name| is_sanitizer(name));
+    needed.truncate(last.map_or(0, |last| last + 1));
+    needed.iter().map(|name| lossy(name)).collect()
+}
+
+/// The allocator's functions, in place of which the runtime stands for `--heap`.
+const ALLOCATOR: [&str; 10] = [
+    "malloc",
+    "calloc",
+    "realloc",
+    "reallocarray",
+    "free",
+    "posix_memalign",
+    "aligned_alloc",
+    "memalign",
+    "valloc",
+    "pvalloc",
+];
+
+/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an allocator. Of `before`, what the program needs and is to come before the runtime, the
+/// libraries before such a one are left.
+pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
+    let list = crate::target::spawn::preloaded().unwrap_or_default();
+    let dynamic = Dynamic::read(program).unwrap_or_default();
+    let finder = Finder::from_environment();
+    let rpath = dynamic.search_path(program, Vec::new());
+    let allocates = |name: &[u8]| {
+        finder
+            .find(OsStr::from_bytes(name), &dynamic, program, &rpath)
+            .is_some_and(|path| {
+                mgz_elf::dynamic::defines(&path, |name| {
+                    ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
+                })
+            })
+    };
+    let mut start = 0;
+    for part in list.split(|b| b": ".contains(b)) {
+        if allocates(part) {
+            before.clear();
+            return start;
+        }
+        start += part.len() + 1;
+    }
+    let first = before.iter().position(|name| allocates(name.as_bytes()));
+    before.truncate(first.unwrap_or(before.len()));
+    list.len()
+}
+
+/// What brings a sanitizer's allocator into the program, if something does.
+pub fn own_allocator(program: &Path, instrumented: &[Instrumented]) -> Option<String> {
+    let noted = instrumented
+        .iter()
+        .find(|m| m.note.features & FEATURE_OWN_ALLOCATOR != 0);
+    let preloaded = || {
+        let list = std::env::var_os("LD_PRELOAD")?;
+        let mut names = list.as_bytes().split(|b| b": ".contains(b));
+        let name = names.find(|name| is_sanitizer(name))?;
+        Some(String::from_utf8_lossy(name).into_owned())
+    };
+    let needs = || {
+        let needed = Dynamic::read(program)?.needed;
+        needed
+            .iter()
+            .any(|name| is_sanitizer(name))
+            .then(|| program.display().to_string())
+    };
+    noted
+        .map(|m| m.path.display().to_string())
+        .or_else(preloaded)
+        .or_else(needs)
+}
+
+fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
+    let noted = files
+        .iter()
+        .filter_map(|path| Some((path, instrumented_note(path).ok()??)));
+    noted.map(|(path, note)| recordable(path, note)).collect()
+}
+
+fn closure(program: &Path) -> Vec<PathBuf> {
+    let finder = Finder::from_environment();
+    let mut found = vec![program.to_path_buf()];
+    let mut seen: std::collections::HashSet<Vec<u8>> = std::collections::HashSet::new();
+    // Each with the DT_RPATHs of those that led to it.
+    let mut queue = vec![(program.to_path_buf(), Vec::new())];
+    while let Some((path, inherited)) = queue.pop() {
+        let Some(dynamic) = Dynamic::read(&path) else {
+            continue;
+        };
+        let rpath = dynamic.search_path(&path, inherited);
+        for name in &dynamic.needed {
+            if !seen.insert(name.clone()) {
+                continue;
+            }
+            if let Some(library) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) {
+                found.push(library.clone());
+                queue.push((library, rpath.clone()));
+            }
+        }
+    }
+    found
+}
+
+/// An instrumented file with its sidecar, if it can be recorded.
+pub fn recordable(path: &Path, note: ModuleNote) -> Result<Instrumented, Refusal> {
+    let shown = path.display();
+    let no = |text: String| Err(Refusal::CannotRecord(text));
+    if note.version != ABI_VERSION {
+        return no(format!(
+            "{shown}: instrumented by another version of mgz (interface {}, this one has {ABI_VERSION}); run `mgz-instrument` on the original again",
+            note.version
+        ));
+    }
+    if note.flavour != FLAVOUR_SOFT && note.flavour != FLAVOUR_PT {
+        return no(format!(
+            "{shown}: unknown flavour {}; run `mgz-instrument` on the original again",
+            note.flavour
+        ));
+    }
+    let sidecar = sidecar_path(path, &note);
+    check_sidecar(path, &note, &sidecar)?;
+    Ok(Instrumented {
+        path: path.to_owned(),
+        note,
+        sidecar,
+    })
+}
+
+/// Where the sidecar of an instrumented file should be.
+pub(crate) fn sidecar_path(path: &Path, note: &ModuleNote) -> PathBuf {
+    if note.sidecar_path != 0
+        && let Some(bytes) = mgz_elf::dynamic::string_at(path, note.sidecar_path)
+    {
+        return PathBuf::from(OsString::from_vec(bytes));
+    }
+    let mut name = path.as_os_str().to_owned();
+    name.push(".mgza");
+    PathBuf::from(name)
+}
+
+/// Checks identity and completeness without unpacking the columns.
+fn check_sidecar(module: &Path, note: &ModuleNote, sidecar: &Path) -> Result<(), Refusal> {
+    let remedy =
+        "put it back beside the instrumented file, or run `mgz-instrument` on the original again";
+    let no = |text: String| Err(Refusal::CannotRecord(format!("{text}; {remedy}")));
+    let (id, header) = match Sidecar::read_header(sidecar) {
+        Ok(header) => header,
+        Err(error) => {
+            return no(format!(
+                "{}: the sidecar of {} cannot be used: {error}",
+                sidecar.display(),
+                module.display()
+            ));
+        }
+    };
+    if id != note.sidecar_id {
+        return no(format!(
+            "{}: this sidecar belongs to another build than {}",
+            sidecar.display(),
+            module.display()
+        ));
+    }
+    let length = std::fs::metadata(sidecar).map_or(0, |m| m.len());
+    let header_end = {
+        let mut bytes = [0u8; size_of::<Prelude>()];
+        let read = std::fs::File::open(sidecar)
+            .and_then(|mut f| std::io::Read::read_exact(&mut f, &mut bytes));
+        let header_len = u64::from_le_bytes(bytes[24..32].try_into().expect("eight bytes"));
+        read.map_or(0, |()| header_len.saturating_add(bytes.len() as u64))
+    };
+    let cut = header
+        .columns
+        .iter()
+        .any(|c| header_end.saturating_add(c.offset).saturating_add(c.bytes) > length);
+    if cut || header.columns.is_empty() {
+        return no(format!(
+            "{}: the sidecar of {} is cut off",
+            sidecar.display(),
+            module.display()
+        ));
+    }
+    Ok(())
+}
+
+/// Record ids must tell modules apart.
+fn overlaps(modules: &[Instrumented]) -> Result<(), Refusal> {
+    for (i, a) in modules.iter().enumerate() {
+        for b in &modules[..i] {
+            let (x, y) = (&a.note, &b.note);
+            let apart = x.id_first >= y.id_first.saturating_add(y.id_count)
+                || y.id_first >= x.id_first.saturating_add(x.id_count);
+            if !apart && x.sidecar_id != y.sidecar_id {
+                return Err(Refusal::CannotRecord(format!(
+                    "{} and {} were instrumented apart and their record numbers overlap; instrument them together (`mgz-instrument --libs` on the program)",
+                    a.path.display(),
+                    b.path.display()
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The loader ignores LD_PRELOAD for programs that gain privileges.
+fn privileged(program: &Path) -> Result<(), Refusal> {
+    let Some(what) = crate::program::launch::privilege(program) else {
+        return Ok(());
+    };
+    let executed = crate::program::launch::executed(program);
+    let by = if executed == program {
+        String::new()
+    } else {
+        format!(" (the interpreter of {})", program.display())
+    };
+    let (is, remedy) = match what {
+        "has file capabilities" => (
+            "it has file capabilities (`getcap` shows them)",
+            "record a copy without them (`cp` makes one), or record as root",
+        ),
+        "set-group-ID" => ("it is set-group-ID", "record a copy without that bit"),
+        _ => (
+            "it is set-user-ID",
+            "record a copy without that bit, or as its owner",
+        ),
+    };
+    Err(Refusal::CannotRecord(format!(
+        "{}{by}: {is}, and the loader keeps foreign libraries out of programs that gain rights; {remedy}",
+        executed.display()
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_as_execvp_finds_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        for (name, mode) in [("a/tool", 0o755), ("b/tool", 0o755), ("a/plain", 0o644)] {
+            std::fs::create_dir_all(path(name).parent().unwrap()).unwrap();
+            std::fs::write(path(name), "x").unwrap();
+            std::fs::set_permissions(path(name), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        let variable = std::env::join_paths([path("missing"), path("a"), path("b")]).unwrap();
+        let find = |name: &str| resolve(OsStr::new(name), Some(&variable));
+        assert_eq!(find("tool").unwrap(), path("a/tool"));
+        assert_eq!(find("nothing").unwrap_err().status(), 127);
+        assert_eq!(find("plain").unwrap_err().status(), 126);
+        assert_eq!(find("").unwrap_err().status(), 127);
+        assert_eq!(
+            find(path("b/tool").to_str().unwrap()).unwrap(),
+            path("b/tool")
+        );
+        assert_eq!(find(path("a").to_str().unwrap()).unwrap_err().status(), 126);
+        assert_eq!(find("./no/such").unwrap_err().status(), 127);
+    }
+
+    #[test]
+    fn plain_programs_and_others_are_refused_with_a_remedy() {
+        let error = check(Path::new("/bin/true"), &["/bin/true".into()]).unwrap_err();
+        assert_eq!(error.status(), 125);
+        assert!(error.to_string().contains("mgz-instrument"), "{error}");
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("s");
+        std::fs::write(&script, "hello").unwrap();
+        assert_eq!(check(&script, &[]).unwrap_err().status(), 126);
+        let mut foreign = b"\x7fELF\x01\x01\x01".to_vec();
+        foreign.resize(64, 0);
+        std::fs::write(&script, foreign).unwrap();
+        let error = check(&script, &[]).unwrap_err();
+        assert_eq!(error.status(), 125);
+        assert!(error.to_string().contains("64-bit"), "{error}");
+    }
+
+    #[test]
+    fn programs_that_may_start_others_are_accepted() {
+        let dir = tempfile::tempdir().unwrap();
+        let script = dir.path().join("s");
+        std::fs::write(&script, "#!/bin/sh\n").unwrap();
+        for program in [
+            script.as_path(),
+            Path::new("/usr/bin/env"),
+            Path::new("/bin/sh"),
+        ] {
+            let checked = check(program, &[]).unwrap();
+            assert!(checked.starts_others && checked.instrumented.is_empty());
+        }
+    }
+
+    #[test]
+    fn overlapping_ids_are_refused() {
+        let module = |id_first, id_count, id: u8| Instrumented {
+            path: "x".into(),
+            note: ModuleNote {
+                id_first,
+                id_count,
+                sidecar_id: [id; 16],
+                ..ModuleNote::default()
+            },
+            sidecar: "x.mgza".into(),
+        };
+        assert!(overlaps(&[module(0, 10, 1), module(10, 5, 2)]).is_ok());
+        assert!(overlaps(&[module(0, 11, 1), module(10, 5, 2)]).is_err());
+        assert!(
+            overlaps(&[module(0, 11, 1), module(0, 11, 1)]).is_ok(),
+            "the same build twice"
+        );
+    }
+
+    #[test]
+    fn the_libraries_of_a_program_are_found() {
+        // The test binary itself needs the C library.
+        let exe = std::env::current_exe().unwrap();
+        let found = closure(&exe);
+        assert!(
+            found
+                .iter()
+                .any(|p| p.to_string_lossy().contains("libc.so")),
+            "{found:?}"
+        );
+    }
+}

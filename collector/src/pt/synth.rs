@@ -1,0 +1,290 @@
+//! Records that the kernel does not write: how the clock runs, which counter is where, what PT's
+//! configuration means, and what a process had mapped before events followed it. Layouts: tools/lib/perf/include/perf/event.h.
+
+use mgz_perf::data_file::records::kind;
+use mgz_perf::data_file::writer::record;
+use mgz_perf::kernel::Kernel;
+use mgz_perf::mmap_ring::TimeConversion;
+use mgz_perf::pmu::Pmu;
+use std::io;
+use std::path::Path;
+
+const MISC_USER: u16 = 2;
+/// In the `misc` of a build id record: it tells the id's size.
+const MISC_BUILD_ID_SIZE: u16 = 1 << 15;
+const AUXTRACE_INTEL_PT: u64 = 1;
+const PROT_EXEC: u32 = 4;
+const MAP_PRIVATE: u32 = 2;
+
+fn words(list: &[u64]) -> Vec<u8> {
+    list.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn pair(low: u32, high: u32) -> u64 {
+    u64::from(low) | u64::from(high) << 32
+}
+
+/// The ratio of the TSC's frequency to that of the crystal, as numerator and denominator (CPUID leaf 0x15); 0 if unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TscRatio {
+    /// Numerator (EBX).
+    pub numerator: u32,
+    /// Denominator (EAX).
+    pub denominator: u32,
+}
+
+impl TscRatio {
+    /// That of this machine.
+    pub fn read() -> TscRatio {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::x86_64::__cpuid;
+            if __cpuid(0).eax >= 0x15 {
+                let leaf = __cpuid(0x15);
+                return TscRatio {
+                    numerator: leaf.ebx,
+                    denominator: leaf.eax,
+                };
+            }
+        }
+        TscRatio::default()
+    }
+}
+
+/// A counter's place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counter {
+    /// Its id.
+    pub id: u64,
+    /// Number of its ring.
+    pub ring: u32,
+    /// Its CPU.
+    pub cpu: u32,
+}
+
+/// How perf's clock follows from the TSC.
+pub fn time_conversion(conversion: &TimeConversion) -> io::Result<Vec<u8>> {
+    record(
+        kind::TIME_CONV,
+        0,
+        &words(&[
+            u64::from(conversion.shift),
+            u64::from(conversion.mult),
+            conversion.zero,
+        ]),
+    )
+}
+
+/// Which counter is where; in several records if need be.
+pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
+    let mut out = Vec::new();
+    for part in counters.chunks(2000) {
+        let mut body = vec![part.len() as u64];
+        part.iter()
+            .for_each(|c| body.extend([c.id, u64::from(c.ring), u64::from(c.cpu), u64::from(pid)]));
+        out.extend(record(kind::ID_INDEX, 0, &words(&body))?);
+    }
+    Ok(out)
+}
+
+/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter `id`, without a thread.
+pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
+    const TRUNCATED: u64 = 1;
+    let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
+    record(kind::AUX, 0, &words(&body))
+}
+
+/// What decoders of PT data need to know.
+pub fn auxtrace_info(
+    pt: &Pmu,
+    conversion: Option<&TimeConversion>,
+    ratio: TscRatio,
+    filter: &str,
+) -> io::Result<Vec<u8>> {
+    let clock = conversion.copied().unwrap_or_default();
+    // Switch records come from events that follow the tasks; rings belong to CPUs.
+    let (switches, snapshot, per_cpu) = (2, 0, 1);
+    let mut body = words(&[
+        AUXTRACE_INTEL_PT,
+        u64::from(pt.kind),
+        u64::from(clock.shift),
+        u64::from(clock.mult),
+        clock.zero,
+        u64::from(conversion.is_some()),
+        pt.mask("tsc"),
+        pt.mask("noretcomp"),
+        switches,
+        snapshot,
+        per_cpu,
+        pt.mask("mtc"),
+        pt.mask("mtc_period"),
+        u64::from(ratio.numerator),
+        u64::from(ratio.denominator),
+        pt.mask("cyc"),
+        pt.max_nonturbo_ratio,
+        filter.len() as u64,
+    ]);
+    if !filter.is_empty() {
+        body.extend_from_slice(filter.as_bytes());
+        body.resize((body.len() + 1).next_multiple_of(8), 0);
+    }
+    record(kind::AUXTRACE_INFO, 0, &body)
+}
+
+/// The name of a process and its executable mappings, as they are now, as records of the counter `id` at time 0.
+pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
+    // As the tracking event's records end: process and thread, time, CPU, counter.
+    let trailer = words(&[pair(pid, pid), 0, 0, id]);
+    let padded = |mut text: Vec<u8>| {
+        text.resize((text.len() + 1).next_multiple_of(8), 0);
+        text
+    };
+    let name = kernel
+        .read(&format!("/proc/{pid}/comm"))
+        .unwrap_or_default();
+    let mut out = record(
+        kind::COMM,
+        0,
+        &[
+            words(&[pair(pid, pid)]),
+            padded(name.trim_end().as_bytes().to_vec()),
+            trailer.clone(),
+        ]
+        .concat(),
+    )?;
+    for line in kernel
+        .read(&format!("/proc/{pid}/maps"))
+        .unwrap_or_default()
+        .lines()
+    {
+        let Some(mapping) = Mapping::parse(line).filter(|m| m.executable) else {
+            continue;
+        };
+        let body = [
+            words(&[
+                pair(pid, pid),
+                mapping.start,
+                mapping.length,
+                mapping.offset,
+                pair(mapping.major, mapping.minor),
+                mapping.inode,
+                0,
+                pair(PROT_EXEC | 1, MAP_PRIVATE),
+            ]),
+            padded(mapping.path.as_bytes().to_vec()),
+            trailer.clone(),
+        ];
+        out.extend(record(kind::MMAP2, MISC_USER, &body.concat())?);
+    }
+    Ok(out)
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Mapping<'a> {
+    start: u64,
+    length: u64,
+    offset: u64,
+    major: u32,
+    minor: u32,
+    inode: u64,
+    executable: bool,
+    path: &'a str,
+}
+
+impl Mapping<'_> {
+    /// A line of `/proc/PID/maps`.
+    fn parse(line: &str) -> Option<Mapping<'_>> {
+        let mut rest = line;
+        let mut next = || {
+            let trimmed = rest.trim_start();
+            let (word, behind) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
+            rest = behind;
+            word
+        };
+        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
+        let (start, end) = next().split_once('-')?;
+        let (start, end) = (hex(start)?, hex(end)?);
+        let rights = next();
+        let offset = hex(next())?;
+        let (major, minor) = next().split_once(':')?;
+        let (major, minor) = (
+            u32::from_str_radix(major, 16).ok()?,
+            u32::from_str_radix(minor, 16).ok()?,
+        );
+        let inode = next().parse().ok()?;
+        let path = rest.trim_start();
+        let path = if path.is_empty() { "//anon" } else { path };
+        Some(Mapping {
+            start,
+            length: end.checked_sub(start)?,
+            offset,
+            major,
+            minor,
+            inode,
+            executable: rights.contains('x'),
+            path,
+        })
+    }
+}
+
+/// A file's build id as a record; `None` if it has none or cannot be read.
+pub fn build_id(path: &str) -> Option<Vec<u8>> {
+    use object::Object;
+    let file = std::fs::File::open(Path::new(path))
+        .ok()
+        .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
+    // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access faults, as
+    // with every mapped input.
+    let bytes = unsafe { memmap2::Mmap::map(&file).ok()? };
+    let parsed = object::File::parse(&bytes[..]).ok()?;
+    let id = parsed.build_id().ok()??;
+    let size = id.len().min(20);
+    let mut body = u32::MAX.to_le_bytes().to_vec();
+    body.extend_from_slice(&id[..size]);
+    body.resize(24, 0);
+    body.extend_from_slice(&[size as u8, 0, 0, 0]);
+    body.extend_from_slice(path.as_bytes());
+    // perf keeps names at multiples of 64 here, but asks for none; the record ends at a word.
+    body.resize((body.len() + 1).next_multiple_of(8), 0);
+    record(kind::BUILD_ID, MISC_USER | MISC_BUILD_ID_SIZE, &body).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_of_maps_are_read_with_odd_names() {
+        let found = Mapping::parse(
+            "7f00-7f80 r-xp 00001000 fe:01 42                         /tmp/a name (deleted)",
+        )
+        .unwrap();
+        assert_eq!(
+            found,
+            Mapping {
+                start: 0x7f00,
+                length: 0x80,
+                offset: 0x1000,
+                major: 0xfe,
+                minor: 1,
+                inode: 42,
+                executable: true,
+                path: "/tmp/a name (deleted)"
+            }
+        );
+        assert_eq!(Mapping::parse("1-2 rw-p 0 0:0 0 ").unwrap().path, "//anon");
+        for bad in ["", "x", "1-2 r-xp 0", "2-1 r-xp 0 0:0 0 /a"] {
+            assert_eq!(Mapping::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn this_test_has_a_build_id_or_none_and_text_has_none() {
+        let exe = std::env::current_exe().unwrap();
+        if let Some(bytes) = build_id(exe.to_str().unwrap()) {
+            assert_eq!((bytes.len() % 8, bytes[0]), (0, kind::BUILD_ID as u8));
+        }
+        assert_eq!(build_id("/proc/self/status"), None);
+        assert_eq!(build_id("/"), None);
+    }
+}

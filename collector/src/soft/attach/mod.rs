@@ -1,0 +1,735 @@
+//! Recording a process that runs already from an instrumented binary: `--attach PID`.
+//!
+//! The instrumented file holds the clone, so all that the process lacks is the runtime, which a preloaded library brings otherwise. It
+//! is the image that executables without a loader take in ([`crate::soft::static_image`]), mapped and started by the process itself, whose threads we stop
+//! for some milliseconds (`runtime/src/attach.rs` has the other half). Its wrappers of the C library's functions are put into the
+//! global offset tables of all modules, then and whenever a module is loaded.
+//!
+//! Nothing is taken out again at the end: triggers end by themselves, and the rest lies idle.
+
+pub(crate) mod process;
+pub(crate) mod threads;
+
+use crate::program::modules::Instrumented;
+use crate::program::note::instrumented_note;
+use crate::soft::runtime_image::{RUNTIME, RuntimeImage};
+use crate::soft::shared_memory::Arena;
+use crate::soft::static_image::{Flat, flatten};
+use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEATURE_TRANSLATED};
+use mgz_abi::shared_memory::{
+    Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
+};
+use object::{Object, ObjectSymbol};
+use process::{Module, Process};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::time::Duration;
+use threads::{Borrowed, Held};
+
+/// Why a process cannot be attached to, with the remedy.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Refused(pub String);
+
+/// What the runtime needs of the C library beside [`BEHIND_WRAPPERS`].
+const CALLED: [&str; 3] = ["__errno_location", "dl_iterate_phdr", "environ"];
+const _: () = assert!(BEHIND_WRAPPERS.len() + CALLED.len() <= MAX_FUNCTIONS);
+
+/// Attempts to find all threads outside of places where they cannot be taken in.
+const ATTEMPTS: usize = 100;
+/// Between them.
+const PAUSE: Duration = Duration::from_millis(2);
+/// Bytes of the stack and of what the runtime is told, in the process.
+const SCRATCH: u64 = 512 << 10;
+/// Ticks for which the tables of a new module are looked at: it is in the loader's list before it is linked.
+const FRESH: u32 = 50;
+
+/// A process that could be attached to.
+pub struct Candidate {
+    process: Process,
+    /// Its instrumented modules.
+    pub instrumented: Vec<Instrumented>,
+}
+
+impl Candidate {
+    /// Looks at a process, and touches nothing.
+    pub fn new(pid: i32) -> Result<Candidate, Refused> {
+        let process = Process::open(pid)?;
+        let modules = modules_of(&process)?;
+        let mut instrumented = Vec::new();
+        for module in &modules {
+            let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) else {
+                continue;
+            };
+            let mut found = crate::program::modules::recordable(&module.path, note)
+                .map_err(|e| Refused(e.to_string()))?;
+            found.path.clone_from(&module.path);
+            instrumented.push(found);
+        }
+        if instrumented.is_empty() {
+            let name = modules
+                .first()
+                .map_or_else(String::new, |m| m.path.display().to_string());
+            return Err(Refused(format!(
+                "process {pid} ({name}): neither its executable nor a library of it is instrumented; run `mgz-instrument` on it and start the instrumented file, which costs nothing until somebody attaches"
+            )));
+        }
+        if let Some(direct) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_TRANSLATED == 0)
+        {
+            return Err(Refused(format!(
+                "{}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original and start that",
+                direct.path.display()
+            )));
+        }
+        const WHOLE: u32 = FEATURE_SANITIZER_INSIDE | FEATURE_OWN_ALLOCATOR;
+        if let Some(inside) = instrumented
+            .iter()
+            .find(|m| m.note.features & WHOLE == WHOLE)
+        {
+            // It has the addresses of the functions that the runtime would have to stand in for, and takes away its threads' alternate stacks.
+            return Err(Refused(format!(
+                "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
+                inside.path.display()
+            )));
+        }
+        Ok(Candidate {
+            process,
+            instrumented,
+        })
+    }
+
+    /// Its command line.
+    pub fn command(&self) -> Vec<String> {
+        self.process.command()
+    }
+}
+
+fn modules_of(process: &Process) -> Result<Vec<Module>, Refused> {
+    process.modules().map_err(|e| {
+        Refused(format!(
+            "process {}: the loader's list of modules cannot be read: {e}",
+            process.pid
+        ))
+    })
+}
+
+/// A process that is being recorded.
+pub struct Attached {
+    process: Process,
+    /// Run-time addresses of the wrappers, by the name of what they wrap.
+    wrappers: BTreeMap<String, u64>,
+    /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for which they are looked at.
+    known: Vec<Module>,
+    fresh: Vec<(Vec<(String, u64)>, u32)>,
+    image: Image,
+    /// Threads that were found without a ring once.
+    suspects: BTreeSet<i32>,
+    /// Threads that cannot be recorded.
+    refused: BTreeSet<i32>,
+    handle: OwnedFd,
+    cpu_before: u64,
+    cpu_now: u64,
+    /// What is to be told.
+    pub problems: Vec<String>,
+}
+
+/// The runtime in the process.
+#[derive(Clone, Copy)]
+struct Image {
+    base: u64,
+    length: u64,
+    /// Offset of `mgz_attach_thread`.
+    attach_thread: u64,
+}
+
+/// Why a stop was of no use.
+enum Failed {
+    /// A thread stands where it cannot be taken in.
+    Busy,
+    Refused(Refused),
+}
+
+impl From<Refused> for Failed {
+    fn from(refused: Refused) -> Failed {
+        Failed::Refused(refused)
+    }
+}
+
+/// Takes a process in: its threads are sampled from now on.
+pub fn attach(
+    candidate: Candidate,
+    arena: &Arena,
+    runtime: &RuntimeImage,
+    signal: u32,
+) -> Result<Attached, Refused> {
+    let process = candidate.process;
+    let pid = process.pid;
+    let flat =
+        flatten(RUNTIME).map_err(|e| Refused(format!("the runtime cannot be laid out: {e:#}")))?;
+    // SAFETY: integers only; the descriptor is new.
+    let handle = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+    if handle < 0 {
+        return Err(Refused(format!(
+            "process {pid}: {}",
+            io::Error::last_os_error()
+        )));
+    }
+    // SAFETY: just opened, and nobody else's.
+    let handle = unsafe { OwnedFd::from_raw_fd(handle as i32) };
+    for _ in 0..ATTEMPTS {
+        let modules = modules_of(&process)?;
+        let wanted: Vec<&str> = BEHIND_WRAPPERS
+            .iter()
+            .filter_map(|n| n.to_str().ok())
+            .chain(CALLED)
+            .collect();
+        let functions = process::definitions(&process, &modules, &wanted);
+        let held = Held::all(pid)?;
+        let cpu = process.cpu_ticks().unwrap_or(0);
+        match take_in(
+            &process, &held, &modules, &functions, arena, runtime, &flat, signal,
+        ) {
+            Ok((image, problems)) => {
+                let mut wrappers = wrappers(image.base)?;
+                for name in stood_in_for(&process, &modules) {
+                    wrappers.remove(&name);
+                }
+                let mut attached = Attached {
+                    process,
+                    wrappers,
+                    known: Vec::new(),
+                    fresh: Vec::new(),
+                    image,
+                    suspects: BTreeSet::new(),
+                    refused: BTreeSet::new(),
+                    handle,
+                    cpu_before: cpu,
+                    cpu_now: cpu,
+                    problems,
+                };
+                // Before the threads go on.
+                attached.link(&modules);
+                drop(held);
+                return Ok(attached);
+            }
+            Err(Failed::Busy) => {}
+            Err(Failed::Refused(refused)) => return Err(refused),
+        }
+        drop(held);
+        std::thread::sleep(PAUSE);
+    }
+    Err(Refused(format!(
+        "process {pid}: its threads never stood still where they could be taken in (it loads libraries all the time, perhaps); try again"
+    )))
+}
+
+/// Run-time addresses of the functions that the runtime wraps.
+fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
+    let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
+    let names = file
+        .dynamic_symbols()
+        .filter(|s| s.is_definition())
+        .filter_map(|s| Some((s.name().ok()?.to_owned(), base + s.address())));
+    Ok(names
+        .filter(|(name, _)| !name.starts_with("mgz_"))
+        .collect())
+}
+
+/// Wrappers that do not call what they stand in for, since they know what the C library's function does, and that can be done without: a handler that nobody has told the
+/// runtime of is noticed at the next trigger. (Masks and alternate stacks must be seen.)
+const DISPENSABLE: [&str; 13] = [
+    "sigaction",
+    "__sigaction",
+    "signal",
+    "bsd_signal",
+    "__bsd_signal",
+    "sysv_signal",
+    "__sysv_signal",
+    "sigset",
+    "sigignore",
+    "siginterrupt",
+    "sigpause",
+    "vfork",
+    "__vfork",
+];
+
+/// Those of them that a library of the program stands in for as well.
+fn stood_in_for(process: &Process, modules: &[Module]) -> Vec<String> {
+    let is_c_library = |module: &&Module| {
+        let name = module.path.file_name().unwrap_or_default();
+        mgz_abi::shared_memory::is_c_library(name.as_bytes())
+    };
+    let own = modules.iter().take_while(|module| !is_c_library(module));
+    let own: Vec<Module> = own.cloned().collect();
+    process::definitions(process, &own, &DISPENSABLE)
+        .into_keys()
+        .collect()
+}
+
+/// Where the functions that we call lie in the image.
+fn entry(name: &str) -> Result<u64, Refused> {
+    let file = object::File::parse(RUNTIME).map_err(|e| Refused(e.to_string()))?;
+    let found = file
+        .dynamic_symbols()
+        .find(|s| s.name() == Ok(name))
+        .map(|s| s.address());
+    found.ok_or_else(|| Refused(format!("the runtime has no {name}")))
+}
+
+/// Whether a stopped thread stands where its registers may be taken away and its `%gs` be changed.
+fn is_free(process: &Process, thread: i32, clones: &[(u64, u64)]) -> bool {
+    let Ok(r) = threads::registers(thread) else {
+        return false;
+    };
+    if clones
+        .iter()
+        .any(|&(start, end)| (start..end).contains(&r.rip))
+    {
+        return false;
+    }
+    // A restartable sequence would not be restarted.
+    let sequence = threads::rseq(thread)
+        .and_then(|at| process.memory.word(at + 8).ok())
+        .unwrap_or(0);
+    if sequence == 0 {
+        return true;
+    }
+    match (
+        process.memory.word(sequence + 8),
+        process.memory.word(sequence + 16),
+    ) {
+        (Ok(start), Ok(length)) => r.rip.wrapping_sub(start) >= length,
+        _ => false,
+    }
+}
+
+/// What is to be said where the runtime refuses.
+fn refusal(pid: i32, result: u64) -> Option<Refused> {
+    let why = match result as usize {
+        attached::DONE => return None,
+        attached::NO_MEMORY => return Some(out_of_reach(pid)),
+        attached::SHADOW_STACK => {
+            "it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK"
+        }
+        attached::GS_USED => "it uses the %gs register, where records would go",
+        attached::NO_RING => "there is no room for a thread's ring",
+        _ => "the runtime failed in it",
+    };
+    Some(Refused(format!("process {pid}: {why}")))
+}
+
+/// The process cannot open the recorder's memory.
+fn out_of_reach(pid: i32) -> Refused {
+    let elsewhere = process::way_in(pid);
+    let why = if elsewhere.is_empty() {
+        "it runs as another user, or sees no /proc (a chroot, perhaps): run mgz-record as that user, or mount /proc there".to_owned()
+    } else {
+        elsewhere
+    };
+    Refused(format!(
+        "process {pid}: it cannot open or map the recorder's memory: {why}"
+    ))
+}
+
+#[expect(clippy::too_many_arguments, reason = "all that one stop needs")]
+fn take_in(
+    process: &Process,
+    held: &Held,
+    modules: &[Module],
+    functions: &BTreeMap<String, u64>,
+    arena: &Arena,
+    runtime: &RuntimeImage,
+    flat: &Flat,
+    signal: u32,
+) -> Result<(Image, Vec<String>), Failed> {
+    let pid = process.pid;
+    let no = |what: &str, error: io::Error| {
+        Failed::Refused(Refused(format!("process {pid}: {what}: {error}")))
+    };
+    if !process.is_consistent() || modules_of(process)? != modules {
+        return Err(Failed::Busy);
+    }
+    let earlier = process.image(flat)?;
+    let mut clones: Vec<(u64, u64)> = earlier
+        .iter()
+        .map(|&base| (base, base + flat.bytes.len() as u64))
+        .collect();
+    for module in modules {
+        if let Ok(Some(note)) = instrumented_note(&process.path(&module.path)) {
+            clones.push((
+                note.clone_start.wrapping_add(module.bias),
+                note.clone_end.wrapping_add(module.bias),
+            ));
+        }
+    }
+    if !held.threads.iter().all(|&t| is_free(process, t, &clones)) {
+        return Err(Failed::Busy);
+    }
+    let instruction = find_system_call(process).ok_or_else(|| {
+        Refused(format!(
+            "process {pid}: it has no vDSO, by which it could be told to make system calls"
+        ))
+    })?;
+    let mut first =
+        Borrowed::new(held.threads[0]).map_err(|e| no("its registers cannot be read", e))?;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+    let scratch = first
+        .system_call(
+            instruction,
+            libc::SYS_mmap,
+            [0, SCRATCH, protection, flags, u64::MAX, 0],
+        )
+        .map_err(|e| no("it cannot map memory", e))?;
+    let base = match earlier {
+        Some(base) => base,
+        None => map_image(process, &mut first, instruction, scratch, arena, flat)?,
+    };
+    let image = Image {
+        base,
+        length: flat.bytes.len() as u64,
+        attach_thread: entry("mgz_attach_thread")?,
+    };
+    let request = Request {
+        process,
+        modules,
+        functions,
+        arena,
+        runtime,
+    }
+    .write(scratch)
+    .map_err(|e| no("its memory cannot be written", e))?;
+    let result = first
+        .call(
+            base + entry("mgz_attach")?,
+            [request, 0],
+            scratch + SCRATCH - 64,
+        )
+        .map_err(|e| no("the runtime could not be started", e))?;
+    if let Some(refused) = refusal(pid, result) {
+        return Err(refused.into());
+    }
+    drop(first);
+    let mut problems = Vec::new();
+    let mut taken = 0;
+    for &thread in &held.threads {
+        match take_thread(image, thread, scratch + SCRATCH - 64, signal) {
+            Ok(0) => taken += 1,
+            Ok(result) => problems.extend(
+                refusal(pid, result).map(|r| format!("thread {thread} is not recorded: {r}")),
+            ),
+            Err(error) => problems.push(format!("thread {thread} is not recorded: {error}")),
+        }
+    }
+    if let Ok(mut first) = Borrowed::new(held.threads[0]) {
+        let _ = first.system_call(
+            instruction,
+            libc::SYS_munmap,
+            [scratch, SCRATCH, 0, 0, 0, 0],
+        );
+    }
+    match problems.first() {
+        Some(problem) if taken == 0 => Err(Refused(problem.clone()).into()),
+        _ => Ok((image, problems)),
+    }
+}
+
+/// Lets one thread set its ring up.
+fn take_thread(image: Image, thread: i32, stack: u64, signal: u32) -> io::Result<u64> {
+    let mut borrowed = Borrowed::new(thread)?;
+    let (mask, pointer) = (borrowed.mask(), borrowed.stack());
+    let result = borrowed.call(image.base + image.attach_thread, [mask, pointer], stack)?;
+    if result as usize == attached::DONE {
+        // These are never really blocked; the runtime knows what the program wants.
+        borrowed.set_mask(mask & !(1 << (libc::SIGSEGV - 1) | 1 << (signal - 1)));
+    }
+    Ok(result)
+}
+
+/// Maps the runtime's image out of the recorder's memory, and adds its address where that is to be added.
+fn map_image(
+    process: &Process,
+    thread: &mut Borrowed,
+    instruction: u64,
+    scratch: u64,
+    arena: &Arena,
+    flat: &Flat,
+) -> Result<u64, Refused> {
+    let pid = process.pid;
+    let no = |what: &str, error: io::Error| Refused(format!("process {pid}: {what}: {error}"));
+    let mut path = arena.path().into_bytes();
+    path.push(0);
+    process
+        .memory
+        .write(scratch, &path)
+        .map_err(|e| no("its memory cannot be written", e))?;
+    let here = libc::AT_FDCWD as u64;
+    let opened = thread.system_call(
+        instruction,
+        libc::SYS_openat,
+        [
+            here,
+            scratch,
+            (libc::O_RDWR | libc::O_CLOEXEC) as u64,
+            0,
+            0,
+            0,
+        ],
+    );
+    let fd = opened.map_err(|_| out_of_reach(pid))?;
+    let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let length = flat.bytes.len() as u64;
+    let mapped = thread.system_call(
+        instruction,
+        libc::SYS_mmap,
+        [
+            0,
+            length,
+            protection,
+            libc::MAP_PRIVATE as u64,
+            fd,
+            arena.image_offset(),
+        ],
+    );
+    let _ = thread.system_call(instruction, libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+    let base = mapped.map_err(|e| no("it cannot map the runtime", e))?;
+    let written = flat.places().into_iter().try_for_each(|(place, value)| {
+        process
+            .memory
+            .write(base + place, &(base + value).to_le_bytes())
+    });
+    written.map_err(|e| no("its memory cannot be written", e))?;
+    let executable = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+    let text = &flat.text;
+    let protected = thread.system_call(
+        instruction,
+        libc::SYS_mprotect,
+        [
+            base + text.start,
+            text.end - text.start,
+            executable,
+            0,
+            0,
+            0,
+        ],
+    );
+    protected.map_err(|e| no("it cannot make the runtime executable", e))?;
+    Ok(base)
+}
+
+/// A system call instruction in the vDSO.
+fn find_system_call(process: &Process) -> Option<u64> {
+    let maps = process.maps().ok()?;
+    let vdso = maps.iter().find(|m| m.name == "[vdso]")?;
+    let mut code = vec![0; (vdso.end - vdso.start) as usize];
+    process.memory.read(vdso.start, &mut code).ok()?;
+    let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;
+    Some(vdso.start + at as u64)
+}
+
+/// What the runtime is told.
+struct Request<'a> {
+    process: &'a Process,
+    modules: &'a [Module],
+    functions: &'a BTreeMap<String, u64>,
+    arena: &'a Arena,
+    runtime: &'a RuntimeImage,
+}
+
+impl Request<'_> {
+    /// Writes it into the process; returns its address.
+    fn write(&self, at: u64) -> io::Result<u64> {
+        let text = |text: &str| {
+            let mut bytes = [0u8; 256];
+            let length = text.len().min(bytes.len() - 1);
+            bytes[..length].copy_from_slice(&text.as_bytes()[..length]);
+            bytes
+        };
+        let mut names = at + (size_of::<Attachment>() as u64).next_multiple_of(PAGE as u64);
+        let mut list = Vec::new();
+        for module in self.modules {
+            // The runtime finds the executable's path itself.
+            let name = if module.is_program {
+                String::new()
+            } else {
+                module.path.display().to_string()
+            };
+            self.process
+                .memory
+                .write(names, &[name.as_bytes(), b"\0"].concat())?;
+            list.push(LoadedModule {
+                bias: module.bias,
+                phdr: module.phdr,
+                phnum: module.phnum,
+                name: names,
+            });
+            names += name.len() as u64 + 1;
+        }
+        let modules = names.next_multiple_of(PAGE as u64);
+        // Half of the scratch memory is the stack.
+        if modules + (list.len() * size_of::<LoadedModule>()) as u64 > at + SCRATCH / 2 {
+            return Err(io::Error::other("it has too many modules"));
+        }
+        let mut functions = [[0; 2]; MAX_FUNCTIONS];
+        for (place, (name, &address)) in functions.iter_mut().zip(self.functions) {
+            *place = [name_hash(name.as_bytes()), address];
+        }
+        let request = Attachment {
+            shared_entry: text(&format!("{ENV_NAME}={}", self.arena.path())),
+            own_path: text(&self.runtime.path()),
+            hwcap2: self.process.hwcap2(),
+            vdso: self.process.vdso(),
+            debug: self.process.debug,
+            modules,
+            module_count: list.len() as u64,
+            functions,
+        };
+        self.process.memory.write(modules, plain(&list))?;
+        self.process
+            .memory
+            .write(at, plain(std::slice::from_ref(&request)))?;
+        Ok(at)
+    }
+}
+
+/// Bytes of structures that have no padding.
+fn plain<T>(list: &[T]) -> &[u8] {
+    // SAFETY: both structures are made of integers only, without gaps.
+    unsafe { std::slice::from_raw_parts(list.as_ptr().cast(), size_of_val(list)) }
+}
+
+impl Attached {
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid as u32
+    }
+
+    /// A descriptor that can be read from when the process has ended.
+    pub fn handle(&self) -> io::Result<File> {
+        self.handle.try_clone().map(File::from)
+    }
+
+    /// User and system time since recording began.
+    pub fn cpu(&self) -> Duration {
+        // SAFETY: an integer call.
+        let ticks = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as f64;
+        Duration::from_secs_f64((self.cpu_now - self.cpu_before) as f64 / ticks)
+    }
+
+    /// To be called often: takes in what has come since. `threads`: ids of those that have a ring.
+    pub fn tick(&mut self, threads: &dyn Fn(i32) -> bool, signal: u32) {
+        self.cpu_now = self
+            .process
+            .cpu_ticks()
+            .unwrap_or(self.cpu_now)
+            .max(self.cpu_now);
+        if self.process.is_consistent()
+            && let Ok(modules) = self.process.modules()
+            && modules != self.known
+        {
+            self.link(&modules);
+        }
+        for (entries, ticks) in &mut self.fresh {
+            lead(&self.process, &self.wrappers, entries);
+            *ticks -= 1;
+        }
+        self.fresh.retain(|(_, ticks)| *ticks > 0);
+        let without: BTreeSet<i32> = threads::tasks(self.process.pid)
+            .into_iter()
+            .filter(|&t| !threads(t) && !self.refused.contains(&t))
+            .collect();
+        for &thread in without.intersection(&self.suspects.clone()) {
+            self.take_late(thread, signal);
+        }
+        self.suspects = without;
+    }
+
+    /// Takes a thread in that no wrapper has seen.
+    fn take_late(&mut self, thread: i32, signal: u32) {
+        let Ok(Some(_held)) = Held::one(self.process.pid, thread) else {
+            return;
+        };
+        let own = (self.image.base, self.image.base + self.image.length);
+        if !is_free(&self.process, thread, &[own]) {
+            return;
+        }
+        let taken = (|| {
+            let instruction = find_system_call(&self.process).ok_or(io::ErrorKind::NotFound)?;
+            let protection = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+            let flags = (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64;
+            let scratch = Borrowed::new(thread)?.system_call(
+                instruction,
+                libc::SYS_mmap,
+                [0, SCRATCH, protection, flags, u64::MAX, 0],
+            )?;
+            let result = take_thread(self.image, thread, scratch + SCRATCH - 64, signal);
+            Borrowed::new(thread)?.system_call(
+                instruction,
+                libc::SYS_munmap,
+                [scratch, SCRATCH, 0, 0, 0, 0],
+            )?;
+            result
+        })();
+        match taken {
+            Ok(0) => {}
+            Ok(result) => {
+                self.refused.insert(thread);
+                self.problems.extend(
+                    refusal(self.process.pid, result)
+                        .map(|r| format!("thread {thread} is not recorded: {r}")),
+                );
+            }
+            Err(error) => {
+                self.refused.insert(thread);
+                self.problems
+                    .push(format!("thread {thread} is not recorded: {error}"));
+            }
+        }
+    }
+
+    /// Lets the tables of modules that are new lead to the wrappers.
+    fn link(&mut self, modules: &[Module]) {
+        let new: Vec<Module> = modules
+            .iter()
+            .filter(|m| !self.known.contains(m))
+            .cloned()
+            .collect();
+        for module in new {
+            match self.process.file(&module.path) {
+                Ok(data) => {
+                    let entries = process::linked(&data, module.bias, &|name| self.wrappers.contains_key(name));
+                    lead(&self.process, &self.wrappers, &entries);
+                    self.fresh.push((entries, FRESH));
+                }
+                Err(error) => self.problems.push(format!(
+                    "{}: cannot be read any more ({error}): threads and signal handlers that it makes are met late",
+                    module.path.display()
+                )),
+            }
+        }
+        self.known = modules.to_vec();
+    }
+}
+
+/// Lets entries of global offset tables lead to the wrappers, if the loader has filled them.
+fn lead(process: &Process, wrappers: &BTreeMap<String, u64>, entries: &[(String, u64)]) {
+    for (name, entry) in entries {
+        let Some(&wrapper) = wrappers.get(name) else {
+            continue;
+        };
+        // An entry that is not relocated yet holds no address of this process.
+        const LEAST: u64 = 1 << 16;
+        let Ok(now) = process.memory.word(*entry) else {
+            continue;
+        };
+        if now != wrapper && now >= LEAST && process.memory.word(now).is_ok() {
+            // A failure leaves the C library's function there.
+            let _ = process.memory.write(*entry, &wrapper.to_le_bytes());
+        }
+    }
+}

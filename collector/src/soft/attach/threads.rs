@@ -1,0 +1,355 @@
+//! Stopping all threads of a process, and letting one of them run a function of ours.
+//!
+//! Threads are seized, so that no signal is sent, and stop before their next instruction in user space. A system call that sleeps is interrupted;
+//! the kernel restarts it when the thread goes on with the registers that it had, those of the system call among them.
+
+use crate::soft::attach::Refused;
+use std::io;
+use std::time::{Duration, Instant};
+
+/// Longest wait for a thread to stop.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Bytes of vector registers and the like, at most.
+const EXTENDED: usize = 1 << 14;
+const NT_X86_XSTATE: usize = 0x202;
+const PTRACE_GETSIGMASK: libc::c_uint = 0x420a;
+const PTRACE_SETSIGMASK: libc::c_uint = 0x420b;
+const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
+const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
+
+fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: callers pass integers, or pointers to structures of the request's type that live across the call.
+    match unsafe { libc::ptrace(request, thread, address, data) } {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    }
+}
+
+/// What a wait has told.
+enum Waited {
+    Stopped(i32),
+    Gone,
+}
+
+/// Waits for a thread to stop or end.
+fn wait(thread: i32) -> io::Result<Waited> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let mut status = 0;
+        // SAFETY: the status lives across the call.
+        match unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL | libc::WNOHANG) } {
+            -1 => {
+                let error = io::Error::last_os_error();
+                return if error.raw_os_error() == Some(libc::ECHILD) {
+                    Ok(Waited::Gone)
+                } else {
+                    Err(error)
+                };
+            }
+            0 if Instant::now() > until => return Err(io::ErrorKind::TimedOut.into()),
+            0 => std::thread::sleep(Duration::from_micros(100)),
+            _ if libc::WIFSTOPPED(status) => return Ok(Waited::Stopped(status)),
+            _ => return Ok(Waited::Gone),
+        }
+    }
+}
+
+/// Threads that stand still until this is dropped.
+pub struct Held {
+    /// Their ids.
+    pub threads: Vec<i32>,
+}
+
+/// Threads of a process that are no zombies.
+pub fn tasks(pid: i32) -> Vec<i32> {
+    let Ok(list) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    let mut found: Vec<i32> = list
+        .flatten()
+        .filter_map(|t| t.file_name().to_str()?.parse().ok())
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+impl Held {
+    /// Stops all threads of a process.
+    pub fn all(pid: i32) -> Result<Held, Refused> {
+        let mut held = Held {
+            threads: Vec::new(),
+        };
+        loop {
+            let new: Vec<i32> = tasks(pid)
+                .into_iter()
+                .filter(|t| !held.threads.contains(t))
+                .collect();
+            let mut stopped = 0;
+            for thread in new {
+                stopped += usize::from(held.stop(pid, thread)?);
+            }
+            // A thread that was still running may have made others meanwhile.
+            if stopped == 0 {
+                break;
+            }
+        }
+        match held.threads.is_empty() {
+            true => Err(Refused(format!("process {pid}: it has ended"))),
+            false => Ok(held),
+        }
+    }
+
+    /// Stops one thread of it.
+    pub fn one(pid: i32, thread: i32) -> Result<Option<Held>, Refused> {
+        let mut held = Held {
+            threads: Vec::new(),
+        };
+        Ok(held.stop(pid, thread)?.then_some(held))
+    }
+
+    /// Returns whether the thread lives, and so stands still now.
+    fn stop(&mut self, pid: i32, thread: i32) -> Result<bool, Refused> {
+        let no = |error: io::Error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Ok(false),
+            Some(libc::EPERM) => Err(Refused(format!(
+                "process {pid}: it may not be traced (remedy: the same user, and kernel.yama.ptrace_scope=0; or CAP_SYS_PTRACE; a process that a debugger holds must be let go first)"
+            ))),
+            _ if error.kind() == io::ErrorKind::TimedOut => Err(Refused(format!(
+                "process {pid}: thread {thread} does not stop (it waits in the kernel, after vfork perhaps); try again"
+            ))),
+            _ => Err(Refused(format!(
+                "process {pid}: thread {thread} cannot be stopped: {error}"
+            ))),
+        };
+        if let Err(error) = call(libc::PTRACE_SEIZE, thread, 0, 0) {
+            return match is_zombie(pid, thread) {
+                true => Ok(false),
+                false => no(error),
+            };
+        }
+        self.threads.push(thread);
+        let stopped = call(libc::PTRACE_INTERRUPT, thread, 0, 0).and_then(|()| loop {
+            match wait(thread)? {
+                Waited::Gone => return Ok(false),
+                Waited::Stopped(status) if status >> 16 == libc::PTRACE_EVENT_STOP => {
+                    return match libc::WSTOPSIG(status) {
+                        libc::SIGTRAP => Ok(true),
+                        _ => Err(io::Error::other("the process was stopped by a signal; let it go on first (kill -CONT)")),
+                    };
+                }
+                Waited::Stopped(status) => call(libc::PTRACE_CONT, thread, 0, libc::WSTOPSIG(status) as usize)?,
+            }
+        });
+        match stopped {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                self.threads.pop();
+                Ok(false)
+            }
+            Err(error) => no(error),
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        for &thread in &self.threads {
+            let _ = call(libc::PTRACE_DETACH, thread, 0, 0);
+        }
+    }
+}
+
+fn is_zombie(pid: i32, thread: i32) -> bool {
+    let stat =
+        std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap_or_default();
+    stat.rsplit_once(')')
+        .is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+/// Registers of a stopped thread.
+pub fn registers(thread: i32) -> io::Result<libc::user_regs_struct> {
+    let mut r = std::mem::MaybeUninit::<libc::user_regs_struct>::zeroed();
+    call(libc::PTRACE_GETREGS, thread, 0, r.as_mut_ptr() as usize)?;
+    // SAFETY: the kernel has filled it.
+    Ok(unsafe { r.assume_init() })
+}
+
+/// Address of a stopped thread's `struct rseq`, if it has told the kernel of one.
+pub fn rseq(thread: i32) -> Option<u64> {
+    let mut configuration = [0u64; 3];
+    // The size is the address here.
+    call(
+        PTRACE_GET_RSEQ_CONFIGURATION,
+        thread,
+        24,
+        configuration.as_mut_ptr() as usize,
+    )
+    .ok()?;
+    (configuration[0] != 0).then_some(configuration[0])
+}
+
+/// A stopped thread that runs for us: it gets back all its registers and its signal mask when this is dropped.
+pub struct Borrowed {
+    thread: i32,
+    registers: libc::user_regs_struct,
+    extended: Vec<u8>,
+    mask: u64,
+    /// The mask that it gets.
+    after: u64,
+    /// Whether it is there no more.
+    gone: bool,
+}
+
+impl Borrowed {
+    /// Takes a stopped thread.
+    pub fn new(thread: i32) -> io::Result<Borrowed> {
+        let mut extended = vec![0; EXTENDED];
+        let mut piece = libc::iovec {
+            iov_base: extended.as_mut_ptr().cast(),
+            iov_len: extended.len(),
+        };
+        call(
+            libc::PTRACE_GETREGSET,
+            thread,
+            NT_X86_XSTATE,
+            &raw mut piece as usize,
+        )?;
+        extended.truncate(piece.iov_len);
+        let mut mask = 0u64;
+        call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
+        let registers = registers(thread)?;
+        // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel would take its handler away.
+        let all = !TRAP;
+        call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
+        Ok(Borrowed {
+            thread,
+            registers,
+            extended,
+            mask,
+            after: mask,
+            gone: false,
+        })
+    }
+
+    /// Its blocked signals.
+    pub fn mask(&self) -> u64 {
+        self.mask
+    }
+
+    /// Its stack pointer.
+    pub fn stack(&self) -> u64 {
+        self.registers.rsp
+    }
+
+    /// It shall have these signals blocked when it goes on.
+    pub fn set_mask(&mut self, mask: u64) {
+        self.after = mask;
+    }
+
+    fn run(
+        &mut self,
+        registers: libc::user_regs_struct,
+        how: libc::c_uint,
+    ) -> io::Result<libc::user_regs_struct> {
+        // No system call is to be restarted.
+        let registers = libc::user_regs_struct {
+            orig_rax: u64::MAX,
+            eflags: 0x202,
+            ..registers
+        };
+        call(
+            libc::PTRACE_SETREGS,
+            self.thread,
+            0,
+            &raw const registers as usize,
+        )?;
+        call(how, self.thread, 0, 0)?;
+        loop {
+            match wait(self.thread)? {
+                Waited::Gone => {
+                    self.gone = true;
+                    return Err(io::Error::other("the process has ended"));
+                }
+                Waited::Stopped(status) if status >> 8 == libc::SIGTRAP => {
+                    return self::registers(self.thread);
+                }
+                Waited::Stopped(status)
+                    if status >> 16 == 0 && libc::WSTOPSIG(status) != libc::SIGSTOP =>
+                {
+                    let (signal, at) = (libc::WSTOPSIG(status), self::registers(self.thread)?.rip);
+                    return Err(io::Error::other(format!("signal {signal} at {at:#x}")));
+                }
+                // It is to stop: later.
+                Waited::Stopped(_) => call(how, self.thread, 0, 0)?,
+            }
+        }
+    }
+
+    /// Makes a system call by the instruction at `at`. The result is as the kernel gives it.
+    pub fn system_call(&mut self, at: u64, number: i64, arguments: [u64; 6]) -> io::Result<u64> {
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        let registers = libc::user_regs_struct {
+            rip: at,
+            rax: number as u64,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            ..self.registers
+        };
+        let rax = self.run(registers, libc::PTRACE_SINGLESTEP)?.rax;
+        match rax as i64 {
+            error @ -4095..=-1 => Err(io::Error::from_raw_os_error(-error as i32)),
+            _ => Ok(rax),
+        }
+    }
+
+    /// Runs a function that ends with a breakpoint, on a stack that ends at `stack`; returns its rax.
+    pub fn call(&mut self, function: u64, arguments: [u64; 2], stack: u64) -> io::Result<u64> {
+        let registers = libc::user_regs_struct {
+            rip: function,
+            rdi: arguments[0],
+            rsi: arguments[1],
+            rsp: stack & !15,
+            rbp: 0,
+            ..self.registers
+        };
+        Ok(self.run(registers, libc::PTRACE_CONT)?.rax)
+    }
+}
+
+impl Drop for Borrowed {
+    fn drop(&mut self) {
+        if self.gone {
+            return;
+        }
+        let piece = libc::iovec {
+            iov_base: self.extended.as_mut_ptr().cast(),
+            iov_len: self.extended.len(),
+        };
+        // What we have called may have set the base of %gs, which is among the registers.
+        if let Ok(now) = registers(self.thread) {
+            self.registers.gs_base = now.gs_base;
+        }
+        let _ = call(
+            libc::PTRACE_SETREGSET,
+            self.thread,
+            NT_X86_XSTATE,
+            &raw const piece as usize,
+        );
+        let _ = call(
+            libc::PTRACE_SETREGS,
+            self.thread,
+            0,
+            &raw const self.registers as usize,
+        );
+        let _ = call(
+            PTRACE_SETSIGMASK,
+            self.thread,
+            8,
+            &raw const self.after as usize,
+        );
+    }
+}

@@ -1,0 +1,160 @@
+//! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether what is said of a
+//! chunk can be true. Any numbers may be given.
+
+use crate::soft::shared_memory::{SLOT, Settings, Snapshot};
+use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE};
+use mgz_abi::slot::MAX_REGION_SLOTS;
+use mgz_annotations_schema::spill::cause;
+
+/// Slot numbers beyond this are nonsense.
+const MAX_EXECUTED: u64 = 1 << 56;
+/// Bytes of the longest region.
+const REGION: u64 = MAX_REGION_SLOTS as u64 * SLOT;
+
+/// What a thread has written and not published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rest {
+    /// No slots.
+    Nothing,
+    /// The numbers contradict each other.
+    Nonsense,
+    /// Slots in a chunk that was being filled, perhaps none as far as the thread has said so.
+    Chunk {
+        /// Its place in the queue.
+        place: usize,
+        /// Offset of the first slot in it, bytes.
+        offset: u64,
+        /// Number of slots.
+        slots: u64,
+    },
+    /// Slots in the ring.
+    Window {
+        /// Where they end: bytes from the ring's start in the mirrored address space.
+        end: u64,
+        /// Number of slots.
+        slots: u64,
+    },
+}
+
+/// Whether a chunk's description makes sense in itself.
+pub fn plausible(info: &ChunkInfo) -> bool {
+    info.pid != 0
+        && info.tid != 0
+        && info.cause <= cause::NO_CLONE.into()
+        && info.first_slot <= MAX_EXECUTED
+        && info.executed <= MAX_EXECUTED
+        && info.executed >= info.first_slot + u64::from(info.slots)
+}
+
+/// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots have been
+/// published.
+pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
+    if s.pid == 0 {
+        return Rest::Nothing;
+    }
+    if s.tid == 0
+        || s.cursor.saturating_add(REGION) < s.base
+        || s.cursor > s.guard
+        || s.slots_before > MAX_EXECUTED
+    {
+        return Rest::Nonsense;
+    }
+    // Below the base: a region has met the guard page, was rebased, and is not committed yet.
+    let written = s.cursor.saturating_sub(s.base) / SLOT;
+    if settings.mode == MODE_RING {
+        if written == 0 {
+            return Rest::Nothing;
+        }
+        if s.base < s.ring_start || !(s.cursor - s.ring_start).is_multiple_of(SLOT) {
+            return Rest::Nonsense;
+        }
+        let slots = settings
+            .window
+            .min(written)
+            .min((s.slots_before.saturating_add(written)).saturating_sub(known));
+        return if slots == 0 {
+            Rest::Nothing
+        } else {
+            Rest::Window {
+                end: s.cursor - s.ring_start,
+                slots,
+            }
+        };
+    }
+    if settings.mode == MODE_BURST && s.guard <= s.self_addr {
+        // It was in a lap, whose slots are nobody's.
+        return Rest::Nothing;
+    }
+    let chunk = settings.chunk_bytes;
+    let first = s.self_addr.wrapping_add(PAGE as u64);
+    let Some(from_first) = s
+        .guard
+        .checked_sub(chunk)
+        .and_then(|start| start.checked_sub(first))
+    else {
+        return Rest::Nonsense;
+    };
+    let place = (from_first / (chunk + PAGE as u64)) as usize;
+    if place >= settings.places
+        || from_first % (chunk + PAGE as u64) != 0
+        || s.guard - s.base > chunk
+    {
+        return Rest::Nonsense;
+    }
+    let being_filled = if settings.mode == MODE_BURST {
+        s.filling == s.published
+    } else {
+        place as u64 == s.published % CHUNKS as u64
+    };
+    if !being_filled {
+        // Published already; the thread died before it went on.
+        return Rest::Nothing;
+    }
+    Rest::Chunk {
+        place,
+        offset: chunk - (s.guard - s.base),
+        slots: written,
+    }
+}
+
+/// What the thread would have said of its last `slots` slots.
+pub fn describe(settings: &Settings, s: &Snapshot, cause: u8, slots: u64) -> ChunkInfo {
+    let now = now_ns();
+    // A lap has more slots than the window that is kept of it; of a chunk all are kept.
+    let written = if settings.mode == MODE_RING {
+        s.cursor.saturating_sub(s.base) / SLOT
+    } else {
+        slots
+    };
+    let executed = s.slots_before.saturating_add(written);
+    let begin_ns = if settings.mode == MODE_RING {
+        let period = s.period_before.saturating_add(written).max(1);
+        let elapsed = now.saturating_sub(s.begin_ns.min(now));
+        now - (u128::from(elapsed) * u128::from(slots) / u128::from(period))
+            .min(u128::from(elapsed)) as u64
+    } else {
+        s.begin_ns.min(now)
+    };
+    ChunkInfo {
+        pid: s.pid,
+        tid: s.tid,
+        cause: cause.into(),
+        slots: slots as u32,
+        first_slot: executed - slots,
+        executed,
+        begin_ns,
+        end_ns: now,
+        ..ChunkInfo::default()
+    }
+}
+
+/// CLOCK_MONOTONIC.
+pub fn now_ns() -> u64 {
+    let mut time = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the struct lives across the call.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

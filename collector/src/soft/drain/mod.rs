@@ -1,0 +1,737 @@
+//! Takes what traced threads publish and writes it to the spill folder; closes the books of threads that died.
+//!
+//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of one thread at a time, right out of the memory that both share,
+//! and order must hold nevertheless ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
+//! found from its last numbers; and any of these numbers may be nonsense.
+//!
+//! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is written
+//! at most once; what cannot be kept is counted. When the disk is full the queue is still emptied, so that
+//! the program goes on.
+
+pub(crate) mod leftover;
+pub(crate) mod queue;
+#[cfg(test)]
+pub(crate) mod tests;
+
+use crate::soft::drain::leftover::Rest;
+use crate::soft::shared_memory::{Arena, SLOT, Snapshot, ThreadSlot};
+use crate::target::thread_alive::{Owner, owner};
+use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
+use mgz_annotations_schema::spill::{
+    EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,
+};
+use queue::{Intake, Outlet, Queue, Ticket};
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+/// How often a ring that is still being written is read again.
+const ATTEMPTS: usize = 5;
+
+/// What a thread wrote and what was kept of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadSeen {
+    /// System process id.
+    pub process: u32,
+    /// System thread id.
+    pub thread: u32,
+    /// Slots that its probes wrote.
+    pub slots_executed: u64,
+    /// Slots in its spill files.
+    pub slots_kept: u64,
+    /// Segments in its spill files.
+    pub segments: u64,
+}
+
+/// One thread's way into a spill file, from its first chunk to its end.
+struct Stream {
+    key: ThreadKey,
+    writer: Option<SpillWriter>,
+    /// Slots that the thread is known to have written.
+    executed: u64,
+    /// Number of the slot that the next chunk begins with, at least.
+    next: u64,
+    last_cause: u8,
+    kept: u64,
+    segments: u64,
+    lost: bool,
+}
+
+impl Stream {
+    /// Whether a chunk goes on with this stream; else the ids were taken over by another thread.
+    fn goes_on(&self, info: &ChunkInfo) -> bool {
+        let ended = matches!(
+            self.last_cause,
+            cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::KILLED
+        );
+        self.key == key(info) && info.first_slot >= self.next && !ended
+    }
+}
+
+/// A chunk that is the caller's to read.
+struct Claim<'a> {
+    slot: ThreadSlot<'a>,
+    ticket: Ticket<'a>,
+    /// Number of chunks drained with it.
+    drained: u64,
+    /// What its owner says of it, if it can be true.
+    info: Option<ChunkInfo>,
+    /// Others wait behind it.
+    more: bool,
+    returned: bool,
+}
+
+impl Claim<'_> {
+    /// Gives the chunk's place back when those before it have been, after which it may not be read. The outlet is the caller's until the claim is dropped.
+    fn give_back(&mut self) -> MutexGuard<'_, Outlet> {
+        self.returned = true;
+        let outlet = self.ticket.outlet();
+        self.slot.set_drained(self.drained);
+        outlet
+    }
+}
+
+/// Also where a worker panics, so that the chunk's owner does not wait for ever.
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        if !self.returned {
+            drop(self.give_back());
+        }
+    }
+}
+
+/// Counts that end up in the manifest.
+#[derive(Default)]
+struct Books {
+    threads: BTreeMap<ThreadKey, ThreadSeen>,
+    dropped: BTreeMap<&'static str, u64>,
+    truncated: BTreeMap<&'static str, u64>,
+    problems: Vec<String>,
+}
+
+/// The final counts.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Threads, by process and thread id.
+    pub threads: Vec<ThreadSeen>,
+    /// What was lost, by cause.
+    pub dropped: BTreeMap<String, u64>,
+    /// Segments that are shorter than asked, by cause.
+    pub truncated: BTreeMap<String, u64>,
+    /// Sentences for the user.
+    pub problems: Vec<String>,
+    /// Bytes written.
+    pub bytes: u64,
+    /// When the last segment had been written.
+    pub last_write: Option<Instant>,
+}
+
+/// A process whose end the recorder knows first-hand.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownProcess {
+    /// Its id.
+    pub pid: u32,
+    /// The cause for what its threads left behind; `None` while it runs.
+    pub ended: Option<u8>,
+}
+
+/// Empties the queues of an arena into a spill folder. Shared by all workers.
+pub struct Drainer<'a> {
+    arena: &'a Arena,
+    dir: PathBuf,
+    max_bytes: Option<u64>,
+    queues: Vec<Queue>,
+    books: Mutex<Books>,
+    bytes: AtomicU64,
+    kept: AtomicU64,
+    last_write: Mutex<Option<Instant>>,
+    full: AtomicBool,
+}
+
+fn key(info: &ChunkInfo) -> ThreadKey {
+    ThreadKey {
+        process: info.pid,
+        thread: info.tid,
+    }
+}
+
+/// A worker that panicked has already lost its chunk; the others go on.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'a> Drainer<'a> {
+    /// Nothing is written before the first chunk. `max_bytes` bounds the spill folder, to within a chunk per
+    /// worker.
+    pub fn new(arena: &'a Arena, dir: &Path, max_bytes: Option<u64>) -> Self {
+        Drainer {
+            arena,
+            dir: dir.to_owned(),
+            max_bytes,
+            queues: (0..MAX_THREADS).map(|_| Queue::default()).collect(),
+            books: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            kept: AtomicU64::new(0),
+            last_write: Mutex::new(None),
+            full: AtomicBool::new(false),
+        }
+    }
+
+    /// Slots kept and bytes written so far.
+    pub fn progress(&self) -> (u64, u64) {
+        (
+            self.kept.load(Ordering::Relaxed),
+            self.bytes.load(Ordering::Relaxed),
+        )
+    }
+
+    fn is_ring(&self) -> bool {
+        self.arena.settings().mode == MODE_RING
+    }
+
+    fn count(&self, what: &'static str, by: u64) {
+        *lock(&self.books).dropped.entry(what).or_default() += by;
+    }
+
+    /// Numbers of the thread slots that have something to drain.
+    pub fn ready(&self, out: &mut Vec<usize>) {
+        out.clear();
+        out.extend((0..self.arena.slots_tried()).filter(|&index| {
+            let queue = &self.queues[index];
+            self.arena.slot(index).published() != queue.claimed.load(Ordering::Relaxed)
+                && !queue.closing.load(Ordering::Relaxed)
+        }));
+    }
+
+    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded; `more` is called before that if others
+    /// wait behind it.
+    pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
+        let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else {
+            return false;
+        };
+        if claim.more {
+            more();
+        }
+        self.take(claim, segment);
+        true
+    }
+
+    /// Claims a queue's next chunk.
+    fn claim(&self, index: usize, intake: &mut Intake) -> Option<Claim<'_>> {
+        let (slot, queue) = (self.arena.slot(index), &self.queues[index]);
+        let claimed = queue.claimed.load(Ordering::Relaxed);
+        let published = slot.published();
+        let waiting = published.wrapping_sub(claimed);
+        if waiting == 0 {
+            return None;
+        }
+        if intake.abandoned {
+            // Its books are closed: what comes is nobody's, and its owner is not to wait.
+            queue.claimed.store(published, Ordering::Relaxed);
+            slot.set_drained(published);
+            return None;
+        }
+        let damaged = waiting > self.arena.settings().places as u64;
+        let drained = if damaged {
+            published
+        } else {
+            claimed.wrapping_add(1)
+        };
+        let info = Some(slot.chunk(claimed))
+            .filter(|info| !damaged && crate::soft::drain::leftover::plausible(info));
+        queue.claimed.store(drained, Ordering::Relaxed);
+        Some(Claim {
+            slot,
+            ticket: queue.ticket(intake),
+            drained,
+            info,
+            more: waiting > 1,
+            returned: false,
+        })
+    }
+
+    /// Reads a chunk, gives its place back and writes its records.
+    fn take(&self, mut claim: Claim<'_>, segment: &mut EncodedSegment) {
+        let slot = claim.slot;
+        // Where nothing is kept any more, nothing needs to be encoded.
+        let full = self.full.load(Ordering::Relaxed);
+        let info = claim.info.take().filter(|info| {
+            segment.begin(info.slots as usize);
+            slot.read_chunk(
+                info.place as usize,
+                info.offset.into(),
+                info.slots.into(),
+                &mut |records| {
+                    if !full {
+                        segment.push(records)
+                    }
+                },
+            )
+        });
+        let Some(info) = info else {
+            return self.count("damaged_chunks", 1);
+        };
+        if !self.is_ring() {
+            slot.clear(info.place as usize, info.offset.into());
+        }
+        let ended = segment.finish(&self.header(&info));
+        let mut outlet = claim.give_back();
+        self.keep(&mut outlet, &info, ended.map(|_| &*segment));
+    }
+
+    /// What a spill file says of a chunk, but for its number of records.
+    fn header(&self, info: &ChunkInfo) -> SegmentHeader {
+        SegmentHeader {
+            kind: if self.arena.settings().windows() {
+                SegmentKind::Window
+            } else {
+                SegmentKind::Full
+            },
+            first_slot: info.first_slot,
+            begin_ns: info.begin_ns.min(info.end_ns),
+            end_ns: info.end_ns,
+            cause: info.cause as u8,
+            slots: 0,
+            ring_slots: info.slots,
+            pace: Pace::from_word(info.pace),
+        }
+    }
+
+    /// Writes the records of a chunk to its thread's spill file. All counts are of slots.
+    fn keep(
+        &self,
+        outlet: &mut Outlet,
+        info: &ChunkInfo,
+        segment: std::io::Result<&EncodedSegment>,
+    ) {
+        if outlet.stream.as_ref().is_some_and(|s| !s.goes_on(info)) {
+            self.finish(outlet);
+        }
+        let stream = outlet.stream.get_or_insert_with(|| Stream {
+            key: key(info),
+            writer: None,
+            executed: 0,
+            next: 0,
+            last_cause: cause::WHOLE,
+            kept: 0,
+            segments: 0,
+            lost: false,
+        });
+        let end = info.first_slot + u64::from(info.slots);
+        stream.executed = stream.executed.max(info.executed).max(end);
+        stream.next = end;
+        stream.last_cause = info.cause as u8;
+        if info.slots == 0 {
+            return;
+        }
+        if self.full.load(Ordering::Relaxed) {
+            stream.lost = true;
+            self.count("no_space", info.slots.into());
+            return;
+        }
+        match segment.and_then(|segment| self.write(stream, info.slots.into(), segment)) {
+            Ok(()) => {
+                // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
+                let cause = info.cause as u8;
+                let ended = matches!(
+                    cause,
+                    cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC
+                );
+                let windows = self.arena.settings().windows();
+                // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
+                if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
+                {
+                    *lock(&self.books)
+                        .truncated
+                        .entry(cause::name(cause))
+                        .or_default() += 1;
+                }
+            }
+            Err(error) => {
+                stream.lost = true;
+                self.count("no_space", info.slots.into());
+                self.give_up(format!(
+                    "recording ended early: {}: {error}; the program went on unrecorded (remedy: free space there, or record with --mode ring or a larger --period)",
+                    self.dir.display()
+                ));
+            }
+        }
+    }
+
+    fn write(
+        &self,
+        stream: &mut Stream,
+        slots: u64,
+        segment: &EncodedSegment,
+    ) -> std::io::Result<()> {
+        let mut bytes = 0;
+        let writer = match &mut stream.writer {
+            Some(writer) => writer,
+            none => {
+                let writer = SpillWriter::create(&self.dir, stream.key)?;
+                bytes += writer.bytes();
+                none.insert(writer)
+            }
+        };
+        bytes += writer.append(segment)?;
+        stream.kept += slots;
+        stream.segments += 1;
+        *lock(&self.last_write) = Some(Instant::now());
+        self.kept.fetch_add(slots, Ordering::Relaxed);
+        let total = self.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(limit) = self.max_bytes.filter(|&limit| total >= limit) {
+            self.give_up(format!(
+                "recording ended early: the size limit of {limit} bytes was reached; the program went on unrecorded (remedy: a larger --max-size, --mode ring, or a larger --period)"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes nothing from now on.
+    fn give_up(&self, sentence: String) {
+        if !self.full.swap(true, Ordering::Relaxed) {
+            self.arena.stop();
+            lock(&self.books).problems.push(sentence);
+        }
+    }
+
+    /// Ends a queue's stream and enters it in the books.
+    fn finish(&self, outlet: &mut Outlet) {
+        let Some(stream) = outlet.stream.take() else {
+            return;
+        };
+        let mut books = lock(&self.books);
+        let ThreadKey { process, thread } = stream.key;
+        let seen = books.threads.entry(stream.key).or_insert(ThreadSeen {
+            process,
+            thread,
+            ..ThreadSeen::default()
+        });
+        seen.slots_executed += stream.executed;
+        seen.slots_kept += stream.kept;
+        seen.segments += stream.segments;
+        if stream.lost {
+            *books
+                .truncated
+                .entry(cause::name(cause::NO_SPACE))
+                .or_default() += 1;
+        }
+    }
+
+    /// Looks at all thread slots and closes those whose owners are dead. Returns how many have living owners.
+    pub fn sweep(&self, known: &KnownProcess, segment: &mut EncodedSegment) -> usize {
+        let mut living = 0;
+        let mut seen: HashMap<(u32, u32), (usize, u64)> = HashMap::new();
+        for index in 0..self.arena.slots_tried() {
+            let slot = self.arena.slot(index);
+            let state = slot.state();
+            if state != LIVE && state != CLOSING {
+                continue;
+            }
+            let queue = &self.queues[index];
+            let mut intake = lock(&queue.intake);
+            if intake.abandoned {
+                continue;
+            }
+            let Snapshot {
+                pid,
+                tid,
+                base,
+                slots_before,
+                begin_ns,
+                ..
+            } = slot.snapshot();
+            let verdict = self.verdict(&intake, known, state, (pid, tid, base, slots_before));
+            intake.suspect =
+                (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
+            match verdict {
+                Verdict::Dead(cause) => {
+                    // The owner's process may be closing it itself (state CLOSING) and have died over it.
+                    if take(slot, state, (pid, tid)) {
+                        self.close(index, &mut intake, cause, segment);
+                        self.forget(index, slot);
+                        slot.change_state(CLOSING, FREE);
+                    }
+                }
+                Verdict::Suspect => living += 1,
+                Verdict::Alive => {
+                    living += 1;
+                    // (One that has not begun yet is not older than the one that it takes the place of.)
+                    if pid == 0 || begin_ns == 0 || state != LIVE {
+                        continue;
+                    }
+                    // A thread has one ring. If there are two, it has executed another program and the older is left over.
+                    let older = match seen.insert((pid, tid), (index, begin_ns)) {
+                        Some((other, began)) if began > begin_ns => {
+                            seen.insert((pid, tid), (other, began));
+                            Some(index)
+                        }
+                        Some((other, _)) => Some(other),
+                        None => None,
+                    };
+                    if let Some(older) = older {
+                        drop(intake);
+                        living -= usize::from(self.close_replaced(older, (pid, tid), segment));
+                    }
+                }
+            }
+        }
+        living
+    }
+
+    fn verdict(
+        &self,
+        intake: &Intake,
+        known: &KnownProcess,
+        state: u32,
+        position: (u32, u32, u64, u64),
+    ) -> Verdict {
+        let (pid, tid, ..) = position;
+        if let Some(cause) = known.ended.filter(|_| pid == known.pid) {
+            return Verdict::Dead(cause);
+        }
+        match owner(pid, tid) {
+            Owner::Alive => Verdict::Alive,
+            // How it ended is only known once it has been waited for.
+            Owner::ProcessGone if pid == known.pid => Verdict::Alive,
+            Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
+            // Its process may be handing the ring to a new thread just now: then the numbers change.
+            Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => {
+                Verdict::Dead(cause::END_OF_THREAD)
+            }
+            Owner::ThreadGone => Verdict::Suspect,
+        }
+    }
+
+    /// Closes the ring that a thread had before it executed another program.
+    fn close_replaced(
+        &self,
+        index: usize,
+        owner: (u32, u32),
+        segment: &mut EncodedSegment,
+    ) -> bool {
+        let slot = self.arena.slot(index);
+        let mut intake = lock(&self.queues[index].intake);
+        if !take(slot, LIVE, owner) {
+            return false;
+        }
+        self.close(index, &mut intake, cause::EXEC, segment);
+        self.forget(index, slot);
+        slot.change_state(CLOSING, FREE);
+        true
+    }
+
+    /// Takes what the threads have recorded so far, although they go on. Returns how many there were.
+    pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
+        let mut threads = 0;
+        for index in 0..self.arena.slots_tried() {
+            let slot = self.arena.slot(index);
+            let mut intake = lock(&self.queues[index].intake);
+            if intake.abandoned || !matches!(slot.state(), LIVE | CLOSING) {
+                continue;
+            }
+            slot.change_state(LIVE, CLOSING);
+            self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
+            intake.abandoned = true;
+            self.queues[index].closing.store(false, Ordering::Relaxed);
+            threads += 1;
+        }
+        // Of windows, each that was cut has been counted.
+        if threads > 0 && !self.arena.settings().windows() {
+            *lock(&self.books)
+                .truncated
+                .entry(cause::name(cause::RECORDER_STOPPED))
+                .or_default() += threads;
+        }
+        threads
+    }
+
+    /// Drains the rest of a queue and what its thread has not published, and ends its stream.
+    fn close(&self, index: usize, intake: &mut Intake, cause: u8, segment: &mut EncodedSegment) {
+        let slot = self.arena.slot(index);
+        self.queues[index].closing.store(true, Ordering::Relaxed);
+        let mut settled = false;
+        for _ in 0..ATTEMPTS {
+            // There are not more, unless someone scribbles on the number of chunks.
+            for _ in 0..2 * self.arena.settings().places {
+                let Some(claim) = self.claim(index, intake) else {
+                    break;
+                };
+                self.take(claim, segment);
+            }
+            let mut outlet = self.queues[index].settled(intake);
+            let numbers = slot.snapshot();
+            let owner = ThreadKey {
+                process: numbers.pid,
+                thread: numbers.tid,
+            };
+            let known = outlet
+                .stream
+                .as_ref()
+                .filter(|s| s.key == owner)
+                .map_or(0, |s| s.executed);
+            settled = self.take_rest(slot, &mut outlet, &numbers, known, cause, segment);
+            if settled {
+                break;
+            }
+        }
+        if !settled {
+            self.count("unreadable_rings", 1);
+        }
+        // Whoever gets this slot next is not to find them behind its own.
+        if !self.is_ring()
+            && let Rest::Chunk { place, offset, .. } = crate::soft::drain::leftover::unpublished(
+                self.arena.settings(),
+                &slot.snapshot(),
+                0,
+            )
+        {
+            slot.clear(place, offset);
+        }
+        self.finish(&mut self.queues[index].settled(intake));
+    }
+
+    /// Makes a thread slot that was closed ready for its next owner.
+    fn forget(&self, index: usize, slot: ThreadSlot<'_>) {
+        slot.reset();
+        self.queues[index].claimed.store(0, Ordering::Relaxed);
+        self.queues[index].closing.store(false, Ordering::Relaxed);
+    }
+
+    /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
+    fn take_rest(
+        &self,
+        slot: ThreadSlot<'_>,
+        outlet: &mut Outlet,
+        numbers: &Snapshot,
+        known: u64,
+        cause: u8,
+        segment: &mut EncodedSegment,
+    ) -> bool {
+        // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
+        let found = match crate::soft::drain::leftover::unpublished(
+            self.arena.settings(),
+            numbers,
+            known,
+        ) {
+            Rest::Chunk {
+                place,
+                offset,
+                slots,
+            } => match slots + slot.written_from(place, offset + slots * SLOT) {
+                0 => Rest::Nothing,
+                slots => Rest::Chunk {
+                    place,
+                    offset,
+                    slots,
+                },
+            },
+            found => found,
+        };
+        let (read, slots) = match found {
+            Rest::Nonsense => (false, 0),
+            Rest::Nothing => {
+                // Laps that were not the last of a period leave no window, but they ran.
+                if self.is_ring() && numbers.slots_before > known && numbers.cursor >= numbers.base
+                {
+                    self.keep(
+                        outlet,
+                        &crate::soft::drain::leftover::describe(
+                            self.arena.settings(),
+                            numbers,
+                            cause,
+                            0,
+                        ),
+                        Ok(segment),
+                    );
+                }
+                return true;
+            }
+            Rest::Chunk {
+                place,
+                offset,
+                slots,
+            } => {
+                segment.begin(slots as usize);
+                (
+                    slot.read_chunk(place, offset, slots, &mut |records| segment.push(records)),
+                    slots,
+                )
+            }
+            Rest::Window { end, slots } => {
+                segment.begin(slots as usize);
+                (
+                    slot.read_ring(end, slots, &mut |records| segment.push(records)),
+                    slots,
+                )
+            }
+        };
+        if !read {
+            return false;
+        }
+        let after = slot.snapshot();
+        let moved = after.cursor.wrapping_sub(numbers.cursor);
+        let overwritten =
+            self.is_ring() && moved.saturating_add(slots * SLOT) > self.arena.settings().ring_bytes;
+        if overwritten
+            || (Snapshot {
+                cursor: numbers.cursor,
+                ..after
+            }) != *numbers
+        {
+            return false;
+        }
+        let info =
+            crate::soft::drain::leftover::describe(self.arena.settings(), numbers, cause, slots);
+        let ended = segment.finish(&self.header(&info));
+        self.keep(outlet, &info, ended.map(|_| &*segment));
+        true
+    }
+
+    /// Ends all streams and gives the counts.
+    pub fn tally(self) -> Tally {
+        for queue in &self.queues {
+            self.finish(&mut queue.settled(&lock(&queue.intake)));
+        }
+        let books = self
+            .books
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let named = |map: BTreeMap<&'static str, u64>| {
+            map.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+        };
+        Tally {
+            threads: books.threads.into_values().collect(),
+            dropped: named(books.dropped),
+            truncated: named(books.truncated),
+            problems: books.problems,
+            bytes: self.bytes.into_inner(),
+            last_write: self
+                .last_write
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner),
+        }
+    }
+}
+
+/// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be dead, its process may have handed the slot on.
+fn take(slot: ThreadSlot<'_>, state: u32, owner: (u32, u32)) -> bool {
+    if !slot.change_state(state, CLOSING) {
+        return false;
+    }
+    let Snapshot { pid, tid, .. } = slot.snapshot();
+    let same = (pid, tid) == owner;
+    if !same {
+        slot.change_state(CLOSING, state);
+    }
+    same
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Alive,
+    Suspect,
+    Dead(u8),
+}

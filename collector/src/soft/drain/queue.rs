@@ -1,0 +1,135 @@
+//! What the recorder knows of one thread slot, and in which order what it takes from there is written.
+//!
+//! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each. Several workers read and encode chunks at a time; their places are given back,
+//! and what they hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who holds a ticket never waits for the intake.
+
+use crate::soft::drain::{Stream, lock};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// One thread slot's queue.
+#[derive(Default)]
+pub(crate) struct Queue {
+    /// Held by who claims a chunk, and by who closes the queue.
+    pub intake: Mutex<Intake>,
+    /// Number of chunks claimed, for who only wants to know whether there is work. It is changed by the holder of the intake.
+    pub claimed: AtomicU64,
+    /// It is being closed: who closes it takes all that waits.
+    pub closing: AtomicBool,
+    outlet: Mutex<Outlet>,
+    turn: Condvar,
+}
+
+/// What is known of the chunks that come.
+#[derive(Default)]
+pub(crate) struct Intake {
+    /// Tickets given out.
+    tickets: u64,
+    /// The thread that was found dead when this slot was looked at last, with its position.
+    pub suspect: Option<(u32, u32, u64, u64)>,
+    /// Closed for good although its owner may live.
+    pub abandoned: bool,
+}
+
+/// Where chunks go.
+#[derive(Default)]
+pub(crate) struct Outlet {
+    /// Tickets that are done with.
+    done: u64,
+    /// The thread's way into its file.
+    pub stream: Option<Stream>,
+}
+
+impl Queue {
+    /// The next place in the order of writing. The intake shows that the caller holds it.
+    pub fn ticket(&self, intake: &mut Intake) -> Ticket<'_> {
+        let number = intake.tickets;
+        intake.tickets += 1;
+        Ticket {
+            queue: self,
+            number,
+        }
+    }
+
+    /// The outlet when all that was claimed is written. The intake shows that the caller holds it, so that there will not be more.
+    pub fn settled(&self, intake: &Intake) -> MutexGuard<'_, Outlet> {
+        self.when_done(intake.tickets)
+    }
+
+    fn when_done(&self, tickets: u64) -> MutexGuard<'_, Outlet> {
+        let mut outlet = lock(&self.outlet);
+        // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at once, and turns would be taken early.
+        while outlet.done != tickets {
+            outlet = self
+                .turn
+                .wait(outlet)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        outlet
+    }
+}
+
+/// A place in the order of writing. It is done with when it is dropped, whatever has become of the chunk, so that nobody waits for ever.
+pub(crate) struct Ticket<'a> {
+    queue: &'a Queue,
+    number: u64,
+}
+
+impl Ticket<'_> {
+    /// The outlet when all before is written. Nobody else writes while the ticket lives.
+    pub fn outlet(&self) -> MutexGuard<'_, Outlet> {
+        self.queue.when_done(self.number)
+    }
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        self.outlet().done += 1;
+        self.queue.turn.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chunks_are_written_in_the_order_in_which_they_were_claimed_also_where_workers_panic() {
+        let queue = Queue::default();
+        let mut intake = lock(&queue.intake);
+        let mut tickets: Vec<_> = (0..16).map(|_| queue.ticket(&mut intake)).collect();
+        let written = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            // The last first, so that they have to wait for each other.
+            while let Some(ticket) = tickets.pop() {
+                let written = &written;
+                scope.spawn(move || {
+                    let number = ticket.number;
+                    // Some panic before it is their turn, some with the outlet in their hands.
+                    let panics =
+                        std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+                            let outlet = [3, 8]
+                                .contains(&number)
+                                .then(|| std::panic::resume_unwind(Box::new(())))
+                                .unwrap_or_else(|| ticket.outlet());
+                            assert_eq!(outlet.done, number);
+                            if [0, 5, 11].contains(&number) {
+                                std::panic::resume_unwind(Box::new(()));
+                            }
+                            lock(written).push(number);
+                        }));
+                    assert_eq!(panics.is_err(), [0, 3, 5, 8, 11].contains(&number));
+                });
+                // Time to begin to wait.
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            assert_eq!(queue.settled(&intake).done, 16);
+        });
+        assert_eq!(
+            *lock(&written),
+            (0..16)
+                .filter(|n| ![0, 3, 5, 8, 11].contains(n))
+                .collect::<Vec<_>>()
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! The traced side, for tests: what the runtime does, without its speed.
+
+use crate::soft::shared_memory::*;
+use mgz_abi::shared_memory::{FREE, LIVE, ModuleRow};
+
+/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the control
+/// page claims to be.
+pub struct Producer<'a> {
+    arena: &'a Arena,
+    slot: ThreadSlot<'a>,
+    pub pid: u32,
+    pub tid: u32,
+    written: u64,
+}
+
+/// A record that shares its slot with none.
+fn alone(slot: Slot) -> RingSlot {
+    RingSlot {
+        payload: slot.payload,
+        aux: slot.aux,
+        id: slot.id,
+    }
+}
+
+pub const SELF: u64 = 0x5000_0000;
+pub const LAP: u64 = 1 << 22;
+
+impl<'a> Producer<'a> {
+    /// Claims the next slot as the runtime does.
+    pub fn claim(arena: &'a Arena, pid: u32, tid: u32) -> Producer<'a> {
+        let header = arena.header();
+        // SAFETY: an atomic in the mapping.
+        let next = unsafe { &(*header).next_slot };
+        loop {
+            let slot = arena.slot(next.fetch_add(1, Ordering::Relaxed) as usize % MAX_THREADS);
+            if slot.change_state(FREE, LIVE) {
+                let mut producer = Producer {
+                    arena,
+                    slot,
+                    pid,
+                    tid,
+                    written: 0,
+                };
+                producer.control(|c| {
+                    (c.pid, c.tid, c.self_addr, c.ring_start) = (pid, tid, SELF, SELF + PAGE as u64)
+                });
+                producer.begin(0);
+                return producer;
+            }
+        }
+    }
+
+    pub fn control<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
+        // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain fields.
+        change(unsafe { &mut *self.slot.control() })
+    }
+
+    /// Starts a chunk (full) or a lap (ring) `lap_slots` before its end.
+    pub fn begin(&mut self, lap_slots: u64) {
+        let Settings {
+            mode, chunk_bytes, ..
+        } = *self.arena.settings();
+        let written = self.written;
+        self.control(|c| {
+            if mode == MODE_RING {
+                c.guard = SELF + PAGE as u64 + LAP;
+                c.base = c.guard - lap_slots * SLOT;
+            } else {
+                let place = c.published.load(Ordering::Relaxed) % CHUNKS as u64;
+                c.base = SELF + PAGE as u64 + place * (chunk_bytes + PAGE as u64);
+                c.guard = c.base + chunk_bytes;
+            }
+            (c.cursor, c.slots_before, c.begin_ns) = (c.base, written, 1000 + written);
+        });
+    }
+
+    /// A byte address in this slot's part of the file for a made-up program address.
+    fn at(&self, address: u64) -> *mut u8 {
+        let Settings {
+            mode,
+            chunk_bytes,
+            ring_bytes,
+            ..
+        } = *self.arena.settings();
+        let from = address - SELF - PAGE as u64;
+        let offset = if mode == MODE_RING {
+            RING_OFFSET + from % ring_bytes
+        } else {
+            let place = from / (chunk_bytes + PAGE as u64);
+            chunk_offset(place as usize, ring_bytes, chunk_bytes)
+                + from % (chunk_bytes + PAGE as u64)
+        };
+        assert!(offset + SLOT <= self.arena.settings.stride());
+        // SAFETY: inside this thread slot.
+        unsafe { self.slot.start.add(offset as usize) }
+    }
+
+    /// Writes and commits a record. The place must be there (no guard page in tests).
+    pub fn record(&mut self, slot: Slot) {
+        let cursor = self.control(|c| c.cursor);
+        assert!(cursor < self.control(|c| c.guard));
+        // SAFETY: `at` gives 16 bytes in the mapping.
+        unsafe {
+            self.at(cursor)
+                .cast::<RingSlot>()
+                .write_volatile(alone(slot))
+        };
+        self.control(|c| c.cursor += SLOT);
+        self.written += 1;
+    }
+
+    /// Fills the rest of the chunk at full speed (full).
+    pub fn fill(&mut self, make: impl Fn(u64) -> Slot) {
+        let (cursor, guard) = self.control(|c| (c.cursor, c.guard));
+        let to = self.at(cursor).cast::<RingSlot>();
+        for i in 0..(guard - cursor) / SLOT {
+            // SAFETY: up to the end of the chunk.
+            unsafe {
+                to.add(i as usize)
+                    .write_volatile(alone(make(self.written + i)))
+            };
+        }
+        self.written += (guard - cursor) / SLOT;
+        self.control(|c| c.cursor = guard);
+    }
+
+    /// Publishes the chunk that is being written (full).
+    pub fn publish(&mut self, cause: u32) {
+        let (pid, tid) = (self.pid, self.tid);
+        let info = self.control(|c| {
+            let slots = ((c.cursor - c.base) / SLOT) as u32;
+            ChunkInfo {
+                pid,
+                tid,
+                cause,
+                slots,
+                first_slot: c.slots_before,
+                executed: c.slots_before + u64::from(slots),
+                begin_ns: c.begin_ns,
+                end_ns: c.begin_ns + 10,
+                ..ChunkInfo::default()
+            }
+        });
+        self.announce(info);
+        self.begin(0);
+    }
+
+    /// Publishes the last `window` slots (ring) and starts a lap.
+    pub fn publish_window(&mut self, window: u64, lap_slots: u64) {
+        let (cursor, place) = self.control(|c| {
+            (
+                c.cursor,
+                c.published.load(Ordering::Relaxed) as usize % CHUNKS,
+            )
+        });
+        let Settings {
+            chunk_bytes,
+            ring_bytes,
+            ..
+        } = *self.arena.settings();
+        for i in 0..window {
+            let from = self.at(cursor - (window - i) * SLOT);
+            let to = chunk_offset(place, ring_bytes, chunk_bytes) + i * SLOT;
+            // SAFETY: a slot of the ring and a slot of the chunk, both in this thread slot.
+            unsafe {
+                std::ptr::copy_nonoverlapping(from, self.slot.start.add(to as usize), SLOT as usize)
+            };
+        }
+        let info = ChunkInfo {
+            pid: self.pid,
+            tid: self.tid,
+            slots: window as u32,
+            first_slot: self.written - window,
+            executed: self.written,
+            begin_ns: 1,
+            end_ns: 2,
+            ..ChunkInfo::default()
+        };
+        self.announce(info);
+        self.begin(lap_slots);
+    }
+
+    /// Puts a chunk into the queue, whatever it says.
+    pub fn announce(&mut self, info: ChunkInfo) {
+        self.control(|c| {
+            let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
+            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo {
+                place: place as u32,
+                ..info
+            };
+            c.published.fetch_add(1, Ordering::Release);
+        });
+        self.arena.ring_doorbell();
+    }
+
+    /// Waits until a chunk place is free, as the runtime does.
+    pub fn wait_for_place(&mut self) {
+        loop {
+            let (published, drained) = self.control(|c| {
+                (
+                    c.published.load(Ordering::Relaxed),
+                    c.drained.load(Ordering::Acquire),
+                )
+            });
+            if (published as u32).wrapping_sub(drained) < CHUNKS as u32 {
+                return;
+            }
+            // SAFETY: an atomic in the mapping.
+            futex_wait(
+                unsafe { &(*self.slot.control()).drained },
+                drained,
+                Duration::from_millis(50),
+            );
+        }
+    }
+
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+}
+
+/// Adds a row to the module table.
+pub fn tell_module(arena: &Arena, index: usize, path: &[u8], bias: u64) {
+    // SAFETY: a row in the mapping that only this test writes.
+    let row: &mut ModuleRow = unsafe { &mut (*arena.header()).modules[index] };
+    row.path[..path.len()].copy_from_slice(path);
+    row.bias = bias;
+    row.pid = 7;
+    row.ready.store(1, Ordering::Release);
+}

@@ -1,0 +1,175 @@
+//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing of what they do is recorded.
+//!
+//! The runtime meets new threads at the system calls that make them. Where it cannot (code that is generated at run time, code that cannot be changed) the kernel's list of threads still shows
+//! them. A thread counts when several looks in a row find it without a ring and it has used some CPU time, more than it takes to get one: so one that lives for a few looks only is missed, and so is
+//! one that does nothing. In a process that is recorded only since it has
+//! loaded an instrumented library, the threads of before get their rings when they need them, if ever: they do not count.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+/// First and longest time between two looks.
+const FIRST_LOOK: Duration = Duration::from_millis(20);
+const LAST_LOOK: Duration = Duration::from_millis(200);
+/// Processes that are looked at.
+const MOST: usize = 256;
+/// Looks in a row.
+const LOOKS: u32 = 3;
+/// CPU time of a thread that could have got a ring, nanoseconds.
+const RUNS: u64 = 10_000_000;
+
+type Thread = (u32, u32);
+
+/// See the module.
+pub(crate) struct Unseen {
+    last: Instant,
+    pause: Duration,
+    /// All that ever had a ring.
+    known: BTreeSet<Thread>,
+    /// Processes that began unrecorded, and whether their threads of then are known.
+    late: BTreeMap<u32, bool>,
+    /// Looks at threads without a ring.
+    suspects: BTreeMap<Thread, u32>,
+    found: BTreeSet<Thread>,
+}
+
+impl Unseen {
+    pub(crate) fn new() -> Unseen {
+        Unseen {
+            last: Instant::now(),
+            pause: FIRST_LOOK,
+            known: BTreeSet::new(),
+            late: BTreeMap::new(),
+            suspects: BTreeMap::new(),
+            found: BTreeSet::new(),
+        }
+    }
+
+    /// A process has begun that is not recorded yet.
+    pub(crate) fn begins_unrecorded(&mut self, pid: u32) {
+        self.late.insert(pid, false);
+    }
+
+    /// Looks at the processes that have rings, if it is time: `rings` are the threads whose they are.
+    pub(crate) fn look(&mut self, rings: impl Iterator<Item = Thread>) {
+        self.known.extend(rings.filter(|r| r.0 != 0));
+        if self.last.elapsed() < self.pause {
+            return;
+        }
+        self.last = Instant::now();
+        self.pause = (self.pause + self.pause / 8).min(LAST_LOOK);
+        let processes: BTreeSet<u32> = self.known.iter().map(|t| t.0).collect();
+        let now: BTreeMap<u32, Vec<u32>> = processes
+            .iter()
+            .rev()
+            .take(MOST)
+            .map(|&pid| (pid, tasks(pid)))
+            .collect();
+        for (pid, tasks) in &now {
+            if let Some(known) = self.late.get_mut(pid).filter(|known| !**known) {
+                *known = true;
+                self.known.extend(tasks.iter().map(|&tid| (*pid, tid)));
+            }
+        }
+        self.compare(&now);
+        // Of processes that are gone nothing will be asked.
+        self.known
+            .retain(|t| now.get(&t.0).is_none_or(|tasks| tasks.contains(&t.1)));
+    }
+
+    fn compare(&mut self, now: &BTreeMap<u32, Vec<u32>>) {
+        let without = now
+            .iter()
+            .flat_map(|(&pid, tasks)| tasks.iter().map(move |&tid| (pid, tid)))
+            .filter(|t| !self.known.contains(t) && !self.found.contains(t));
+        let suspects: BTreeMap<Thread, u32> = without
+            .map(|t| (t, self.suspects.get(&t).map_or(1, |n| n + 1)))
+            .collect();
+        let long = suspects.iter().filter(|(_, looks)| **looks >= LOOKS);
+        let found: Vec<Thread> = long
+            .map(|(t, _)| *t)
+            .filter(|t| run_time(t.0, t.1) >= RUNS)
+            .collect();
+        self.found.extend(found);
+        self.suspects = suspects;
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.found.len() as u64
+    }
+}
+
+fn tasks(pid: u32) -> Vec<u32> {
+    let Ok(list) = std::fs::read_dir(format!("/proc/{pid}/task")) else {
+        return Vec::new();
+    };
+    list.flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// CPU time of a thread, nanoseconds; 0 of one that has ended (a process's first one stays in the list).
+fn run_time(pid: u32, tid: u32) -> u64 {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
+    let Ok(stat) = read("stat") else {
+        return 0;
+    };
+    let fields: Vec<&str> = stat
+        .rsplit_once(')')
+        .map_or(Vec::new(), |(_, rest)| rest.split_whitespace().collect());
+    if matches!(fields.first(), None | Some(&("Z" | "X" | "x"))) {
+        return 0;
+    }
+    let scheduled = read("schedstat").ok();
+    let precise = scheduled
+        .as_deref()
+        .and_then(|text| text.split_whitespace().next()?.parse().ok())
+        .filter(|&ns: &u64| ns > 0);
+    // User and system time, in ticks of mostly 10 ms.
+    let ticks = |place: usize| fields.get(place)?.parse::<u64>().ok();
+    precise.unwrap_or_else(|| 10_000_000 * (ticks(11).unwrap_or(0) + ticks(12).unwrap_or(0)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_count_when_they_run_for_several_looks_without_a_ring() {
+        let own = std::process::id();
+        let main = std::thread::spawn(move || {
+            // SAFETY: no arguments.
+            let here = unsafe { libc::gettid() } as u32;
+            let now = BTreeMap::from([(own, vec![own, here])]);
+            let looks = |unseen: &mut Unseen, n| (0..n).for_each(|_| unseen.compare(&now));
+            let mut idle = Unseen::new();
+            idle.known.insert((own, own));
+            looks(&mut idle, 5);
+            assert_eq!(idle.count(), 0, "it has done nothing");
+            let mut sum = 0u64;
+            while run_time(own, here) < 2 * RUNS {
+                sum = sum.wrapping_mul(31).wrapping_add(7);
+            }
+            let mut unseen = Unseen::new();
+            unseen.known.insert((own, own));
+            looks(&mut unseen, LOOKS - 1);
+            assert_eq!(unseen.count(), 0);
+            looks(&mut unseen, 3);
+            assert_eq!(unseen.count(), 1, "{sum}");
+            // One that gets its ring between two looks is none.
+            let mut late = Unseen::new();
+            late.known.insert((own, own));
+            looks(&mut late, LOOKS - 1);
+            late.known.insert((own, here));
+            looks(&mut late, 3);
+            assert_eq!(late.count(), 0);
+        });
+        main.join().unwrap();
+    }
+
+    #[test]
+    fn dead_threads_use_no_time() {
+        assert_eq!(run_time(std::process::id(), u32::MAX), 0);
+    }
+}

@@ -1,0 +1,5 @@
+//! The process that is recorded.
+
+pub mod signals;
+pub mod spawn;
+pub mod thread_alive;

@@ -1,0 +1,135 @@
+//! Functions that read memory for an instrumented file in another one: what the program gives to `memcpy` and its kin is read where nobody records.
+
+use mgz_annotations_schema::coverage::LoadedFile;
+use object::read::elf::ElfFile64;
+use object::{Endianness, Object, ObjectSymbol};
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// Whether a function of the C library reads memory that its caller gives it, and does little else.
+fn reads(name: &str) -> bool {
+    const OTHERS: [&str; 10] = [
+        "memset",
+        "memfd_create",
+        "memalign",
+        "memfrob",
+        "wmemset",
+        "strerror",
+        "strerror_r",
+        "strerror_l",
+        "strsignal",
+        "strfry",
+    ];
+    const STARTS: [&str; 8] = [
+        "mem", "wmem", "str", "stp", "wcs", "rawmem", "bcopy", "bcmp",
+    ];
+    let plain = name.trim_start_matches('_');
+    let plain = plain.strip_suffix("_chk").unwrap_or(plain);
+    let plain = plain.strip_prefix("isoc23_").unwrap_or(plain);
+    (STARTS.iter().any(|s| plain.starts_with(s)) || matches!(plain, "qsort" | "bsearch"))
+        && !OTHERS.contains(&plain)
+        && !plain.starts_with("strf")
+}
+
+fn map(path: &Path) -> Option<memmap2::Mmap> {
+    let file = std::fs::File::open(path).ok()?;
+    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+    unsafe { memmap2::Mmap::map(&file).ok() }
+}
+
+/// Dynamic symbols of a file that such functions have: those that it wants from others, or those that it defines.
+fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
+    let Some(data) = map(path) else {
+        return BTreeSet::new();
+    };
+    let Ok(file) = ElfFile64::<Endianness>::parse(&*data) else {
+        return BTreeSet::new();
+    };
+    file.dynamic_symbols()
+        .filter(|s| s.is_definition() == defined)
+        .filter_map(|s| s.name().ok())
+        .filter(|name| reads(name))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Enters the functions at the files that define them.
+pub(crate) fn enter(files: &mut [LoadedFile]) {
+    let mut wanted: BTreeSet<String> = files
+        .iter()
+        .filter(|f| f.instrumented)
+        .flat_map(|f| symbols(Path::new(&f.path), false))
+        .collect();
+    // What an instrumented file defines is recorded there.
+    for file in files.iter().filter(|f| f.instrumented) {
+        for name in symbols(Path::new(&file.path), true) {
+            wanted.remove(&name);
+        }
+    }
+    for file in files.iter_mut().filter(|f| !f.instrumented) {
+        if wanted.is_empty() {
+            return;
+        }
+        let defined = symbols(Path::new(&file.path), true);
+        file.reads_for = wanted.intersection(&defined).cloned().collect();
+        wanted.retain(|name| !defined.contains(name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_read_are_told_from_others() {
+        for name in [
+            "memcpy",
+            "__memcpy_chk",
+            "strlen",
+            "stpcpy",
+            "__isoc23_strtol",
+            "wcscmp",
+            "qsort",
+            "bcmp",
+        ] {
+            assert!(reads(name), "{name}");
+        }
+        for name in [
+            "memset",
+            "__memset_chk",
+            "malloc",
+            "strerror",
+            "memfd_create",
+            "strftime",
+            "printf",
+        ] {
+            assert!(!reads(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn they_are_found_in_the_c_library() {
+        let own = std::env::current_exe().unwrap().display().to_string();
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps
+            .lines()
+            .filter_map(|l| l.split_whitespace().nth(5))
+            .find(|p| p.contains("libc.so"))
+            .unwrap();
+        let file = |path: &str, instrumented| LoadedFile {
+            path: path.into(),
+            instrumented,
+            ..LoadedFile::default()
+        };
+        let mut files = [file(&own, true), file(libc, false)];
+        enter(&mut files);
+        assert!(
+            files[1].reads_for.contains(&"memcpy".to_owned()),
+            "{files:?}"
+        );
+        // The library itself is recorded.
+        let mut both = [file(&own, true), file(libc, true)];
+        enter(&mut both);
+        assert!(both.iter().all(|f| f.reads_for.is_empty()));
+    }
+}

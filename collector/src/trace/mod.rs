@@ -1,0 +1,7 @@
+//! The trace folder.
+
+pub mod coverage;
+pub mod dir;
+pub mod no_samples;
+pub mod progress;
+pub mod summary;

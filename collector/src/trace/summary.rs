@@ -1,0 +1,276 @@
+//! The line at the end: what was recorded, what was lost, how large it is.
+
+use mgz_annotations_schema::coverage;
+use mgz_annotations_schema::manifest::{Manifest, within};
+use std::fmt::Write;
+
+/// A count for people: exact below 100,000, then three digits with k, M, G, T.
+pub fn count(n: f64) -> String {
+    scaled(n, 1000.0, &["", "k", "M", "G", "T", "P"])
+}
+
+/// A size for people, in powers of 1024.
+pub fn bytes(n: u64) -> String {
+    if n < 1024 {
+        return format!("{n} B");
+    }
+    let text = scaled(n as f64, 1024.0, &["", "Ki", "Mi", "Gi", "Ti", "Pi"]);
+    let split = text
+        .find(|c: char| c.is_ascii_alphabetic())
+        .unwrap_or(text.len());
+    format!("{} {}B", &text[..split], &text[split..])
+}
+
+fn scaled(n: f64, base: f64, units: &[&str]) -> String {
+    let limit = if base == 1000.0 { 100_000.0 } else { base };
+    if n < limit {
+        let mut digits = format!("{n:.0}");
+        let mut at = digits.len();
+        while at > 3 {
+            at -= 3;
+            digits.insert(at, ',');
+        }
+        return digits;
+    }
+    let (mut value, mut unit) = (n, 0);
+    while value >= base * 0.9995 && unit + 1 < units.len() {
+        value /= base;
+        unit += 1;
+    }
+    let places = if value < 10.0 {
+        2
+    } else {
+        usize::from(value < 100.0)
+    };
+    format!("{value:.places$}{}", units[unit])
+}
+
+fn pairs(map: &std::collections::BTreeMap<String, u64>) -> String {
+    let all: Vec<String> = map
+        .iter()
+        .filter(|(_, n)| **n > 0)
+        .map(|(what, n)| format!("{} {}", count(*n as f64), what.replace('_', " ")))
+        .collect();
+    all.join(", ")
+}
+
+/// One line, without its end.
+pub fn text(manifest: &Manifest, trace: &str) -> String {
+    let t = &manifest.totals;
+    let how = if manifest.program_status.is_empty() {
+        &manifest.state
+    } else {
+        &manifest.program_status
+    };
+    let mut line = format!("mgz-record: {how}: ");
+    match (t.loads_executed, t.loads_executed_estimate) {
+        (Some(exact), _) => {
+            let _ = write!(line, "{} loads executed, ", count(exact as f64));
+        }
+        (None, Some(estimate)) if manifest.mode == "burst" => {
+            let error = t
+                .loads_executed_error
+                .map_or(String::new(), |e| format!(", {}", within(e)));
+            let basis = if manifest.triggers_by_loads() {
+                "by the number of triggers"
+            } else {
+                "by how fast the code of the windows runs"
+            };
+            let _ = write!(
+                line,
+                "~{} loads executed ({basis}{error}), ",
+                count(estimate)
+            );
+        }
+        // An import knows only how often a sample was taken.
+        (None, Some(estimate)) if t.records_executed == 0 => {
+            let every = match manifest.period {
+                0 => manifest.trigger_why.clone(),
+                period => format!("a sample every {} of them", count(period as f64)),
+            };
+            let _ = write!(
+                line,
+                "~{} loads executed in all code ({every}), ",
+                count(estimate)
+            );
+        }
+        (None, None) if manifest.mode == "burst" && manifest.data != "spill" && t.rows > 0 => {
+            line.push_str(
+                "loads executed unknown (too few windows to measure how fast the code runs), ",
+            );
+        }
+        (None, None) if t.records_executed == 0 && t.records_kept > 0 => {
+            line.push_str("loads executed unknown, ")
+        }
+        (None, Some(estimate)) => {
+            let basis = format!(
+                "{} records × the {:.2} loads per record in the windows",
+                count(t.records_executed as f64),
+                estimate / (t.records_executed.max(1)) as f64
+            );
+            let _ = write!(line, "~{} loads executed ({basis}), ", count(estimate));
+        }
+        (None, None) => {
+            let _ = write!(
+                line,
+                "{} records written by probes, ",
+                count(t.records_executed as f64)
+            );
+        }
+    }
+    if manifest.data == "spill" {
+        let _ = write!(line, "{} records kept", count(t.records_kept as f64));
+    } else {
+        let _ = write!(line, "{} recorded", count(t.rows as f64));
+        if t.implied_const > 0 {
+            let _ = write!(
+                line,
+                " (+ {} implied constant)",
+                count(t.implied_const as f64)
+            );
+        }
+    }
+    let _ = write!(
+        line,
+        ", {} sample{}",
+        count(t.samples as f64),
+        if t.samples == 1 { "" } else { "s" }
+    );
+    let truncated = pairs(&t.truncated_windows);
+    if !truncated.is_empty() {
+        let _ = write!(line, " (shorter than asked: {truncated})");
+    }
+    let dropped = pairs(&t.dropped);
+    let _ = write!(
+        line,
+        ", dropped: {}",
+        if dropped.is_empty() { "none" } else { &dropped }
+    );
+    let size = if manifest.data == "spill" {
+        t.spill_bytes
+    } else {
+        t.sample_bytes
+    };
+    let _ = write!(line, ", {} in {trace}", bytes(size));
+    if !manifest.program_status.is_empty() {
+        let _ = write!(
+            line,
+            ", {:.2} s, slowdown unknown (not measured)",
+            manifest.wall_seconds
+        );
+    }
+    if !manifest.backend_why.is_empty() {
+        let _ = write!(
+            line,
+            ", backend {} ({})",
+            manifest.backend, manifest.backend_why
+        );
+    }
+    line
+}
+
+/// The same as one line of JSON.
+pub fn json(manifest: &Manifest, trace: &str) -> String {
+    serde_json::json!({
+        "trace": trace,
+        "state": manifest.state,
+        "program_status": manifest.program_status,
+        "mode": manifest.mode,
+        "backend": manifest.backend,
+        "backend_why": manifest.backend_why,
+        "wall_seconds": manifest.wall_seconds,
+        "slowdown": null,
+        "data": manifest.data,
+        "totals": manifest.totals,
+        "problems": manifest.problems,
+        "no_samples": manifest.no_samples,
+        "coverage": manifest.coverage,
+        "not_recorded": coverage::sentences(manifest),
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mgz_annotations_schema::manifest::Totals;
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(count(0.0), "0");
+        assert_eq!(count(99_999.0), "99,999");
+        assert_eq!(count(123_456.0), "123k");
+        assert_eq!(count(1_234_567.0), "1.23M");
+        assert_eq!(count(999_999.0), "1.00M");
+        assert_eq!(count(45_600_000_000.0), "45.6G");
+        assert_eq!(bytes(17), "17 B");
+        assert_eq!(bytes(2048), "2.00 KiB");
+        assert_eq!(bytes(5 << 30), "5.00 GiB");
+    }
+
+    #[test]
+    fn the_line_says_what_is_exact_and_what_is_estimated() {
+        let mut m = Manifest {
+            program_status: "exit 0".into(),
+            wall_seconds: 1.25,
+            data: "samples".into(),
+            ..Manifest::default()
+        };
+        m.totals = Totals {
+            records_executed: 500,
+            loads_executed: Some(1200),
+            rows: 1000,
+            implied_const: 200,
+            samples: 1,
+            sample_bytes: 4096,
+            ..Totals::default()
+        };
+        assert_eq!(
+            text(&m, "trace"),
+            "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
+        );
+        m.backend = "soft".into();
+        m.backend_why = "so it is".into();
+        assert!(
+            text(&m, "trace")
+                .ends_with(", slowdown unknown (not measured), backend soft (so it is)")
+        );
+        m.backend_why.clear();
+        m.totals.loads_executed = None;
+        m.totals.loads_executed_estimate = Some(1250.0);
+        m.totals.dropped.insert("no_space".into(), 7);
+        m.totals.truncated_windows.insert("end_of_thread".into(), 2);
+        let line = text(&m, "trace");
+        assert!(
+            line.contains(
+                "~1,250 loads executed (500 records × the 2.50 loads per record in the windows)"
+            ),
+            "{line}"
+        );
+        assert!(
+            line.contains("(shorter than asked: 2 end of thread), dropped: 7 no space"),
+            "{line}"
+        );
+        m.totals.records_executed = 0;
+        m.totals.records_kept = 500;
+        m.period = 100;
+        assert!(text(&m, "trace").contains(
+            "~1,250 loads executed in all code (a sample every 100 of them), 1,000 recorded"
+        ));
+        (m.period, m.trigger_why) = (0, "3 samples every 100 loads".into());
+        assert!(
+            text(&m, "trace").contains("loads executed in all code (3 samples every 100 loads), ")
+        );
+        m.totals.loads_executed_estimate = None;
+        assert!(text(&m, "trace").contains("loads executed unknown, 1,000 recorded"));
+        m.program_status.clear();
+        m.state = "interrupted".into();
+        assert!(
+            text(&m, "trace").starts_with("mgz-record: interrupted: ")
+                && text(&m, "trace").ends_with("4.00 KiB in trace"),
+            "nothing is known of the program's end"
+        );
+        let value: serde_json::Value = serde_json::from_str(&json(&m, "trace")).unwrap();
+        assert_eq!(value["totals"]["rows"], 1000);
+    }
+}

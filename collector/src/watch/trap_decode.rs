@@ -1,0 +1,302 @@
+//! Which instruction has just accessed a watched word, and how: a watchpoint traps behind it, and tells nothing but where.
+//!
+//! Processors cannot watch reads alone, so a hit may be a load, a store, both, or something that no instruction names
+//! (`push`, `ret`). x86 code cannot be read backwards for certain. So all instructions are taken that may have led here and, by the
+//! registers behind them, accessed the word: those that end here, calls and jumps that lead here, a return, a repeated one
+//! that is not done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be checked;
+//! such an instruction counts if none is found that can.
+
+use crate::watch::access::{Access, LONGEST, Reader, Registers, accesses};
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
+};
+
+/// How far a repeated string instruction may have gone on when the trap comes (fast copies go by cache lines), bytes.
+const AHEAD: u64 = 128;
+
+/// How a word was accessed, by what instructions name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Touch {
+    /// It was loaded.
+    pub read: bool,
+    /// It was stored.
+    pub written: bool,
+    /// Stores of the instruction, of the word or of others; they come behind its loads.
+    pub stores: u64,
+    /// The instruction; 0 if only its target is known.
+    pub ip: u64,
+}
+
+impl Touch {
+    fn of(ip: u64, all: &[Access], hits: impl Fn(&Access) -> bool) -> Option<Touch> {
+        let touching: Vec<&Access> = all.iter().filter(|a| hits(a)).collect();
+        let named = |a: &&&Access| !a.implicit;
+        (!touching.is_empty()).then(|| Touch {
+            read: touching.iter().filter(named).any(|a| a.read),
+            written: touching.iter().filter(named).any(|a| a.written),
+            stores: all.iter().filter(|a| !a.implicit && a.written).count() as u64,
+            ip,
+        })
+    }
+
+    /// Whether they say the same about the word.
+    fn agrees(&self, other: &Touch) -> bool {
+        (self.read, self.written) == (other.read, other.written)
+    }
+}
+
+/// What lies around a trap.
+pub struct Trap<'a> {
+    /// Registers behind the instruction.
+    pub after: Registers,
+    /// The watched word and its bytes.
+    pub word: u64,
+    /// Bytes of the word.
+    pub bytes: u64,
+    /// Reads memory; gives how many bytes could be read.
+    pub read: &'a mut dyn FnMut(u64, &mut [u8]) -> usize,
+}
+
+impl Trap<'_> {
+    /// How the word was accessed; `None` if nothing is found that could have.
+    pub fn touch(mut self, reader: &mut Reader) -> Option<Touch> {
+        let info = &mut reader.info;
+        let ip = self.after.rip;
+        let rsp = self.after.general[4];
+        // A return has just taken its target from the stack.
+        if self.near(rsp.wrapping_sub(8), 8) && self.value(rsp.wrapping_sub(8)) == Some(ip) {
+            return Some(Touch::default());
+        }
+        let mut unchecked = None;
+        let mut found = self.ending_at(info, ip, &[FlowControl::Next], &mut unchecked);
+        // A call has just left its return address.
+        if let Some(back) = self.value(rsp) {
+            let calls = self.ending_at(
+                info,
+                back,
+                &[FlowControl::Call, FlowControl::IndirectCall],
+                &mut None,
+            );
+            found.extend(calls);
+        }
+        found.extend(self.repeated(info, ip));
+        // The longest one first: the others are mostly the same without its prefixes.
+        if let Some(&first) = found.first() {
+            if found.iter().all(|t| t.agrees(&first)) {
+                return Some(first);
+            }
+            return found
+                .into_iter()
+                .find(|t| self.leads_here(t.ip, ip))
+                .or(Some(first));
+        }
+        // A jump through memory: what it read is where control is.
+        if self.word.is_multiple_of(8) && self.value(self.word) == Some(ip) {
+            return Some(Touch {
+                read: true,
+                ..Touch::default()
+            });
+        }
+        unchecked
+    }
+
+    fn near(&self, address: u64, bytes: u64) -> bool {
+        Access {
+            address,
+            size: bytes,
+            read: false,
+            written: false,
+            implicit: false,
+        }
+        .touches(self.word, self.bytes)
+    }
+
+    fn value(&mut self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        ((self.read)(address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
+    }
+
+    /// Instructions that end at an address and have accessed the word, longest first. `unchecked`: the longest one that may have.
+    fn ending_at(
+        &mut self,
+        info: &mut InstructionInfoFactory,
+        end: u64,
+        flows: &[FlowControl],
+        unchecked: &mut Option<Touch>,
+    ) -> Vec<Touch> {
+        let mut code = [0; LONGEST];
+        let mut first = 0;
+        // The page before may not be there.
+        if (self.read)(end.wrapping_sub(LONGEST as u64), &mut code) < LONGEST {
+            first = LONGEST - (end % 4096).min(LONGEST as u64) as usize;
+            if (self.read)(
+                end.wrapping_sub((LONGEST - first) as u64),
+                &mut code[first..],
+            ) < LONGEST - first
+            {
+                return Vec::new();
+            }
+        }
+        let mut out = Vec::new();
+        for from in first..LONGEST {
+            let start = end.wrapping_sub((LONGEST - from) as u64);
+            let insn = Decoder::with_ip(64, &code[from..], start, DecoderOptions::NONE).decode();
+            if insn.is_invalid()
+                || insn.len() != LONGEST - from
+                || !flows.contains(&insn.flow_control())
+            {
+                continue;
+            }
+            // A direct call leads where it says.
+            if insn.flow_control() == FlowControl::Call
+                && insn.near_branch_target() != self.after.rip
+            {
+                continue;
+            }
+            let (all, sure) = self.accesses_before(info, &insn, start);
+            if !sure {
+                *unchecked = unchecked.or(Touch::of(start, &all, |_| true));
+            } else if let Some(touch) = Touch::of(start, &all, |a| a.touches(self.word, self.bytes))
+            {
+                out.push(touch);
+            }
+        }
+        out
+    }
+
+    /// Accesses of an instruction that has run, by the registers behind it, and whether these are those before it as far as addresses go.
+    fn accesses_before(
+        &self,
+        info: &mut InstructionInfoFactory,
+        insn: &Instruction,
+        start: u64,
+    ) -> (Vec<Access>, bool) {
+        let mut before = Registers {
+            rip: start,
+            ..self.after
+        };
+        let used = info.info(insn);
+        let written = |register: Register| {
+            used.used_registers().iter().any(|r| {
+                r.register().full_register() == register.full_register()
+                    && matches!(
+                        r.access(),
+                        OpAccess::Write
+                            | OpAccess::ReadWrite
+                            | OpAccess::CondWrite
+                            | OpAccess::ReadCondWrite
+                    )
+            })
+        };
+        let mut sure = true;
+        for memory in used.used_memory() {
+            for register in [memory.base(), memory.index()] {
+                let stack =
+                    register.full_register() == Register::RSP && insn.is_stack_instruction();
+                sure &= register == Register::None || stack || !written(register);
+                sure &= !register.is_vector_register();
+            }
+        }
+        if insn.is_stack_instruction() && insn.mnemonic() != iced_x86::Mnemonic::Leave {
+            before.general[4] =
+                self.after.general[4].wrapping_sub(insn.stack_pointer_increment() as u64);
+        } else if insn.mnemonic() == iced_x86::Mnemonic::Leave {
+            // It read the word below the stack that it leaves.
+            let address = self.after.general[4].wrapping_sub(8);
+            return (
+                vec![Access {
+                    address,
+                    size: 8,
+                    read: true,
+                    written: false,
+                    implicit: true,
+                }],
+                true,
+            );
+        }
+        if insn.is_string_instruction() {
+            return (self.of_string(insn), true);
+        }
+        let mut all = accesses(info, insn, &before);
+        if all.is_empty() && !sure {
+            // Gathers: the addresses stand in registers that are not known here.
+            all.push(Access {
+                address: 0,
+                size: 0,
+                read: true,
+                written: false,
+                implicit: false,
+            });
+        }
+        (all, sure)
+    }
+
+    /// Where a string instruction may have been.
+    fn of_string(&self, insn: &Instruction) -> Vec<Access> {
+        let size = insn.memory_size().size() as u64;
+        let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
+        let back = if repeated { AHEAD } else { size };
+        // In either direction.
+        let around = |register: usize, read: bool, written: bool| Access {
+            address: self.after.general[register].wrapping_sub(back),
+            size: 2 * back + size,
+            read,
+            written,
+            implicit: false,
+        };
+        use iced_x86::Mnemonic as M;
+        match insn.mnemonic() {
+            M::Movsb | M::Movsw | M::Movsd | M::Movsq => {
+                vec![around(6, true, false), around(7, false, true)]
+            }
+            M::Stosb | M::Stosw | M::Stosd | M::Stosq => vec![around(7, false, true)],
+            M::Lodsb | M::Lodsw | M::Lodsd | M::Lodsq => vec![around(6, true, false)],
+            M::Scasb | M::Scasw | M::Scasd | M::Scasq => vec![around(7, true, false)],
+            M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => {
+                vec![around(6, true, false), around(7, true, false)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// A repeated string instruction that stands here and is not done.
+    fn repeated(&mut self, info: &mut InstructionInfoFactory, ip: u64) -> Option<Touch> {
+        let mut code = [0; LONGEST];
+        let got = (self.read)(ip, &mut code);
+        let insn = Decoder::with_ip(64, &code[..got], ip, DecoderOptions::NONE).decode();
+        if insn.is_invalid()
+            || !insn.is_string_instruction()
+            || !(insn.has_rep_prefix() || insn.has_repne_prefix())
+        {
+            return None;
+        }
+        let (all, _) = self.accesses_before(info, &insn, ip);
+        Touch::of(ip, &all, |a| a.touches(self.word, self.bytes))
+    }
+
+    /// Whether code that begins some way before `start` comes to `start` and on to `end`: of several beginnings most fall into step with the true code.
+    fn leads_here(&mut self, start: u64, end: u64) -> bool {
+        const BEFORE: u64 = 96;
+        let mut code = [0; BEFORE as usize];
+        let from = end.wrapping_sub(BEFORE);
+        if (self.read)(from, &mut code) < code.len() {
+            return false;
+        }
+        let (mut met, mut missed) = (0, 0);
+        for skip in 0..48 {
+            let mut at = skip;
+            while at < code.len() && from + (at as u64) < start {
+                let insn =
+                    Decoder::with_ip(64, &code[at..], from + at as u64, DecoderOptions::NONE)
+                        .decode();
+                at += if insn.is_invalid() { 1 } else { insn.len() };
+            }
+            if from + at as u64 == start {
+                met += 1
+            } else {
+                missed += 1
+            }
+        }
+        met > missed
+    }
+}

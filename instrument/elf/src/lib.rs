@@ -1,0 +1,85 @@
+//! ELF files: what is read of them, and how the rewritten one is written.
+//!
+//! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never changes a
+//! byte of the input but headers (and entry jumps in the `pt` flavour): everything new goes into one appended segment and behind
+//! it.
+
+pub mod demangle;
+pub(crate) mod dynamic;
+pub(crate) mod function_names;
+pub mod image;
+pub mod payload;
+pub mod symbols;
+pub mod versions;
+
+pub use crate::image::Elf;
+
+/// Page size that segments are aligned to.
+pub const PAGE: u64 = 4096;
+
+/// Why a file is not rewritten.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The file cannot be instrumented safely, by its nature (exit status 3).
+    #[error("{0}")]
+    Declined(String),
+    /// The file is damaged or something failed (exit status 1).
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Refusal {
+    /// A [`Refusal::Declined`].
+    pub fn declined(what: impl Into<String>) -> Refusal {
+        Refusal::Declined(what.into())
+    }
+
+    /// A [`Refusal::Failed`].
+    pub fn failed(what: impl Into<String>) -> Refusal {
+        Refusal::Failed(what.into())
+    }
+}
+
+/// Little-endian fields at unchecked places of a byte string.
+pub mod bytes {
+    /// The byte at `at`.
+    pub fn u8(data: &[u8], at: usize) -> Option<u8> {
+        data.get(at).copied()
+    }
+
+    /// Two bytes at `at`.
+    pub fn u16(data: &[u8], at: usize) -> Option<u16> {
+        data.get(at..at.checked_add(2)?)?
+            .try_into()
+            .ok()
+            .map(u16::from_le_bytes)
+    }
+
+    /// Four bytes at `at`.
+    pub fn u32(data: &[u8], at: usize) -> Option<u32> {
+        data.get(at..at.checked_add(4)?)?
+            .try_into()
+            .ok()
+            .map(u32::from_le_bytes)
+    }
+
+    /// Eight bytes at `at`.
+    pub fn u64(data: &[u8], at: usize) -> Option<u64> {
+        data.get(at..at.checked_add(8)?)?
+            .try_into()
+            .ok()
+            .map(u64::from_le_bytes)
+    }
+
+    /// A zero-terminated string at `at`, without the zero.
+    pub fn text(data: &[u8], at: usize) -> Option<&[u8]> {
+        let rest = data.get(at..)?;
+        memchr::memchr(0, rest).map(|end| &rest[..end])
+    }
+
+    /// `len` bytes at `at`.
+    pub fn range(data: &[u8], at: u64, len: u64) -> Option<&[u8]> {
+        let end = at.checked_add(len)?;
+        data.get(usize::try_from(at).ok()?..usize::try_from(end).ok()?)
+    }
+}

@@ -1,0 +1,277 @@
+//! What a file carries apart from its ELF content: an archive, an image or a bundle that the program finds in its own file.
+//!
+//! Programs find it in several ways: from the file's end, from where the ELF content ends (by section or program headers), or at an offset that they know.
+//! The rewritten file serves all of them: everything stays at its offset, and the payload is repeated at the very end, right behind what is the end of the ELF content
+//! there.
+
+use crate::bytes;
+use crate::image::{EHDR, Elf, PHDR, SHDR, Section};
+use object::elf;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// A payload of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Bytes of the input that are repeated: they reach to its end.
+    pub range: Range<u64>,
+    /// The section that holds it, where it does not stand behind the ELF content.
+    pub section: Option<String>,
+    /// It begins where the last segment ends in the file.
+    pub follows_segments: bool,
+}
+
+/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks for them from the file's end.
+const KNOWN: [&str; 21] = [
+    ".comment",
+    ".debug",
+    ".zdebug",
+    ".gnu",
+    ".note",
+    ".stab",
+    ".gdb_index",
+    ".llvm",
+    ".ctf",
+    ".BTF",
+    ".SUNW",
+    ".annobin",
+    ".rustc",
+    ".deplibs",
+    ".mdebug",
+    ".line",
+    ".strtab",
+    ".shstrtab",
+    ".symtab",
+    ".rel",
+    ".mgz",
+];
+
+/// The end of what headers, segments and sections describe. What a damaged header says of bytes that are not there does not count.
+pub fn end(elf: &Elf) -> u64 {
+    let sections = elf.sections.iter().filter_map(in_file);
+    segments_end(elf)
+        .into_iter()
+        .chain(sections.map(|s| s.end))
+        .chain(tables(elf))
+        .filter(|&end| end <= elf.data.len() as u64)
+        .max()
+        .unwrap_or(0)
+}
+
+/// Where the last segment ends in the file.
+fn segments_end(elf: &Elf) -> Option<u64> {
+    let ends = elf
+        .segments
+        .iter()
+        .filter(|s| s.filesz > 0 && s.kind != elf::PT_NULL.0);
+    ends.filter_map(|s| s.offset.checked_add(s.filesz))
+        .filter(|&end| end <= elf.data.len() as u64)
+        .max()
+}
+
+/// Ends of the file header and of both header tables.
+fn tables(elf: &Elf) -> [u64; 3] {
+    let at = |place| bytes::u64(elf.data, place).unwrap_or(0);
+    let behind =
+        |start: u64, count: usize, size: usize| start.saturating_add((count * size) as u64);
+    [
+        EHDR as u64,
+        behind(at(32), elf.segments.len(), PHDR),
+        behind(at(40), elf.sections.len(), SHDR),
+    ]
+}
+
+/// The bytes of a section in the file.
+fn in_file(section: &Section) -> Option<Range<u64>> {
+    let has_bytes =
+        section.kind != elf::SHT_NOBITS.0 && section.kind != elf::SHT_NULL.0 && section.size > 0;
+    let end = section
+        .offset
+        .checked_add(section.size)
+        .filter(|_| has_bytes)?;
+    Some(section.offset..end)
+}
+
+/// Whether somebody has put a section into the finished file (with `objcopy --add-section`, say).
+fn is_added(section: &Section) -> bool {
+    section.kind == elf::SHT_PROGBITS.0
+        && !section.is_alloc()
+        && !KNOWN.iter().any(|known| section.name.starts_with(known))
+}
+
+/// The payload of a file. Zeros are none: they fill a file up to a multiple of something.
+pub fn find(elf: &Elf) -> Option<Payload> {
+    let len = elf.data.len() as u64;
+    let (end, segments) = (end(elf), segments_end(elf).unwrap_or(0));
+    if elf.data[end as usize..].iter().any(|&b| b != 0) {
+        return Some(Payload {
+            range: end..len,
+            section: None,
+            follows_segments: segments == end,
+        });
+    }
+    let added = elf
+        .sections
+        .iter()
+        .filter(|s| is_added(s))
+        .filter_map(|s| Some((in_file(s)?, s)));
+    let (range, section) = added
+        .filter(|(range, _)| range.start >= segments && range.end <= len)
+        .min_by_key(|(range, _)| range.start)?;
+    Some(Payload {
+        range: range.start..len,
+        section: Some(section.name.clone()),
+        follows_segments: false,
+    })
+}
+
+/// A place in the ELF content that holds the offset where the payload begins, or the length of the file: its address and that number. Who knows these may read up to the end of
+/// the file, or compare its length. `immediates`: the numbers in the code, with their addresses.
+pub fn known_offset(
+    elf: &Elf,
+    payload: &Payload,
+    immediates: impl IntoIterator<Item = (u64, u64)>,
+) -> Option<(u64, u64)> {
+    let numbers = [payload.range.start, payload.range.end];
+    let in_code = immediates
+        .into_iter()
+        .find(|(_, number)| numbers.contains(number));
+    in_code.or_else(|| {
+        let relocated: BTreeSet<u64> = elf.relocations().iter().map(|r| r.at).collect();
+        let mut data = data(elf);
+        data.find_map(|(addr, content, writable)| {
+            let long = content.chunks_exact(8).zip((addr..).step_by(8));
+            let long = long.map(|(word, at)| (at, bytes::u64(word, 0).unwrap_or(0)));
+            // Short words are common in tables of constants; variables are few.
+            let variables = if writable { content } else { &[] };
+            let short = variables.chunks_exact(4).zip((addr..).step_by(4));
+            let short = short.map(|(word, at)| (at, bytes::u32(word, 0).unwrap_or(0).into()));
+            long.chain(short)
+                .find(|(at, number)| numbers.contains(number) && !relocated.contains(at))
+        })
+    })
+}
+
+/// Variables and constants of the program: addresses, bytes, and whether they can be written. Segments where there are no section headers.
+fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
+    const OF_COMPILER: [&str; 6] = [
+        ".eh_frame",
+        ".gcc_except_table",
+        ".got",
+        ".plt",
+        ".interp",
+        ".hash",
+    ];
+    let sections = elf.sections.iter().filter(|s| {
+        s.is_alloc()
+            && s.kind == elf::SHT_PROGBITS.0
+            && s.flags & elf::SHF_EXECINSTR.0 == 0
+            && !OF_COMPILER.iter().any(|name| s.name.starts_with(name))
+    });
+    let sections = sections.filter_map(|s| {
+        let writable = s.flags & elf::SHF_WRITE.0 != 0;
+        Some((s.addr, elf.section_bytes(s)?, writable))
+    });
+    let segments = elf
+        .loads()
+        .filter(|s| elf.sections.is_empty() && s.flags & elf::PF_X.0 == 0);
+    let segments = segments.filter_map(|s| {
+        let content = bytes::range(elf.data, s.offset, s.filesz)?;
+        Some((s.vaddr, content, s.flags & elf::PF_W.0 != 0))
+    });
+    // Words stand at multiples of their size.
+    sections
+        .chain(segments)
+        .filter_map(|(addr, content, writable)| {
+            let skip = addr.wrapping_neg() % 8;
+            Some((addr + skip, content.get(skip as usize..)?, writable))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own() -> Vec<u8> {
+        std::fs::read(std::env::current_exe().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn what_stands_behind_the_elf_content_is_a_payload() {
+        let data = own();
+        let elf = Elf::parse(&data).unwrap();
+        assert_eq!((find(&elf), end(&elf)), (None, data.len() as u64));
+        for (more, found) in [
+            (vec![0; 5000], false),
+            (b"x".to_vec(), true),
+            ([vec![0; 100], vec![7]].concat(), true),
+        ] {
+            let longer = [&data[..], &more].concat();
+            let elf = Elf::parse(&longer).unwrap();
+            assert_eq!(end(&elf), data.len() as u64);
+            let expected = found.then(|| Payload {
+                range: data.len() as u64..longer.len() as u64,
+                section: None,
+                follows_segments: false,
+            });
+            assert_eq!(find(&elf), expected);
+        }
+    }
+
+    #[test]
+    fn damaged_headers_hide_no_payload() {
+        let mut data = own();
+        let len = data.len() as u64;
+        let elf = Elf::parse(&data).unwrap();
+        let comment = elf
+            .sections
+            .iter()
+            .position(|s| s.name == ".comment")
+            .unwrap();
+        let header = bytes::u64(&data, 40).unwrap() as usize + comment * SHDR;
+        data.extend_from_slice(b"payload");
+        for size in [u64::MAX, 1 << 40] {
+            data[header + 32..header + 40].copy_from_slice(&size.to_le_bytes());
+            let elf = Elf::parse(&data).unwrap();
+            assert_eq!(find(&elf).unwrap().range, len..len + 7);
+        }
+    }
+
+    #[test]
+    fn sections_that_were_added_are_payloads() {
+        let mut data = own();
+        let elf = Elf::parse(&data).unwrap();
+        let names = elf.sections[elf.names as usize].offset as usize;
+        let comment = elf.section(".comment").unwrap().clone();
+        let at = names + comment.name_at as usize;
+        data[at..at + 8].copy_from_slice(b".bundle\0");
+        let elf = Elf::parse(&data).unwrap();
+        let payload = find(&elf).unwrap();
+        assert_eq!(payload.section.as_deref(), Some(".bundle"));
+        assert_eq!(payload.range, comment.offset..data.len() as u64);
+        data[at..at + 8].copy_from_slice(b".debug_\0");
+        assert_eq!(find(&Elf::parse(&data).unwrap()), None);
+    }
+
+    #[test]
+    fn numbers_that_lead_to_a_payload_are_found() {
+        let mut data = own();
+        let len = data.len() as u64;
+        data.extend_from_slice(b"payload");
+        let rodata = Elf::parse(&data)
+            .unwrap()
+            .section(".rodata")
+            .unwrap()
+            .clone();
+        let known = |data: &[u8], immediates: &[(u64, u64)]| {
+            let elf = Elf::parse(data).unwrap();
+            known_offset(&elf, &find(&elf).unwrap(), immediates.iter().copied())
+        };
+        assert_eq!(known(&data, &[(1, len - 1)]), None);
+        assert_eq!(known(&data, &[(1, 2), (3, len)]), Some((3, len)));
+        assert_eq!(known(&data, &[(5, len + 7)]), Some((5, len + 7)));
+        let at = rodata.offset as usize + 64;
+        data[at..at + 8].copy_from_slice(&len.to_le_bytes());
+        assert_eq!(known(&data, &[]), Some((rodata.addr + 64, len)));
+    }
+}

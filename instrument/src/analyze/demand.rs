@@ -1,0 +1,288 @@
+//! Which values data flow has to follow: those that some address depends on, a few in a hundred.
+//!
+//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it makes is. What is needed first of all are the registers of
+//! addresses whose class is asked for, and, in loops that call nothing, of those that are stored to. Whatever is needed at a place is
+//! made of what is needed before, so that the forward pass of [`crate::analyze::dataflow`] finds the same addresses if it goes through marked instructions
+//! only. It makes fewer atoms, in the same order.
+
+use crate::analyze::dataflow::lost_in_call;
+use crate::analyze::stack_frame::{Effect, Frame, Touch};
+use crate::ir::cfg::Graph;
+use crate::ir::loops::{Loops, NO_LOOP};
+use crate::program::Input;
+use crate::util::bit_set::{Bits, Row, Rows};
+use crate::x86::insn::Insn;
+use crate::x86::operands::is_repeated_string;
+use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
+use iced_x86::{Mnemonic, OpKind, Register};
+use std::ops::Range;
+
+/// How many times as much as to go through the function once may be done. Loops that hand values from variable to variable (as sliding windows do)
+/// could take as many turns as they have variables.
+const TURNS: usize = 32;
+
+/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then those in memory.
+#[derive(Clone, Debug, Default)]
+pub struct Needs {
+    /// Instructions that make it, or whose addresses are asked for.
+    pub marks: Bits,
+    /// Those of them that make it.
+    pub made: Bits,
+    /// Per block: what one of its instructions loads is needed.
+    pub loads: Vec<bool>,
+    /// Per block: variables that are needed at its start.
+    pub variables: Rows,
+    /// Per block, and behind the last: how many those of the blocks before it are.
+    first: Vec<u32>,
+}
+
+/// What is known of the function.
+pub struct View<'a> {
+    /// The file.
+    pub input: &'a Input<'a>,
+    /// Its graph.
+    pub graph: &'a Graph,
+    /// Its loops.
+    pub loops: &'a Loops,
+    /// Per loop: it calls something.
+    pub calls: &'a [bool],
+    /// What each instruction does to registers.
+    pub uses: &'a [RegUse],
+    /// What each instruction does to memory.
+    pub frame: &'a Frame,
+    /// The thread pointer's variable.
+    pub thread: Option<usize>,
+    /// Variables in memory that calls may change.
+    pub changed_by_calls: &'a Row,
+}
+
+impl Needs {
+    /// Finds it.
+    pub fn find(view: &View) -> Needs {
+        let (blocks, insns, variables) = (
+            view.graph.blocks.len(),
+            view.graph.insns.len(),
+            view.frame.variables(),
+        );
+        let mut needs = Needs {
+            marks: Bits::new(insns),
+            made: Bits::new(insns),
+            loads: vec![false; blocks],
+            variables: Rows::new(blocks, variables),
+            first: Vec::new(),
+        };
+        // What is needed behind each block.
+        let mut behind = Rows::new(blocks, variables);
+        let mut seen = Bits::new(blocks);
+        let mut work = view.loops.order.clone();
+        let mut waits = vec![true; blocks];
+        let mut live = Row::new(variables);
+        let mut budget = TURNS
+            * (insns
+                + view
+                    .graph
+                    .blocks
+                    .iter()
+                    .map(|b| b.succs.len() + 1)
+                    .sum::<usize>());
+        while let Some(b) = work.pop() {
+            let b = b as usize;
+            waits[b] = false;
+            let block = &view.graph.blocks[b];
+            let Some(left) = budget.checked_sub(block.insns.len() + block.succs.len() + 1) else {
+                return Needs::all(view);
+            };
+            budget = left;
+            live.clear();
+            block
+                .succs
+                .iter()
+                .for_each(|s| needs.variables.add_to(s.0 as usize, &mut live));
+            let again = seen.get(b);
+            seen.set(b);
+            if again {
+                behind.take_from(b, &mut live);
+            }
+            behind.add(b, &live);
+            // What the block makes nothing of goes through, as most of what loops bring.
+            let makes = &view.frame.makes[b];
+            if live.low() & makes.registers.0 != 0
+                || makes.memory && live.has_high()
+                || makes.asks && !again
+            {
+                if again {
+                    behind.add_to(b, &mut live);
+                }
+                view.through(b, &mut live, &mut needs);
+            }
+            if needs.variables.add(b, &live) {
+                for p in block.preds.iter().map(|p| p.0) {
+                    if !std::mem::replace(&mut waits[p as usize], true) {
+                        work.push(p);
+                    }
+                }
+            }
+        }
+        needs.marks.add(&needs.made);
+        needs.number();
+        needs
+    }
+
+    fn number(&mut self) {
+        let mut sum = 0;
+        self.first.reserve_exact(self.variables.rows() + 1);
+        for b in 0..self.variables.rows() {
+            self.first.push(sum);
+            sum += self.variables.count(b);
+        }
+        self.first.push(sum);
+    }
+
+    /// Everything, everywhere.
+    pub fn all(view: &View) -> Needs {
+        let (blocks, variables) = (view.graph.blocks.len(), view.frame.variables());
+        let (mut marks, mut row, mut rows) = (
+            Bits::new(view.graph.insns.len()),
+            Row::new(variables),
+            Rows::new(blocks, variables),
+        );
+        (0..view.graph.insns.len()).for_each(|i| marks.set(i));
+        (0..variables).for_each(|v| row.set(v));
+        (0..blocks).for_each(|b| _ = rows.add(b, &row));
+        let mut all = Needs {
+            marks: marks.clone(),
+            made: marks,
+            loads: vec![true; blocks],
+            variables: rows,
+            first: Vec::new(),
+        };
+        all.number();
+        all
+    }
+
+    /// How many variables are needed at starts of blocks.
+    pub fn total(&self) -> usize {
+        self.first.last().map_or(0, |&n| n as usize)
+    }
+
+    /// Of those, the numbers of a block's.
+    pub fn of_block(&self, block: usize) -> Range<usize> {
+        self.first[block] as usize..self.first[block + 1] as usize
+    }
+
+    /// Of those, the number of a block's variable, which is needed there.
+    pub fn place(&self, block: usize, v: usize) -> usize {
+        (self.first[block] + self.variables.count_below(block, v)) as usize
+    }
+}
+
+impl View<'_> {
+    /// From what is needed behind a block to what is before.
+    fn through(&self, b: usize, live: &mut Row, needs: &mut Needs) {
+        let of = self.loops.of_block[b];
+        let follows_stores = of != NO_LOOP && !self.calls[of as usize];
+        let insns = &self.graph.blocks[b].insns;
+        let steps = &self.frame.steps[insns.start as usize..insns.end as usize];
+        for (n, step) in steps.iter().enumerate().rev() {
+            let i = insns.start as usize + n;
+            let touches = match step.effect {
+                Effect::None if live.low() & step.clobber.0 == 0 => continue,
+                Effect::None => &[],
+                _ => self.frame.touches_of(i),
+            };
+            let made = match step.effect {
+                Effect::None => {
+                    live.take_low(step.clobber.0);
+                    self.add_inputs(i, live);
+                    true
+                }
+                Effect::Call => self.call(&self.graph.insns[i], live),
+                Effect::String => self.string(i, touches, live),
+                Effect::Accesses | Effect::Push | Effect::Pop => {
+                    self.accesses(i, touches, follows_stores, live)
+                }
+            };
+            if made {
+                needs.made.set(i);
+            }
+            for touch in touches {
+                if touch.address {
+                    self.add_address(touch, live);
+                    needs.marks.set(i);
+                    needs.loads[b] |= made && touch.read && touch.plain;
+                }
+            }
+        }
+    }
+
+    /// What an instruction's result is made of.
+    fn add_inputs(&self, i: usize, live: &mut Row) {
+        // The stack pointer's value is never looked up.
+        let mut read = self.uses[i].read;
+        let inst = &self.graph.insns[i].inst;
+        // See [`RegUse::without_idle_read`]: data flow sees no constants there.
+        if matches!(inst.mnemonic(), Mnemonic::And | Mnemonic::Or)
+            && inst.op0_kind() == OpKind::Register
+            && let Some(r) = gpr(inst.op0_register())
+        {
+            read = read.with(r);
+        }
+        live.add_low(read.without(RSP).0);
+        if inst.segment_prefix() == Register::FS {
+            self.thread.into_iter().for_each(|v| live.set(v));
+        }
+    }
+
+    /// What an address is made of.
+    fn add_address(&self, touch: &Touch, live: &mut Row) {
+        live.add_low(touch.registers().0);
+        if touch.thread {
+            self.thread.into_iter().for_each(|v| live.set(v));
+        }
+    }
+
+    fn call(&self, insn: &Insn, live: &mut Row) -> bool {
+        let registers =
+            live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
+        live.take_all(self.changed_by_calls) || registers
+    }
+
+    fn string(&self, i: usize, touches: &[Touch], live: &mut Row) -> bool {
+        let before = live.low();
+        let needed = live.take_low(self.frame.steps[i].clobber.0);
+        if needed && !is_repeated_string(&self.graph.insns[i].inst) {
+            // A step's only register is its pointer.
+            touches
+                .iter()
+                .for_each(|t| live.add_low(t.registers().0 & before));
+        }
+        needed
+    }
+
+    fn accesses(&self, i: usize, touches: &[Touch], follows_stores: bool, live: &mut Row) -> bool {
+        let mut needed = live.take_low(self.frame.steps[i].clobber.0);
+        let mut stored = false;
+        for touch in touches.iter().filter(|t| t.write) {
+            if touch.has_key() {
+                self.frame.touched(touch, |v| needed |= live.take(v));
+            } else {
+                stored |= follows_stores && touch.plain;
+            }
+        }
+        if stored {
+            touches
+                .iter()
+                .filter(|t| t.write && t.plain && !t.has_key())
+                .for_each(|t| self.add_address(t, live));
+        }
+        if needed {
+            self.add_inputs(i, live);
+            touches
+                .iter()
+                .filter(|t| t.read)
+                .filter_map(Touch::variable)
+                .for_each(|v| live.set(v));
+        }
+        needed || stored
+    }
+}

@@ -1,0 +1,248 @@
+//! Which phis are induction variables, and by how much an address moves per iteration.
+
+use crate::analyze::class::Class;
+use crate::analyze::dataflow::Flow;
+use crate::analyze::value::{Atom, Kind, Val};
+use crate::ir::loops::{LoopId, NO_LOOP};
+use mgz_annotations_schema::sidecar::{CLASS_IRREGULAR, CLASS_STRIDED};
+
+/// Deeper chains of dependence count as varying.
+const DEPTH: u32 = 24;
+
+/// What a phi is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phi {
+    /// Being resolved, or neither of the others.
+    Other,
+    /// The same in every iteration.
+    Invariant(Val),
+    /// Moves by a value that is the same in every iteration.
+    Step(Val),
+    /// Moves by a constant from the second iteration on: it takes over a value that does.
+    Follows(Step),
+}
+
+/// Change per iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Bytes.
+    Known(i64),
+    /// The same in every iteration, but not a constant.
+    Symbolic,
+}
+
+impl Step {
+    fn plus(self, other: Step, factor: i64) -> Step {
+        match (self, other) {
+            (Step::Known(a), Step::Known(b)) => Step::Known(a.wrapping_add(b.wrapping_mul(factor))),
+            _ => Step::Symbolic,
+        }
+    }
+}
+
+impl Flow<'_> {
+    /// Class of an address by the innermost loop in which it varies; `None` if it varies in none.
+    pub(crate) fn stride_class(&mut self, v: Val, innermost: LoopId) -> Option<Class> {
+        let mut l = innermost;
+        while l != NO_LOOP {
+            if self.varies(v, l, 0) {
+                match self.step(v, l, 0) {
+                    Some(Step::Known(0)) => {}
+                    Some(Step::Known(s)) => {
+                        return Some(Class {
+                            class: CLASS_STRIDED,
+                            stride: Some(s),
+                        });
+                    }
+                    Some(Step::Symbolic) => {
+                        return Some(Class {
+                            class: CLASS_STRIDED,
+                            stride: None,
+                        });
+                    }
+                    None => {
+                        return Some(Class {
+                            class: CLASS_IRREGULAR,
+                            stride: None,
+                        });
+                    }
+                }
+            }
+            l = self.loops.all[l as usize].parent;
+        }
+        None
+    }
+
+    /// The value with invariant phis replaced by what enters their loops.
+    pub(crate) fn normal(&mut self, v: Val) -> Val {
+        self.normal_at(v, 0)
+    }
+
+    fn normal_at(&mut self, v: Val, depth: u32) -> Val {
+        if self
+            .values
+            .as_atom(v)
+            .is_some_and(|atom| !matches!(self.values.kind(atom), Kind::Phi { .. }))
+        {
+            return v;
+        }
+        let sum = self.values.sum(v);
+        if depth > DEPTH
+            || !sum
+                .terms()
+                .iter()
+                .any(|t| matches!(self.values.kind(t.0), Kind::Phi { .. }))
+        {
+            return v;
+        }
+        let mut new = self.values.constant(sum.constant);
+        for &(atom, factor) in sum.terms() {
+            let part = match self.phi(atom, depth + 1) {
+                Some(Phi::Invariant(entry)) => self.normal_at(entry, depth + 1),
+                _ => self.values.of_atom(atom),
+            };
+            new = match self.values.sum(new).plus(&self.values.sum(part), factor) {
+                Some(s) => self.values.intern(s),
+                None => return v,
+            };
+        }
+        new
+    }
+
+    /// Resolves an atom if it is a phi.
+    fn phi(&mut self, atom: Atom, depth: u32) -> Option<Phi> {
+        let Kind::Phi { of, var } = *self.values.kind(atom) else {
+            return None;
+        };
+        if let Some(&known) = self.resolved.get(&atom) {
+            return Some(known);
+        }
+        if depth > DEPTH {
+            return Some(Phi::Other);
+        }
+        self.resolved.insert(atom, Phi::Other);
+        let phi = self.resolve(atom, of, var, depth);
+        self.resolved.insert(atom, phi);
+        Some(phi)
+    }
+
+    fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
+        let entry = self.at_entry(of, var as usize);
+        let me = self.values.of_atom(atom);
+        let mut steps: Vec<Val> = Vec::new();
+        let mut follows: Vec<Step> = Vec::new();
+        let loops = self.loops;
+        for &latch in &loops.all[of as usize].latches {
+            let Some(latch) = self.at_latch(latch, var as usize) else {
+                continue;
+            };
+            let latch = self.normal_at(latch, depth + 1);
+            let own = self
+                .values
+                .sum(latch)
+                .terms()
+                .iter()
+                .find(|t| t.0 == atom)
+                .map(|t| t.1);
+            if own == Some(1) {
+                let Some(rest) = self.values.sum(latch).plus(&self.values.sum(me), -1) else {
+                    return Phi::Other;
+                };
+                let rest = self.values.intern(rest);
+                if self.varies(rest, of, depth + 1) {
+                    return Phi::Other;
+                }
+                steps.push(rest);
+            } else if own.is_none()
+                && let Some(step) = self.step(latch, of, depth + 1)
+            {
+                follows.push(step);
+            } else {
+                return Phi::Other;
+            }
+        }
+        match (&steps[..], &follows[..]) {
+            ([first, rest @ ..], []) if rest.iter().all(|s| s == first) => {
+                if self.values.as_constant(*first) == Some(0) {
+                    Phi::Invariant(entry)
+                } else {
+                    Phi::Step(*first)
+                }
+            }
+            ([], [first, rest @ ..])
+                if rest.iter().all(|s| s == first) && *first != Step::Known(0) =>
+            {
+                Phi::Follows(*first)
+            }
+            _ => Phi::Other,
+        }
+    }
+
+    /// Whether the value may differ between two iterations of loop `l`.
+    pub(crate) fn varies(&mut self, v: Val, l: LoopId, depth: u32) -> bool {
+        if let Some(atom) = self.values.as_atom(v) {
+            return self.atom_varies(atom, l, depth);
+        }
+        let sum = self.values.sum(v);
+        sum.terms().iter().any(|t| self.atom_varies(t.0, l, depth))
+    }
+
+    fn atom_varies(&mut self, atom: Atom, l: LoopId, depth: u32) -> bool {
+        if depth > DEPTH {
+            return true;
+        }
+        match *self.values.kind(atom) {
+            Kind::Entry(_) | Kind::Frame => false,
+            Kind::Opaque { block } => self.loops.contains(l, block),
+            Kind::Phi { of, .. } => match self.phi(atom, depth + 1) {
+                Some(Phi::Invariant(entry)) => self.varies(entry, l, depth + 1),
+                _ => self.loops.is_inside(of, l),
+            },
+            Kind::Pure { block, inputs } | Kind::Product { block, inputs } => {
+                self.loops.contains(l, block)
+                    && inputs.iter().any(|&v| self.varies(v, l, depth + 1))
+            }
+            Kind::Load { block, address } => {
+                self.loops.contains(l, block)
+                    && (self.calls[l as usize]
+                        || self.stores.contains_key(&(l, address))
+                        || self.varies(address, l, depth + 1))
+            }
+        }
+    }
+
+    /// Change per iteration of `l` if the value is affine in its induction variables.
+    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Step> {
+        if depth > DEPTH {
+            return None;
+        }
+        let v = self.normal_at(v, depth + 1);
+        let sum = self.values.sum(v);
+        let mut total = Step::Known(0);
+        for &(atom, factor) in sum.terms() {
+            if !self.atom_varies(atom, l, depth + 1) {
+                continue;
+            }
+            let step = match *self.values.kind(atom) {
+                Kind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
+                    Phi::Step(step) => self
+                        .values
+                        .as_constant(step)
+                        .map_or(Step::Symbolic, Step::Known),
+                    Phi::Follows(step) => step,
+                    Phi::Invariant(_) | Phi::Other => return None,
+                },
+                Kind::Product { inputs: [a, b], .. } => {
+                    match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
+                        (true, false) => self.step(a, l, depth + 1).map(|_| Step::Symbolic)?,
+                        (false, true) => self.step(b, l, depth + 1).map(|_| Step::Symbolic)?,
+                        _ => return None,
+                    }
+                }
+                _ => return None,
+            };
+            total = total.plus(step, factor);
+        }
+        Some(total)
+    }
+}

@@ -1,0 +1,12 @@
+//! Load classes and register liveness by data flow.
+
+pub mod class;
+pub mod dataflow;
+pub mod demand;
+pub mod induction;
+pub mod liveness;
+pub mod preserved;
+pub mod stack_frame;
+pub(crate) mod straight_line;
+pub mod unread_values;
+pub mod value;

@@ -1,0 +1,4 @@
+//! Types and helpers that every stage uses.
+
+pub mod io;
+pub mod skip_reason;

@@ -1,0 +1,63 @@
+//! Why a function is left as it is.
+
+use crate::discover::recover::Course;
+use crate::ir::FunctionId;
+use crate::program::fixed_memory::Own;
+use crate::program::self_reads::Bounds;
+use crate::unwind::UnwindRange;
+use crate::util::fast_hash::{FastMap, FastSet};
+use crate::util::range_index::Starts;
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Range;
+
+/// Why a function is left as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum LeftReason {
+    /// Not selected by `--functions`, or selected by `--exclude`.
+    NotSelected,
+    /// Its unwind entry overlaps another.
+    OverlapsOther,
+    /// Two decodings of the same bytes are both reachable.
+    OverlappingInstructions,
+    /// Reachable bytes that are no instruction.
+    Undecodable,
+    /// A branch goes into the middle of an instruction.
+    BranchIntoInstruction,
+    /// A branch goes to bytes of the function that are not understood as code.
+    BranchIntoData,
+    /// Unwind data (LSDA) not understood.
+    Unwind,
+    /// Restartable sequences.
+    RestartableSequence,
+    /// Hardware transactions.
+    Transaction,
+    /// Uses the `%gs` base, which belongs to the software backend.
+    UsesGs,
+    /// Belongs to a sanitizer's runtime.
+    SanitizerRuntime,
+    /// No bytes in the file.
+    NoBytes,
+    /// Any other reason that the caller of analysis has.
+    Unsupported(&'static str),
+}
+
+impl fmt::Display for LeftReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LeftReason::NotSelected => "not selected by --functions or --exclude",
+            LeftReason::OverlapsOther => "overlaps another function",
+            LeftReason::OverlappingInstructions => "overlapping instructions",
+            LeftReason::Undecodable => "bytes that do not decode",
+            LeftReason::BranchIntoInstruction => "branch into the middle of an instruction",
+            LeftReason::BranchIntoData => "branch into data",
+            LeftReason::Unwind => "unwind data not understood",
+            LeftReason::RestartableSequence => "uses restartable sequences",
+            LeftReason::Transaction => "uses hardware transactions",
+            LeftReason::UsesGs => "uses the gs segment",
+            LeftReason::SanitizerRuntime => "belongs to a sanitizer's runtime",
+            LeftReason::NoBytes => "no bytes in the file",
+            LeftReason::Unsupported(why) => why,
+        })
+    }
+}

@@ -1,0 +1,8 @@
+//! Functions and their control-flow graphs.
+
+pub(crate) mod code_or_data;
+pub(crate) mod gs_base;
+pub mod jump_tables;
+pub mod recover;
+pub mod scan;
+pub mod symbolic_values;

@@ -1,0 +1,361 @@
+//! Recovers a function's control-flow graph: its jump tables, and where its jumps may lead.
+
+use crate::analyze::dataflow::Flow;
+use crate::analyze::liveness::{Effects, temporaries};
+use crate::analyze::{liveness, unread_values};
+use crate::common::skip_reason::LeftReason;
+use crate::discover::code_or_data::Jumps;
+use crate::discover::jump_tables::{Known, is_indirect_jump};
+use crate::discover::scan::pads_of;
+use crate::discover::{code_or_data, jump_tables};
+use crate::ir::FunctionId;
+use crate::ir::cfg::{Entries, Graph, KnownJump};
+use crate::ir::jump_table::{Found, JumpTable};
+use crate::ir::loops::Loops;
+use crate::patch::faulting::Care;
+use crate::patch::space;
+use crate::patch::space::Code;
+use crate::plan::cursor::{Stays, View};
+use crate::plan::planned_function::Function;
+use crate::plan::{cursor, plan};
+use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
+use crate::x86::decode::{Body, Source};
+use crate::x86::effects;
+use crate::x86::effects::Facts;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::{RegSet, RegUse, gpr};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_elf::symbols::merge;
+use std::ops::Range;
+
+pub(crate) fn table(t: &Found) -> JumpTable {
+    JumpTable {
+        load: InsnId(t.load as u32),
+        jump: InsnId(t.jump as u32),
+        table: t.table,
+        form: t.form,
+        targets: t.targets.clone(),
+    }
+}
+
+/// Graph and jump tables of a function.
+pub struct Recovery {
+    /// The graph.
+    pub graph: Graph,
+    /// Its jump tables.
+    pub found: Vec<Found>,
+    /// What says so to [`recover_again`].
+    pub course: Option<Course>,
+}
+
+/// The same as [`recover`], which was asked before when nothing but landing pads was known of what enters the function: looking for tables takes
+/// longest of all. Gives the instructions back if what is known now would have changed its course.
+pub fn recover_again(
+    course: &Course,
+    body: Body,
+    range: &Range<u64>,
+    entries: &Entries,
+    words: &[(u64, u64)],
+) -> Result<(Graph, Vec<Found>), Body> {
+    let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| is_in(spans, w.0));
+    let same = course.insns == body.insns.len()
+        && entries.called.is_empty()
+        && entries.outside.is_empty()
+        && entries.suspected.is_empty();
+    if !same || !course.spans.iter().all(explained) {
+        return Err(body);
+    }
+    // (No jump of it was blind, and words that name targets make none so.)
+    Ok((
+        Graph::build(body, range, entries, &course.jumps),
+        course.found.clone(),
+    ))
+}
+
+/// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
+/// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable. `source`: what the instructions in `body` were decoded from.
+pub fn recover(
+    input: &Input,
+    body: Body,
+    source: &Source,
+    range: &Range<u64>,
+    entries: &Entries,
+    words: &[(u64, u64)],
+    factory: &mut InstructionInfoFactory,
+) -> Recovery {
+    let with_words = |explained: &dyn Fn(u64) -> bool| {
+        let mut e = entries.clone();
+        e.suspected
+            .extend(words.iter().filter(|w| !explained(w.0)).map(|w| w.1));
+        e.suspected.sort_unstable();
+        e.suspected.dedup();
+        e
+    };
+    if !body.insns.iter().any(is_indirect_jump) {
+        return Recovery {
+            graph: Graph::build(body, range, &with_words(&|_| false), &[]),
+            found: Vec::new(),
+            course: None,
+        };
+    }
+    let (places, count) = (body.places.clone(), body.insns.len());
+    // With words, more entries come and go, which takes another graph each time; else most graphs are made of the one before.
+    let spare = if words.is_empty() {
+        None
+    } else {
+        Some(body.clone())
+    };
+    let mut whole = Some(body);
+    let mut body = || {
+        whole
+            .take()
+            .or_else(|| spare.clone())
+            .or_else(|| source.decode().ok())
+            .unwrap_or_default()
+    };
+    let mut known = Known::default();
+    for hopeful in [true, false] {
+        let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
+        let mut course = Vec::new();
+        let mut last: Option<Graph> = None;
+        for _ in 0..ROUNDS {
+            let graph = last
+                .take()
+                .and_then(|last| last.with_jumps(&places, range, &current, &jumps))
+                .unwrap_or_else(|| Graph::build(body(), range, &current, &jumps));
+            let found = jump_tables::find(&graph, range, input, factory, hopeful, &mut known);
+            let new_jumps = known_jumps(&graph, range, &found);
+            let mut spans: Vec<Range<u64>> = found
+                .iter()
+                .filter(|t| t.certain)
+                .map(Found::span)
+                .collect();
+            merge(&mut spans);
+            let new = with_words(&|at| is_in(&spans, at));
+            course.push(spans);
+            if new.suspected == current.suspected && new_jumps == jumps {
+                // A way that nothing reaches is none only if no jump leads who knows where.
+                if hopeful && is_blind(&graph, |t| t.certain, &found, !words.is_empty(), factory) {
+                    break;
+                }
+                let course = hopeful.then(|| Course {
+                    insns: count,
+                    found: found.clone(),
+                    jumps,
+                    spans: course,
+                });
+                return Recovery {
+                    graph,
+                    found,
+                    course,
+                };
+            }
+            if new.suspected == current.suspected && only_adds(&new_jumps, &jumps) {
+                last = Some(graph);
+            }
+            (jumps, current) = (new_jumps, new);
+        }
+    }
+    // No stable state: believe nothing.
+    let all = with_words(&|_| false);
+    let graph = Graph::build(body(), range, &all, &[]);
+    let mut found = jump_tables::find(&graph, range, input, factory, false, &mut known);
+    found
+        .iter_mut()
+        .for_each(|t| (t.certain, t.copyable) = (false, false));
+    let jumps = known_jumps(&graph, range, &found);
+    Recovery {
+        graph: Graph::build(body(), range, &all, &jumps),
+        found,
+        course: None,
+    }
+}
+
+/// Whether an address is in one of some ranges, which are sorted and do not overlap.
+pub(crate) fn is_in(ranges: &[Range<u64>], at: u64) -> bool {
+    ranges
+        .get(ranges.partition_point(|r| r.end <= at))
+        .is_some_and(|r| r.start <= at)
+}
+
+/// Whether jumps have at least the targets that they had before.
+pub(crate) fn only_adds(jumps: &[KnownJump], before: &[KnownJump]) -> bool {
+    let has = |old: &KnownJump| {
+        jumps
+            .binary_search_by_key(&old.ip, |j| j.ip)
+            .is_ok_and(|n| {
+                old.targets
+                    .iter()
+                    .all(|t| jumps[n].targets.binary_search(t).is_ok())
+            })
+    };
+    before.iter().all(has)
+}
+
+pub(crate) fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
+    let jump = |t: &Found| {
+        let mut targets: Vec<u64> = t
+            .targets
+            .iter()
+            .copied()
+            .filter(|a| range.contains(a))
+            .collect();
+        targets.sort_unstable();
+        targets.dedup();
+        KnownJump {
+            ip: graph.insns[t.jump].ip,
+            targets,
+            closed: t.copyable && t.closed,
+        }
+    };
+    found.iter().map(jump).collect()
+}
+
+/// Gives up copies of tables whose loaded entry lives on after the jump.
+pub(crate) fn settle(
+    input: &Input,
+    graph: &mut Graph,
+    uses: &[RegUse],
+    found: &mut [Found],
+    factory: &mut InstructionInfoFactory,
+) {
+    if !found
+        .iter()
+        .any(|t| t.copyable && t.tainted != RegSet::EMPTY)
+    {
+        return;
+    }
+    let live = temporaries(graph, uses);
+    for t in found
+        .iter_mut()
+        .filter(|t| t.copyable && t.tainted != RegSet::EMPTY)
+    {
+        let block = graph.block_of(t.jump);
+        let after = graph.blocks[block]
+            .succs
+            .iter()
+            .fold(0, |l, s| l | live[s.0 as usize].0);
+        let outside = t.targets.iter().filter(|a| graph.block_at(**a).is_none());
+        if after & t.tainted.0 != 0
+            || outside
+                .clone()
+                .any(|&a| read_at(input, a, t.tainted, factory))
+        {
+            t.copyable = false;
+            graph.exits[block].leaves = true;
+        }
+    }
+}
+
+/// Block starts that unresolved indirect jumps may reach.
+pub(crate) fn landings(
+    graph: &Graph,
+    entries: &Entries,
+    info: &FunctionInfo,
+    found: &[Found],
+) -> Vec<u64> {
+    let spans: Vec<Range<u64>> = found
+        .iter()
+        .filter(|t| t.copyable)
+        .map(Found::span)
+        .collect();
+    let words = info
+        .inner()
+        .words
+        .iter()
+        .filter(|w| !spans.iter().any(|s| s.contains(&w.0)))
+        .map(|w| w.1);
+    let tables = found
+        .iter()
+        .filter(|t| !t.copyable)
+        .flat_map(|t| t.targets.iter().copied());
+    let mut all: Vec<u64> = entries
+        .suspected
+        .iter()
+        .copied()
+        .chain(words)
+        .chain(tables)
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|&at| at != info.range.start && graph.block_at(at).is_some());
+    all
+}
+
+/// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A target that is read from memory whole is
+/// known by the word there, where it is inside the function at all; one that is computed comes from a table.
+pub(crate) fn is_blind(
+    graph: &Graph,
+    enough: impl Fn(&Found) -> bool,
+    found: &[Found],
+    words: bool,
+    factory: &mut InstructionInfoFactory,
+) -> bool {
+    graph.blocks.iter().any(|block| {
+        let jump = block.insns.end as usize - 1;
+        if !is_indirect_jump(&graph.insns[jump])
+            || found.iter().any(|t| t.jump == jump && enough(t))
+        {
+            return false;
+        }
+        let Some(target) = gpr(graph.insns[jump].inst.op0_register()) else {
+            return false;
+        };
+        let body = &graph.insns[block.insns.start as usize..jump];
+        let maker = body
+            .iter()
+            .rev()
+            .find(|i| effects::uses(factory, &i.inst).clobber.contains(target));
+        match maker.map(|i| i.inst.mnemonic()) {
+            Some(mnemonic) => !matches!(mnemonic, Mnemonic::Mov | Mnemonic::Pop),
+            None => !words,
+        }
+    })
+}
+
+/// Whether the instruction calls an address inside of the function other than its start.
+pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
+    let target = if insn.flow == FlowControl::Call {
+        insn.direct_target()
+    } else {
+        None
+    };
+    target.is_some_and(|t| t != range.start && range.contains(&t))
+}
+
+/// Rounds until tables and data words that point into the function explain each other.
+pub(crate) const ROUNDS: usize = 8;
+
+/// Instructions of another function that are looked at.
+pub(crate) const OUTSIDE_LOOK: usize = 32;
+
+/// Whether what a register holds may be used at `at`, code of another function: an explicit read before a write, in the next few
+/// instructions. A table's entry is a temporary of the compiler, so that more is not looked for.
+pub(crate) fn read_at(
+    input: &Input,
+    at: u64,
+    register: RegSet,
+    factory: &mut InstructionInfoFactory,
+) -> bool {
+    let Some(bytes) = input.bytes_at(at) else {
+        return true;
+    };
+    let mut left = register.0;
+    let mut decoder = Decoder::with_ip(64, bytes, at, DecoderOptions::NONE);
+    for _ in 0..OUTSIDE_LOOK {
+        if left == 0 || !decoder.can_decode() {
+            break;
+        }
+        let inst = decoder.decode();
+        let u = effects::uses(factory, &inst);
+        if inst.is_invalid() || u.read.0 & left != 0 {
+            return true;
+        }
+        left &= !u.kill.0;
+        if inst.flow_control() != FlowControl::Next {
+            break;
+        }
+    }
+    false
+}

@@ -1,0 +1,261 @@
+//! Into stays and out of them: the code on the edges.
+//!
+//! Code that leads into a block stands before the block's label if control falls into the block from there, or enters from
+//! outside; else at the branch: before a jump, and behind the inverse of a conditional jump. No such code touches flags, so
+//! whoever is interrupted on such an edge may run the branch again: the code belongs to it.
+
+use crate::emit::FixupKind;
+use crate::emit::code_buffer::State;
+use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
+use crate::emit::relax::{Flex, Label};
+use crate::plan::cursor::Place;
+use crate::x86::encode;
+use crate::x86::encode::Encoded;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::Gpr;
+use iced_x86::{FlowControl, Mnemonic};
+use mgz_abi::address_map::{NO_REG, STATE_LATE};
+use mgz_abi::probe::GS_CURSOR;
+
+impl Emitter<'_> {
+    /// The stay of the block at hand.
+    pub(crate) fn here(&self) -> Place {
+        self.stays.of(self.piece)
+    }
+
+    fn label_before(&self, piece: usize) -> Label {
+        Label((self.function.insns.len() + piece) as u32)
+    }
+
+    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if one does.
+    pub(crate) fn enter_piece(&mut self) -> Option<usize> {
+        let b = self.piece;
+        self.starts.push(self.sink.buffer.pos());
+        if !self.stays.is_empty() {
+            self.sink.bind(self.label_before(b));
+        }
+        let block = self.block_beginning();
+        if let Some(from) = self.stays.before(b) {
+            self.kept = block
+                .filter(|_| from.is_none())
+                .and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
+            let state = self.state_at(from);
+            self.sink.state(|_| state);
+            self.transit(from, self.here());
+        }
+        self.kept = block
+            .filter(|_| self.here().is_none())
+            .and_then(|t| self.arriving(t, |_| true));
+        let state = self.state_here();
+        self.sink.state(|_| state);
+        block
+    }
+
+    /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
+    fn block_beginning(&mut self) -> Option<usize> {
+        let begins = self
+            .function
+            .blocks
+            .get(self.block)
+            .is_some_and(|b| b.insns.start == self.pieces[self.piece]);
+        if !begins {
+            return None;
+        }
+        self.block += 1;
+        Some(self.block - 1)
+    }
+
+    /// The block at hand ends here: what holds the cursor for those that follow.
+    pub(crate) fn end_block(&mut self) {
+        let stay = self.stays.at(self.stays.out(self.piece));
+        self.left.push(match stay {
+            Some(stay) => Some(stay.cursor).filter(|k| !k.spilled).map(|k| k.reg),
+            None => self.kept,
+        });
+    }
+
+    /// The last piece of a block. Without stays, pieces are the blocks.
+    fn last_piece(&self, block: usize) -> usize {
+        if self.stays.starts().is_empty() {
+            block
+        } else {
+            self.pieces
+                .partition_point(|&s| s < self.function.blocks[block].insns.end)
+                - 1
+        }
+    }
+
+    /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
+    /// from outside, brings none.
+    fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
+        let to = &self.function.blocks[block];
+        if block == 0 || to.external_entry {
+            return None;
+        }
+        let mut found = None;
+        for p in to.preds.iter().map(|p| p.0 as usize) {
+            if !counts(p) {
+                continue;
+            }
+            let kept = (*self.left.get(p)?)?;
+            if found.is_some_and(|f| f != kept) {
+                return None;
+            }
+            found = Some(kept);
+        }
+        found
+    }
+
+    /// What holds at the place at hand between regions.
+    pub(crate) fn state_here(&self) -> State {
+        self.state_at(self.here())
+    }
+
+    #[inline]
+    fn state_at(&self, place: Place) -> State {
+        let state = State::between(self.stays.at(place));
+        self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
+    }
+
+    /// From here on no register is known to hold the cursor.
+    pub(crate) fn forget(&mut self) {
+        if self.kept.take().is_some() {
+            self.sink.state(|s| s.with_base_reg(NO_REG));
+        }
+    }
+
+    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
+    pub(crate) fn ends_keeping(&self, insn: &Insn) -> bool {
+        insn.is_overlapped()
+            || match insn.flow {
+                FlowControl::Next => matches!(
+                    insn.inst.mnemonic(),
+                    Mnemonic::Wrfsbase | Mnemonic::Wrgsbase | Mnemonic::Hlt
+                ),
+                FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch => false,
+                FlowControl::IndirectBranch => !self
+                    .function
+                    .tables
+                    .iter()
+                    .any(|t| self.function.insn(t.jump).ip == insn.ip),
+                _ => true,
+            }
+    }
+
+    /// The code that leads from one place to another. The state afterwards is the latter's.
+    pub(crate) fn transit(&mut self, from: Place, to: Place) {
+        if from == to {
+            return;
+        }
+        // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
+        let keeps = self
+            .stays
+            .at(from)
+            .map(|stay| stay.cursor)
+            .filter(|cursor| to.is_none() && !cursor.spilled);
+        if let Some(stay) = self.stays.at(from) {
+            if stay.late {
+                self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
+                self.sink.state(|s| s.without(STATE_LATE));
+            }
+            if keeps.is_none() {
+                self.sink.state(|s| s.with_base_reg(NO_REG));
+            }
+            for (reg, place) in stay.borrowed().rev() {
+                self.give_back(reg, place);
+            }
+        }
+        if let Some(stay) = self.stays.at(to) {
+            for (reg, place) in stay.borrowed() {
+                self.borrow(reg, place);
+            }
+            match self.kept.filter(|_| from.is_none()) {
+                None => self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR),
+                Some(kept) if kept == stay.cursor.reg => {}
+                Some(kept) => self.sink.inserted(encode::move32(stay.cursor.reg, kept)),
+            }
+        }
+        let state = State::between(self.stays.at(to));
+        self.sink
+            .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
+    }
+
+    /// Gives a borrowed register back before an instruction that leaves the function or the stay.
+    pub(crate) fn leave_stay(&mut self, insn: &Insn) {
+        let leaves = match insn.flow {
+            FlowControl::Return => true,
+            FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
+            FlowControl::IndirectBranch => {
+                self.stays.leaves(self.piece)
+                    || !self
+                        .function
+                        .tables
+                        .iter()
+                        .any(|t| self.function.insn(t.jump).ip == insn.ip)
+            }
+            _ => false,
+        };
+        if leaves {
+            self.transit(self.here(), None);
+            self.sink.state(|s| s.with_base_reg(NO_REG));
+        }
+    }
+
+    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led to first.
+    pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<Place>) {
+        let direct = (Label(id.0), None);
+        if self.stays.is_empty() {
+            return direct;
+        }
+        let Some(b) = self.piece_at.get(id.0.into()) else {
+            return direct;
+        };
+        let (from, to) = (self.here(), self.stays.of(b));
+        if !self.stays.needs_code(from, to) {
+            return direct;
+        }
+        if self.stays.before(b) == Some(from) {
+            return (self.label_before(b), None);
+        }
+        (Label(id.0), Some(to))
+    }
+
+    /// A jump that stands for `orig` original bytes, to a label or to an address outside.
+    pub(crate) fn jump(&mut self, orig: u8, to: Result<Label, u64>) {
+        match to {
+            Ok(label) => self.sink.flex(orig, Flex::Jmp(label)),
+            Err(target) => self
+                .sink
+                .put_open(orig, encode::jmp32(), FixupKind::Code(target)),
+        }
+    }
+
+    /// A conditional jump, through code that leads to another place if that is needed.
+    pub(crate) fn conditional(
+        &mut self,
+        orig: u8,
+        condition: u8,
+        to: Result<Label, u64>,
+        transit: Option<Place>,
+    ) {
+        let Some(place) = transit else {
+            match to {
+                Ok(label) => self.sink.flex(orig, Flex::Jcc(condition, label)),
+                Err(target) => self.sink.put_open(
+                    orig,
+                    Encoded::of(&[0x0f, 0x80 | condition, 0, 0, 0, 0]),
+                    FixupKind::Code(target),
+                ),
+            }
+            return;
+        };
+        let from = self.here();
+        let on = self.sink.buffer.label();
+        self.sink.flex(0, Flex::Jcc(condition ^ 1, on));
+        self.transit(from, place);
+        self.jump(orig, to);
+        self.sink.bind(on);
+        let state = self.state_here();
+        self.sink.state(|_| state);
+    }
+}

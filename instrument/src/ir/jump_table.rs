@@ -1,0 +1,116 @@
+//! Jump tables: what an indirect jump reads its target from, and how that was found.
+
+use crate::analyze::dataflow::Flow;
+use crate::analyze::liveness::{Effects, temporaries};
+use crate::analyze::{liveness, unread_values};
+use crate::common::skip_reason::LeftReason;
+use crate::discover::code_or_data::Jumps;
+use crate::discover::jump_tables::{Known, is_indirect_jump};
+use crate::discover::scan::pads_of;
+use crate::discover::symbolic_values::{Id, Machine, Value};
+use crate::discover::{code_or_data, jump_tables};
+use crate::ir::FunctionId;
+use crate::ir::cfg::{Entries, Graph, KnownJump};
+use crate::ir::loops::Loops;
+use crate::patch::faulting::Care;
+use crate::patch::space;
+use crate::patch::space::{Code, fits};
+use crate::plan::cursor::{Stays, View};
+use crate::plan::planned_function::Function;
+use crate::plan::{cursor, plan};
+use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
+use crate::util::fast_hash::{FastHasher, FastMap};
+use crate::x86::decode::{Body, Source};
+use crate::x86::effects;
+use crate::x86::effects::Facts;
+use crate::x86::flow::JUMP;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::{CALLER_SAVED, Gpr, RegSet, RegUse, gpr};
+use iced_x86::{
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpKind,
+};
+use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_elf::symbols::merge;
+use smallvec::SmallVec;
+use std::hash::{Hash, Hasher};
+use std::ops::Range;
+
+/// A jump table whose bound is certain. The clone reads a table of its own: emission copies it with
+/// clone targets and changes only the displacement of the instruction that loads the entry.
+#[derive(Clone, Debug)]
+pub struct JumpTable {
+    /// The instruction that loads the entry: `movslq (table,i,4)`, `mov table(,i,8)`, `jmp *table(,i,8)`.
+    pub load: InsnId,
+    /// The indirect jump.
+    pub jump: InsnId,
+    /// Link-time address of the original's first entry.
+    pub table: u64,
+    /// How entries are encoded.
+    pub form: TableForm,
+    /// Original targets, one per entry, in order; each is a block of this function or lies in another one (the clone's entry is then that
+    /// address in the other's clone, or the original address if there is none).
+    pub targets: Vec<u64>,
+}
+
+/// Entry encoding of a [`JumpTable`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TableForm {
+    /// 4 bytes, signed; target = `anchor` + entry (the anchor is the address that the code adds,
+    /// usually the table itself). The clone's entries are clone target − anchor.
+    Relative {
+        /// What the code adds to the entry.
+        anchor: u64,
+    },
+    /// 8-byte absolute addresses that no dynamic relocation touches (non-PIE).
+    Absolute8,
+}
+
+/// What is known about an indirect jump.
+#[derive(Clone, Debug)]
+pub struct Found {
+    /// Index of the jump among the graph's instructions.
+    pub jump: usize,
+    /// Index of the instruction that loads the entry.
+    pub load: usize,
+    /// Address of the first entry.
+    pub table: u64,
+    /// Encoding.
+    pub form: TableForm,
+    /// Every target, in order, duplicates included. Of a table without a certain end: those in this function that what follows its address
+    /// would lead to.
+    pub targets: Vec<u64>,
+    /// Of a table without a certain end: what would be targets outside of this function. Most are entries of the tables behind it.
+    pub strays: Vec<u64>,
+    /// The bound is certain and every target is an instruction of this function or code of another.
+    pub certain: bool,
+    /// All targets are in this function.
+    pub closed: bool,
+    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry inside the block.
+    pub copyable: bool,
+    /// Registers that hold something made from the entry when the jump executes.
+    pub tainted: RegSet,
+}
+
+impl Found {
+    /// Bytes of the table.
+    pub fn span(&self) -> Range<u64> {
+        let width = if self.form == TableForm::Absolute8 {
+            8
+        } else {
+            4
+        };
+        self.table..self.table.saturating_add(self.targets.len() as u64 * width)
+    }
+}
+
+/// How a function's jump tables were found.
+#[derive(Clone, Debug)]
+pub struct Course {
+    /// Number of instructions.
+    pub(crate) insns: usize,
+    pub(crate) found: Vec<Found>,
+    pub(crate) jumps: Vec<KnownJump>,
+    /// Per round: the tables whose bounds were certain. Sorted, none overlap.
+    pub(crate) spans: Vec<Vec<Range<u64>>>,
+}

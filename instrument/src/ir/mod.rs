@@ -1,0 +1,39 @@
+//! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording plan.
+//!
+//! Analysis (`functions`, `disasm`, `cfg`, `tables`, `liveness`, `loops`, `dataflow`, `plan`) decides
+//! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
+//! semantics beyond what is written here.
+
+pub mod cfg;
+pub mod jump_table;
+pub mod loops;
+
+use crate::patch::space::{Code, fits};
+use crate::x86::flow::JUMP;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// Index into [`Function::blocks`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId(pub u32);
+
+/// Index into [`Program::functions`](crate::program::Program).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FunctionId(pub u32);
+
+/// Blocks. Most have few neighbours, which then take no memory of their own.
+pub type BlockIds = SmallVec<[BlockId; 4]>;
+
+/// A basic block: instructions that follow each other in memory. Control may enter only at the first.
+#[derive(Clone, Debug)]
+pub struct Block {
+    /// Its instructions.
+    pub insns: Range<u32>,
+    /// Blocks of this function that may follow (fall-through, branch, jump table, landing pads of its calls).
+    pub succs: BlockIds,
+    /// Blocks of this function that may precede.
+    pub preds: BlockIds,
+    /// Entered from outside the function, by a table that was not understood, or by the unwinder.
+    pub external_entry: bool,
+}

@@ -1,0 +1,775 @@
+//! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
+//!
+//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
+//! them, the image from when it is complete on.
+
+use crate::common::skip_reason::LeftReason;
+use crate::discover::gs_base;
+use crate::discover::scan::discover;
+use crate::emit::{Emitted, emit};
+use crate::ir::FunctionId;
+use crate::link::elf_writer::{Image, NewSymbol, assemble};
+use crate::link::layout::{Parts, Piece, lay_out, place};
+use crate::link::{elf_writer, fault_shim, layout, runpath};
+use crate::pipeline::function_pass::analyze;
+use crate::plan::types::ImplicitLoads;
+use crate::program::fixed_memory::Own;
+use crate::program::imports::Imports;
+use crate::program::sanitizers::Sanitizer;
+use crate::program::self_reads::Bounds;
+use crate::program::{
+    FuncSymbol, Input, Options, Program, SegmentBytes, packed, sanitizers, self_reads, syscalls,
+};
+use crate::report::Report;
+use crate::sidecar::columns::{Columns, OfClone};
+use crate::sidecar::{Annotations, Entry, Strings, lines};
+use crate::signals::{Finding, Wrapped};
+use crate::unwind::{Tables, UnwindRange};
+use crate::{report, sidecar, signals};
+use iced_x86::{Decoder, DecoderOptions, OpKind};
+use mgz_abi::module_note::{Cover, FLAVOUR_PT, FLAVOUR_SOFT};
+use mgz_abi::slot::ID_LIMIT;
+use mgz_annotations_schema::manifest::NotInstrumented;
+use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
+use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
+use mgz_elf::payload::Payload;
+use mgz_elf::{Refusal, payload, symbols};
+use object::elf;
+use rayon::BroadcastContext;
+use std::any::Any;
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use twox_hash::XxHash3_64;
+
+/// What to do with one file, apart from what analysis is told.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Path of the input, for the sidecar.
+    pub input: String,
+    /// Path of the output, for the sidecar.
+    pub output: String,
+    /// Path of the sidecar for the note, if it is not the output's with `.mgza`.
+    pub sidecar_path: Option<Vec<u8>>,
+    /// Library search path to put in front.
+    pub search_path: Option<String>,
+    /// Libraries that the software backend's runtime is to come behind, for the note.
+    pub before_runtime: Vec<String>,
+    /// First record id; by default the input's hash chooses.
+    pub id_first: Option<u32>,
+    /// Text that tells runs with different options apart.
+    pub options_text: String,
+}
+
+/// The result.
+#[derive(Debug)]
+pub struct Rewritten<W> {
+    /// What became of the new file's image.
+    pub begun: W,
+    /// Its sidecar; the report is still to be put in.
+    pub annotations: Annotations,
+    /// Figures.
+    pub report: Report,
+    /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
+    pub leftovers: Box<dyn Any + Send>,
+}
+
+/// What analysis sees of a file.
+pub fn analysis_input<'a>(elf: &Elf<'a>, unwind: &Tables<'a>) -> Input<'a> {
+    of_parts(elf, unwind, unwind.ranges(), function_symbols(elf))
+}
+
+fn function_symbols<'a>(elf: &Elf<'a>) -> Vec<FuncSymbol<'a>> {
+    symbols::functions(elf)
+        .into_iter()
+        .map(|(name, addr, size)| FuncSymbol { name, addr, size })
+        .collect()
+}
+
+/// What is left of [`analysis_input`] once its largest parts are there.
+fn of_parts<'a>(
+    elf: &Elf<'a>,
+    unwind: &Tables<'a>,
+    unwind_ranges: Vec<UnwindRange>,
+    symbols: Vec<FuncSymbol<'a>>,
+) -> Input<'a> {
+    let segments = elf.loads().map(|s| SegmentBytes {
+        vaddr: s.vaddr,
+        bytes: elf
+            .at(s.vaddr)
+            .and_then(|b| b.get(..s.filesz as usize))
+            .unwrap_or(&[]),
+        writable: s.flags & elf::PF_W.0 != 0,
+        executable: s.flags & elf::PF_X.0 != 0,
+    });
+    let relocations = elf.relocations();
+    let mut relocated: Vec<u64> = relocations.iter().map(|r| r.at).collect();
+    relocated.sort_unstable();
+    relocated.dedup();
+    let exec_ranges = elf.code_ranges();
+    let in_code = |a: u64| exec_ranges.iter().any(|r| r.contains(&a));
+    // What a word holds when the loader is done, if the symbol that it is for is this file's.
+    let holds = |r: &Relocation| match r.kind {
+        R_RELATIVE | R_IRELATIVE => Some(r.addend),
+        R_64 => Some(elf.defined_symbol(r.symbol)?.wrapping_add(r.addend)),
+        _ => None,
+    };
+    let targets = relocations.iter().filter_map(|r| Some((r.at, holds(r)?)));
+    let mut relative_targets: Vec<(u64, u64)> = targets.filter(|t| in_code(t.1)).collect();
+    relative_targets.sort_unstable();
+    let (labels, objects) = symbols::others(elf, in_code);
+    let restartable = elf.restartable();
+    let around = |&a: &u64| {
+        unwind
+            .fdes
+            .iter()
+            .find(|f| f.range.contains(&a))
+            .map(|f| (f.range.clone(), LeftReason::RestartableSequence))
+    };
+    let mut input = Input {
+        segments: segments.collect(),
+        unwind: unwind_ranges,
+        symbols,
+        labels,
+        objects,
+        relocated,
+        relative_targets,
+        plt: [".plt", ".iplt"]
+            .iter()
+            .flat_map(|p| elf.ranges_named(p))
+            .collect(),
+        got: elf.ranges_named(".got"),
+        has_sanitizer: false,
+        shows_returns: false,
+        reports: Default::default(),
+        excluded: restartable.iter().filter_map(around).collect(),
+        pie: elf.is_pie(),
+        bounds: Bounds::default(),
+        hook_calls: false,
+        shows_faults: false,
+        own: Own::default(),
+        called: Vec::new(),
+        resolvers: Vec::new(),
+        exec_ranges,
+        no_return: Default::default(),
+        imported: Default::default(),
+    };
+    // (What words hold is told by relocations, and in fixed files by the words themselves.)
+    let word = |at: u64| match input.relocated.binary_search(&at).is_ok() {
+        true => {
+            let known = input.relative_targets.binary_search_by_key(&at, |t| t.0);
+            known.ok().map(|n| input.relative_targets[n].1)
+        }
+        false => input
+            .bytes_at(at)?
+            .first_chunk()
+            .map(|b| u64::from_le_bytes(*b)),
+    };
+    let mut called = elf.called_at_both_ends(word);
+    if elf.entry != 0 {
+        called.push(elf.entry);
+    }
+    input.resolvers = symbols::resolvers(elf);
+    let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
+    input.resolvers.extend(chosen.map(|r| r.addend));
+    input.resolvers.sort_unstable();
+    input.resolvers.dedup();
+    called.extend(&input.resolvers);
+    input.called = called;
+    let imports = Imports::read(elf, &input);
+    input.bounds = Bounds::of(elf, &input, &imports);
+    input.no_return = imports.no_return();
+    input.imported = imports.conventions;
+    input
+}
+
+/// Bytes of an `endbr64`.
+const ENDBR: u64 = 4;
+
+/// A function with a clone.
+struct Cloned {
+    /// Without its code.
+    clone: Box<Emitted>,
+    code: Vec<u8>,
+    pieces: Vec<Piece>,
+    /// How many.
+    records: u32,
+    implicit: ImplicitLoads,
+}
+
+/// A function's outcome.
+enum Outcome {
+    Cloned(Cloned),
+    Left(String),
+}
+
+/// What the functions are analysed with.
+struct Work<'w, 'a> {
+    input: &'w Input<'a>,
+    unwind: &'w Tables<'a>,
+    program: &'w Program,
+    options: &'w Options,
+    translated: bool,
+    fixed: bool,
+    columns: &'w Columns,
+}
+
+/// Functions that a thread takes at a time.
+const GROUP: usize = 16;
+
+impl Work<'_, '_> {
+    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long. The outcomes are in groups.
+    fn all(&self) -> Vec<Vec<Outcome>> {
+        let functions = self.program.functions.len();
+        let next = AtomicUsize::new(0);
+        let on_thread = |_: BroadcastContext| {
+            let groups = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed))
+                .take_while(|group| group * GROUP < functions);
+            groups
+                .map(|group| {
+                    (
+                        group,
+                        self.group(group, group * GROUP..functions.min((group + 1) * GROUP)),
+                    )
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut groups: Vec<(usize, Vec<Outcome>)> =
+            rayon::broadcast(on_thread).into_iter().flatten().collect();
+        groups.sort_unstable_by_key(|(group, _)| *group);
+        groups.into_iter().map(|(_, group)| group).collect()
+    }
+
+    fn group(&self, group: usize, functions: Range<usize>) -> Vec<Outcome> {
+        let mut rows = Vec::with_capacity(GROUP);
+        let outcomes = functions.map(|index| self.one(index, &mut rows)).collect();
+        self.columns.put(group, rows);
+        outcomes
+    }
+
+    fn one(&self, index: usize, rows: &mut Vec<OfClone>) -> Outcome {
+        let &Work {
+            input,
+            unwind,
+            program,
+            options,
+            translated,
+            fixed,
+            ..
+        } = self;
+        let id = FunctionId(index as u32);
+        let function = match analyze(input, program, id, options) {
+            Ok(function) => function,
+            Err(reason) => return Outcome::Left(reason.to_string()),
+        };
+        let Some(bytes) = input.slice(&function.range) else {
+            return Outcome::Left("no bytes in the file".into());
+        };
+        match emit(&function, bytes, options.flavour, fixed, translated) {
+            Ok((mut clone, own)) => {
+                let pieces = layout::pieces(unwind, &clone);
+                // Control enters blocks. Where else something is in the clone only exception tables ask.
+                if !pieces.iter().any(|p| p.has_lsda(unwind)) {
+                    clone
+                        .marks
+                        .keep(function.blocks.iter().map(|b| b.insns.start as usize));
+                }
+                let records = own.records.len() as u32;
+                rows.push(OfClone {
+                    function: id.0,
+                    rows: own,
+                    align: clone.align,
+                    len: clone.len.into(),
+                });
+                let code = std::mem::take(&mut clone.code);
+                Outcome::Cloned(Cloned {
+                    clone: Box::new(clone),
+                    code,
+                    pieces,
+                    records,
+                    implicit: function.implicit,
+                })
+            }
+            Err(error) => Outcome::Left(error.to_string()),
+        }
+    }
+}
+
+/// The pt flavour: through what handlers that may look at faults are installed, so that [`faults`] can show them the original's places.
+fn shown_by(
+    elf: &Elf,
+    input: &Input,
+    program: &Program,
+    finding: &Finding,
+) -> Result<Wrapped, Refusal> {
+    signals::wrapped(elf, input, program).ok_or_else(|| {
+        Refusal::declined(format!(
+            "it may install a handler that looks at where a fault happened, or where the signal found the program ({}; at {:#x}), and not by calls of another file's sigaction alone, so that with the pt backend nothing shows the handler the original place; use --backend soft{}",
+            finding.why,
+            finding.at,
+            if elf.is_static_executable() {
+                ", or link it dynamically"
+            } else {
+                ""
+            }
+        ))
+    })
+}
+
+/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a file with others, and where the signals of `burst` may come in between.
+fn leave_users_of_gs(
+    elf: &Elf,
+    input: &Input,
+    program: &mut Program,
+    options: &Options,
+) -> Result<(), Refusal> {
+    if program.uses_gs.is_empty() {
+        return Ok(());
+    }
+    let is_quiet = gs_base::has_no_handlers(elf, input);
+    let mut kept = Vec::new();
+    for &at in &program.uses_gs {
+        let function = program.function_at(at);
+        let puts_back = function.filter(|&f| is_quiet && gs_base::puts_back(input, program, f));
+        match puts_back {
+            Some(f) if !options.translated => kept.push(f.0 as usize),
+            _ => {
+                let name = function
+                    .map(|f| &program.function(f).name)
+                    .filter(|name| !name.is_empty());
+                let place = name.map_or_else(String::new, |name| format!("in {name}, "));
+                let remedy = match puts_back {
+                    Some(_) => "use --for ring, since only the signals of burst may come there, or",
+                    None => "use",
+                };
+                return Err(Refusal::declined(format!(
+                    "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+                )));
+            }
+        }
+    }
+    for f in kept {
+        program.functions[f].left.get_or_insert(LeftReason::UsesGs);
+    }
+    Ok(())
+}
+
+/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or both.
+fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
+    let remedy = if elf.is_static_executable() {
+        "a static executable's is changed in all modes: link it dynamically, and"
+    } else if options.flavour == FLAVOUR_PT {
+        "the pt backend's are in the file:"
+    } else if !options.translated {
+        "those of full and ring are written when it runs:"
+    } else {
+        return Ok(());
+    };
+    Err(Refusal::declined(format!(
+        "it reads its own code as data (seen at {by:#x}; a checksum, or code that it copies), and would find entry jumps there; {remedy} use --backend soft --for burst, and record with --mode burst"
+    )))
+}
+
+/// Declines a file that knows where its payload begins, or how long the file is: it may read to its end, or compare.
+fn check_payload(
+    elf: &Elf,
+    payload: &Payload,
+    input: &Input,
+    program: &Program,
+) -> Result<(), Refusal> {
+    let immediates = program
+        .functions
+        .iter()
+        .filter_map(|f| Some(numbers(f.range.start, input.slice(&f.range)?)))
+        .flatten();
+    let Some((at, number)) = payload::known_offset(elf, payload, immediates) else {
+        return Ok(());
+    };
+    let what = if number == payload.range.start {
+        "the offset at which it begins"
+    } else {
+        "the length of the whole file"
+    };
+    let (start, end) = (payload.range.start, payload.range.end);
+    Err(Refusal::declined(format!(
+        "it carries a payload of {} bytes, and holds {what} ({number}, at {at:#x}): a rewritten file is longer, so that it would read more, or find another length; instrument the program before the payload is appended (head -c {start}), or its libraries only",
+        end - start,
+    )))
+}
+
+/// The numbers in code that are no addresses, with the instructions' addresses.
+fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    let decoder = Decoder::with_ip(64, code, at, DecoderOptions::NONE);
+    decoder.into_iter().flat_map(|inst| {
+        let is_near = |o: &u32| inst.op_kind(*o) != OpKind::Memory;
+        let immediates = (0..inst.op_count())
+            .filter(is_near)
+            .filter_map(|o| inst.try_immediate(o).ok());
+        let displacement = (!inst.is_ip_rel_memory_operand()).then(|| inst.memory_displacement64());
+        immediates
+            .chain(displacement)
+            .map(|number| (inst.ip(), number))
+            .collect::<Vec<_>>()
+    })
+}
+
+/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
+pub fn rewrite<'a, W: Send>(
+    data: &'a [u8],
+    options: &Options,
+    settings: &Settings,
+    begin: impl FnOnce(Image<'a>) -> W + Send,
+) -> Result<Rewritten<W>, Refusal> {
+    let elf = Elf::parse(data)?;
+    let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
+    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
+        let symbols = function_symbols(&elf);
+        let sanitizer = Sanitizer::of(&elf, symbols.iter().map(|s| &*s.name));
+        (symbols, elf.check_instrumentable(), sanitizer)
+    });
+    checked?;
+    let sanitizer = sanitizer?;
+    // Its reports show return addresses.
+    let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
+    let (ranges, unwind) = unwind?;
+    let discovered = || {
+        let mut input = of_parts(&elf, &unwind, ranges, symbols);
+        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
+            input.shows_returns = true;
+            input.reports = sanitizers::reports(&elf, &input);
+        }
+        input.has_sanitizer = sanitizer.linked_in;
+        // Those of a C library with a loader are met by the runtime's wrappers.
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && !runpath::is_c_library(elf.soname());
+        let program = discover(&input, options);
+        (input, program)
+    };
+    // What comes first keeps one core busy, so that another can go through the input meanwhile.
+    let ((mut input, mut program), hash) =
+        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    packed::check(&elf, &input, &program, unwind.fdes.is_empty())?;
+    if options.flavour == FLAVOUR_SOFT {
+        leave_users_of_gs(&elf, &input, &mut program, options)?;
+    }
+    if let Some(by) = program.reads_code {
+        check_reader(&elf, by, options)?;
+    }
+    let opens_itself = self_reads::opens_itself(&input);
+    let payload = payload::find(&elf);
+    if let Some(payload) = &payload {
+        check_payload(&elf, payload, &input, &program)?;
+    }
+    let inspected = signals::inspected_faults(&elf, &input, &program);
+    input.shows_faults = inspected.is_some();
+    if input.shows_faults {
+        input.own = signals::own(&elf, &input, &program);
+    }
+    let wrapped = match inspected {
+        Some(finding) if options.flavour == FLAVOUR_PT => {
+            Some(shown_by(&elf, &input, &program, &finding)?)
+        }
+        _ => None,
+    };
+    // The clone is a few times larger than the code at most.
+    let fixed = !elf.is_pie()
+        && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
+    let columns = Columns::new(
+        options.flavour,
+        lines::tells(&elf),
+        program.functions.len().div_ceil(GROUP),
+    );
+    let outcomes = Work {
+        input: &input,
+        unwind: &unwind,
+        program: &program,
+        options,
+        translated,
+        fixed,
+        columns: &columns,
+    }
+    .all();
+
+    let undecoded = LeftReason::Undecodable.to_string();
+    let undecoded = outcomes
+        .iter()
+        .flatten()
+        .filter(|o| matches!(o, Outcome::Left(why) if *why == undecoded));
+    packed::check_decoded(program.functions.len(), undecoded.count())?;
+    if input.hook_calls && elf.is_static_executable() {
+        let left: Vec<bool> = outcomes
+            .iter()
+            .flatten()
+            .map(|o| matches!(o, Outcome::Left(_)))
+            .collect();
+        if let Some(at) = syscalls::unseen(&input, &program, &left) {
+            return Err(Refusal::declined(format!(
+                "a static executable with a system call in code that is not understood (at {at:#x}), which the soft backend's runtime must see; link it dynamically, or use --backend pt"
+            )));
+        }
+    }
+    let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
+    let mut report = Report::new(&elf, &unwind, options.flavour);
+    // (A static executable has its runtime by then.)
+    let late = options.flavour == FLAVOUR_SOFT && !elf.is_static_executable();
+    report.not_instrumented = NotInstrumented {
+        stray_bytes: program.stray_bytes,
+        linkage_bytes: input.plt.iter().map(|r| r.end - r.start).sum(),
+        before_start: if late {
+            input.resolvers.len() as u64
+        } else {
+            0
+        },
+        ..NotInstrumented::default()
+    };
+    report.reads_code = program.reads_code;
+    report.opens_itself = opens_itself;
+    report.payload = payload.as_ref().map(|p| report::Payload {
+        bytes: p.range.end - p.range.start,
+        offset: p.range.start,
+        section: p.section.clone(),
+        ..report::Payload::default()
+    });
+    let count = program.functions.len();
+    let mut entries = Vec::with_capacity(count);
+    let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let (mut pieces, mut record_counts) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for (info, outcome) in program
+        .functions
+        .iter_mut()
+        .zip(outcomes.into_iter().flatten())
+    {
+        let mut entry = Entry {
+            name: std::mem::take(&mut info.name),
+            range: info.range.clone(),
+            left: None,
+            clone: None,
+        };
+        match outcome {
+            Outcome::Cloned(own) => {
+                report.cloned(&info.range, own.implicit);
+                entry.clone = Some(clones.len());
+                clones.push(own.clone);
+                codes.push(own.code);
+                pieces.push(own.pieces);
+                record_counts.push(own.records);
+            }
+            Outcome::Left(reason) => {
+                report.left(&reason, &info.range);
+                entry.left = Some(reason);
+            }
+        }
+        entries.push(entry);
+    }
+    if columns.records() == 0
+        && program
+            .functions
+            .iter()
+            .all(|f| f.left == Some(LeftReason::NotSelected))
+        && !program.functions.is_empty()
+    {
+        return Err(Refusal::failed(
+            "no function was selected; check --functions and --exclude (mgz-record --hot suggests functions)",
+        ));
+    }
+    let mut covers = Vec::new();
+    if shows_faults {
+        covers = fault_shim::uncover(
+            &elf,
+            &mut clones,
+            &own,
+            options.flavour == FLAVOUR_SOFT && own.stays(),
+        );
+        report.shows_faults = true;
+    }
+    // (An `endbr64` stays in front.)
+    let enters = |c: &Emitted| c.patches.iter().any(|p| p.0 <= c.range.start + ENDBR);
+    report.functions.entered_late = clones.iter().filter(|c| !enters(c)).count() as u64;
+    let gathered = Gathered {
+        entries,
+        clones,
+        codes,
+        pieces,
+        record_counts,
+        columns,
+        covers,
+        hash,
+        report,
+        wrapped,
+        translated,
+        sanitizer,
+        payload,
+    };
+    // Giving back so much memory takes a while.
+    rayon::join(
+        || finish(&elf, &unwind, options, settings, gathered, begin),
+        || drop((program, input)),
+    )
+    .0
+}
+
+/// All functions' results.
+struct Gathered {
+    entries: Vec<Entry>,
+    #[allow(clippy::vec_box, reason = "moving them takes longer than finding them")]
+    clones: Vec<Box<Emitted>>,
+    /// Of each clone.
+    codes: Vec<Vec<u8>>,
+    /// Of each clone.
+    pieces: Vec<Vec<Piece>>,
+    record_counts: Vec<u32>,
+    columns: Columns,
+    covers: Vec<Cover>,
+    /// Of the input.
+    hash: u64,
+    report: Report,
+    /// Handlers are shown the original's places of faults by way of these.
+    wrapped: Option<Wrapped>,
+    /// The clones are translated.
+    translated: bool,
+    /// What a sanitizer has to do with the file.
+    sanitizer: Sanitizer,
+    payload: Option<Payload>,
+}
+
+/// The symbol of a function's clone.
+fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
+    match entry.name.is_empty() {
+        true => NewSymbol {
+            name: format!("mgz_{:x}", entry.range.start).into(),
+            suffix: "",
+            addr,
+            size,
+        },
+        false => NewSymbol {
+            name: entry.name.as_str().into(),
+            suffix: ".mgz",
+            addr,
+            size,
+        },
+    }
+}
+
+fn finish<'a, W: Send>(
+    elf: &Elf<'a>,
+    unwind: &Tables,
+    options: &Options,
+    settings: &Settings,
+    gathered: Gathered,
+    begin: impl FnOnce(Image<'a>) -> W + Send,
+) -> Result<Rewritten<W>, Refusal> {
+    let Gathered {
+        entries,
+        clones,
+        codes,
+        pieces,
+        record_counts,
+        mut columns,
+        covers,
+        hash,
+        mut report,
+        wrapped,
+        translated,
+        sanitizer,
+        payload,
+    } = gathered;
+    let identity = [
+        hash,
+        XxHash3_64::oneshot_with_seed(hash, settings.options_text.as_bytes()),
+    ];
+    let mut id = [0; 16];
+    id[..8].copy_from_slice(&identity[0].to_le_bytes());
+    id[8..].copy_from_slice(&identity[1].to_le_bytes());
+    let count: u64 = record_counts.iter().map(|&n| u64::from(n)).sum();
+    let room = u64::from(ID_LIMIT).saturating_sub(count);
+    if room == 0 {
+        return Err(Refusal::declined("too many records for one file"));
+    }
+    let chosen = settings
+        .id_first
+        .map_or(identity[1] ^ hash.rotate_left(32), u64::from);
+    let id_first = (chosen % room) as u32;
+    let parts = Parts {
+        elf,
+        unwind,
+        clones: &clones,
+        covers: &covers,
+        pieces: &pieces,
+        record_counts: &record_counts,
+        flavour: options.flavour,
+        translated,
+        sanitizer,
+        reads_code: report.reads_code.is_some(),
+        enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),
+        id_first,
+        sidecar_id: id,
+        sidecar_path: settings.sidecar_path.clone(),
+        search_path: settings.search_path.clone(),
+        before_runtime: &settings.before_runtime,
+        wrapped: wrapped.as_ref(),
+    };
+    let (front, placed) = place(&parts)?;
+    let file = || {
+        let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
+        additions.symbols = entries
+            .iter()
+            .filter_map(|e| {
+                e.clone
+                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
+            })
+            .collect();
+        additions.payload = payload;
+        let image = assemble(elf, additions)?;
+        let payload_at = image.payload_at;
+        Ok::<_, Refusal>((begin(image), sizes, payload_at))
+    };
+    let annotate = || {
+        let mut strings = Strings::default();
+        let functions = sidecar::functions(&entries, &clones, &placed, &mut strings);
+        let locations = lines::locate(elf, &mut columns.rows(), &mut strings);
+        let strings = strings.into_list();
+        rayon::join(
+            || sidecar::address_map(&clones, &placed),
+            || columns.finish(placed.start, &functions, &locations, &strings),
+        )
+    };
+    // Much of either is on one core.
+    let (file, (map, columns)) = rayon::join(file, annotate);
+    let (begun, sizes, payload_at) = file?;
+    let (columns, counts) =
+        columns.map_err(|e| Refusal::failed(format!("annotations cannot be compressed: {e}")))?;
+    report.sized(&placed, sizes, counts);
+    if let Some((payload, at)) = report.payload.as_mut().zip(payload_at) {
+        payload.repeated_at = at;
+    }
+    let mut annotations = Annotations {
+        id,
+        map,
+        columns,
+        ..Annotations::default()
+    };
+    annotations.header = Header {
+        tool: concat!("mgz-instrument ", env!("CARGO_PKG_VERSION")).into(),
+        input: InputHeader {
+            path: settings.input.clone(),
+            build_id: elf.build_id(),
+            hash: format!("{hash:016x}"),
+            size: elf.data.len() as u64,
+        },
+        output: settings.output.clone(),
+        flavour: if options.flavour == FLAVOUR_PT {
+            "pt"
+        } else {
+            "soft"
+        }
+        .into(),
+        id_first,
+        id_count: placed.record_count,
+        base: elf_writer::base(elf)?,
+        ..Header::default()
+    };
+    Ok(Rewritten {
+        begun,
+        annotations,
+        report,
+        leftovers: Box::new((clones, pieces, entries)),
+    })
+}

@@ -1,0 +1,108 @@
+//! Constant loads at a block's end need no proxy if what runs next tells that they ran: blocks that only this one leads to, and that record something before they
+//! call. Where the block branches, all ways must be such. Blocks on the way may have no loads, or be ones whose own loads are counted behind them.
+
+use crate::ir::BlockId;
+use crate::ir::cfg::Graph;
+use crate::plan::Plan;
+use iced_x86::FlowControl;
+use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags};
+use smallvec::SmallVec;
+
+/// The regions at a block's ends, by number in the plan.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ends {
+    /// That at its start, if it has sites: nothing but instructions that go on to the next one stands before its end.
+    pub(crate) first: Option<usize>,
+    /// That at its end, likewise.
+    pub(crate) last: Option<usize>,
+    /// The block has one region, with or without sites.
+    pub(crate) one: bool,
+}
+
+/// Most regions that may count a block's loads.
+const MOST: usize = 8;
+type Hosts = SmallVec<[usize; MOST]>;
+
+/// Takes the proxies of such regions away and counts their loads with the regions behind them. `proxies`: by region, whether all of it are Constant loads and a
+/// proxy.
+pub(crate) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
+    // A proxy that others count on stays.
+    let mut needed = vec![false; plan.regions.len()];
+    let mut gone = vec![false; plan.regions.len()];
+    for block in (0..graph.blocks.len()).rev() {
+        let Some(last) = ends[block].last.filter(|&r| proxies[r] && !needed[r]) else {
+            continue;
+        };
+        let mut hosts = Hosts::new();
+        if !behind(graph, plan, (ends, &gone), block, &mut hosts) {
+            continue;
+        }
+        gone[last] = true;
+        let region = &mut plan.regions[last];
+        region.records.clear();
+        region.implied_const = 0;
+        let loads = region.sites.len() as u32;
+        for site in &mut region.sites {
+            site.a = NO_RECORD;
+            site.flags |= SiteFlags::IMPLIED;
+        }
+        for host in hosts {
+            needed[host] = true;
+            plan.regions[host].implied_const += loads;
+        }
+    }
+}
+
+/// Where control goes from the end of a block, if that is known: one or two blocks.
+fn ways(graph: &Graph, block: usize) -> Option<SmallVec<[usize; 2]>> {
+    let last = &graph.insns[graph.blocks[block].insns.end as usize - 1];
+    let to = |at: u64| graph.block_at(at).map(|b| b.0 as usize);
+    let mut all = SmallVec::new();
+    if last.flow != FlowControl::Next {
+        all.push(to(last.inst.near_branch_target())?);
+    }
+    if last.flow != FlowControl::UnconditionalBranch {
+        all.push(to(last.next())?);
+    }
+    let known = matches!(
+        last.flow,
+        FlowControl::Next | FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch
+    );
+    (known && (all.len() < 2 || all[0] != all[1])).then_some(all)
+}
+
+/// Adds the regions that show that the end of a block ran; tells whether that holds for all ways.
+fn behind(
+    graph: &Graph,
+    plan: &Plan,
+    of: (&[Ends], &[bool]),
+    block: usize,
+    hosts: &mut Hosts,
+) -> bool {
+    let (ends, gone) = of;
+    let Some(ways) = ways(graph, block) else {
+        return false;
+    };
+    ways.into_iter().all(|next| {
+        let (entered, at_ends) = (&graph.blocks[next], ends[next]);
+        // Only ways forward, so that this ends.
+        let alone = !entered.external_entry
+            && entered.preds.len() == 1
+            && entered.preds[0] == BlockId(block as u32)
+            && next > block;
+        if !alone || hosts.len() >= MOST {
+            return false;
+        }
+        match at_ends.first {
+            Some(region) if !gone[region] => {
+                hosts.push(region);
+                !plan.regions[region].records.is_empty()
+            }
+            first => {
+                at_ends.one
+                    && (first.is_some() || at_ends.last.is_none())
+                    && behind(graph, plan, of, next, hosts)
+            }
+        }
+    })
+}

@@ -1,0 +1,471 @@
+//! Stays of any shape: pieces of a function in which one register is free.
+//!
+//! A call ends the stays before it, but what lies between two calls has several regions more often than not, and a register that nothing there uses. Which
+//! pieces are in the stay is decided by what it costs: a region outside loads the cursor, and waits for the store of the region before; on each way into the
+//! stay the cursor is loaded, and a borrowed register saved, which is restored on each way out. Pieces change sides one by one as long as that saves
+//! something; this is done for each register that may serve, and the best is taken.
+
+use crate::plan::cursor::{CALLEE_SAVED, Finder, Kept, RBP, Stay, Stays, USABLE, cheapest};
+use crate::x86::regs::RegSet;
+use smallvec::SmallVec;
+
+/// Loading the cursor: eight bytes of code, and the wait for it.
+const LOAD: i32 = 16;
+/// Saving or restoring a register: nine bytes of code.
+const MOVE: i32 = 9;
+/// Code on the way of a jump needs a jump of its own.
+const DETOUR: i32 = 3;
+/// Passes over the pieces; few change after the second.
+const PASSES: usize = 4;
+
+/// A set of pieces, and what it saves.
+struct Area {
+    kept: Kept,
+    inside: Vec<u32>,
+    gain: i32,
+}
+
+/// What a piece costs inside of an area less what it costs outside if no neighbour is inside.
+#[derive(Clone, Copy, Default)]
+struct Price {
+    /// Whatever the register.
+    always: i32,
+    /// Ways in.
+    entries: i32,
+    /// Ways out.
+    exits: i32,
+    /// Detours on ways out, which are taken only if there is something to be restored.
+    detours: i32,
+}
+
+/// A piece while an area grows and shrinks.
+#[derive(Clone, Copy)]
+struct Member {
+    /// How many neighbours are inside, as often as there are edges. Not counted for those that may not be inside.
+    near: u32,
+    /// It may be inside: it is in no stay yet, and the register can be kept in it.
+    may: bool,
+    /// It may come in between fewer than two others: it has a record, or leads only to itself, or nothing leads to it.
+    eager: bool,
+    inside: bool,
+}
+
+/// How many of some sets each register is in: one bit of the number in each member, the lowest first.
+#[derive(Default)]
+struct Counts(SmallVec<[u16; 12]>);
+
+impl Counts {
+    /// Counts the members of a set.
+    fn add(&mut self, set: RegSet) {
+        let mut carry = set.0;
+        for number in &mut self.0 {
+            if carry == 0 {
+                return;
+            }
+            (*number, carry) = (*number ^ carry, *number & carry);
+        }
+        if carry != 0 {
+            self.0.push(carry);
+        }
+    }
+
+    /// Those of a set that were counted most, and how often that is.
+    fn most(&self, set: RegSet) -> (RegSet, u32) {
+        let (mut most, mut count) = (set, 0);
+        for (bit, number) in self.0.iter().enumerate().rev() {
+            if most.0 & number != 0 {
+                most.0 &= number;
+                count |= 1 << bit;
+            }
+        }
+        (most, count)
+    }
+}
+
+/// A set of pieces of which the next one is asked for.
+struct Marked(Vec<u64>);
+
+impl Marked {
+    fn new(pieces: usize) -> Marked {
+        Marked(vec![0; pieces.div_ceil(64)])
+    }
+
+    #[inline]
+    fn add(&mut self, piece: usize) {
+        self.0[piece / 64] |= 1 << (piece % 64);
+    }
+
+    /// Takes out the first that is not before `from`.
+    fn take_from(&mut self, from: usize) -> Option<usize> {
+        let first = self.0.get(from / 64)? >> (from % 64) << (from % 64);
+        let (word, bits) = match first {
+            0 => (from / 64 + 1..)
+                .zip(&self.0[from / 64 + 1..])
+                .find(|(_, bits)| **bits != 0)
+                .map(|(word, &bits)| (word, bits))?,
+            bits => (from / 64, bits),
+        };
+        self.0[word] &= !(bits & bits.wrapping_neg());
+        Some(word * 64 + bits.trailing_zeros() as usize)
+    }
+}
+
+/// What code on the way from one piece to another takes besides.
+fn detour(from: usize, to: usize) -> i32 {
+    if from + 1 == to { 0 } else { DETOUR }
+}
+
+impl Finder<'_> {
+    /// Adds an area of pieces that are in no stay yet.
+    pub(crate) fn areas(&self, allowed: &[bool], stays: &mut Stays) {
+        let mut recorded = Vec::with_capacity(allowed.len());
+        let member = |b: usize| {
+            let may = allowed[b] && stays.of_piece[b].is_none() && self.has_one_way_in(b);
+            if may && self.pieces[b].records {
+                recorded.push(b as u32);
+            }
+            Member {
+                near: 0,
+                may,
+                eager: false,
+                inside: false,
+            }
+        };
+        let mut members: Vec<Member> = (0..allowed.len()).map(member).collect();
+        if recorded.len() < 2 || stays.all.len() >= usize::from(u16::MAX) {
+            return;
+        }
+        let [dead, first, second] = self.candidates(&recorded);
+        if dead.is_none() && first.is_none() {
+            return;
+        }
+        // What serves the same pieces makes the same area.
+        let differ = |a: Kept, b: Kept| {
+            (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
+        };
+        let second = second.filter(|&second| first.is_some_and(|first| differ(first, second)));
+        // (Of the others, few are asked for.)
+        let mut prices = vec![Price::default(); members.len()];
+        recorded
+            .iter()
+            .for_each(|&b| prices[b as usize] = self.price(b as usize));
+        for (b, member) in members.iter_mut().enumerate() {
+            member.eager = member.may && self.is_eager(b);
+        }
+        let areas = [dead, first, second]
+            .into_iter()
+            .flatten()
+            .filter_map(|kept| self.area(kept, members.clone(), &recorded, &prices));
+        let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else {
+            return;
+        };
+        let number = stays.all.len() as u16;
+        stays.all.push(Stay {
+            cursor: area.kept,
+            scratch: None,
+            late: area.kept.spilled,
+        });
+        area.inside
+            .iter()
+            .for_each(|&b| stays.of_piece[b as usize] = Some(number));
+    }
+
+    /// See [`Member::eager`].
+    fn is_eager(&self, b: usize) -> bool {
+        let others = |edges: &[u32]| edges.iter().any(|&near| near as usize != b);
+        self.pieces[b].records
+            || !others(self.preds.of(b))
+            || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
+    }
+
+    /// Control that enters from outside finds code before the label, where nothing may fall into that from another stay.
+    fn has_one_way_in(&self, piece: usize) -> bool {
+        !self.pieces[piece].external
+            || piece == 0
+            || !self.pieces[piece - 1].end.falls
+            || self.pieces[piece - 1].end.calls
+    }
+
+    /// The registers that serve most of these pieces, and best those that have none: a dead one, and two that are borrowed.
+    fn candidates(&self, recorded: &[u32]) -> [Option<Kept>; 3] {
+        let (mut dead, mut unused) = (Counts::default(), Counts::default());
+        for &b in recorded {
+            let registers = self.pieces[b as usize].registers;
+            for (counts, set) in [
+                (&mut dead, registers.dead),
+                (&mut unused, RegSet(!registers.used.0)),
+            ] {
+                counts.add(set);
+                if registers.tight {
+                    counts.add(set);
+                }
+            }
+        }
+        let most = |counts: &Counts, set: RegSet, spilled: bool| {
+            let (most, count) = counts.most(set);
+            if count > 1 {
+                cheapest(most).map(|reg| Kept { reg, spilled })
+            } else {
+                None
+            }
+        };
+        let borrowed = RegSet(USABLE.0 & (!CALLEE_SAVED.0 | self.saved.0));
+        let first = most(&unused, borrowed, true);
+        let second = first.and_then(|f| most(&unused, borrowed.without(f.reg), true));
+        [most(&dead, RegSet(USABLE.0 & !RBP.0), false), first, second]
+    }
+
+    /// What a piece without neighbours inside costs.
+    fn price(&self, b: usize) -> Price {
+        let mut price = Price {
+            always: -self.alone(b),
+            ..Price::default()
+        };
+        if b == 0 || self.pieces[b].external {
+            price.entries += 1;
+        }
+        for p in self
+            .preds
+            .of(b)
+            .iter()
+            .map(|&p| p as usize)
+            .filter(|&p| p != b)
+        {
+            price.entries += 1;
+            price.always += detour(p, b);
+        }
+        let succs = self.succs.of(b);
+        if self.pieces[b].end.parts || succs.is_empty() {
+            price.exits = 1;
+            return price;
+        }
+        for t in succs.iter().map(|&t| t as usize).filter(|&t| t != b) {
+            price.exits += 1;
+            price.detours += detour(b, t);
+        }
+        price
+    }
+
+    /// Whether a register can be kept in a piece.
+    fn serves(&self, kept: Kept, b: usize) -> bool {
+        let registers = &self.pieces[b].registers;
+        if kept.spilled {
+            !registers.used.contains(kept.reg)
+        } else {
+            registers.dead.contains(kept.reg)
+        }
+    }
+
+    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of the register nothing is known. `recorded`: those of them
+    /// that may be inside and have records; `prices`: of these.
+    fn area(
+        &self,
+        kept: Kept,
+        mut members: Vec<Member>,
+        recorded: &[u32],
+        prices: &[Price],
+    ) -> Option<Area> {
+        let (entry, exit) = if kept.spilled {
+            (LOAD + MOVE, MOVE)
+        } else {
+            (LOAD, 0)
+        };
+        let (restores, both) = (i32::from(exit > 0), entry + exit);
+        let cost = |b: usize| {
+            let price = if self.pieces[b].records {
+                prices[b]
+            } else {
+                self.price(b)
+            };
+            price.always + entry * price.entries + exit * price.exits + restores * price.detours
+        };
+        // What it costs less because edges between pieces of the area are neither ways in nor out. `end`: only pieces before it are taken for inside.
+        let saved = |b: usize, members: &[Member], end: usize| {
+            let mut saved = 0;
+            for &p in self.preds.of(b) {
+                let p = p as usize;
+                if members[p].inside && p < end && p != b && !self.pieces[p].end.parts {
+                    saved += both + detour(p, b);
+                }
+            }
+            if self.pieces[b].end.parts {
+                return saved;
+            }
+            for &t in self.succs.of(b) {
+                let t = t as usize;
+                if members[t].inside && t < end && t != b {
+                    saved += both + restores * detour(b, t);
+                }
+            }
+            saved
+        };
+        let mut look = Marked::new(members.len());
+        // Looked at are pieces that may change sides because of it.
+        let turn = |b: usize, comes: bool, members: &mut [Member], look: &mut Marked| {
+            for edges in [&self.preds, &self.succs] {
+                for &neighbour in edges.of(b) {
+                    let neighbour = neighbour as usize;
+                    let member = &mut members[neighbour];
+                    if member.may && neighbour != b {
+                        member.near = if comes {
+                            member.near + 1
+                        } else {
+                            member.near - 1
+                        };
+                        if member.eager || member.inside || member.near > 1 {
+                            look.add(neighbour);
+                        }
+                    }
+                }
+            }
+        };
+        for (b, member) in members.iter_mut().enumerate() {
+            member.may &= self.serves(kept, b);
+        }
+        for b in recorded.iter().map(|&b| b as usize) {
+            if members[b].may {
+                members[b].inside = true;
+                look.add(b);
+                turn(b, true, &mut members, &mut look);
+            }
+        }
+        for _ in 0..PASSES {
+            let mut changed = false;
+            let mut from = 0;
+            while let Some(b) = look.take_from(from) {
+                from = b + 1;
+                let Member {
+                    near,
+                    eager,
+                    inside,
+                    ..
+                } = members[b];
+                let better = (eager || near > 1) && {
+                    let cost = cost(b);
+                    cost < 0 || near > 0 && cost < saved(b, &members, usize::MAX)
+                };
+                if inside != better {
+                    members[b].inside = better;
+                    changed = true;
+                    turn(b, better, &mut members, &mut look);
+                }
+            }
+            if !changed {
+                break;
+            }
+        }
+        let inside: Vec<u32> = (0..members.len())
+            .filter(|&b| members[b].inside)
+            .map(|b| b as u32)
+            .collect();
+        // Summed up one piece after the other, so that each edge counts once.
+        let gain = inside
+            .iter()
+            .map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize))
+            .sum();
+        (gain > 0).then_some(Area { kept, inside, gain })
+    }
+
+    /// What the region of a piece pays for the cursor if it stands alone.
+    fn alone(&self, piece: usize) -> i32 {
+        match (
+            self.pieces[piece].records,
+            self.pieces[piece].registers.tight,
+        ) {
+            (false, _) => 0,
+            (true, false) => LOAD,
+            (true, true) => LOAD + 2 * MOVE,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Counts, Marked};
+    use crate::plan::cursor::Stay;
+    use crate::plan::cursor::tests::{CALL, LOAD, RET, kept, stays};
+    use crate::x86::regs::{Gpr, RegSet};
+
+    /// Forward over so many bytes: test edi, edi; jne.
+    fn unless(bytes: usize) -> Vec<u8> {
+        vec![0x85, 0xff, 0x75, bytes as u8]
+    }
+
+    #[test]
+    fn regions_between_calls_share_a_borrowed_register() {
+        // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load, ret. Nothing is dead: no register is written but rax.
+        let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
+        let (stays, of) = stays(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
+        let area = Some(Stay {
+            cursor: kept(1, true),
+            scratch: None,
+            late: true,
+        });
+        assert_eq!(of[..5], [area; 5]);
+        assert_eq!(of[5], None, "one region alone gains nothing");
+        assert!(
+            stays.leaves(4) && stays.out(4).is_none(),
+            "the register is given back before the call"
+        );
+        assert_eq!(
+            (0..6).map(|p| stays.before(p)).collect::<Vec<_>>(),
+            [Some(None), None, None, None, None, None]
+        );
+    }
+
+    #[test]
+    fn a_region_that_stands_alone_borrows_nothing_longer() {
+        let (_, of) = stays(&[LOAD, CALL, LOAD, CALL, RET]);
+        assert_eq!(of, [None; 3]);
+    }
+
+    #[test]
+    fn an_endless_loop_behind_one_piece_comes_in() {
+        // 0: load, branch to 2. 1: jumps to itself, so that no way leads out of it. 2: load, ret.
+        const SELF: &[u8] = &[0xeb, 0xfe];
+        let (_, of) = stays(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
+        assert_eq!(
+            of,
+            [Some(Stay {
+                cursor: kept(1, true),
+                scratch: None,
+                late: true
+            }); 3]
+        );
+    }
+
+    #[test]
+    fn registers_are_counted_bit_by_bit() {
+        let mut counts = Counts::default();
+        assert_eq!(counts.most(RegSet(0xffff)).1, 0);
+        let sets = [0b1011, 0b0110, 0b0010, 0b1010, 0b1000, 0b0010];
+        sets.into_iter().for_each(|set| counts.add(RegSet(set)));
+        assert_eq!(counts.most(RegSet(0xffff)), (RegSet(0b0010), 5));
+        assert_eq!(
+            counts.most(RegSet(0xffff).without(Gpr(1))),
+            (RegSet(0b1000), 3)
+        );
+        assert_eq!(
+            counts.most(RegSet(0b0101)),
+            (RegSet(0b0101), 1),
+            "both as often"
+        );
+        assert_eq!(counts.most(RegSet(0x10)).1, 0);
+    }
+
+    #[test]
+    fn marked_pieces_come_in_order_and_once() {
+        let mut marked = Marked::new(200);
+        [3, 64, 63, 199, 128]
+            .into_iter()
+            .for_each(|piece| marked.add(piece));
+        assert_eq!(marked.take_from(4), Some(63));
+        assert_eq!(marked.take_from(64), Some(64));
+        marked.add(130);
+        assert_eq!(
+            [65, 129, 131, 200].map(|from| marked.take_from(from)),
+            [Some(128), Some(130), Some(199), None]
+        );
+        assert_eq!([0, 0].map(|from| marked.take_from(from)), [Some(3), None]);
+    }
+}

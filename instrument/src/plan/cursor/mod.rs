@@ -1,0 +1,1165 @@
+//! Where one register holds the cursor across blocks.
+//!
+//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each pass then waits for the store of
+//! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
+//! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
+//! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
+//! In loops, where one pass follows the other, regions do not even store it: that is done where control leaves ([`STATE_LATE`]).
+//! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] and [`areas`] are the others.
+//!
+//! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
+//! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
+//! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
+
+pub(crate) mod areas;
+pub(crate) mod trees;
+
+use crate::ir::Block;
+use crate::ir::jump_table::JumpTable;
+use crate::x86::insn::Insn;
+use crate::x86::operands::{Access, AccessList, Form};
+use crate::x86::regs::{Gpr, RSP, RegSet, RegUse};
+use iced_x86::{Code, FlowControl, Mnemonic};
+use mgz_abi::address_map::{ProbeState, STATE_LATE};
+
+/// Spill place of a stay's cursor register.
+pub const PLACE_STAY: u8 = 2;
+/// Spill place of a stay's address register.
+pub const PLACE_SCRATCH: u8 = 3;
+
+/// rbp.
+const RBP: RegSet = RegSet(1 << 5);
+/// rbx, rbp, r12–r15.
+const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);
+/// Everything but rsp.
+const USABLE: RegSet = RegSet(!(1 << 4));
+
+/// A register that a stay keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// The register.
+    pub reg: Gpr,
+    /// It is borrowed: saved where control enters the stay, restored where it leaves.
+    pub spilled: bool,
+}
+
+/// A set of blocks with the cursor in a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stay {
+    /// Holds the cursor.
+    pub cursor: Kept,
+    /// Free for addresses.
+    pub scratch: Option<Kept>,
+    /// The cursor is stored where control leaves, and not by each region.
+    pub late: bool,
+}
+
+impl Stay {
+    /// Borrowed registers and their places, in the order in which they are saved.
+    pub fn borrowed(self) -> impl DoubleEndedIterator<Item = (Gpr, u8)> {
+        let all = [
+            (Some(self.cursor), PLACE_STAY),
+            (self.scratch, PLACE_SCRATCH),
+        ];
+        all.into_iter()
+            .filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
+    }
+
+    /// What holds between the regions of the stay.
+    pub fn state(self) -> ProbeState {
+        let flags = if self.late { STATE_LATE } else { 0 };
+        let mut state = ProbeState {
+            base_reg: self.cursor.reg.0,
+            flags,
+            ..ProbeState::IDLE
+        };
+        self.borrowed()
+            .zip(&mut state.saved)
+            .for_each(|((reg, place), saved)| *saved = [reg.0, place]);
+        state
+    }
+}
+
+/// Number of a stay, or none.
+pub type Place = Option<u16>;
+
+/// The stays of a function. The default has none.
+///
+/// What may be in a stay or not are *pieces*: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too,
+/// belongs to a block's last piece.
+#[derive(Clone, Debug, Default)]
+pub struct Stays {
+    /// First instructions of the pieces.
+    starts: Vec<u32>,
+    all: Vec<Stay>,
+    of_piece: Vec<Place>,
+    before: Vec<Option<Place>>,
+    /// Pieces of a stay that end outside of it.
+    ends: Vec<bool>,
+}
+
+impl Stays {
+    /// Stays made elsewhere: all of them; per block, none of which has a call, the stay that it is in; and what stands before it, see
+    /// [`Stays::before`].
+    pub fn of_parts(all: Vec<Stay>, of_piece: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
+        Stays {
+            all,
+            of_piece,
+            before,
+            ..Stays::default()
+        }
+    }
+
+    /// First instructions of the pieces; none if pieces are blocks, as they are where no stay is.
+    pub fn starts(&self) -> &[u32] {
+        &self.starts
+    }
+
+    /// The stay that a piece is in.
+    pub fn of(&self, piece: usize) -> Place {
+        self.of_piece.get(piece).copied().flatten()
+    }
+
+    /// The stay in which control leaves a piece: that of the piece, or none where its last instruction, which hands control on, stands outside.
+    pub fn out(&self, piece: usize) -> Place {
+        self.of(piece).filter(|_| !self.leaves(piece))
+    }
+
+    /// Whether a stay ends before the last instruction of a piece.
+    pub fn leaves(&self, piece: usize) -> bool {
+        self.ends.get(piece).is_some_and(|e| *e)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    /// What stands before a piece's label, for the control that comes from there: the code that leads from that place to
+    /// the piece's own.
+    pub fn before(&self, piece: usize) -> Option<Place> {
+        self.before.get(piece).copied().flatten()
+    }
+
+    /// The stay at a place.
+    pub fn at(&self, place: Place) -> Option<Stay> {
+        place.map(|p| self.all[usize::from(p)])
+    }
+
+    /// Whether going from one place to another takes code.
+    pub fn needs_code(&self, from: Place, to: Place) -> bool {
+        from != to
+            && (to.is_some()
+                || self
+                    .at(from)
+                    .is_some_and(|s| s.late || s.borrowed().next().is_some()))
+    }
+
+    /// What holds at a place between regions.
+    pub fn state(&self, place: Place) -> ProbeState {
+        self.at(place).map_or(ProbeState::IDLE, Stay::state)
+    }
+}
+
+/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
+/// SIB byte as a base.
+pub fn cheapest(set: RegSet) -> Option<Gpr> {
+    // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
+    const ORDER: [u16; 7] = [
+        7,
+        3 << 6,
+        1 << 3 | 1 << 5,
+        0xf << 8,
+        3 << 14,
+        1 << 13,
+        1 << 12,
+    ];
+    ORDER
+        .into_iter()
+        .map(|group| set.0 & group)
+        .find(|&found| found != 0)
+        .map(|found| Gpr(found.trailing_zeros() as u8))
+}
+
+/// What is known of a function before anything is planned.
+pub struct View<'a> {
+    /// Instructions, with what is dead before them.
+    pub insns: &'a [Insn],
+    /// Blocks, with their external entries.
+    pub blocks: &'a [Block],
+    /// Jump tables that the clone gets copies of.
+    pub tables: &'a [JumpTable],
+    /// Per instruction.
+    pub uses: &'a [RegUse],
+    /// Per instruction.
+    pub accesses: &'a AccessList,
+    /// Whether stores are recorded.
+    pub stores: bool,
+}
+
+impl View<'_> {
+    fn records(&self, access: &Access) -> bool {
+        access.read || self.stores
+    }
+}
+
+fn is_call(insn: &Insn) -> bool {
+    matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall)
+        && insn.inst.mnemonic() == Mnemonic::Call
+}
+
+/// Finds the stays of a function.
+pub fn find(view: &View) -> Stays {
+    let Some(finder) = Finder::new(view) else {
+        return Stays::default();
+    };
+    let mut allowed: Vec<bool> = finder.pieces.iter().map(|p| p.allowed).collect();
+    // Each turn forbids at least one more piece.
+    loop {
+        let without_calls: Vec<bool> = allowed
+            .iter()
+            .zip(&finder.pieces)
+            .map(|(a, p)| *a && !p.end.calls)
+            .collect();
+        let mut stays = finder.choose(&without_calls);
+        finder.trees(&without_calls, &mut stays);
+        finder.areas(&allowed, &mut stays);
+        if stays.all.is_empty() {
+            return Stays::default();
+        }
+        let wrong = finder.complete(&mut stays);
+        if wrong.is_empty() {
+            return Stays {
+                starts: finder.starts,
+                ..stays
+            };
+        }
+        for b in wrong {
+            allowed[b] = false;
+        }
+    }
+}
+
+/// Whether an instruction that is no call may be in a stay: it can neither run other probes nor end the process. (Stays end before the call at a piece's end.)
+fn may_be_inside(insn: &Insn) -> bool {
+    match insn.flow {
+        FlowControl::Next => !matches!(
+            insn.inst.code(),
+            Code::Wrfsbase_r32
+                | Code::Wrfsbase_r64
+                | Code::Wrgsbase_r32
+                | Code::Wrgsbase_r64
+                | Code::Hlt
+        ),
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return => true,
+        _ => false,
+    }
+}
+
+/// How a piece ends: what is asked again and again, of few bytes.
+#[derive(Clone, Copy)]
+struct End {
+    /// With a call.
+    calls: bool,
+    /// With a jump that can be led through code: conditional and unconditional ones can, all other branches cannot.
+    led: bool,
+    /// Control runs from it into the piece behind it.
+    falls: bool,
+    /// With what stands outside of any area.
+    parts: bool,
+    /// Its last instruction's.
+    flow: FlowControl,
+}
+
+impl End {
+    /// `next`: the instruction behind it.
+    fn of(last: &Insn, next: Option<&Insn>, calls: bool) -> End {
+        let stops = matches!(
+            last.flow,
+            FlowControl::UnconditionalBranch
+                | FlowControl::IndirectBranch
+                | FlowControl::Return
+                | FlowControl::Exception
+        );
+        let is_branch = matches!(
+            last.flow,
+            FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch
+        );
+        let led =
+            is_branch && (last.inst.is_jcc_short_or_near() || last.inst.is_jmp_short_or_near());
+        let parts = calls || matches!(last.flow, FlowControl::Return | FlowControl::IndirectBranch);
+        End {
+            calls,
+            led,
+            falls: !stops && next.is_some_and(|next| next.ip == last.next()),
+            parts,
+            flow: last.flow,
+        }
+    }
+}
+
+/// What a set of pieces does to registers.
+#[derive(Clone, Copy)]
+struct Registers {
+    /// Dead before every instruction, and written by none.
+    dead: RegSet,
+    /// Read or written.
+    used: RegSet,
+    /// There are addresses with base and index, and not enough dead registers to compute them.
+    addresses: bool,
+    /// A record has no dead register for the cursor.
+    tight: bool,
+}
+
+impl Registers {
+    const NONE: Registers = Registers {
+        dead: USABLE,
+        used: RegSet::EMPTY,
+        addresses: false,
+        tight: false,
+    };
+
+    /// Adds what the record of an access needs.
+    fn record(&mut self, insn: &Insn, u: &RegUse, access: &Access) {
+        let two = matches!(access.form, Form::Plain(p) if p.base.is_some() && p.index.is_some());
+        let free = RegSet(insn.dead.0 & !u.clobber.0 & !u.kill.0 & !u.read.0 | insn.own.0);
+        // (One or none.)
+        self.addresses |= two && free.0 & free.0.wrapping_sub(1) == 0;
+        self.tight |= insn.dead.0 & !u.clobber.0 | insn.own.0 == 0;
+    }
+}
+
+/// What is known of a piece.
+#[derive(Clone, Copy)]
+struct Piece {
+    registers: Registers,
+    /// Something in it is recorded.
+    records: bool,
+    /// It may be part of a stay.
+    allowed: bool,
+    /// Entered from where no code can be put.
+    external: bool,
+    end: End,
+}
+
+/// Cuts a function into pieces, from its start on.
+struct Cutter<'a> {
+    view: &'a View<'a>,
+    /// Instructions with accesses that are in no piece yet.
+    accesses: &'a [u32],
+    /// Callee-saved registers that were pushed so far.
+    saved: RegSet,
+}
+
+impl Cutter<'_> {
+    /// The piece that begins with the first of these instructions, which are a block's last ones, and where the next one begins.
+    #[inline(never)]
+    fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Piece, usize) {
+        let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
+        let (mut allowed, mut calls, mut end) = (true, false, start);
+        for (insn, u) in self.view.insns[start..limit]
+            .iter()
+            .zip(&self.view.uses[start..limit])
+        {
+            end += 1;
+            dead &= insn.dead.0;
+            read |= u.read.0;
+            if u.clobber.contains(RSP) && insn.inst.mnemonic() == Mnemonic::Push {
+                self.saved.0 |= u.read.0 & CALLEE_SAVED.0;
+            }
+            if !insn.simple {
+                if is_call(insn) {
+                    // What it writes it writes outside.
+                    calls = true;
+                    break;
+                }
+                allowed &= may_be_inside(insn);
+            }
+            written |= u.clobber.0 | u.kill.0;
+        }
+        let mut registers = Registers {
+            dead: RegSet(dead & !written),
+            used: RegSet(read | written),
+            ..Registers::NONE
+        };
+        let records = self.records(start, end, &mut registers);
+        let end_of = End::of(&self.view.insns[end - 1], self.view.insns.get(end), calls);
+        (
+            Piece {
+                registers,
+                records,
+                allowed,
+                external,
+                end: end_of,
+            },
+            end,
+        )
+    }
+
+    /// Whether something in a piece is recorded. Adds what that needs.
+    fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
+        let mut records = false;
+        while let Some((&i, behind)) = self
+            .accesses
+            .split_first()
+            .filter(|(i, _)| (**i as usize) < end)
+        {
+            let i = i as usize;
+            self.accesses = behind;
+            for access in self.view.accesses[i]
+                .iter()
+                .filter(|a| i >= start && self.view.records(a))
+            {
+                records = true;
+                registers.record(&self.view.insns[i], &self.view.uses[i], access);
+            }
+        }
+        records
+    }
+}
+
+/// Per piece: others that may follow, or precede. One list for all takes a fraction of the time of one for each.
+struct Edges {
+    /// Where those of each piece begin in `to`, and where they end.
+    spans: Vec<(u32, u32)>,
+    to: Vec<u32>,
+}
+
+impl Edges {
+    #[inline]
+    fn of(&self, piece: usize) -> &[u32] {
+        let (start, end) = self.spans[piece];
+        &self.to[start as usize..end as usize]
+    }
+
+    /// The edges the other way round, in the order of where they come from.
+    fn reversed(&self) -> Edges {
+        let mut spans = vec![(0u32, 0u32); self.spans.len()];
+        self.to.iter().for_each(|&t| spans[t as usize].1 += 1);
+        let mut next = 0;
+        for span in &mut spans {
+            let count = span.1;
+            *span = (next, next);
+            next += count;
+        }
+        let mut to = vec![0; self.to.len()];
+        for from in 0..spans.len() {
+            for &t in self.of(from) {
+                let end = &mut spans[t as usize].1;
+                to[*end as usize] = from as u32;
+                *end += 1;
+            }
+        }
+        Edges { spans, to }
+    }
+}
+
+struct Finder<'a> {
+    view: &'a View<'a>,
+    /// First instructions of the pieces.
+    starts: Vec<u32>,
+    pieces: Vec<Piece>,
+    succs: Edges,
+    preds: Edges,
+    /// Some piece is followed by itself or one before it.
+    goes_back: bool,
+    /// Callee-saved registers that the function pushes.
+    saved: RegSet,
+}
+
+impl<'a> Finder<'a> {
+    /// `None` if there can be no stay, because nothing is recorded, or all of it in one piece that is in no loop.
+    fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
+        if !view.accesses.iter().any(|a| view.records(a)) {
+            return None;
+        }
+        let (mut edges, mut goes_back) = (0, false);
+        for (b, block) in view.blocks.iter().enumerate() {
+            edges += block.succs.len();
+            goes_back |= block.succs.iter().any(|s| s.0 as usize <= b);
+        }
+        if !goes_back && view.accesses.insns().len() == 1 {
+            return None;
+        }
+        let (mut starts, mut pieces) = (
+            Vec::with_capacity(view.blocks.len() * 2),
+            Vec::with_capacity(view.blocks.len() * 2),
+        );
+        // First pieces of the blocks.
+        let mut firsts = Vec::with_capacity(view.blocks.len());
+        let mut cutter = Cutter {
+            view,
+            accesses: view.accesses.insns(),
+            saved: RegSet::EMPTY,
+        };
+        let mut recorded = 0;
+        for block in view.blocks {
+            firsts.push(pieces.len() as u32);
+            let mut external = block.external_entry || pieces.is_empty();
+            let (mut start, limit) = (block.insns.start as usize, block.insns.end as usize);
+            while start < limit {
+                starts.push(start as u32);
+                let (piece, end) = cutter.cut(start, limit, external);
+                recorded += usize::from(piece.records);
+                pieces.push(piece);
+                (start, external) = (end, false);
+            }
+        }
+        if recorded == 0 || recorded == 1 && !goes_back {
+            return None;
+        }
+        let mut succs = Edges {
+            spans: Vec::with_capacity(pieces.len()),
+            to: Vec::with_capacity(edges + pieces.len() - view.blocks.len()),
+        };
+        for (b, block) in view.blocks.iter().enumerate() {
+            let last = firsts
+                .get(b + 1)
+                .map_or(pieces.len(), |&next| next as usize) as u32
+                - 1;
+            for piece in firsts[b]..last {
+                let at = succs.to.len() as u32;
+                succs.to.push(piece + 1);
+                succs.spans.push((at, at + 1));
+            }
+            let at = succs.to.len() as u32;
+            succs
+                .to
+                .extend(block.succs.iter().map(|s| firsts[s.0 as usize]));
+            succs.spans.push((at, succs.to.len() as u32));
+        }
+        let preds = succs.reversed();
+        Some(Finder {
+            view,
+            starts,
+            pieces,
+            succs,
+            preds,
+            goes_back,
+            saved: cutter.saved,
+        })
+    }
+
+    fn records(&self, piece: u32) -> bool {
+        self.pieces[piece as usize].records
+    }
+
+    /// The piece that begins at an address.
+    fn piece_at(&self, ip: u64) -> Option<usize> {
+        self.starts
+            .binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip)
+            .ok()
+    }
+
+    /// Loops without calls, the largest for which there is a register. The places of pieces are all that is known of these stays.
+    fn choose(&self, allowed: &[bool]) -> Stays {
+        let n = allowed.len();
+        let mut stays = Stays {
+            of_piece: vec![None; n],
+            ..Stays::default()
+        };
+        let candidates = if self.goes_back {
+            self.on_ways_back(allowed)
+        } else {
+            Vec::new()
+        };
+        if candidates.is_empty() {
+            return stays;
+        }
+        let mut search = Search::new(&self.succs, n);
+        let mut work = search.cycles(&candidates);
+        while let Some(set) = work.pop() {
+            if set.iter().all(|&b| !self.records(b)) || stays.all.len() >= usize::from(u16::MAX) {
+                continue;
+            }
+            if let Some(stay) = self.register(&set) {
+                let number = stays.all.len() as u16;
+                stays.all.push(stay);
+                set.iter()
+                    .for_each(|&b| stays.of_piece[b as usize] = Some(number));
+                continue;
+            }
+            // Without the pieces through which the cycle is entered, the inner ones remain.
+            search.begin(&set);
+            let inner: Vec<u32> = set
+                .iter()
+                .copied()
+                .filter(|&b| {
+                    !self.pieces[b as usize].external
+                        && self
+                            .preds
+                            .of(b as usize)
+                            .iter()
+                            .all(|&p| search.contains(p))
+                })
+                .collect();
+            if inner.len() < set.len() {
+                work.extend(search.cycles(&inner));
+            }
+        }
+        stays
+    }
+
+    /// Those of the allowed pieces, in ascending order, that may be on a cycle: each has a way back, from a piece that is not before any of its members to one
+    /// that is not behind, and each member is between the ends of such a way.
+    fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
+        let mut least = u32::MAX;
+        let mut found = Vec::new();
+        for b in (0..allowed.len()).rev().filter(|&b| allowed[b]) {
+            for &s in self.succs.of(b) {
+                if s as usize <= b && allowed[s as usize] {
+                    least = least.min(s);
+                }
+            }
+            if least as usize <= b {
+                found.push(b as u32);
+            }
+        }
+        found.reverse();
+        found
+    }
+
+    /// Registers for a stay of these pieces.
+    fn register(&self, set: &[u32]) -> Option<Stay> {
+        let mut all = Registers::NONE;
+        for &b in set {
+            let r = self.pieces[b as usize].registers;
+            all.dead.0 &= r.dead.0;
+            all.used.0 |= r.used.0;
+            all.addresses |= r.addresses;
+        }
+        let cursor = self.keep(&all, None)?;
+        let scratch = if all.addresses {
+            self.keep(&all, Some(cursor.reg))
+        } else {
+            None
+        };
+        Some(Stay {
+            cursor,
+            scratch,
+            late: true,
+        })
+    }
+
+    /// The cheapest register to keep, but not `other`.
+    fn keep(&self, all: &Registers, other: Option<Gpr>) -> Option<Kept> {
+        let not = other.map_or(0, |r| 1 << r.0);
+        if let Some(reg) = cheapest(RegSet(all.dead.0 & !not)) {
+            return Some(Kept {
+                reg,
+                spilled: false,
+            });
+        }
+        let unused = USABLE.0 & !all.used.0 & !not;
+        let sets = [
+            unused & !CALLEE_SAVED.0,
+            unused & self.saved.0,
+            unused & !RBP.0,
+        ];
+        sets.into_iter()
+            .find_map(|set| cheapest(RegSet(set)))
+            .map(|reg| Kept { reg, spilled: true })
+    }
+
+    fn is_indirect(&self, piece: usize) -> bool {
+        self.pieces[piece].end.flow == FlowControl::IndirectBranch
+    }
+
+    /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
+    fn ends(&self, piece: usize, stays: &Stays) -> bool {
+        let code = |&t: &u32| stays.needs_code(stays.of_piece[piece], stays.of_piece[t as usize]);
+        self.pieces[piece].end.calls
+            || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
+    }
+
+    /// Decides what stands before the pieces' labels, and which pieces end outside. Returns pieces that must be in no stay, because control enters or
+    /// leaves them where no code can be put.
+    fn complete(&self, stays: &mut Stays) -> Vec<usize> {
+        let mut wrong = Vec::new();
+        stays.ends = (0..self.pieces.len())
+            .map(|u| stays.of_piece[u].is_some() && self.ends(u, stays))
+            .collect();
+        stays.before = vec![None; self.pieces.len()];
+        let out: Vec<Place> = stays
+            .of_piece
+            .iter()
+            .zip(&stays.ends)
+            .map(|(&place, ends)| place.filter(|_| !ends))
+            .collect();
+        for (t, piece) in self.pieces.iter().enumerate() {
+            let to = stays.of_piece[t];
+            let falling = t
+                .checked_sub(1)
+                .filter(|&before| self.pieces[before].end.falls)
+                .map(|before| out[before]);
+            if piece.external && to.is_some() {
+                if falling.is_some_and(|from| from.is_some()) {
+                    wrong.push(t);
+                }
+                stays.before[t] = Some(None);
+                continue;
+            }
+            stays.before[t] = match falling {
+                Some(from) => Some(from).filter(|&from| stays.needs_code(from, to)),
+                None => {
+                    let preds = || self.preds.of(t).iter().map(|&p| p as usize);
+                    // An indirect jump goes to the code before the label, or needs none.
+                    let jumped = preds().find(|&p| self.is_indirect(p)).map(|p| out[p]);
+                    jumped
+                        .into_iter()
+                        .chain(preds().map(|p| out[p]))
+                        .find(|&from| stays.needs_code(from, to))
+                }
+            };
+        }
+        for (u, piece) in self.pieces.iter().enumerate() {
+            let end = piece.end;
+            if end.led {
+                continue;
+            }
+            let next = end.falls.then_some(u + 1);
+            for t in self.succs.of(u).iter().map(|&t| t as usize) {
+                // (A branch to the very next piece is no different from another.)
+                let jumped = Some(t) != next || end.flow != FlowControl::Next && !end.calls;
+                if !jumped || !stays.needs_code(out[u], stays.of_piece[t]) {
+                    continue;
+                }
+                // Unwinders and copied tables lead to the code for who comes from outside.
+                if out[u].is_none()
+                    && stays.before[t] == Some(None)
+                    && (self.pieces[t].external || self.is_indirect(u))
+                {
+                    continue;
+                }
+                wrong.extend([u, t].into_iter().filter(|&b| stays.of_piece[b].is_some()));
+            }
+        }
+        // A table's targets in other functions are idle; and it has one entry per piece, which is the code before the label if that is for control
+        // from no stay.
+        for table in self.view.tables {
+            let u = self.starts.partition_point(|&start| start <= table.jump.0) - 1;
+            for target in &table.targets {
+                match self.piece_at(*target) {
+                    None if stays.needs_code(out[u], None) => wrong.push(u),
+                    Some(t) if stays.of_piece[t].is_some() => {
+                        let entry = if stays.before[t] == Some(None) {
+                            None
+                        } else {
+                            stays.of_piece[t]
+                        };
+                        if out[u] != entry {
+                            wrong.push(t);
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        wrong.sort_unstable();
+        wrong.dedup();
+        wrong
+    }
+}
+
+/// A piece in a search for strongly connected components.
+#[derive(Clone, Copy, Default)]
+struct Node {
+    /// The last set that it was in.
+    set: u32,
+    /// Its place in the order of the search, 0 before that.
+    index: u32,
+    /// The least place that is reached from it.
+    low: u32,
+    /// It is in no component yet.
+    is_open: bool,
+}
+
+/// A search for strongly connected components in sets of pieces.
+struct Search<'a> {
+    succs: &'a Edges,
+    nodes: Vec<Node>,
+    /// Number of the set at hand.
+    current: u32,
+}
+
+impl<'a> Search<'a> {
+    fn new(succs: &'a Edges, pieces: usize) -> Search<'a> {
+        Search {
+            succs,
+            nodes: vec![Node::default(); pieces],
+            current: 0,
+        }
+    }
+
+    /// Makes this the set at hand.
+    fn begin(&mut self, pieces: &[u32]) {
+        self.current += 1;
+        for &b in pieces {
+            self.nodes[b as usize] = Node {
+                set: self.current,
+                ..Node::default()
+            };
+        }
+    }
+
+    fn contains(&self, piece: u32) -> bool {
+        self.nodes[piece as usize].set == self.current
+    }
+
+    /// Strongly connected components of the graph of these pieces (in ascending order), without those that are no cycle.
+    fn cycles(&mut self, pieces: &[u32]) -> Vec<Vec<u32>> {
+        self.begin(pieces);
+        let current = self.current;
+        let (mut stack, mut path, mut found, mut next) = (Vec::new(), Vec::new(), Vec::new(), 1);
+        for &root in pieces {
+            if self.nodes[root as usize].index != 0 {
+                continue;
+            }
+            // The piece at hand, and its next edge; and those from which it was reached.
+            let (mut v, mut edge) = (root, 0);
+            loop {
+                if edge == 0 {
+                    self.nodes[v as usize] = Node {
+                        set: current,
+                        index: next,
+                        low: next,
+                        is_open: true,
+                    };
+                    next += 1;
+                    stack.push(v);
+                }
+                let mut low = self.nodes[v as usize].low;
+                let mut down = None;
+                for &to in &self.succs.of(v as usize)[edge..] {
+                    edge += 1;
+                    let w = self.nodes[to as usize];
+                    if w.set == current {
+                        if w.index == 0 {
+                            down = Some(to);
+                            break;
+                        }
+                        if w.is_open {
+                            low = low.min(w.index);
+                        }
+                    }
+                }
+                self.nodes[v as usize].low = low;
+                if let Some(to) = down {
+                    path.push((v, edge));
+                    (v, edge) = (to, 0);
+                    continue;
+                }
+                if low == self.nodes[v as usize].index {
+                    let from = stack.iter().rposition(|&w| w == v).unwrap_or(0);
+                    stack[from..]
+                        .iter()
+                        .for_each(|&b| self.nodes[b as usize].is_open = false);
+                    if stack.len() - from > 1 || self.succs.of(v as usize).contains(&v) {
+                        let mut set = stack[from..].to_vec();
+                        set.sort_unstable();
+                        found.push(set);
+                    }
+                    stack.truncate(from);
+                }
+                let Some((parent, next_edge)) = path.pop() else {
+                    break;
+                };
+                let node = &mut self.nodes[parent as usize];
+                node.low = node.low.min(low);
+                (v, edge) = (parent, next_edge);
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ir::cfg::{Entries, Graph};
+    use crate::ir::jump_table::TableForm;
+    use crate::program::Input;
+    use crate::x86::decode::decode;
+    use crate::x86::insn::InsnId;
+    use crate::x86::operands::accesses;
+    use crate::x86::regs::reg_use;
+    use iced_x86::InstructionInfoFactory;
+
+    /// The stays of a function, and the stay of each block.
+    pub(crate) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
+        let bytes = parts.concat();
+        let body = decode(&bytes, 0x100, &[]).unwrap();
+        let mut g = Graph::build(
+            body,
+            &(0x100..0x100 + bytes.len() as u64),
+            &Entries::default(),
+            &[],
+        );
+        of(&mut g, &[])
+    }
+
+    fn of(g: &mut Graph, tables: &[JumpTable]) -> (Stays, Vec<Option<Stay>>) {
+        let mut factory = InstructionInfoFactory::new();
+        let uses: Vec<RegUse> = g
+            .insns
+            .iter()
+            .map(|i| reg_use(factory.info(&i.inst)))
+            .collect();
+        let input = Input::default();
+        let effects = crate::analyze::liveness::Effects::of(
+            &input,
+            g,
+            &crate::ir::loops::Loops::find(g),
+            &uses,
+        );
+        crate::analyze::liveness::mark(&input, g, &effects, &uses);
+        let accesses: AccessList = g
+            .insns
+            .iter()
+            .map(|i| accesses(&i.inst, factory.info(&i.inst)))
+            .collect();
+        let view = View {
+            insns: &g.insns,
+            blocks: &g.blocks,
+            tables,
+            uses: &uses,
+            accesses: &accesses,
+            stores: false,
+        };
+        let stays = find(&view);
+        let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());
+        let of = (0..pieces).map(|b| stays.at(stays.of(b))).collect();
+        (stays, of)
+    }
+
+    pub(crate) fn kept(reg: u8, spilled: bool) -> Kept {
+        Kept {
+            reg: Gpr(reg),
+            spilled,
+        }
+    }
+
+    pub(crate) const XOR_ECX: &[u8] = &[0x31, 0xc9];
+    pub(crate) const LOAD: &[u8] = &[0x8b, 0x07]; // mov eax, [rdi]
+    const NEXT: &[u8] = &[0x48, 0x83, 0xc7, 0x04, 0x48, 0x39, 0xf7]; // add rdi, 4; cmp rdi, rsi
+    pub(crate) const CALL: &[u8] = &[0xe8, 0, 0x10, 0, 0];
+    pub(crate) const RET: &[u8] = &[0xc3];
+
+    /// jne back over the parts.
+    fn back(parts: &[&[u8]]) -> Vec<u8> {
+        vec![
+            0x75,
+            (-(parts.iter().map(|p| p.len() as i8).sum::<i8>()) - 2) as u8,
+        ]
+    }
+
+    /// Those of each piece end where those of the next begin.
+    fn edges(starts: &[u32], to: &[u32]) -> Edges {
+        Edges {
+            spans: starts.windows(2).map(|w| (w[0], w[1])).collect(),
+            to: to.to_vec(),
+        }
+    }
+
+    #[test]
+    fn neighbours_are_the_same_both_ways() {
+        let edges = edges(&[0, 2, 2, 5], &[1, 2, 0, 0, 2]);
+        let back = edges.reversed();
+        assert_eq!([0, 1, 2].map(|p| back.of(p)), [&[2, 2][..], &[0], &[0, 2]]);
+    }
+
+    #[test]
+    fn cycles_are_found_with_their_members_only() {
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
+        let edges = edges(&[0, 1, 2, 4, 5, 6, 7], &[1, 2, 3, 4, 1, 4, 0]);
+        let mut search = Search::new(&edges, 6);
+        let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
+        cycles.sort_unstable();
+        assert_eq!(cycles, [vec![1, 2, 3], vec![4]]);
+        assert_eq!(search.cycles(&[1, 2, 4]), [[4]]);
+        assert!(search.cycles(&[0, 1, 2]).is_empty());
+    }
+
+    #[test]
+    fn the_cheapest_register_has_the_shortest_code() {
+        let order = [0, 1, 2, 6, 7, 3, 5, 8, 9, 10, 11, 14, 15, 13, 12];
+        for set in 0..=u16::MAX {
+            assert_eq!(
+                cheapest(RegSet(set)),
+                order
+                    .into_iter()
+                    .map(Gpr)
+                    .find(|&r| RegSet(set).contains(r))
+            );
+        }
+    }
+
+    #[test]
+    fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
+        // (Nobody reads rcx behind the loop: it is no result, since it has been read.)
+        const TEST_ECX: &[u8] = &[0x85, 0xc9];
+        let (stays, of) = stays(&[XOR_ECX, TEST_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        assert_eq!(
+            of,
+            [
+                None,
+                Some(Stay {
+                    cursor: kept(1, false),
+                    scratch: None,
+                    late: true
+                }),
+                None
+            ]
+        );
+        assert_eq!(
+            stays.before(1),
+            Some(None),
+            "the cursor is loaded where control falls into the loop"
+        );
+        assert_eq!(
+            stays.before(2),
+            Some(Some(0)),
+            "nothing is given back, but the cursor is stored"
+        );
+        assert_eq!(of[1].unwrap().state().flags, STATE_LATE);
+    }
+
+    #[test]
+    fn else_it_borrows_one_that_the_loop_does_not_use() {
+        let (stays, of) = stays(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        assert_eq!(
+            of[0],
+            Some(Stay {
+                cursor: kept(1, true),
+                scratch: None,
+                late: true
+            })
+        );
+        assert_eq!(stays.before(0), Some(None), "callers enter here");
+        assert_eq!(
+            stays.before(1),
+            Some(Some(0)),
+            "it is given back behind the loop"
+        );
+        assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_STAY]);
+    }
+
+    #[test]
+    fn calls_end_stays() {
+        assert_eq!(
+            stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1,
+            [None, None, None]
+        );
+        // An inner loop without calls has one all the same.
+        let inner = back(&[LOAD, NEXT]);
+        let (_, of) = stays(&[
+            LOAD,
+            NEXT,
+            &inner,
+            CALL,
+            &back(&[LOAD, NEXT, &inner, CALL]),
+            RET,
+        ]);
+        assert!(
+            of[0].is_some() && of[1].is_none() && of[2].is_none(),
+            "{of:?}"
+        );
+    }
+
+    #[test]
+    fn loops_that_record_nothing_have_none() {
+        assert_eq!(stays(&[NEXT, &back(&[NEXT]), RET]).1, [None, None]);
+    }
+
+    #[test]
+    fn an_address_of_two_registers_gets_a_register_of_its_own() {
+        const INDEXED: &[u8] = &[0x8b, 0x04, 0x97]; // mov eax, [rdi+rdx*4]
+        let (_, of) = stays(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
+        assert_eq!(
+            of[0],
+            Some(Stay {
+                cursor: kept(1, true),
+                scratch: Some(kept(8, true)),
+                late: true
+            }),
+            "rcx and r8 are the cheapest that nothing uses"
+        );
+    }
+
+    #[test]
+    fn rbp_is_not_borrowed_unless_it_was_saved() {
+        // The loop reads every register but rbp and rsp.
+        let mut all = Vec::new();
+        for r in [0u8, 1, 2, 3, 6, 7] {
+            all.extend_from_slice(&[0x48, 0x85, 0xc0 | r << 3 | r]); // test r, r
+        }
+        for r in 0..8u8 {
+            all.extend_from_slice(&[0x4d, 0x85, 0xc0 | r << 3 | r]);
+        }
+        let (_, of) = stays(&[LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), RET]);
+        assert_eq!(of[0], None);
+        const PUSH_RBP: &[u8] = &[0x55];
+        const POP_RBP: &[u8] = &[0x5d];
+        let (_, of) = stays(&[
+            PUSH_RBP,
+            LOAD,
+            &all,
+            NEXT,
+            &back(&[LOAD, &all, NEXT]),
+            POP_RBP,
+            RET,
+        ]);
+        assert_eq!(
+            of[1],
+            Some(Stay {
+                cursor: kept(5, true),
+                scratch: None,
+                late: true
+            })
+        );
+    }
+
+    #[test]
+    fn a_tables_target_that_is_entered_from_outside_is_in_none() {
+        // 100: mov eax,[rdi]; jmp *rax | 104: add rdi,4; cmp rdi,rsi; jne 100 | ret
+        let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
+        let stays = |external: bool| {
+            let body = decode(&bytes, 0x100, &[]).unwrap();
+            let jump = crate::ir::cfg::KnownJump {
+                ip: 0x102,
+                targets: vec![0x104],
+                closed: true,
+            };
+            let mut g = Graph::build(
+                body,
+                &(0x100..0x100 + bytes.len() as u64),
+                &Entries::default(),
+                &[jump],
+            );
+            let block = g.block_at(0x104).unwrap();
+            g.blocks[block.0 as usize].external_entry = external;
+            let table = JumpTable {
+                load: InsnId(0),
+                jump: InsnId(1),
+                table: 0x2000,
+                form: TableForm::Absolute8,
+                targets: vec![0x104],
+            };
+            of(&mut g, &[table]).1
+        };
+        assert!(stays(false)[1].is_some());
+        assert_eq!(stays(true)[1], None);
+    }
+
+    #[test]
+    fn a_loop_that_is_entered_by_a_branch_that_cannot_be_led_has_none() {
+        // jrcxz to the loop's head, which control falls into as well.
+        assert_eq!(
+            stays(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1,
+            [None, None, None]
+        );
+    }
+}

@@ -1,0 +1,918 @@
+//! What is recorded where.
+//!
+//! A block is cut into regions: after calls, system calls, interrupts and repeated string instructions, and where the slots of a region
+//! would run out. A load whose address is a recorded value plus a constant ([`crate::plan::affine`]) needs no record of its own.
+//!
+//! Constant loads take no record if their region has another one; else the first of them is the proxy.
+//!
+//! In the soft flavour a record shares the slot of the one before it ([`abi::ID_PAIR`]) if both are of addresses or parts of such: of both 48 bits are kept. If what
+//! the second holds is known where the first stands it is written there ([`pairs`]), else at its own place.
+
+pub mod affine;
+pub(crate) mod constant_folding;
+pub mod cursor;
+pub mod planned_function;
+pub(crate) mod slot_pairing;
+pub mod types;
+
+use crate::ir::cfg::Graph;
+use crate::plan::affine::{Differences, Known, Registers, at_starts};
+use crate::plan::cursor::Stays;
+use crate::plan::types::{
+    GatherPlan, ImplicitLoads, Payload, RecordPlan, RegionPlan, SitePlan, VectorHalf,
+};
+use crate::program::Options;
+use crate::x86::effects::Facts;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::operands::{
+    Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string,
+};
+use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
+use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, SiteKind, reason};
+use smallvec::SmallVec;
+
+/// The plan of a whole function.
+#[derive(Debug, Default)]
+pub struct Plan {
+    /// Regions with at least one site.
+    pub regions: Vec<RegionPlan>,
+    /// Gathers among the sites.
+    pub gathers: Vec<GatherPlan>,
+    /// Implicit stack reads.
+    pub implicit: ImplicitLoads,
+}
+
+/// Most slots that one instruction's records take.
+const MOST_SLOTS: usize = 10;
+
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
+pub fn plan(
+    graph: &Graph,
+    facts: &Facts,
+    options: &Options,
+    stays: &Stays,
+    mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
+) -> Plan {
+    let Facts {
+        uses,
+        accesses,
+        own,
+        ..
+    } = facts;
+    // Only string instructions ask for the direction.
+    let strings = accesses.iter().any(|a| {
+        matches!(
+            a.form,
+            Form::Step { .. } | Form::Repeated { .. } | Form::Unknown
+        )
+    });
+    let backward = strings && graph.insns.iter().any(|i| i.inst.code() == Code::Std);
+    let most = accesses.insns().len().min(graph.blocks.len());
+    let mut plan = Plan {
+        regions: Vec::with_capacity(most),
+        ..Plan::default()
+    };
+    let mut builder = Builder::new(options, backward);
+    let starts =
+        may_share(graph, accesses, options.stores).then(|| at_starts(graph, uses, backward));
+    let mut piece = 0;
+    let mut ends = Vec::with_capacity(graph.blocks.len());
+    for (number, block) in graph.blocks.iter().enumerate() {
+        // What registers hold is followed up to the last access only that asks for it.
+        let mut known = None;
+        builder.closed = 0;
+        let mut first = None;
+        for i in block.insns.start as usize..block.insns.end as usize {
+            let insn = &graph.insns[i];
+            if uses[i].clobber.contains(RSP) {
+                count_implicit(&insn.inst, &mut plan.implicit);
+            }
+            let list = &accesses[i];
+            let mut may_skip = false;
+            if !list.is_empty() {
+                while stays
+                    .starts()
+                    .get(piece + 1)
+                    .is_some_and(|&start| start <= i as u32)
+                {
+                    piece += 1;
+                }
+                builder.scratch = stays
+                    .at(stays.of(piece))
+                    .is_some_and(|s| s.scratch.is_some());
+                if list.iter().any(|a| asks_registers(a, options.stores)) {
+                    let from = *known.get_or_insert_with(|| {
+                        builder.registers.start(
+                            starts
+                                .as_ref()
+                                .map_or(&Differences::NONE, |starts| starts.at(number)),
+                        );
+                        block.insns.start as usize
+                    });
+                    builder
+                        .registers
+                        .advance(&graph.insns[from..i], &uses[from..i]);
+                    known = Some(i);
+                }
+                if builder.slots + MOST_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
+                    first = first.or(builder.close(&mut plan.regions));
+                }
+                // These may read nothing, and then there is no row that could stand for implied loads.
+                may_skip = may_read_nothing(&insn.inst, list);
+                if may_skip && builder.region.records.is_empty() {
+                    first = first.or(builder.close(&mut plan.regions));
+                }
+                if options.stores || list.iter().any(|a| a.read) {
+                    builder.instruction(
+                        InsnId(i as u32),
+                        insn,
+                        &uses[i],
+                        own[i],
+                        list,
+                        &mut plan.gathers,
+                        |n, a| classify(number, i, n, a),
+                    );
+                }
+            }
+            if !insn.simple && ends_region(insn) || may_skip {
+                first = first.or(builder.close(&mut plan.regions));
+            }
+        }
+        let last = builder.close(&mut plan.regions);
+        let closed = |end: Option<Closed>| end.map(|c| c.region);
+        ends.push(crate::plan::constant_folding::Ends {
+            first: closed(first.or(last).filter(|c| c.nth == 0)),
+            last: closed(last),
+            one: builder.closed == 1,
+        });
+    }
+    if !options.naive {
+        crate::plan::constant_folding::fold(graph, &mut plan, &ends, &builder.proxies);
+    }
+    plan
+}
+
+/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a Constant load, which takes no record but as a proxy.
+fn asks_registers(access: &Access, stores: bool) -> bool {
+    let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
+    (access.read || stores) && !(is_constant && !(access.write && stores))
+}
+
+/// Whether what registers have in common at some block's start may make a difference: two of them are asked for.
+fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
+    let mut with_accesses = accesses.insns();
+    graph.blocks.iter().any(|block| {
+        let mut registers = 0;
+        while let Some((&insn, behind)) = with_accesses
+            .split_first()
+            .filter(|(insn, _)| **insn < block.insns.end)
+        {
+            with_accesses = behind;
+            for access in accesses[insn as usize]
+                .iter()
+                .filter(|a| asks_registers(a, stores))
+            {
+                registers += match &access.form {
+                    Form::Plain(place) if place.index.is_none() => 1,
+                    _ => 2,
+                };
+            }
+        }
+        registers > 1
+    })
+}
+
+/// A region that has sites.
+#[derive(Clone, Copy)]
+struct Closed {
+    /// Its number.
+    region: usize,
+    /// How many ends of regions, of those without sites as well, the block had before.
+    nth: usize,
+}
+
+/// Repeated string instructions with a count of zero, gathers with an empty mask.
+fn may_read_nothing(inst: &Instruction, list: &Accesses) -> bool {
+    is_repeated_string(inst) || list.iter().any(|a| matches!(a.form, Form::Gather { .. }))
+}
+
+#[inline(always)]
+fn ends_region(insn: &Insn) -> bool {
+    match insn.flow {
+        FlowControl::Next => {
+            matches!(
+                insn.inst.code(),
+                Code::Wrfsbase_r32 | Code::Wrfsbase_r64 | Code::Hlt
+            ) || is_repeated_string(&insn.inst)
+        }
+        FlowControl::ConditionalBranch
+        | FlowControl::UnconditionalBranch
+        | FlowControl::IndirectBranch
+        | FlowControl::Return => false,
+        _ => true,
+    }
+}
+
+/// Counts what an instruction reads that moves the stack pointer.
+fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
+    match inst.mnemonic() {
+        Mnemonic::Pop | Mnemonic::Popf | Mnemonic::Popfq => implicit.pops += 1,
+        Mnemonic::Ret | Mnemonic::Retf => implicit.rets += 1,
+        Mnemonic::Leave => implicit.leaves += 1,
+        _ => {}
+    }
+}
+
+/// What a record of the region holds.
+#[derive(Clone, Copy, Debug)]
+enum Held {
+    /// symbol + delta.
+    Register(Known),
+    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
+    Sum {
+        base: u32,
+        index: u32,
+        scale: u8,
+        delta: i64,
+        registers: [(Gpr, Known); 2],
+    },
+    /// Anything else.
+    Other,
+}
+
+/// Where the formula of a site takes its parts.
+#[derive(Clone, Copy, Debug)]
+struct Formula {
+    a: u8,
+    b: u8,
+    scale: u8,
+    disp: i64,
+    flags: u8,
+}
+
+impl Formula {
+    const NONE: Formula = Formula {
+        a: NO_RECORD,
+        b: NO_RECORD,
+        scale: 1,
+        disp: 0,
+        flags: 0,
+    };
+}
+
+/// A site that needs only that its region has some record.
+struct Waiting {
+    site: usize,
+    place: Place,
+    insn: InsnId,
+    can_address: bool,
+}
+
+/// The region's last record, if another one may share its slot.
+struct Open {
+    at: InsnId,
+    /// What registers hold there.
+    registers: [Known; 16],
+    /// Registers that probes may use there: whatever they held is gone.
+    dead: RegSet,
+    /// A register is free there for an address.
+    address_is_cheap: bool,
+}
+
+struct Builder<'a> {
+    options: &'a Options,
+    backward: bool,
+    registers: Registers,
+    region: RegionPlan,
+    held: Vec<Held>,
+    slots: usize,
+    waiting: Vec<Waiting>,
+    /// An address costs no more than its two registers: its probe need not borrow a register for it.
+    address_is_cheap: bool,
+    /// The stay at hand has a register for addresses.
+    scratch: bool,
+    /// See [`Insn::dead`], of the instruction at hand.
+    dead: RegSet,
+    open: Option<Open>,
+    /// By record of the region: all of its bits count.
+    whole: Vec<bool>,
+    /// By region: all of it are Constant loads, one of them a proxy.
+    proxies: Vec<bool>,
+    /// Ends of regions in this block so far.
+    closed: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn new(options: &'a Options, backward: bool) -> Builder<'a> {
+        Builder {
+            options,
+            backward,
+            registers: Registers::new(backward),
+            region: RegionPlan::default(),
+            held: Vec::new(),
+            slots: 0,
+            waiting: Vec::new(),
+            address_is_cheap: true,
+            scratch: false,
+            dead: RegSet::EMPTY,
+            open: None,
+            whole: Vec::new(),
+            proxies: Vec::new(),
+            closed: 0,
+        }
+    }
+
+    /// A record at an instruction that is about its own operand, all of whose bits count.
+    fn add_whole(&mut self, at: InsnId, after: bool, payload: Payload) -> u8 {
+        self.open = None;
+        self.push(
+            RecordPlan {
+                at,
+                after,
+                of: at,
+                payload,
+                second: false,
+            },
+            Held::Other,
+            true,
+        )
+    }
+
+    /// A record of an address or a part of one.
+    fn add_record(&mut self, at: InsnId, payload: Payload, held: Held) -> u8 {
+        if let Some(open) = self.open.take() {
+            let (place, held) = match crate::plan::slot_pairing::at(&open, at, payload, held) {
+                Some(held) => (open.at, held),
+                None => (at, held),
+            };
+            return self.push(
+                RecordPlan {
+                    at: place,
+                    after: false,
+                    of: at,
+                    payload,
+                    second: true,
+                },
+                held,
+                false,
+            );
+        }
+        let may_pair =
+            self.options.flavour == mgz_abi::module_note::FLAVOUR_SOFT && !self.options.naive;
+        self.open = may_pair.then(|| Open {
+            at,
+            registers: self.registers.all(),
+            dead: self.dead,
+            address_is_cheap: self.address_is_cheap,
+        });
+        self.push(
+            RecordPlan {
+                at,
+                after: false,
+                of: at,
+                payload,
+                second: false,
+            },
+            held,
+            false,
+        )
+    }
+
+    fn push(&mut self, record: RecordPlan, held: Held, whole: bool) -> u8 {
+        self.slots += usize::from(!record.second);
+        self.region.records.push(record);
+        self.held.push(held);
+        self.whole.push(whole);
+        (self.region.records.len() - 1) as u8
+    }
+
+    /// A record that holds the register, or its symbol plus another constant: `(record, what to add)`.
+    fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
+        if self.options.naive {
+            return None;
+        }
+        let now = self.registers.value(r);
+        self.held.iter().enumerate().find_map(|(i, h)| match h {
+            Held::Register(k) if k.symbol == now.symbol => {
+                Some((i as u8, now.delta.wrapping_sub(k.delta)))
+            }
+            _ => None,
+        })
+    }
+
+    fn register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
+        match self.find_register(r) {
+            Some(found) => found,
+            None => {
+                let now = self.registers.value(r);
+                let record = self.add_record(at, Payload::Reg(r), Held::Register(now));
+                match self.held[usize::from(record)] {
+                    Held::Register(k) => (record, now.delta.wrapping_sub(k.delta)),
+                    _ => (record, 0),
+                }
+            }
+        }
+    }
+
+    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits count.
+    fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
+        match self.find_register(r) {
+            Some(found) if self.whole[usize::from(found.0)] => found,
+            _ => (self.new_register(at, r), 0),
+        }
+    }
+
+    fn new_register(&mut self, at: InsnId, r: Gpr) -> u8 {
+        let now = self.registers.value(r);
+        let record = self.add_whole(at, false, Payload::Reg(r));
+        self.held[usize::from(record)] = Held::Register(now);
+        record
+    }
+
+    /// Makes or finds the records for an address.
+    fn address(&mut self, at: InsnId, place: &Place, can_address: bool) -> Result<Formula, u8> {
+        if place.segment == Segment::Gs {
+            return Err(reason::SEGMENT);
+        }
+        if place.segment == Segment::Fs || place.addr32 {
+            if !can_address {
+                return Err(reason::NO_REGISTER);
+            }
+            let a = self.add_record(at, Payload::Address, Held::Other);
+            let flags = if place.addr32 { SiteFlags::ADDR32 } else { 0 };
+            return Ok(Formula {
+                a,
+                flags,
+                ..Formula::NONE
+            });
+        }
+        let disp = place.disp;
+        Ok(match (place.base, place.index) {
+            (None, None) => Formula {
+                disp,
+                flags: SiteFlags::STATIC,
+                ..Formula::NONE
+            },
+            (Some(base), None) => {
+                let (a, add) = self.register(at, base);
+                Formula {
+                    a,
+                    disp: disp.wrapping_add(add),
+                    ..Formula::NONE
+                }
+            }
+            (None, Some(index)) => {
+                let (b, add) = self.register(at, index);
+                let disp = disp.wrapping_add(add.wrapping_mul(i64::from(place.scale)));
+                Formula {
+                    b,
+                    scale: place.scale,
+                    disp,
+                    ..Formula::NONE
+                }
+            }
+            (Some(base), Some(index)) => self.two_registers(at, place, base, index, can_address),
+        })
+    }
+
+    fn two_registers(
+        &mut self,
+        at: InsnId,
+        place: &Place,
+        base: Gpr,
+        index: Gpr,
+        can_address: bool,
+    ) -> Formula {
+        let scale = place.scale;
+        let (vb, vi) = (self.registers.value(base), self.registers.value(index));
+        let total = place
+            .disp
+            .wrapping_add(vb.delta)
+            .wrapping_add(vi.delta.wrapping_mul(i64::from(scale)));
+        let shared = self.held.iter().enumerate().find_map(|(i, h)| match *h {
+            Held::Sum {
+                base,
+                index,
+                scale: s,
+                delta,
+                ..
+            } if base == vb.symbol && index == vi.symbol && s == scale => {
+                Some((i as u8, total.wrapping_sub(delta)))
+            }
+            _ => None,
+        });
+        if let Some((a, disp)) = shared.filter(|_| !self.options.naive) {
+            return Formula {
+                a,
+                disp,
+                ..Formula::NONE
+            };
+        }
+        let parts_known = self.find_register(base).is_some()
+            || self.find_register(index).is_some()
+            || vb.symbol == vi.symbol;
+        if can_address && !parts_known && self.address_is_cheap {
+            let held = Held::Sum {
+                base: vb.symbol,
+                index: vi.symbol,
+                scale,
+                delta: total,
+                registers: [(base, vb), (index, vi)],
+            };
+            let a = self.add_record(at, Payload::Address, held);
+            let disp = match self.held[usize::from(a)] {
+                Held::Sum { delta, .. } => total.wrapping_sub(delta),
+                _ => 0,
+            };
+            return Formula {
+                a,
+                disp,
+                ..Formula::NONE
+            };
+        }
+        let (a, add_a) = self.register(at, base);
+        let (b, add_b) = self.register(at, index);
+        let disp = place
+            .disp
+            .wrapping_add(add_a)
+            .wrapping_add(add_b.wrapping_mul(i64::from(scale)));
+        Formula {
+            a,
+            b,
+            scale,
+            disp,
+            flags: 0,
+        }
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller; what is known of one instruction"
+    )]
+    fn instruction(
+        &mut self,
+        at: InsnId,
+        insn: &Insn,
+        uses: &RegUse,
+        own: Option<Gpr>,
+        list: &Accesses,
+        gathers: &mut Vec<GatherPlan>,
+        mut classify: impl FnMut(usize, &Access) -> Class,
+    ) {
+        let pt = self.options.flavour == mgz_abi::module_note::FLAVOUR_PT;
+        self.dead = insn.dead;
+        let free = insn.dead != RegSet::EMPTY;
+        let can_address = !pt || free || own.is_some();
+        // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
+        // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
+        let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
+        self.address_is_cheap =
+            pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
+        // A count is recorded once for both operands of a comparing string instruction, after both pointers.
+        let mut count = None;
+        let repeats = list
+            .iter()
+            .any(|a| matches!(a.form, Form::Repeated { .. }) && (a.read || self.options.stores));
+        let mut pointers = [None; 2];
+        if repeats && !self.backward {
+            for (n, access) in list.iter().enumerate() {
+                if let Form::Repeated { pointer, .. } = access.form
+                    && (access.read || self.options.stores)
+                {
+                    pointers[n] = Some(self.register(at, pointer));
+                }
+            }
+            let until = list
+                .iter()
+                .any(|a| matches!(a.form, Form::Repeated { until: true, .. }));
+            count = Some(if until {
+                let b = self.new_register(at, COUNT);
+                self.add_whole(at, true, Payload::Reg(COUNT));
+                (b, 0)
+            } else {
+                self.whole_register(at, COUNT)
+            });
+        }
+        for (n, access) in list.iter().enumerate() {
+            for store in [false, true] {
+                let wanted = if store {
+                    access.write && self.options.stores
+                } else {
+                    access.read
+                };
+                if !wanted {
+                    continue;
+                }
+                let class = classify(n, access);
+                let mut site = SitePlan {
+                    insn: at,
+                    class: class.class,
+                    kind: SiteKind::Plain,
+                    flags: 0,
+                    reason: reason::NONE,
+                    size: access.size,
+                    stride: class.stride.unwrap_or(0),
+                    a: NO_RECORD,
+                    b: NO_RECORD,
+                    scale: 1,
+                    disp: 0,
+                };
+                if class.stride.is_some() {
+                    site.flags |= SiteFlags::STRIDE_KNOWN;
+                }
+                if store {
+                    site.flags |= SiteFlags::STORE;
+                }
+                if access.read && access.write {
+                    site.flags |= SiteFlags::RMW;
+                }
+                let can_address = can_address
+                    && (free
+                        || !pt
+                        || !matches!(access.form, Form::Plain(p) if p.segment == Segment::Fs));
+                let outcome = self.formula(
+                    at,
+                    &insn.inst,
+                    access,
+                    &mut site,
+                    (pointers[n], count),
+                    can_address,
+                    gathers,
+                );
+                match outcome {
+                    Ok(f) => {
+                        (site.a, site.b, site.scale, site.disp) = (f.a, f.b, f.scale, f.disp);
+                        site.flags |= f.flags;
+                    }
+                    Err(why) => {
+                        site.flags |= SiteFlags::UNRECORDED;
+                        site.reason = why;
+                    }
+                }
+                self.region.sites.push(site);
+            }
+        }
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one caller; the parts of one site"
+    )]
+    fn formula(
+        &mut self,
+        at: InsnId,
+        inst: &Instruction,
+        access: &Access,
+        site: &mut SitePlan,
+        (pointer, count): (Option<(u8, i64)>, Option<(u8, i64)>),
+        can_address: bool,
+        gathers: &mut Vec<GatherPlan>,
+    ) -> Result<Formula, u8> {
+        if access.size == 0 {
+            return Err(reason::UNSUPPORTED);
+        }
+        match access.form {
+            Form::Plain(place) => {
+                let is_static = place.base.is_none()
+                    && place.index.is_none()
+                    && place.segment == Segment::Flat
+                    && !place.addr32;
+                let store = site.flags & SiteFlags::STORE != 0;
+                if place.segment != Segment::Gs
+                    && (site.class == CLASS_CONSTANT && !store || is_static)
+                {
+                    self.waiting.push(Waiting {
+                        site: self.region.sites.len(),
+                        place,
+                        insn: at,
+                        can_address,
+                    });
+                    let flags = if is_static { SiteFlags::STATIC } else { 0 };
+                    let disp = if is_static { place.disp } else { 0 };
+                    return Ok(Formula {
+                        flags,
+                        disp,
+                        ..Formula::NONE
+                    });
+                }
+                self.address(at, &place, can_address)
+            }
+            Form::Step { .. } | Form::Repeated { .. } if self.backward => Err(reason::DIRECTION),
+            Form::Step { pointer } => self.address(at, &Place::at(pointer), can_address),
+            Form::Repeated { until, .. } => {
+                let (Some((a, add)), Some((b, add_b))) = (pointer, count) else {
+                    return Err(reason::UNSUPPORTED);
+                };
+                if add_b != 0 {
+                    return Err(reason::UNSUPPORTED);
+                }
+                site.kind = if until {
+                    SiteKind::StringUntil
+                } else {
+                    SiteKind::String
+                };
+                Ok(Formula {
+                    a,
+                    b,
+                    disp: add,
+                    ..Formula::NONE
+                })
+            }
+            Form::Table => {
+                site.kind = SiteKind::Xlat;
+                let (a, add) = self.register(at, RBX);
+                let (b, add_b) = self.register(at, RAX);
+                if add_b == 0 {
+                    Ok(Formula {
+                        a,
+                        b,
+                        disp: add,
+                        ..Formula::NONE
+                    })
+                } else {
+                    Err(reason::UNSUPPORTED)
+                }
+            }
+            Form::Bits { place, offset } => {
+                if place.segment != Segment::Flat
+                    || place.addr32
+                    || !can_address && place.index.is_some()
+                {
+                    return Err(if place.segment == Segment::Flat {
+                        reason::UNSUPPORTED
+                    } else {
+                        reason::SEGMENT
+                    });
+                }
+                site.kind = SiteKind::BitString;
+                let b = self.new_register(at, offset);
+                let f = if place.index.is_some() {
+                    let a = self.add_whole(at, false, Payload::Address);
+                    Formula { a, ..Formula::NONE }
+                } else {
+                    self.address(at, &place, can_address)?
+                };
+                Ok(Formula { b, ..f })
+            }
+            Form::Gather { place, .. } => self.gather(at, inst, place, site, gathers),
+            Form::Unknown => Err(reason::UNSUPPORTED),
+        }
+    }
+
+    fn gather(
+        &mut self,
+        at: InsnId,
+        inst: &Instruction,
+        place: Place,
+        site: &mut SitePlan,
+        gathers: &mut Vec<GatherPlan>,
+    ) -> Result<Formula, u8> {
+        if place.segment != Segment::Flat {
+            return Err(reason::SEGMENT);
+        }
+        let index_bytes = inst.memory_index().size();
+        let masked = inst.op_mask() != Register::None;
+        let data = inst.op0_register();
+        if self.options.flavour == mgz_abi::module_note::FLAVOUR_PT
+            || !data.is_vector_register()
+            || site.size == 0
+        {
+            return Err(reason::UNSUPPORTED);
+        }
+        let wide = inst.is_vsib64();
+        let lanes = (data.size() / site.size as usize).min(index_bytes / if wide { 8 } else { 4 });
+        site.kind = SiteKind::Gather;
+        if wide {
+            site.flags |= SiteFlags::INDEX64;
+        }
+        let mask_bytes = if masked { 0 } else { site.size as u8 };
+        gathers.push(GatherPlan {
+            insn: at,
+            lanes: lanes as u8,
+            mask_bytes,
+            index_bytes: index_bytes as u16,
+        });
+        let a = self.add_whole(at, false, Payload::Address);
+        self.vector(at, inst.memory_index());
+        if masked {
+            self.add_whole(at, false, Payload::Mask(inst.op_mask().number() as u8));
+        } else {
+            self.vector(at, inst.op2_register());
+        }
+        Ok(Formula {
+            a,
+            scale: place.scale,
+            ..Formula::NONE
+        })
+    }
+
+    fn vector(&mut self, at: InsnId, register: Register) {
+        let (vector, bytes) = (register.number() as u8, register.size() as u8);
+        for half in 0..bytes / 8 {
+            self.add_whole(
+                at,
+                false,
+                Payload::Half(VectorHalf {
+                    vector,
+                    bytes,
+                    half,
+                }),
+            );
+        }
+    }
+
+    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
+    fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
+        let nth = self.closed;
+        self.closed += 1;
+        // Many regions have nothing in them.
+        if self.region.sites.is_empty() && self.region.records.is_empty() {
+            return None;
+        }
+        // (Their memory is used again.)
+        let mut waiting = std::mem::take(&mut self.waiting);
+        let mut proxy = None;
+        if self.region.records.is_empty() {
+            for (n, w) in waiting.iter().enumerate() {
+                if self.make_proxy(w) {
+                    proxy = Some(n);
+                    break;
+                }
+            }
+        }
+        let alone = self.region.records.is_empty();
+        for (n, w) in waiting.iter().enumerate() {
+            let site = &mut self.region.sites[w.site];
+            if alone {
+                site.flags |= SiteFlags::UNRECORDED;
+                site.reason = reason::NO_REGISTER;
+            } else if proxy != Some(n)
+                && site.class == CLASS_CONSTANT
+                && site.flags & SiteFlags::STORE == 0
+            {
+                site.flags |= SiteFlags::IMPLIED;
+                self.region.implied_const += 1;
+            }
+        }
+        let closed = (!self.region.sites.is_empty()).then(|| {
+            let constant = |s: &SitePlan| {
+                s.class == CLASS_CONSTANT
+                    && s.flags & (SiteFlags::STORE | SiteFlags::UNRECORDED) == 0
+            };
+            self.proxies
+                .push(proxy.is_some() && self.region.sites.iter().all(constant));
+            // (Copies have the right size, where growing takes several.)
+            let RegionPlan {
+                records,
+                sites,
+                implied_const,
+            } = &self.region;
+            regions.push(RegionPlan {
+                records: SmallVec::from_slice(records),
+                sites: SmallVec::from_slice(sites),
+                implied_const: *implied_const,
+            });
+            Closed {
+                region: regions.len() - 1,
+                nth,
+            }
+        });
+        self.region.records.clear();
+        self.region.sites.clear();
+        self.region.implied_const = 0;
+        waiting.clear();
+        self.waiting = waiting;
+        self.held.clear();
+        self.whole.clear();
+        self.open = None;
+        self.slots = 0;
+        closed
+    }
+
+    /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.
+    fn make_proxy(&mut self, w: &Waiting) -> bool {
+        let place = &w.place;
+        let site = &mut self.region.sites[w.site];
+        let payload = match (place.base, place.index) {
+            _ if place.segment == Segment::Fs || place.addr32 => Payload::Address,
+            (None, None) => Payload::Nothing,
+            (Some(base), None) => {
+                site.disp = place.disp;
+                Payload::Reg(base)
+            }
+            _ => Payload::Address,
+        };
+        if payload == Payload::Address && !w.can_address {
+            return false;
+        }
+        if payload != Payload::Nothing {
+            site.a = 0;
+        }
+        if place.addr32 {
+            site.flags |= SiteFlags::ADDR32;
+        }
+        self.add_whole(w.insn, false, payload);
+        true
+    }
+}

@@ -1,0 +1,106 @@
+//! A function with its plan, ready to be emitted.
+
+use crate::patch::space::{Code, fits};
+use crate::x86::flow::JUMP;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// A function that is understood and may be re-emitted.
+#[derive(Clone, Debug)]
+pub struct Function {
+    /// Its number.
+    pub id: FunctionId,
+    /// Original bytes, link-time addresses.
+    pub range: Range<u64>,
+    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
+    pub insns: Vec<Insn>,
+    /// Those by their addresses.
+    pub places: crate::x86::decode::Places,
+    /// What each instruction does to registers.
+    pub uses: Vec<crate::x86::regs::RegUse>,
+    /// Blocks, sorted by address; each instruction is in exactly one.
+    pub blocks: Vec<Block>,
+    /// System calls that get hooks.
+    pub hooks: Vec<InsnId>,
+    /// Where calls of code without a clone return to: a jump there lets the return address stay the original's, which is shown ([`crate::program::sanitizers`]).
+    pub returned_to: Vec<InsnId>,
+    /// Calls that nobody returns from.
+    pub quits: Vec<InsnId>,
+    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
+    /// target as computed, see `landings`.
+    pub tables: Vec<JumpTable>,
+    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
+    /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
+    pub landings: Vec<u64>,
+    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be written there. Sorted, none overlap.
+    pub data: Vec<Range<u64>>,
+    /// Sorted addresses that control may come to, or that something refers to, besides those where blocks begin.
+    pub aimed: Vec<u64>,
+    /// Bytes of filler behind short blocks, by block; see [`crate::patch::space`].
+    pub room: Vec<(BlockId, u8)>,
+    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of them. Any instruction may be one.
+    pub blind: bool,
+    /// Nor is what stands at its start done only once.
+    pub blind_start: bool,
+    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::link::fault_shim`]).
+    pub anywhere: bool,
+    /// Recording plan, in address order.
+    pub regions: Vec<RegionPlan>,
+    /// Gathers among the sites.
+    pub gathers: Vec<GatherPlan>,
+    /// Implicit stack reads.
+    pub implicit: ImplicitLoads,
+    /// Where the soft probes' cursor is in a register (none in the PT flavour).
+    pub stays: crate::plan::cursor::Stays,
+    /// Its loops.
+    pub loops: crate::ir::loops::Loops,
+}
+
+impl Function {
+    /// The instruction with this number.
+    pub fn insn(&self, id: InsnId) -> &Insn {
+        &self.insns[id.0 as usize]
+    }
+
+    /// The instruction that starts at `ip`.
+    pub fn insn_at(&self, ip: u64) -> Option<InsnId> {
+        self.places.get(ip).map(|i| InsnId(i as u32))
+    }
+
+    /// The block that starts at `ip`.
+    pub fn block_at(&self, ip: u64) -> Option<BlockId> {
+        let found = self
+            .blocks
+            .binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
+        found.ok().map(|i| BlockId(i as u32))
+    }
+
+    /// Whether a byte is in [`Function::data`].
+    pub fn is_data(&self, at: u64) -> bool {
+        crate::util::ranges::overlaps(&self.data, &(at..at + 1))
+    }
+
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::patch::space::fits`]. Where any instruction may be the target of a
+    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target, but where
+    /// somebody computes with the function's address: compilers put what is done once there, before what jumps lead back to.)
+    pub fn may_patch(&self, first: InsnId) -> bool {
+        let insn = self.insn(first);
+        let at_start =
+            first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
+        let room = if self.blind { &[][..] } else { &self.room };
+        let code = Code {
+            insns: &self.insns,
+            blocks: &self.blocks,
+            room,
+            data: &self.data,
+            aimed: &self.aimed,
+        };
+        if self.blind && (self.blind_start || insn.ip != self.range.start)
+            || self.anywhere && !at_start
+        {
+            return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
+        }
+        fits(code, first, !self.blind)
+    }
+}

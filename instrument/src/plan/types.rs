@@ -1,0 +1,119 @@
+//! What is recorded of a function.
+
+use crate::patch::space::{Code, fits};
+use crate::x86::flow::JUMP;
+use iced_x86::{FlowControl, Instruction, Mnemonic};
+use smallvec::SmallVec;
+use std::ops::Range;
+
+/// What a record's payload is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Payload {
+    /// A register as it is.
+    Reg(Gpr),
+    /// The effective address of the memory operand of the instruction [`RecordPlan::of`] (segment
+    /// base included for fs: it is read from `fs:[0]`; a vector index is left out).
+    Address,
+    /// Nothing: the id alone says what ran (static address). PT: any register.
+    Nothing,
+    /// Eight bytes of a vector register: index or mask of a gather, see [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher
+    /// half of sixteen bytes, follow one another.
+    Half(VectorHalf),
+    /// A mask register, likewise.
+    Mask(u8),
+}
+
+/// Eight bytes of a vector register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VectorHalf {
+    /// Hardware number.
+    pub vector: u8,
+    /// Length of the register, bytes.
+    pub bytes: u8,
+    /// Which eight bytes, lowest first.
+    pub half: u8,
+}
+
+/// One record of a region.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordPlan {
+    /// The probe stands before this instruction…
+    pub at: InsnId,
+    /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its region).
+    pub after: bool,
+    /// The instruction whose operand it is about: the same one, or one behind it whose registers are known here already.
+    pub of: InsnId,
+    /// What it holds.
+    pub payload: Payload,
+    /// It shares the slot of the record before it, which is not a second one.
+    pub second: bool,
+}
+
+/// One load (or store) of a region or outside of any. Fields as in
+/// [`mgz_annotations_schema::sidecar::Site`].
+#[derive(Clone, Copy, Debug)]
+pub struct SitePlan {
+    /// The instruction.
+    pub insn: InsnId,
+    /// `CLASS_*`.
+    pub class: u8,
+    /// Address formula.
+    pub kind: mgz_annotations_schema::sidecar::SiteKind,
+    /// `SiteFlags`.
+    pub flags: u8,
+    /// `reason::*`.
+    pub reason: u8,
+    /// Bytes per access (per element for strings and gathers).
+    pub size: u32,
+    /// Stride in bytes if `STRIDE_KNOWN`.
+    pub stride: i64,
+    /// Record inside the region or `NO_RECORD`.
+    pub a: u8,
+    /// Record inside the region or `NO_RECORD`.
+    pub b: u8,
+    /// Factor of `b`.
+    pub scale: u8,
+    /// Displacement in the formula.
+    pub disp: i64,
+}
+
+/// A piece of a basic block, see `mgz_annotations_schema::abi`: its records are committed together,
+/// right after the last one. Most have few, which then take no memory of their own.
+#[derive(Clone, Debug, Default)]
+pub struct RegionPlan {
+    /// Records in program order. May be empty (then all sites are unrecorded).
+    pub records: SmallVec<[RecordPlan; 2]>,
+    /// Sites in program order.
+    pub sites: SmallVec<[SitePlan; 2]>,
+    /// Number of `IMPLIED` sites.
+    pub implied_const: u32,
+}
+
+/// Slots that the records of a region take.
+pub fn slots(records: &[RecordPlan]) -> usize {
+    records.iter().filter(|r| !r.second).count()
+}
+
+/// Gather geometry for the sidecar.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherPlan {
+    /// The instruction.
+    pub insn: InsnId,
+    /// Lanes.
+    pub lanes: u8,
+    /// Bytes per mask element, 0 for a mask register.
+    pub mask_bytes: u8,
+    /// Bytes of index vector.
+    pub index_bytes: u16,
+}
+
+/// Counts of implicit stack reads and others that are reported apart.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ImplicitLoads {
+    /// `pop`, `popf`.
+    pub pops: u64,
+    /// `ret`.
+    pub rets: u64,
+    /// `leave`.
+    pub leaves: u64,
+}

@@ -1,0 +1,44 @@
+//! Memory of the file that is mapped at a fixed place: accesses of it cannot fail.
+
+use crate::x86::flow::{JUMP, ends_flow};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use mgz_abi::module_note::Cover;
+use std::ops::Range;
+
+/// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Own {
+    /// What can be read.
+    pub readable: Vec<Range<u64>>,
+    /// What can be written as well.
+    pub writable: Vec<Range<u64>>,
+}
+
+impl Own {
+    /// Whether the file is known to leave its memory, code included, as the loader has made it.
+    pub fn stays(&self) -> bool {
+        !self.readable.is_empty()
+    }
+
+    /// Whether an instruction's operand in memory is there for certain.
+    pub(crate) fn has(&self, inst: &Instruction) -> bool {
+        let at = match (inst.memory_base(), inst.memory_index()) {
+            _ if inst.segment_prefix() != Register::None => return false,
+            (Register::RIP, _) => inst.ip_rel_memory_address(),
+            (Register::None, Register::None) => inst.memory_displacement64(),
+            _ => return false,
+        };
+        let only_read = inst.op0_kind() != OpKind::Memory
+            || matches!(
+                inst.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push | Mnemonic::Call | Mnemonic::Jmp
+            );
+        let ranges = if only_read {
+            &self.readable
+        } else {
+            &self.writable
+        };
+        let end = at.saturating_add(inst.memory_size().size().max(1) as u64);
+        ranges.iter().any(|r| r.start <= at && end <= r.end)
+    }
+}

@@ -1,0 +1,395 @@
+//! What analysis needs of a file, and what it knows about the program as a whole.
+//!
+//! Pass 1 ([`discover`]) finds functions (unwind entries, then symbols, then direct call targets), decodes each once,
+//! and collects every address inside a function that something outside of its own control flow may reach. Pass 2
+//! ([`analyze`]) turns one function at a time into an [`ir::Function`]; only its result stays in memory.
+//!
+//! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
+
+pub mod fixed_memory;
+pub(crate) mod imports;
+pub(crate) mod packed;
+pub mod sanitizers;
+pub mod self_reads;
+pub mod syscalls;
+
+use crate::common::skip_reason::LeftReason;
+use crate::discover::code_or_data;
+use crate::discover::code_or_data::{Used, is_odd};
+use crate::discover::jump_tables::is_indirect_jump;
+use crate::discover::recover::{Course, recover};
+use crate::ir::FunctionId;
+use crate::ir::cfg::Entries;
+use crate::program::fixed_memory::Own;
+use crate::program::self_reads::Bounds;
+use crate::unwind::UnwindRange;
+use crate::util::fast_hash::{FastMap, FastSet};
+use crate::util::range_index::Starts;
+use crate::x86::decode::{Body, Source};
+use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
+use crate::x86::insn::Insn;
+use crate::x86::length_decoder::{Skimmed, WINDOW, What, bare_len, four, skim, window};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
+    OpKind, Register,
+};
+use mgz_elf::symbols::merge;
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::ops::Range;
+
+pub use crate::discover::scan::discover;
+pub use crate::pipeline::function_pass::analyze;
+
+/// File-backed bytes of a segment.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentBytes<'a> {
+    /// Link-time address of the first byte.
+    pub vaddr: u64,
+    /// Content (without the part that is zero-filled at run time).
+    pub bytes: &'a [u8],
+    /// Mapped writable (a segment that is made read-only after relocation counts as writable).
+    pub writable: bool,
+    /// Mapped executable.
+    pub executable: bool,
+}
+
+/// A function symbol.
+#[derive(Clone, Debug)]
+pub struct FuncSymbol<'a> {
+    /// As in the symbol table (mangled).
+    pub name: Cow<'a, str>,
+    /// Link-time address.
+    pub addr: u64,
+    /// Size in bytes, 0 if unknown.
+    pub size: u64,
+}
+
+/// What is known of the registers that an imported function changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Import {
+    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for lost.
+    Abi,
+    /// Nothing, but that it is bound at its first call, which changes r10 and r11.
+    Lazy,
+    /// Nothing.
+    Unknown,
+}
+
+/// A file as analysis sees it: plain values, so that analysis stays a pure core.
+#[derive(Clone, Debug, Default)]
+pub struct Input<'a> {
+    /// Loaded segments.
+    pub segments: Vec<SegmentBytes<'a>>,
+    /// Executable sections (segments if there are none), without linkage tables.
+    pub exec_ranges: Vec<Range<u64>>,
+    /// Unwind entries, sorted by start.
+    pub unwind: Vec<UnwindRange>,
+    /// Function symbols of both symbol tables.
+    pub symbols: Vec<FuncSymbol<'a>>,
+    /// Where exported symbols without a type lie in code: hand-written code or data. Sorted.
+    pub labels: Vec<u64>,
+    /// Symbols of data in code, sorted; overlapping ones are one.
+    pub objects: Vec<Range<u64>>,
+    /// Sorted addresses of 8-byte words that have a dynamic relocation.
+    pub relocated: Vec<u64>,
+    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`, sorted.
+    pub relative_targets: Vec<(u64, u64)>,
+    /// PLT-like sections.
+    pub plt: Vec<Range<u64>>,
+    /// `.got` and `.got.plt`.
+    pub got: Vec<Range<u64>>,
+    /// Code whose functions must stay as they are, with the reason (e.g. restartable sequences).
+    pub excluded: Vec<(Range<u64>, LeftReason)>,
+    /// Position independent: addresses are relative to a load bias.
+    pub pie: bool,
+    /// What is called from outside for certain: the entry point, functions that run before and after the program, and resolvers.
+    pub called: Vec<u64>,
+    /// Resolvers of indirect functions.
+    pub resolvers: Vec<u64>,
+    /// Linkage-table entries and words of the global offset table of imported functions that do not return.
+    pub no_return: FastSet<u64>,
+    /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
+    pub imported: FastMap<u64, Import>,
+    /// Where code begins and ends ([`crate::program::self_reads`]).
+    pub bounds: Bounds,
+    /// A sanitizer's runtime is part of the file: its functions are left ([`crate::program::sanitizers`]).
+    pub has_sanitizer: bool,
+    /// A sanitizer watches the file's code, and shows return addresses.
+    pub shows_returns: bool,
+    /// Its functions that make a report and never return: those of the file, and how imported ones are called.
+    pub reports: FastSet<u64>,
+    /// System calls that the runtime must know of get hooks ([`crate::program::syscalls`]).
+    pub hook_calls: bool,
+    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
+    pub shows_faults: bool,
+    /// With [`Input::shows_faults`]: memory in which an access does not fail.
+    pub own: Own,
+}
+
+impl Input<'_> {
+    /// File-backed bytes from `addr` on to the end of their segment.
+    pub fn bytes_at(&self, addr: u64) -> Option<&[u8]> {
+        self.segment_at(addr)
+            .map(|s| &s.bytes[(addr - s.vaddr) as usize..])
+    }
+
+    /// The segment whose file-backed bytes contain `addr`.
+    pub fn segment_at(&self, addr: u64) -> Option<&SegmentBytes<'_>> {
+        self.segments
+            .iter()
+            .find(|s| addr >= s.vaddr && addr - s.vaddr < s.bytes.len() as u64)
+    }
+
+    /// The bytes of `range`, if all are in the file.
+    pub fn slice(&self, range: &Range<u64>) -> Option<&[u8]> {
+        let bytes = self.bytes_at(range.start)?;
+        bytes.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
+    }
+
+    /// What the word at `addr` holds when the program starts, as far as it is known.
+    pub fn word(&self, addr: u64) -> Option<u64> {
+        match self.pie {
+            true => self
+                .relative_targets
+                .binary_search_by_key(&addr, |t| t.0)
+                .ok()
+                .map(|i| self.relative_targets[i].1),
+            false => Some(u64::from_le_bytes(*self.bytes_at(addr)?.first_chunk()?)),
+        }
+    }
+
+    /// Those of [`Input::relocated`] that reach into `range`.
+    pub fn relocated_in(&self, range: &Range<u64>) -> &[u64] {
+        let from = self
+            .relocated
+            .partition_point(|&at| at.saturating_add(8) <= range.start);
+        let count = self.relocated[from..].partition_point(|&at| at < range.end);
+        &self.relocated[from..from + count]
+    }
+
+    /// Whether `addr` is in one of [`Input::exec_ranges`].
+    pub fn is_code(&self, addr: u64) -> bool {
+        self.exec_ranges.iter().any(|r| r.contains(&addr))
+    }
+
+    /// Whether `addr` is a word of the global offset table.
+    pub fn is_got(&self, addr: u64) -> bool {
+        self.got.iter().any(|r| r.contains(&addr))
+    }
+
+    /// Whether `addr` is in a symbol of data in code.
+    pub fn is_object(&self, addr: u64) -> bool {
+        let next = self.objects.partition_point(|o| o.start <= addr);
+        next > 0 && self.objects[next - 1].contains(&addr)
+    }
+
+    /// Whether `addr` is in a linkage table.
+    pub fn is_plt(&self, addr: u64) -> bool {
+        self.plt.iter().any(|r| r.contains(&addr))
+    }
+}
+
+/// Tells from name (empty if unknown) and address whether a function is to be instrumented.
+pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
+
+/// What the user asked for.
+pub struct Options {
+    /// `abi::FLAVOUR_*`.
+    pub flavour: u32,
+    /// Record stores as well.
+    pub stores: bool,
+    /// Which functions.
+    pub select: Box<Select>,
+    /// Calls and returns are translated, so that clones can be entered and left anywhere (soft flavour).
+    pub translated: bool,
+    /// One record per recorded load, nothing shared (for tests).
+    pub naive: bool,
+}
+
+impl Options {
+    /// All functions, loads only, payloads shared.
+    pub fn new(flavour: u32) -> Options {
+        Options {
+            flavour,
+            stores: false,
+            select: Box::new(|_, _| true),
+            translated: false,
+            naive: false,
+        }
+    }
+}
+
+/// A function as pass 1 knows it.
+#[derive(Clone, Debug)]
+pub struct FunctionInfo {
+    /// Its number: index into [`Program::functions`].
+    pub id: FunctionId,
+    /// Its bytes.
+    pub range: Range<u64>,
+    /// Symbol name (mangled), empty if unknown.
+    pub name: String,
+    /// Set if the function must not be cloned. [`analyze`] may find further reasons.
+    pub left: Option<LeftReason>,
+    /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a compiler.
+    pub exact: bool,
+    /// Index into [`Input::unwind`].
+    pub unwind: Option<u32>,
+    /// What is known of addresses strictly inside; of most functions nothing.
+    inner: Option<Box<Inner>>,
+    /// Code elsewhere that jumps who knows where takes an address inside of it, or its end's.
+    pub computed: bool,
+    /// How pass 1 found its jump tables, which it looks for to learn what they enter elsewhere.
+    pub course: Option<Box<Course>>,
+}
+
+/// Addresses strictly inside of a function that something else leads to, or may lead to. Sorted.
+#[derive(Clone, Debug, Default)]
+pub struct Inner {
+    /// Other code branches there.
+    pub branched: Vec<u64>,
+    /// Other code calls them, or they have a symbol.
+    pub called: Vec<u64>,
+    /// A jump table elsewhere leads there.
+    pub taken: Vec<u64>,
+    /// An instruction takes them, they have a label, or code which is not understood leads there: there may be code or data.
+    pub doubted: Vec<u64>,
+    /// `(address of the word, code address)`: data words that look like a pointer here.
+    pub words: Vec<(u64, u64)>,
+    /// Control may come there for all that is known, not enough for an entry.
+    pub aimed: Vec<u64>,
+}
+
+impl Inner {
+    const NONE: Inner = Inner {
+        branched: Vec::new(),
+        called: Vec::new(),
+        taken: Vec::new(),
+        doubted: Vec::new(),
+        words: Vec::new(),
+        aimed: Vec::new(),
+    };
+
+    /// Puts all in order.
+    fn sort(&mut self) {
+        for list in [
+            &mut self.branched,
+            &mut self.called,
+            &mut self.taken,
+            &mut self.doubted,
+            &mut self.aimed,
+        ] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        self.words.sort_unstable();
+        self.words.dedup();
+    }
+}
+
+/// All functions.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    /// Sorted by address; ranges do not overlap.
+    pub functions: Vec<FunctionInfo>,
+    /// Where those are.
+    pub starts: Starts,
+    /// The first instruction of each function that uses or sets the gs base.
+    pub uses_gs: Vec<u64>,
+    /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
+    pub aimed: Vec<u64>,
+    /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
+    pub data: Vec<Range<u64>>,
+    /// Bytes in no function that are neither data nor filler.
+    pub stray_bytes: u64,
+    /// Where a function or a table begins by which most of the code is read as data.
+    pub reads_code: Option<u64>,
+}
+
+impl FunctionInfo {
+    /// One of which no more is known than where exactly it lies.
+    pub fn new(range: Range<u64>) -> FunctionInfo {
+        FunctionInfo {
+            id: FunctionId(0),
+            range,
+            name: String::new(),
+            left: None,
+            exact: true,
+            unwind: None,
+            inner: None,
+            computed: false,
+            course: None,
+        }
+    }
+
+    /// What is known of addresses inside.
+    pub fn inner(&self) -> &Inner {
+        static NONE: Inner = Inner::NONE;
+        self.inner.as_deref().unwrap_or(&NONE)
+    }
+
+    /// The same, to add something.
+    pub fn inner_mut(&mut self) -> &mut Inner {
+        self.inner.get_or_insert_default()
+    }
+
+    /// Puts what is known in order. Doubted addresses are left out if they are data.
+    pub fn settle(&mut self, is_data: impl Fn(u64) -> bool) {
+        if let Some(inner) = &mut self.inner {
+            inner.doubted.retain(|&at| !is_data(at));
+            inner.sort();
+        }
+    }
+
+    /// Where control may come from somewhere, sorted.
+    pub fn suspected(&self) -> Vec<u64> {
+        let mut all = [&self.inner().taken[..], &self.inner().doubted].concat();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+impl Program {
+    /// Those of [`Program::data`] in a function, and where a jump might reach behind it.
+    pub fn data_in(&self, range: &Range<u64>) -> &[Range<u64>] {
+        let from = self.data.partition_point(|d| d.end <= range.start);
+        let count =
+            self.data[from..].partition_point(|d| d.start < range.end + crate::x86::flow::JUMP);
+        &self.data[from..from + count]
+    }
+
+    /// The function whose range contains `addr`.
+    pub fn function_at(&self, addr: u64) -> Option<FunctionId> {
+        self.starts.find(addr).map(|found| FunctionId(found as u32))
+    }
+
+    /// The function with this number.
+    pub fn function(&self, id: FunctionId) -> &FunctionInfo {
+        &self.functions[id.0 as usize]
+    }
+}
+
+/// Parts of the executable ranges in no function.
+pub(crate) fn uncovered(input: &Input, functions: &[FunctionInfo]) -> Vec<Range<u64>> {
+    let mut gaps = Vec::new();
+    for exec in &input.exec_ranges {
+        let mut at = exec.start;
+        let first = functions.partition_point(|f| f.range.end <= exec.start);
+        for f in functions[first..]
+            .iter()
+            .take_while(|f| f.range.start < exec.end)
+        {
+            if f.range.start > at {
+                gaps.push(at..f.range.start);
+            }
+            at = at.max(f.range.end);
+        }
+        if at < exec.end {
+            gaps.push(at..exec.end);
+        }
+    }
+    gaps
+}

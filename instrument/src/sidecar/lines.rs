@@ -1,0 +1,181 @@
+//! Source positions with their inline chains, from DWARF.
+//!
+//! Looking a position up costs microseconds and programs have millions of sites, so neighbouring sites
+//! share the work (a line-table row covers several instructions), and threads share the sites.
+
+use crate::emit::Rows;
+use crate::sidecar::Strings;
+use addr2line::gimli;
+use addr2line::gimli::{EndianSlice, LittleEndian, SectionId};
+use mgz_annotations_schema::sidecar::{Location, NONE};
+use mgz_elf::Elf;
+use rayon::prelude::*;
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+/// One frame: function name, file, line.
+type Frame = (String, String, u32);
+
+/// A chain of frames, innermost first.
+type Chain = Vec<Frame>;
+
+/// Sites that one task looks up.
+const CHUNK: usize = 4096;
+
+/// Content of a debug section, decompressed if need be.
+fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
+    use object::{Object, ObjectSection};
+    let Some(s) = elf.section(id.name()) else {
+        return Cow::Borrowed(&[]);
+    };
+    if s.flags & object::elf::SHF_COMPRESSED.0 == 0 {
+        return Cow::Borrowed(elf.section_bytes(s).unwrap_or(&[]));
+    }
+    let file = object::read::elf::ElfFile64::<object::LittleEndian>::parse(elf.data).ok();
+    let data = file
+        .as_ref()
+        .and_then(|f| f.section_by_name(id.name()))
+        .and_then(|s| s.uncompressed_data().ok());
+    data.map_or(Cow::Borrowed(&[]), |d| Cow::Owned(d.into_owned()))
+}
+
+/// Whether a file may tell source positions.
+pub fn tells(elf: &Elf) -> bool {
+    elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
+}
+
+/// Fills in `location` of all sites and loops and returns the locations that they refer to.
+pub fn locate(elf: &Elf, rows: &mut [&mut Rows], strings: &mut Strings) -> Vec<Location> {
+    if !tells(elf) {
+        return Vec::new();
+    }
+    let load = |id: SectionId| Ok::<_, gimli::Error>(section(elf, id));
+    let Ok(sections) = gimli::DwarfSections::load(load) else {
+        return Vec::new();
+    };
+    let context = || {
+        addr2line::Context::from_dwarf(sections.borrow(|s| EndianSlice::new(s, LittleEndian))).ok()
+    };
+    // Of a loop, the branch back; else its head.
+    let of_loops = rows
+        .iter()
+        .flat_map(|r| &r.loops)
+        .flat_map(|l| [l.latch, l.header]);
+    let ips: Vec<u64> = rows
+        .iter()
+        .flat_map(|r| &r.sites)
+        .map(|s| s.ip)
+        .chain(of_loops)
+        .collect();
+    let chains: Vec<(Vec<Chain>, Vec<u32>)> = ips
+        .par_chunks(CHUNK)
+        .map_init(context, |context, ips| {
+            context.as_ref().map_or_else(
+                || (vec![Vec::new()], vec![0; ips.len()]),
+                |c| look_up(c, ips),
+            )
+        })
+        .collect();
+    let mut table = Table {
+        strings,
+        locations: Vec::new(),
+        numbers: HashMap::new(),
+    };
+    let mut found = Vec::with_capacity(ips.len());
+    for (chains, indices) in chains {
+        let numbers: Vec<u32> = chains.iter().map(|c| table.add(c)).collect();
+        found.extend(indices.into_iter().map(|index| numbers[index as usize]));
+    }
+    let (of_sites, of_loops) = found.split_at(rows.iter().map(|r| r.sites.len()).sum());
+    rows.iter_mut()
+        .flat_map(|r| &mut r.sites)
+        .zip(of_sites)
+        .for_each(|(site, &location)| site.location = location);
+    let named = |location: &u32| {
+        table
+            .locations
+            .get(*location as usize)
+            .is_some_and(|l| l.line > 0)
+    };
+    for (l, places) in rows
+        .iter_mut()
+        .flat_map(|r| &mut r.loops)
+        .zip(of_loops.chunks_exact(2))
+    {
+        l.location = places.iter().copied().find(named).unwrap_or(places[0]);
+    }
+    table.locations
+}
+
+type Context<'a> = addr2line::Context<EndianSlice<'a, LittleEndian>>;
+
+/// The distinct chains of some addresses, and for each address the number of its chain.
+fn look_up(context: &Context, ips: &[u64]) -> (Vec<Chain>, Vec<u32>) {
+    let mut numbers: HashMap<Chain, u32> = HashMap::new();
+    let mut chains: Vec<Chain> = Vec::new();
+    let mut indices = Vec::with_capacity(ips.len());
+    let mut previous = None;
+    for &ip in ips {
+        if previous != Some(ip) || indices.is_empty() {
+            let chain = frames(context, ip);
+            let number = *numbers.entry(chain).or_insert_with_key(|c| {
+                chains.push(c.clone());
+                chains.len() as u32 - 1
+            });
+            indices.push(number);
+        } else if let Some(&last) = indices.last() {
+            indices.push(last);
+        }
+        previous = Some(ip);
+    }
+    (chains, indices)
+}
+
+fn frames(context: &Context, ip: u64) -> Chain {
+    let mut chain = Vec::new();
+    let Ok(mut frames) = context.find_frames(ip).skip_all_loads() else {
+        return chain;
+    };
+    while let Ok(Some(frame)) = frames.next() {
+        let name = frame
+            .function
+            .as_ref()
+            .and_then(|f| f.raw_name().ok())
+            .map_or_else(String::new, |n| mgz_elf::demangle::readable(&n));
+        let (file, line) = frame
+            .location
+            .map_or(("", 0), |l| (l.file.unwrap_or(""), l.line.unwrap_or(0)));
+        if !name.is_empty() || !file.is_empty() {
+            chain.push((name, file.to_owned(), line));
+        }
+    }
+    chain
+}
+
+/// Locations without repetition.
+struct Table<'a> {
+    strings: &'a mut Strings,
+    locations: Vec<Location>,
+    numbers: HashMap<(u32, u32, u32, u32), u32>,
+}
+
+impl Table<'_> {
+    /// The number of a chain's innermost frame; outer frames come first in the table.
+    fn add(&mut self, chain: &[Frame]) -> u32 {
+        let mut outer = NONE;
+        for (function, file, line) in chain.iter().rev() {
+            let row = Location {
+                function: self.strings.add(function),
+                file: self.strings.add(file),
+                line: *line,
+                inlined_into: outer,
+            };
+            let key = (row.function, row.file, row.line, row.inlined_into);
+            outer = *self.numbers.entry(key).or_insert_with(|| {
+                self.locations.push(row);
+                self.locations.len() as u32 - 1
+            });
+        }
+        outer
+    }
+}

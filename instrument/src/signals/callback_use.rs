@@ -1,0 +1,538 @@
+//! What functions may do with an argument: whether handlers look at the context that they are given, themselves or in what they call.
+
+use crate::ir::FunctionId;
+use crate::ir::cfg::Graph;
+use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
+use crate::signals::transfer::Follow;
+use crate::signals::{Search, transfer};
+use crate::x86::flow::direct_target;
+use crate::x86::regs::{Gpr, RegSet, gpr};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
+use std::ops::Range;
+
+/// The instruction pointer in `ucontext_t`.
+const REG_RIP: Range<u64> = 168..176;
+/// `si_addr` in `siginfo_t`.
+const SI_ADDR: Range<u64> = 16..24;
+/// All arguments that come in registers.
+pub const ALL: u8 = 0x3f;
+/// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
+const ARITIES: [(&str, u8); 34] = [
+    ("abort", 0),
+    ("__stack_chk_fail", 0),
+    ("__errno_location", 0),
+    ("getpid", 0),
+    ("pthread_self", 0),
+    ("pause", 0),
+    ("fork", 0),
+    ("getppid", 0),
+    ("_exit", 1),
+    ("exit", 1),
+    ("_Exit", 1),
+    ("raise", 1),
+    ("sigemptyset", 1),
+    ("sigfillset", 1),
+    ("fflush", 1),
+    ("puts", 1),
+    ("strlen", 1),
+    ("time", 1),
+    ("sem_post", 1),
+    ("alarm", 1),
+    ("perror", 1),
+    ("free", 1),
+    ("malloc", 1),
+    ("unlink", 1),
+    ("close", 1),
+    ("pthread_exit", 1),
+    ("strsignal", 1),
+    ("signal", 2),
+    ("kill", 2),
+    ("siglongjmp", 2),
+    ("longjmp", 2),
+    ("__longjmp_chk", 2),
+    ("fputs", 2),
+    ("psiginfo", 2),
+];
+/// Functions that write numbers and texts: what else they are given they do not look at.
+const PRINTERS: [&str; 17] = [
+    "printf",
+    "fprintf",
+    "dprintf",
+    "sprintf",
+    "snprintf",
+    "syslog",
+    "err",
+    "errx",
+    "warn",
+    "warnx",
+    "__printf_chk",
+    "__fprintf_chk",
+    "__dprintf_chk",
+    "__sprintf_chk",
+    "__snprintf_chk",
+    "__syslog_chk",
+    "__assert_fail",
+];
+/// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
+const SYSTEM_ARITIES: [(u64, usize); 11] = [
+    (34, 0),
+    (39, 0),
+    (57, 0),
+    (102, 0),
+    (110, 0),
+    (186, 0),
+    (3, 1),
+    (60, 1),
+    (231, 1),
+    (62, 2),
+    (200, 2),
+];
+
+/// A function of which it is asked what it does with an argument.
+struct Asked {
+    function: usize,
+    param: u8,
+    look: Look,
+    /// Calls that are still followed.
+    depth: usize,
+    /// It never puts what it was given in that argument's register itself.
+    idle: bool,
+    is_variadic: bool,
+    /// It takes the stack and all registers that callees keep from memory.
+    restores: bool,
+}
+
+impl Asked {
+    fn bit(&self) -> u8 {
+        1 << self.param
+    }
+
+    fn is_in(&self, value: Value) -> bool {
+        value.taint() & self.bit() != 0
+    }
+
+    /// Whether an instruction puts what is asked for into the register that it came in.
+    fn is_set_by(&self, inst: &Instruction, state: &State) -> bool {
+        let register = ARGUMENTS[usize::from(self.param)];
+        if inst.op0_kind() != OpKind::Register
+            || gpr(inst.op0_register()) != Some(Gpr(register))
+            || matches!(
+                inst.mnemonic(),
+                Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
+            )
+        {
+            return false;
+        }
+        let read = |address: Value| place(address).is_some_and(|at| self.is_in(state.read(at, 8)));
+        match inst.mnemonic() {
+            Mnemonic::Pop => read(state.regs[4]),
+            Mnemonic::Lea => self.is_in(state.address(inst)),
+            _ => (1..inst.op_count()).any(|o| match inst.op_kind(o) {
+                OpKind::Register => self.is_in(state.register(inst.op_register(o))),
+                OpKind::Memory => read(state.address(inst)),
+                _ => false,
+            }),
+        }
+    }
+}
+
+/// Whether a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
+fn restores_all(graph: &Graph) -> bool {
+    const ALL_KEPT: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
+    let mut taken = RegSet::EMPTY;
+    for inst in graph.insns.iter().map(|i| &i.inst) {
+        if inst.mnemonic() == Mnemonic::Mov
+            && inst.op0_kind() == OpKind::Register
+            && inst.op0_register().size() == 8
+            && inst.op1_kind() == OpKind::Memory
+            && let Some(register) = gpr(inst.op0_register())
+        {
+            taken = taken.with(register);
+        }
+    }
+    taken.0 & ALL_KEPT.0 == ALL_KEPT.0
+}
+
+/// Whether a function takes any number of arguments: compilers test how many are in vector registers before they store these.
+fn is_variadic(graph: &Graph) -> bool {
+    let counts = |i: &Instruction| {
+        i.mnemonic() == Mnemonic::Test
+            && i.op0_register() == Register::AL
+            && i.op1_register() == Register::AL
+    };
+    let stores = |i: &Instruction| {
+        i.mnemonic() == Mnemonic::Mov
+            && i.op0_kind() == OpKind::Memory
+            && i.op1_register() == Register::R9
+    };
+    graph.insns.iter().take(32).any(|i| counts(&i.inst))
+        && graph.insns.iter().take(32).any(|i| stores(&i.inst))
+}
+
+/// What a function may do with an argument that is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Look {
+    /// With the context: whatever depends on where the program is.
+    Anything,
+    /// With the context: read or set where the signal found the program.
+    Place,
+    /// With the facts about a signal: read what they say of where it found the program.
+    Origin,
+    /// The same with the address of some part of either, which may be that one.
+    Part,
+}
+
+impl Search<'_> {
+    /// Whether a function may read through its argument number `param` what is looked for, or give it away.
+    pub fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
+        let key = (self.program.functions[function].range.start, param, look);
+        if depth == 0 {
+            return true;
+        }
+        if let Some(&known) = self.asked.borrow().get(&key) {
+            return known;
+        }
+        self.asked.borrow_mut().insert(key, false);
+        let used = self.find_use(function, param, look, depth);
+        self.asked.borrow_mut().insert(key, used);
+        used
+    }
+
+    /// The function of the file that is called.
+    fn callee(&self, inst: &Instruction) -> Option<FunctionId> {
+        let target = self.imports.own_callee(inst)?;
+        self.program
+            .function_at(target)
+            .filter(|f| self.program.function(*f).range.start == target)
+    }
+
+    /// The arguments that a call to a function of the file may hand back. (Many have none; what was left in the registers is none.)
+    fn handed_back(&self, inst: &Instruction) -> u8 {
+        let Some(function) = self.callee(inst) else {
+            return ALL;
+        };
+        let function = function.0 as usize;
+        if let Some(&known) = self.returned.borrow().get(&function) {
+            return known;
+        }
+        let found = self.graph(function).and_then(|graph| {
+            let callee = |inst: &Instruction| self.imports.callee(inst);
+            let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
+            let states = Follow {
+                callee: &callee,
+                by_abi: &by_abi,
+                actions: &|_| (None, 0),
+                handed_back: &|_| ALL,
+                uses: true,
+            }
+            .solve(&graph, ALL)?;
+            graph
+                .insns
+                .iter()
+                .zip(&states)
+                .try_fold(0, |all, (insn, state)| match insn.inst.flow_control() {
+                    FlowControl::Return => {
+                        Some(all | state.as_ref().map_or(0, |s| s.regs[0].taint()))
+                    }
+                    FlowControl::IndirectBranch => None,
+                    FlowControl::Call => Some(all),
+                    _ if direct_target(&insn.inst)
+                        .is_some_and(|t| !self.program.functions[function].range.contains(&t)) =>
+                    {
+                        None
+                    }
+                    _ => Some(all),
+                })
+        });
+        *self
+            .returned
+            .borrow_mut()
+            .entry(function)
+            .or_insert(found.unwrap_or(ALL))
+    }
+
+    /// Whether a function has arguments on the stack.
+    fn takes_stack(&self, function: usize) -> bool {
+        let Some(graph) = self.graph(function) else {
+            return true;
+        };
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
+        let Some(states) = (Follow {
+            callee: &callee,
+            by_abi: &by_abi,
+            actions: &|_| (None, 0),
+            handed_back: &|_| ALL,
+            uses: true,
+        })
+        .solve(&graph, 0) else {
+            return true;
+        };
+        let above = |value: Value| match value {
+            Value::Frame(at) => at >= 8,
+            other => other.taint() & FRAME != 0,
+        };
+        graph.insns.iter().zip(&states).any(|(insn, state)| {
+            state.as_ref().is_some_and(|s| {
+                (0..insn.inst.op_count()).any(|o| insn.inst.op_kind(o) == OpKind::Memory)
+                    && above(s.address(&insn.inst))
+            })
+        })
+    }
+
+    fn find_use(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
+        let Some(graph) = self.graph(function) else {
+            return true;
+        };
+        let callee = |inst: &Instruction| self.imports.callee(inst);
+        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
+        // Whether a callee is given all arguments that come before is asked only where it makes a difference.
+        let named = if look == Look::Anything {
+            1 << param
+        } else {
+            (2 << param) - 1
+        };
+        let handed_back = |inst: &Instruction| self.handed_back(inst);
+        let Some(states) = (Follow {
+            callee: &callee,
+            by_abi: &by_abi,
+            actions: &|_| (None, 0),
+            handed_back: &handed_back,
+            uses: true,
+        })
+        .solve(&graph, named) else {
+            return true;
+        };
+        let steps = || {
+            graph
+                .insns
+                .iter()
+                .zip(&states)
+                .filter_map(|(insn, state)| Some((&insn.inst, state.as_ref()?)))
+        };
+        let mut asked = Asked {
+            function,
+            param,
+            look,
+            depth,
+            idle: false,
+            is_variadic: look != Look::Anything && is_variadic(&graph),
+            restores: restores_all(&graph),
+        };
+        asked.idle =
+            look != Look::Anything && !steps().any(|(inst, state)| asked.is_set_by(inst, state));
+        steps().any(|(inst, state)| self.gives_away(inst, state, &asked))
+    }
+
+    /// Whether an instruction reads through a followed argument what is looked for, or hands it to somebody.
+    fn gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+        let taint = |r| asked.is_in(state.register(r));
+        if matches!(
+            inst.mnemonic(),
+            Mnemonic::Nop | Mnemonic::Lea | Mnemonic::Endbr64
+        ) {
+            return false;
+        }
+        for op in 0..inst.op_count() {
+            let through = match inst.op_kind(op) {
+                OpKind::Memory if asked.look == Look::Anything && is_harmless_read(inst, state) => {
+                    false
+                }
+                OpKind::Memory
+                    if asked.look == Look::Place && is_elsewhere(inst, state, REG_RIP) =>
+                {
+                    false
+                }
+                OpKind::Memory
+                    if asked.look == Look::Origin && is_elsewhere(inst, state, SI_ADDR) =>
+                {
+                    false
+                }
+                OpKind::Memory => taint(inst.memory_base()) || taint(inst.memory_index()),
+                OpKind::MemorySegRSI | OpKind::MemorySegESI => {
+                    asked.is_in(state.regs[6]) || state.leads_to(state.regs[6], asked.bit())
+                }
+                OpKind::MemoryESRDI | OpKind::MemoryESEDI | OpKind::MemorySegRDI => {
+                    asked.is_in(state.regs[7])
+                }
+                _ => false,
+            };
+            if through {
+                return true;
+            }
+        }
+        if inst.mnemonic() == Mnemonic::Syscall {
+            let number = state.regs[0].low(4).as_constant();
+            let arity = SYSTEM_ARITIES
+                .iter()
+                .find(|a| Some(a.0) == number)
+                .map_or(6, |a| a.1);
+            return [7, 6, 2, 10, 8, 9]
+                .iter()
+                .take(arity)
+                .any(|&r: &usize| asked.is_in(state.regs[r]));
+        }
+        let outside = direct_target(inst)
+            .is_none_or(|t| !self.program.functions[asked.function].range.contains(&t));
+        match inst.flow_control() {
+            FlowControl::Call | FlowControl::IndirectCall => {
+                return self.call_gives_away(inst, state, asked);
+            }
+            FlowControl::IndirectBranch => {
+                return !is_long_jump(state, asked) && self.call_gives_away(inst, state, asked);
+            }
+            FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch if outside => {
+                return leaves_with(state, asked) || self.call_gives_away(inst, state, asked);
+            }
+            _ => {}
+        }
+        // (Vectors are not followed.)
+        if inst.op0_kind() == OpKind::Register
+            && !inst.op0_register().is_gpr()
+            && (1..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
+            && self.reads(inst, state, asked)
+        {
+            return true;
+        }
+        // (Half of an address leads nowhere.)
+        let whole = |r: Register| asked.look == Look::Anything || r.size() >= 8;
+        let given = (0..inst.op_count()).any(|o| {
+            o > 0
+                && inst.op_kind(o) == OpKind::Register
+                && whole(inst.op_register(o))
+                && taint(inst.op_register(o))
+        });
+        let kept = match inst.op0_kind() {
+            // In its own frame, or in a register that is followed.
+            OpKind::Memory => {
+                matches!(state.address(inst), Value::Frame(_))
+                    || matches!(inst.mnemonic(), Mnemonic::Cmp | Mnemonic::Test)
+            }
+            OpKind::Register => inst.op0_register().is_gpr(),
+            _ => true,
+        };
+        let shown = || {
+            inst.op0_kind() == OpKind::Memory
+                && inst.op_count() > 1
+                && inst.op1_kind() == OpKind::Register
+                && inst.op1_register().size() >= 8
+                && state.leads_to(state.register(inst.op1_register()), asked.bit())
+        };
+        !kept && (given || shown())
+    }
+
+    /// Whether a memory operand holds what is asked for, in the frame.
+    fn reads(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+        let size = inst.memory_size().size().max(1) as i64;
+        match place(state.address(inst)) {
+            Some(at) => (at..at + size)
+                .step_by(8)
+                .any(|at| asked.is_in(state.read(at, 8))),
+            None => state.leads_to(state.address(inst), asked.bit()),
+        }
+    }
+
+    fn call_gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
+        let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
+        let inside = |n: usize| state.leads_to(argument(n), asked.bit());
+        let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
+        // Who is called with fewer arguments finds what the handler was given in a register that nobody has set. With all that come before it, it counts as given.
+        let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
+        let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
+        if let Some(name) = self.imports.callee(inst) {
+            if PRINTERS.contains(&name) {
+                return false;
+            }
+            let arity = ARITIES
+                .iter()
+                .find(|a| a.0 == name)
+                .map(|a| usize::from(a.1));
+            let known = arity.is_some() || transfer::only_writes(name);
+            return all.any(|n| n < arity.unwrap_or(6))
+                || !transfer::only_writes(name) && (0..arity.unwrap_or(6)).any(inside)
+                || !known && state.passes_on_stack(asked.bit());
+        }
+        // (What an object in the frame leads to is not followed. A function with any number of arguments keeps them all in such a one.)
+        if !asked.is_variadic && (0..6).any(inside) {
+            return true;
+        }
+        let Some(callee) = self.callee(inst) else {
+            return all.next().is_some() || state.passes_on_stack(asked.bit());
+        };
+        if state.passes_on_stack(asked.bit()) && self.takes_stack(callee.0 as usize) {
+            return true;
+        }
+        all.any(|n| {
+            // What leads to some part of the context may be the address of that word.
+            let look = if matches!(argument(n), Value::Param(_)) || asked.look == Look::Anything {
+                asked.look
+            } else {
+                Look::Part
+            };
+            (asked.depth > 1 || !left_over(n))
+                && self.uses(callee.0 as usize, n as u8, look, asked.depth - 1)
+        })
+    }
+}
+
+/// Whether a jump goes on where `setjmp` was called, with the stack of then, and what is asked for is only left over in the register that it came in.
+fn is_long_jump(state: &State, asked: &Asked) -> bool {
+    let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
+    let elsewhere = || {
+        let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
+        others.any(|value| asked.is_in(value) || state.leads_to(value, asked.bit()))
+    };
+    // (The first two are the place and the value. A function that changes the stack alone may jump to one that has the same arguments.)
+    asked.param >= 2
+        && asked.restores
+        && matches!(state.regs[4], Value::Bits { .. })
+        && state.regs[own] == Value::Param(asked.param)
+        && !elsewhere()
+}
+
+/// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out of the middle of a function, where code that
+/// rarely runs was put away, any register and the frame may have it.
+fn leaves_with(state: &State, asked: &Asked) -> bool {
+    let is_end = state.regs[4] == Value::Frame(0);
+    let hidden = (0..16u8)
+        .filter(|r| !is_end || !ARGUMENTS.contains(r))
+        .any(|r| asked.is_in(state.regs[usize::from(r)]));
+    hidden || !is_end && state.frame_taint() & asked.bit() != 0
+}
+
+/// Reads or writes another part than this of what the handler was given.
+fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
+    let plain = matches!(state.register(inst.memory_base()), Value::Param(_))
+        && inst.memory_index() == Register::None;
+    let (start, size) = (
+        inst.memory_displacement64(),
+        inst.memory_size().size() as u64,
+    );
+    plain
+        && size > 0
+        && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
+}
+
+/// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction
+/// pointer, nor a register that a probe may change.
+fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
+    /// Of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault address, floating-point state, signal mask.
+    const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
+    let reads = inst.op0_kind() != OpKind::Memory
+        || matches!(
+            inst.mnemonic(),
+            Mnemonic::Cmp | Mnemonic::Test | Mnemonic::Push
+        );
+    let plain = state.register(inst.memory_base()) == Value::Param(2)
+        && inst.memory_index() == Register::None;
+    let (start, size) = (
+        inst.memory_displacement64(),
+        inst.memory_size().size() as u64,
+    );
+    reads
+        && plain
+        && size > 0
+        && SAME
+            .iter()
+            .any(|r| r.start <= start && start < r.end && start + size <= r.end)
+}

@@ -1,0 +1,8 @@
+//! Data structures that know nothing of programs.
+
+pub mod bit_set;
+pub mod byte_buf;
+pub mod fast_hash;
+pub mod leb128;
+pub mod range_index;
+pub mod ranges;

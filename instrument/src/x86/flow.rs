@@ -1,0 +1,149 @@
+//! Where an instruction sends control, and what is filler between functions.
+
+use crate::common::skip_reason::LeftReason;
+use crate::discover::jump_tables::is_indirect_jump;
+use crate::ir::cfg::Graph;
+use crate::ir::jump_table::Found;
+use crate::ir::loops::{Loops, NO_LOOP};
+use crate::ir::{Block, BlockId};
+use crate::patch::faulting::Care;
+use crate::program::{FunctionInfo, Input, Program};
+use crate::util::ranges::overlaps;
+use crate::x86::decode::make;
+use crate::x86::effects;
+use crate::x86::effects::is_simple;
+use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::{RegSet, gpr, registers};
+use iced_x86::{
+    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    Mnemonic, OpAccess, OpKind, Register,
+};
+use std::ops::Range;
+
+/// The target of a direct near branch or call.
+pub fn direct_target(inst: &Instruction) -> Option<u64> {
+    use iced_x86::OpKind;
+    match inst.op_kind(0) {
+        OpKind::NearBranch64 | OpKind::NearBranch32 | OpKind::NearBranch16 => {
+            Some(inst.near_branch_target())
+        }
+        _ => None,
+    }
+}
+
+/// A direct jump, conditional or not, `loop` and `jrcxz` included; no call.
+pub fn jump_target(inst: &Instruction) -> Option<u64> {
+    match inst.flow_control() {
+        FlowControl::UnconditionalBranch | FlowControl::ConditionalBranch => direct_target(inst),
+        _ => None,
+    }
+}
+
+/// Whether control cannot go on to the next instruction.
+pub fn ends_flow(inst: &Instruction) -> bool {
+    matches!(
+        inst.flow_control(),
+        FlowControl::UnconditionalBranch
+            | FlowControl::IndirectBranch
+            | FlowControl::Return
+            | FlowControl::Exception
+    ) || inst.code() == Code::Hlt
+}
+
+/// Filler between functions and blocks.
+pub fn is_padding(inst: &Instruction) -> bool {
+    matches!(inst.mnemonic(), Mnemonic::Nop | Mnemonic::Int3)
+        || matches!(
+            inst.code(),
+            Code::Xchg_r16_AX | Code::Xchg_r32_EAX | Code::Xchg_r64_RAX
+        ) && inst.op0_register() == inst.op1_register()
+        || inst.mnemonic() == Mnemonic::Lea
+            && inst.op0_register() == inst.memory_base()
+            && inst.memory_index() == iced_x86::Register::None
+            && inst.memory_displacement64() == 0
+            && inst.op0_register().is_gpr64()
+}
+
+/// Bytes of a near jump.
+pub const JUMP: u64 = 5;
+
+/// Whether control goes on elsewhere for certain. (Handlers of faults may go on behind instructions that only fail.)
+pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
+    matches!(
+        flow,
+        FlowControl::UnconditionalBranch | FlowControl::IndirectBranch | FlowControl::Return
+    )
+}
+
+/// Whether control may come back behind the instruction, or never: a call, or a system call.
+pub fn is_call(flow: FlowControl) -> bool {
+    matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
+}
+
+/// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
+#[inline]
+pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
+    if TAKERS[inst.code() as usize % TAKERS.len()] {
+        taken_by(inst)
+    } else {
+        None
+    }
+}
+
+pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
+    if inst.mnemonic() == Mnemonic::Lea {
+        let fixed = matches!(
+            inst.memory_base(),
+            Register::RIP | Register::EIP | Register::None
+        );
+        return fixed.then(|| {
+            (
+                inst.memory_displacement64(),
+                inst.memory_index() == Register::None,
+            )
+        });
+    }
+    let source = inst.op_count().checked_sub(1)?;
+    let value = match inst.op_kind(source) {
+        OpKind::Immediate32 => u64::from(inst.immediate32()),
+        OpKind::Immediate32to64 => inst.immediate32to64() as u64,
+        OpKind::Immediate64 => inst.immediate64(),
+        _ => return None,
+    };
+    match inst.mnemonic() {
+        Mnemonic::Mov | Mnemonic::Push => Some((value, true)),
+        // (What it is compared with is another matter.)
+        Mnemonic::Add | Mnemonic::Sub => Some((value, false)),
+        _ => None,
+    }
+}
+
+/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so many codes.)
+pub(crate) static TAKERS: [bool; 1 << 13] = {
+    use Code::*;
+    let takers = [
+        Lea_r16_m,
+        Lea_r32_m,
+        Lea_r64_m,
+        Mov_rm32_imm32,
+        Mov_rm64_imm32,
+        Mov_r32_imm32,
+        Mov_r64_imm64,
+        Pushq_imm32,
+        Add_rm32_imm32,
+        Add_rm64_imm32,
+        Add_EAX_imm32,
+        Add_RAX_imm32,
+        Sub_rm32_imm32,
+        Sub_rm64_imm32,
+        Sub_EAX_imm32,
+        Sub_RAX_imm32,
+    ];
+    let mut table = [false; 1 << 13];
+    let mut n = 0;
+    while n < takers.len() {
+        table[takers[n] as usize] = true;
+        n += 1;
+    }
+    table
+};

@@ -1,0 +1,10 @@
+//! What one instruction is: decoding, operands, effects, encoding.
+
+pub mod decode;
+pub mod effects;
+pub mod encode;
+pub mod flow;
+pub mod insn;
+pub mod length_decoder;
+pub mod operands;
+pub mod regs;

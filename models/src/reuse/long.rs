@@ -1,0 +1,621 @@
+//! Exact reuse distance of samples that are not short ([`crate::reuse::short`]): of any length and any number of blocks.
+//!
+//! Each touch takes the next *slot*; a hash table leads from a block to its last slot; a bitmap
+//! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots behind
+//! the block's old slot, one count in a few cache lines. When the slots run out, the marked ones (one
+//! per block) are renumbered; slots are four times the blocks, so this is rare.
+//!
+//! Rows come in batches, and each batch goes through three loops: blocks are looked up and take their slots, distances are counted, the sink is
+//! told. So what nobody can foresee costs one loop, not all, and each fetches ahead for the next: outside the cache only prefetched accesses are
+//! affordable. First touches and repetitions of the access before have no distance to be counted; the second loop runs over a list of the others.
+
+use crate::joined::Joined;
+use crate::reuse::ReuseSink;
+use crate::reuse::rank::Rank;
+use crate::reuse::short::Line;
+use crate::util::hash::spread;
+
+/// Rows of a batch.
+const BATCH: usize = 64;
+/// Smallest number of slots.
+const MIN_SLOTS: usize = 4096;
+/// Number of slots from which on they are counted in a level more: then at least so many, which stay in the first-level cache.
+const MORE_SLOTS: usize = 1 << 14;
+const MANY_SLOTS: usize = 1 << 17;
+/// In place of an index.
+const NOWHERE: usize = usize::MAX;
+/// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those in blocks below 64 bytes.
+pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
+/// Blocks between the prefetch of a table line and its use, inside an access.
+const FAR: u64 = 64;
+/// Smallest number of table entries.
+const MIN_TABLE: usize = 2048;
+/// Instead of an interval: there was no touch before.
+const NEVER: u64 = u64::MAX;
+
+#[derive(Clone, Copy)]
+struct Entry {
+    block: u64,
+    slot: u32,
+    /// Low half of the tick of the last access.
+    tick: u32,
+}
+
+/// What the loops leave to one another.
+struct Batch {
+    block: [u64; BATCH],
+    distance: [u32; BATCH],
+    /// [`NEVER`]: a first touch.
+    interval: [u64; BATCH],
+    /// Rows with a distance to be counted: which, the block's slot before, and the number of blocks then.
+    list: [(u32, u32, u32); BATCH],
+    listed: usize,
+}
+
+/// The state between accesses of one sample.
+pub(crate) struct Long {
+    shift: u32,
+    table: Vec<Entry>,
+    table_shift: u32,
+    used: usize,
+    rank: Rank,
+    /// Blocks of the sample.
+    live: u32,
+    /// Slots whose successor belongs to the same access.
+    joined: Joined,
+    next_slot: u32,
+    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several blocks, or there is none.
+    last_at: usize,
+    /// Number of the current access over the engine's life, from 1.
+    tick: u64,
+    begin: u64,
+    cleared: u64,
+    /// Entries older than `horizon` ticks would alias in 32 bits; they live here.
+    ancient: std::collections::HashMap<u64, (u32, u64)>,
+    horizon: u64,
+    swept: u64,
+}
+
+impl Long {
+    pub(crate) fn new(shift: u32, horizon: u64) -> Long {
+        Long {
+            shift,
+            table: vec![
+                Entry {
+                    block: 0,
+                    slot: 0,
+                    tick: 0
+                };
+                MIN_TABLE
+            ],
+            table_shift: 64 - MIN_TABLE.trailing_zeros(),
+            used: 0,
+            rank: Rank::new(MIN_SLOTS),
+            live: 0,
+            joined: Joined::default(),
+            next_slot: 0,
+            last_at: NOWHERE,
+            tick: 1,
+            begin: 1,
+            cleared: 1,
+            ancient: std::collections::HashMap::new(),
+            horizon,
+            swept: 1,
+        }
+    }
+
+    /// Starts a sample; `idle`: nothing was put here since the last start.
+    pub(crate) fn begin(&mut self, idle: bool) {
+        self.begin = self.tick;
+        self.last_at = NOWHERE;
+        if idle {
+            return;
+        }
+        if self.table.len() > MIN_TABLE && self.used * 32 < self.table.len() {
+            // A large sample has gone by; small ones shall stay in the cache.
+            self.rank = Rank::new(MIN_SLOTS);
+            self.table
+                .truncate((self.used * 4).next_power_of_two().max(MIN_TABLE));
+            self.table.shrink_to_fit();
+            self.table_shift = 64 - self.table.len().trailing_zeros();
+        } else {
+            self.rank.reset(self.next_slot as usize);
+        }
+        self.joined = Joined::default();
+        self.next_slot = 0;
+        self.used = 0;
+        self.live = 0;
+        self.ancient.clear();
+    }
+
+    /// Tells that another engine has taken some accesses of the sample.
+    pub(crate) fn skip(&mut self, accesses: usize) {
+        self.tick += accesses as u64;
+    }
+
+    /// Takes over what a short sample knows: its blocks, and the number of slots that it has used.
+    #[cold]
+    pub(crate) fn take_over(&mut self, lines: &[Line], slots: u32) {
+        self.swept = self.begin;
+        if self.tick - self.cleared >= self.horizon / 2 {
+            self.table.fill(Entry {
+                block: 0,
+                slot: 0,
+                tick: (self.begin as u32).wrapping_sub(1),
+            });
+            self.cleared = self.begin;
+        }
+        // Slots are handed out without holes; those that are no longer anybody's last are taken back.
+        let mut marked = vec![false; slots as usize];
+        lines.iter().for_each(|l| marked[l.slot as usize] = true);
+        self.reserve(marked.len().max(lines.len()));
+        (0..slots)
+            .filter(|&slot| !marked[slot as usize])
+            .for_each(|slot| self.rank.clear(slot));
+        self.next_slot = slots;
+        self.live = lines.len() as u32;
+        for line in lines.iter().filter(|l| l.slot != l.end) {
+            self.joined
+                .join(line.slot.into(), line.end.into(), self.rank.capacity());
+        }
+        for line in lines {
+            let tick = self.begin + u64::from(line.row);
+            if self.tick - tick > self.horizon / 2 {
+                self.ancient.insert(line.block, (line.slot.into(), tick));
+                continue;
+            }
+            let (at, _) = self.find(line.block, self.tick);
+            self.table[at] = Entry {
+                block: line.block,
+                slot: line.slot.into(),
+                tick: tick as u32,
+            };
+            self.used += 1;
+        }
+        self.swept = self.tick;
+    }
+
+    /// Number of distinct blocks touched in this sample.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.live.into()
+    }
+
+    /// Feeds accesses in order.
+    #[inline(always)]
+    pub(crate) fn run<S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) {
+        let len = address.len();
+        let mut batch = Batch {
+            block: [0; BATCH],
+            distance: [0; BATCH],
+            interval: [0; BATCH],
+            list: [(0, 0, 0); BATCH],
+            listed: 0,
+        };
+        address.iter().take(BATCH).for_each(|&a| self.prefetch(a));
+        let mut from = 0;
+        while from < len {
+            self.reserve(BATCH);
+            // No entry may grow older than the table can tell before the next sweep.
+            let due = (self.swept + (self.horizon / 2).max(1) - self.tick) as usize;
+            let most = len.min(from + BATCH.min(due));
+            let rows = self.narrow(&address[from..most], &size[from..most]);
+            if rows > 0 {
+                self.look_up(&address[from..from + rows], &mut batch);
+                self.count(
+                    &address[(from + BATCH).min(len)..(from + BATCH + rows).min(len)],
+                    &mut batch,
+                );
+                let row = self.tick - self.begin;
+                for (i, &tag) in tag[from..from + rows].iter().enumerate().take(BATCH) {
+                    let row = row + i as u64;
+                    sink.touch(
+                        row,
+                        batch.block[i],
+                        tag,
+                        batch.interval[i] == NEVER,
+                        batch.distance[i].into(),
+                        batch.interval[i],
+                    );
+                    sink.done(row, tag);
+                }
+                self.tick += rows as u64;
+                from += rows;
+            } else {
+                if let Some(&ahead) = address.get(from + BATCH) {
+                    self.prefetch(ahead);
+                }
+                self.touch_many(address[from], size[from], tag[from], sink);
+                self.tick += 1;
+                from += 1;
+            }
+        }
+    }
+
+    /// Blocks that lie side by side mostly follow one another, and so share a cache line of the table.
+    #[inline(always)]
+    fn home(&self, block: u64) -> usize {
+        const SIDE: u64 = 64 / size_of::<Entry>() as u64;
+        let group = (spread(block / SIDE) >> self.table_shift) & !(SIDE - 1);
+        (group | (block % SIDE)) as usize & (self.table.len() - 1)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, address: u64) {
+        self.prefetch_block(address >> self.shift);
+    }
+
+    #[inline(always)]
+    fn prefetch_block(&self, block: u64) {
+        crate::prefetch(&self.table[self.home(block)]);
+    }
+
+    /// How many accesses from the first one on touch one block each.
+    #[inline(always)]
+    fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
+        let crosses = |(&address, &size): (&u64, &u32)| {
+            (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
+        };
+        // Mostly none crosses: no branch for each.
+        if address
+            .iter()
+            .zip(size)
+            .fold(0, |any, access| any | crosses(access))
+            == 0
+        {
+            return address.len();
+        }
+        address
+            .iter()
+            .zip(size)
+            .position(|access| crosses(access) != 0)
+            .unwrap_or(address.len())
+    }
+
+    /// Greatest age, in ticks, of an entry of this sample in the table.
+    #[inline(always)]
+    fn span(&self, tick: u64) -> u32 {
+        (tick - self.begin).min(self.horizon) as u32
+    }
+
+    /// Index of the entry of `block`, and whether it is one (else it is where it may be put).
+    #[inline(always)]
+    fn find(&self, block: u64, tick: u64) -> (usize, bool) {
+        let mask = self.table.len() - 1;
+        let now = tick as u32;
+        let span = self.span(tick);
+        let mut at = self.home(block);
+        loop {
+            let entry = &self.table[at];
+            if now.wrapping_sub(entry.tick) > span {
+                return (at, false);
+            }
+            if entry.block == block {
+                return (at, true);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    /// Makes room for `n` more touches.
+    #[inline(always)]
+    fn reserve(&mut self, n: usize) {
+        self.reserve_slots(n);
+        self.reserve_entries(n);
+    }
+
+    /// Makes room for the slots of `n` more touches.
+    #[inline(always)]
+    fn reserve_slots(&mut self, n: usize) {
+        if self.next_slot as usize + n > self.rank.capacity() {
+            self.compact(n);
+        }
+        if self.tick - self.swept >= self.horizon / 2 {
+            self.sweep();
+        }
+    }
+
+    /// Makes room for `n` more entries.
+    #[inline(always)]
+    fn reserve_entries(&mut self, n: usize) {
+        if (self.used + n) * 2 > self.table.len() {
+            self.grow(n);
+        }
+    }
+
+    /// First loop: blocks take their slots.
+    #[inline(always)]
+    fn look_up(&mut self, address: &[u64], batch: &mut Batch) {
+        let (mut live, mut next, mut last_at) = (self.live, self.next_slot, self.last_at);
+        batch.listed = 0;
+        for (i, &address) in address.iter().enumerate().take(BATCH) {
+            let (block, tick) = (address >> self.shift, self.tick + i as u64);
+            batch.block[i] = block;
+            batch.distance[i] = 0;
+            if let Some(entry) = self.table.get_mut(last_at)
+                && entry.block == block
+            {
+                // All that the access before has touched: its slot stays the last one.
+                entry.tick = tick as u32;
+                batch.interval[i] = 1;
+                continue;
+            }
+            let (at, found) = self.find(block, tick);
+            let entry = &mut self.table[at];
+            let old = *entry;
+            *entry = Entry {
+                block,
+                slot: next,
+                tick: tick as u32,
+            };
+            next += 1;
+            last_at = at;
+            if found {
+                batch.interval[i] = (tick as u32).wrapping_sub(old.tick).into();
+                self.rank.prefetch(old.slot);
+                batch.list[batch.listed] = (i as u32, old.slot, live);
+                batch.listed += 1;
+                continue;
+            }
+            self.used += 1;
+            match self.take_ancient(block) {
+                Some((slot, before)) => {
+                    batch.interval[i] = tick - before;
+                    batch.list[batch.listed] = (i as u32, slot, live);
+                    batch.listed += 1;
+                }
+                None => {
+                    batch.interval[i] = NEVER;
+                    live += 1;
+                }
+            }
+        }
+        (self.live, self.next_slot, self.last_at) = (live, next, last_at);
+    }
+
+    /// Second loop: distances. `ahead`: accesses that will be looked up soon.
+    #[inline(always)]
+    fn count(&mut self, ahead: &[u64], batch: &mut Batch) {
+        let listed = batch.listed.min(BATCH);
+        for (k, &(i, slot, live)) in batch.list[..listed].iter().enumerate() {
+            if let Some(&ahead) = ahead.get(k) {
+                self.prefetch(ahead);
+            }
+            batch.distance[i as usize % BATCH] =
+                live.wrapping_sub(self.rank.upto(self.joined.end(slot)));
+            self.rank.clear(slot);
+        }
+        ahead.iter().skip(listed).for_each(|&a| self.prefetch(a));
+    }
+
+    #[inline(always)]
+    fn take_ancient(&mut self, block: u64) -> Option<(u32, u64)> {
+        if self.ancient.is_empty() {
+            return None;
+        }
+        self.ancient.remove(&block)
+    }
+
+    /// An access to several blocks: first all distances, then all updates, so that the blocks of one
+    /// access do not stand between each other. The time is linear in the number of blocks. Accesses to more
+    /// than [`MOST_TOGETHER`] blocks are taken in portions; then the earlier portions count as touched before
+    /// the later ones.
+    #[inline(never)]
+    fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
+        let (first, last) = (
+            address >> self.shift,
+            address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
+        );
+        let row = self.tick - self.begin;
+        self.last_at = NOWHERE;
+        let mut from = first;
+        loop {
+            let to = last.min(from.saturating_add(MOST_TOGETHER - 1));
+            self.touch_portion(row, from, to, tag, sink);
+            if to == last {
+                break;
+            }
+            from = to + 1;
+        }
+        sink.done(row, tag);
+    }
+
+    fn touch_portion<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2")
+            && std::arch::is_x86_feature_detected!("popcnt")
+            && std::arch::is_x86_feature_detected!("lzcnt")
+            && std::arch::is_x86_feature_detected!("bmi2")
+        {
+            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            return unsafe { self.touch_portion_modern(row, first, last, tag, sink) };
+        }
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "popcnt,avx2,bmi1,bmi2,lzcnt")]
+    fn touch_portion_modern<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        self.touch_portion_any(row, first, last, tag, sink);
+    }
+
+    #[inline(always)]
+    fn touch_portion_any<S: ReuseSink>(
+        &mut self,
+        row: u64,
+        first: u64,
+        last: u64,
+        tag: u32,
+        sink: &mut S,
+    ) {
+        let count = (last - first + 1) as usize;
+        self.reserve_slots(count);
+        // Slots of one access share their distance: it is counted once for those that follow one another.
+        let (mut known, mut distance) = (1..=0, 0);
+        let mut new = 0;
+        for block in first..=last {
+            self.prefetch_block(block.saturating_add(FAR));
+            let (at, found) = self.find(block, self.tick);
+            let entry = self.table[at];
+            let before = if found {
+                let age = (self.tick as u32).wrapping_sub(entry.tick);
+                Some((entry.slot, self.tick - u64::from(age)))
+            } else {
+                new += 1;
+                self.ancient.get(&block).copied()
+            };
+            let Some((slot, tick)) = before else {
+                sink.first(row, block, tag);
+                continue;
+            };
+            if !known.contains(&slot) {
+                let end = self.joined.end(slot);
+                known = slot..=end;
+                distance = self.live - self.rank.upto(end);
+            }
+            sink.reuse(row, block, tag, u64::from(distance), self.tick - tick);
+        }
+        // Only now it is known how many entries come: copies of the same data add none.
+        self.reserve_entries(new);
+        let begin = self.next_slot;
+        // Slots that are to be cleared, as long as they follow one another.
+        let mut gone: Option<(u32, u32)> = None;
+        for block in first..=last {
+            self.prefetch_block(block.saturating_add(FAR));
+            let (at, found) = self.find(block, self.tick);
+            let before = if found {
+                Some(self.table[at].slot)
+            } else {
+                self.used += 1;
+                self.take_ancient(block).map(|(slot, _)| slot)
+            };
+            match (before, gone) {
+                (None, _) => self.live += 1,
+                (Some(slot), Some((from, to))) if slot == to + 1 => gone = Some((from, slot)),
+                (Some(slot), _) => {
+                    if let Some((from, to)) = gone.replace((slot, slot)) {
+                        self.rank.clear_range(from, to);
+                    }
+                }
+            }
+            self.table[at] = Entry {
+                block,
+                slot: self.next_slot,
+                tick: self.tick as u32,
+            };
+            self.next_slot += 1;
+        }
+        if let Some((from, to)) = gone {
+            self.rank.clear_range(from, to);
+        }
+        self.joined
+            .join(begin, self.next_slot - 1, self.rank.capacity());
+    }
+
+    /// Renumbers the live slots in their order and makes room for `n` more.
+    #[inline(always)]
+    fn compact(&mut self, n: usize) {
+        let live = self.live as usize;
+        let slots = (live * 4)
+            .max(live + 2 * n)
+            .max(MIN_SLOTS)
+            .next_power_of_two();
+        let slots = if slots > MORE_SLOTS {
+            slots.max(MANY_SLOTS)
+        } else {
+            slots
+        };
+        if !self.joined.is_empty() {
+            self.joined = self
+                .joined
+                .renumbered(self.next_slot, slots, |old| self.rank.is_set(old));
+        }
+        let now = self.tick as u32;
+        let span = self.span(self.tick);
+        let mut list = [0; 256];
+        for entries in self.table.chunks_mut(list.len()) {
+            let mut count = 0usize;
+            for (at, entry) in entries.iter().enumerate() {
+                list[count & 255] = at;
+                count += usize::from(now.wrapping_sub(entry.tick) <= span);
+            }
+            let list = &list[..count];
+            list.iter()
+                .for_each(|&at| self.rank.prefetch(entries[at].slot));
+            for &at in list {
+                entries[at].slot = self.rank.upto(entries[at].slot) - 1;
+            }
+        }
+        for (slot, _) in self.ancient.values_mut() {
+            *slot = self.rank.upto(*slot) - 1;
+        }
+        if slots == self.rank.capacity() {
+            self.rank.reset(self.next_slot as usize);
+        } else {
+            self.rank = Rank::new(slots);
+        }
+        self.next_slot = self.live;
+    }
+
+    /// Makes the table large enough for `n` more entries.
+    #[cold]
+    fn grow(&mut self, n: usize) {
+        let size = ((self.used + n) * 2).next_power_of_two();
+        self.rebuild(size, u64::MAX);
+    }
+
+    /// Moves the entries into a table of `size`; those older than `horizon` ticks become ancient.
+    fn rebuild(&mut self, size: usize, horizon: u64) {
+        let now = self.tick as u32;
+        let span = self.span(self.tick);
+        let free = Entry {
+            block: 0,
+            slot: 0,
+            tick: now.wrapping_sub(span).wrapping_sub(1),
+        };
+        let old = std::mem::replace(&mut self.table, crate::large_vec(free, size));
+        self.table_shift = 64 - size.trailing_zeros();
+        self.used = 0;
+        self.last_at = NOWHERE;
+        for entry in old {
+            let age = now.wrapping_sub(entry.tick);
+            if age > span {
+                continue;
+            }
+            if u64::from(age) > horizon {
+                self.ancient
+                    .insert(entry.block, (entry.slot, self.tick - u64::from(age)));
+                continue;
+            }
+            let (at, _) = self.find(entry.block, self.tick);
+            self.table[at] = entry;
+            self.used += 1;
+        }
+        self.cleared = self.tick;
+    }
+
+    #[cold]
+    fn sweep(&mut self) {
+        self.rebuild(self.table.len(), self.horizon / 2);
+        self.swept = self.tick;
+    }
+}

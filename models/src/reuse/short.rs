@@ -1,0 +1,453 @@
+//! Exact reuse distance as long as a sample is short: all state in the first-level cache, no branch on whether a block is new.
+//!
+//! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop that looks for something, see [`crate::util::interner`]) and slots, distances
+//! of reuses are counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches take slots; a bitmap marks the
+//! slots that are the last of their block. Slots count as marked before they are handed out, so that nothing has to be done when one is. Each word of the bitmap
+//! has the number of marks before it, which is one vector to change when a mark goes: a distance is one counter and one word. Slots are never
+//! renumbered: when they are used up, [`crate::reuse`] goes on with what it takes over from here.
+
+use crate::reuse::{NEVER, Narrow, ReuseSink};
+use crate::util::interner::{KEY_BITS, Names, TOGETHER};
+
+/// Slots, at most; numbers of blocks and slots fit into 16 bits.
+pub(crate) const SLOTS: usize = 4096;
+const WORDS: usize = SLOTS / 64;
+/// Words whose counters are one vector.
+const FEW: usize = 16;
+/// Rows of a batch.
+const BATCH: usize = TOGETHER;
+/// Blocks of one access, at most.
+const WIDE: u64 = 64;
+
+/// A block that was touched.
+#[derive(Clone, Copy)]
+pub(crate) struct Line {
+    pub(crate) block: u64,
+    /// Its last touch.
+    pub(crate) slot: u16,
+    /// The last slot of the access that this touch was part of.
+    pub(crate) end: u16,
+    /// The row of that access.
+    pub(crate) row: u16,
+}
+
+/// The numbers of marks before each word, while rows are counted.
+pub(crate) trait Counters: Copy {
+    /// From memory; the first `FEW` or all.
+    fn load(before: &[u16; WORDS], few: bool) -> Self;
+    /// The counter of a word.
+    fn get(&self, word: usize, few: bool) -> u16;
+    /// One mark less in a word: the counters behind it go down.
+    fn lower_behind(&mut self, word: usize, few: bool);
+    /// Back to memory.
+    fn store(&self, before: &mut [u16; WORDS], few: bool);
+}
+
+/// For any CPU.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain([u16; WORDS]);
+
+impl Counters for Plain {
+    #[inline(always)]
+    fn load(before: &[u16; WORDS], _few: bool) -> Plain {
+        Plain(*before)
+    }
+    #[inline(always)]
+    fn get(&self, word: usize, _few: bool) -> u16 {
+        self.0[word % WORDS]
+    }
+    #[inline(always)]
+    fn lower_behind(&mut self, word: usize, few: bool) {
+        if few {
+            (0..FEW).for_each(|k| self.0[k] = self.0[k].wrapping_sub(u16::from(k > word)));
+        } else {
+            (0..WORDS).for_each(|k| self.0[k] = self.0[k].wrapping_sub(u16::from(k > word)));
+        }
+    }
+    #[inline(always)]
+    fn store(&self, before: &mut [u16; WORDS], few: bool) {
+        let upto = if few { FEW } else { WORDS };
+        before[..upto].copy_from_slice(&self.0[..upto]);
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(crate) use modern::Vectors;
+
+#[cfg(target_arch = "x86_64")]
+mod modern {
+    use super::{Counters, FEW, WORDS};
+    use std::arch::x86_64::*;
+
+    /// The counters in AVX2 registers, so that one row does not wait for what the one before has written; what is looked up is a copy in memory.
+    ///
+    /// Only code that runs after AVX2 was found may make one ([`Counters::load`]): all its methods use it.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Vectors {
+        lanes: [__m256i; WORDS / FEW],
+        copy: [u16; WORDS],
+    }
+
+    /// Numbers of the words of one vector.
+    const NUMBERS: [i16; FEW] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
+
+    impl Vectors {
+        #[inline(always)]
+        fn keep(&mut self, vector: usize) {
+            let to = &mut self.copy[vector * FEW..][..FEW];
+            // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), self.lanes[vector]) }
+        }
+    }
+
+    impl Counters for Vectors {
+        #[inline(always)]
+        fn load(before: &[u16; WORDS], _few: bool) -> Vectors {
+            let lanes = |vector: usize| {
+                let from = &before[vector * FEW..][..FEW];
+                // SAFETY: 32 bytes are there; AVX2 see `Vectors`.
+                unsafe { _mm256_loadu_si256(from.as_ptr().cast()) }
+            };
+            Vectors {
+                lanes: std::array::from_fn(lanes),
+                copy: *before,
+            }
+        }
+        #[inline(always)]
+        fn get(&self, word: usize, few: bool) -> u16 {
+            self.copy[if few { word % FEW } else { word % WORDS }]
+        }
+        #[inline(always)]
+        fn lower_behind(&mut self, word: usize, few: bool) {
+            for vector in 0..if few { 1 } else { WORDS / FEW } {
+                // SAFETY: AVX2 see `Vectors`.
+                unsafe {
+                    let numbers = _mm256_loadu_si256(NUMBERS.as_ptr().cast());
+                    let word = _mm256_set1_epi16(word as i16 - (vector * FEW) as i16);
+                    // Where a number is greater, the comparison gives -1.
+                    self.lanes[vector] =
+                        _mm256_add_epi16(self.lanes[vector], _mm256_cmpgt_epi16(numbers, word));
+                }
+                self.keep(vector);
+            }
+        }
+        #[inline(always)]
+        fn store(&self, before: &mut [u16; WORDS], few: bool) {
+            let upto = if few { FEW } else { WORDS };
+            before[..upto].copy_from_slice(&self.copy[..upto]);
+        }
+    }
+}
+
+/// See the module's text.
+pub(crate) struct Short {
+    shift: u32,
+    /// Slots that may be used.
+    slots: usize,
+    /// Numbers of blocks.
+    names: Names,
+    /// By number: its last slot.
+    last: Box<[u16; SLOTS]>,
+    words: [u64; WORDS],
+    /// Marks before each word.
+    before: [u16; WORDS],
+    /// By slot: the last slot of its access, and its row. Slots are rows until an access has touched several blocks; then this is no longer empty.
+    accesses: Vec<(u16, u16)>,
+    next: usize,
+    live: u32,
+    rows: usize,
+}
+
+/// What the second loop leaves to the third.
+struct Told {
+    line: [u32; BATCH],
+    distance: [u32; BATCH],
+    /// [`NEVER`]: a first touch.
+    last: [u16; BATCH],
+    /// The slot before; filled if slots are not rows.
+    slot: [u16; BATCH],
+    /// Those that are no first touches, and how many.
+    list: [u16; BATCH],
+    listed: usize,
+}
+
+impl Short {
+    pub(crate) fn new(shift: u32, slots: usize) -> Short {
+        let mut short = Short {
+            shift,
+            slots: slots.min(SLOTS),
+            names: Names::new(),
+            last: Box::new([NEVER; SLOTS]),
+            words: [0; WORDS],
+            before: [0; WORDS],
+            accesses: Vec::new(),
+            next: 0,
+            live: 0,
+            rows: 0,
+        };
+        short.begin();
+        short
+    }
+
+    /// Starts a sample.
+    pub(crate) fn begin(&mut self) {
+        self.last[..self.names.len()].fill(NEVER);
+        self.names.clear();
+        self.words.fill(!0);
+        self.before = std::array::from_fn(|word| word as u16 * 64);
+        self.accesses.clear();
+        (self.next, self.live, self.rows) = (0, 0, 0);
+    }
+
+    /// Blocks of the sample.
+    pub(crate) fn blocks(&self) -> u64 {
+        u64::from(self.live)
+    }
+
+    /// Slots in use.
+    pub(crate) fn used(&self) -> u32 {
+        self.next as u32
+    }
+
+    /// What is known of all blocks.
+    pub(crate) fn lines(&self) -> Vec<Line> {
+        let line = |(&block, &slot): (&u64, &u16)| {
+            let (end, row) = self
+                .accesses
+                .get(slot as usize)
+                .copied()
+                .unwrap_or((slot, slot));
+            Line {
+                block,
+                slot,
+                end,
+                row,
+            }
+        };
+        self.names
+            .keys()
+            .iter()
+            .zip(&*self.last)
+            .map(line)
+            .collect()
+    }
+
+    /// Feeds accesses in order; returns how many. The others, if any, do not fit.
+    #[inline(always)]
+    pub(crate) fn run<C: Counters, S: ReuseSink>(
+        &mut self,
+        address: &[u64],
+        size: &[u32],
+        tag: &[u32],
+        sink: &mut S,
+    ) -> usize {
+        let mut told = Told {
+            line: [0; BATCH],
+            distance: [0; BATCH],
+            last: [0; BATCH],
+            slot: [0; BATCH],
+            list: [0; BATCH],
+            listed: 0,
+        };
+        let mut from = 0;
+        while from < address.len() {
+            let room = BATCH.min(self.slots - self.next);
+            let most = (from + room).min(address.len());
+            let to = from + self.narrow(&address[from..most], &size[from..most]);
+            if from < to {
+                let shift = self.shift;
+                self.names
+                    .number(address[from..to].iter().map(|a| a >> shift), &mut told.line);
+                let few = self.next + BATCH <= FEW * 64;
+                match (self.accesses.is_empty(), few) {
+                    (true, true) => self.count::<C, false, true>(to - from, &mut told),
+                    (true, false) => self.count::<C, false, false>(to - from, &mut told),
+                    (false, true) => self.count::<C, true, true>(to - from, &mut told),
+                    (false, false) => self.count::<C, true, false>(to - from, &mut told),
+                }
+                self.tell(&address[from..to], &tag[from..to], &told, sink);
+                from = to;
+            } else if room == 0 || !self.wide(address[from], size[from], tag[from], sink) {
+                return from;
+            } else {
+                from += 1;
+            }
+        }
+        from
+    }
+
+    #[inline(always)]
+    fn touched(&self, address: u64, size: u32) -> (u64, u64) {
+        (
+            address >> self.shift,
+            address.saturating_add(u64::from(size.max(1)) - 1) >> self.shift,
+        )
+    }
+
+    /// How many accesses from the first one on touch one block each, and one that can get a number.
+    #[inline(always)]
+    fn narrow(&self, address: &[u64], size: &[u32]) -> usize {
+        let high = (self.shift + KEY_BITS).min(63);
+        let not = |(&address, &size): (&u64, &u32)| {
+            (address ^ address.wrapping_add(u64::from(size.max(1)) - 1)) >> self.shift
+                | address >> high
+        };
+        // Mostly all do: no branch for each.
+        if address
+            .iter()
+            .zip(size)
+            .fold(0, |any, access| any | not(access))
+            == 0
+        {
+            return address.len();
+        }
+        address
+            .iter()
+            .zip(size)
+            .position(|access| not(access) != 0)
+            .unwrap_or(address.len())
+    }
+
+    /// The number of marked slots behind `end`.
+    #[inline(always)]
+    fn above(&self, end: u16) -> u32 {
+        let word = end as usize / 64 % WORDS;
+        let upto = !0u64 >> (63 - end % 64);
+        self.live
+            .wrapping_sub(u32::from(self.before[word]))
+            .wrapping_sub((self.words[word] & upto).count_ones())
+    }
+
+    /// The distances of rows that touch one block each: first slots are taken, then those that were there before are counted from a list. First
+    /// touches are not on it.
+    #[inline(always)]
+    fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(
+        &mut self,
+        rows: usize,
+        told: &mut Told,
+    ) {
+        let (next, rows) = (self.next, rows.min(BATCH));
+        if JOINED {
+            self.accesses
+                .extend((0..rows).map(|i| ((next + i) as u16, (self.rows + i) as u16)));
+        }
+        // Rows that are not on the list are written where the next that is will be.
+        let mut listed = 0usize;
+        for i in 0..rows {
+            let number = told.line[i] as usize % SLOTS;
+            let slot = self.last[number];
+            self.last[number] = (next + i) as u16;
+            if JOINED {
+                told.slot[i] = slot;
+            }
+            told.last[i] = if JOINED {
+                self.accesses.get(slot as usize).map_or(slot, |a| a.1)
+            } else {
+                slot
+            };
+            told.distance[i] = 0;
+            told.list[listed % BATCH] = i as u16;
+            listed += usize::from(slot != NEVER);
+        }
+        told.listed = listed.min(BATCH);
+        let mut before = C::load(&self.before, FEW_WORDS);
+        for earlier in 0..told.listed {
+            let i = told.list[earlier] as usize % BATCH;
+            let slot = if JOINED { told.slot[i] } else { told.last[i] };
+            let end = if JOINED {
+                self.accesses.get(slot as usize).map_or(slot, |a| a.0)
+            } else {
+                slot
+            };
+            let word = end as usize / 64 % WORDS;
+            let upto = !0u64 >> (63 - end % 64);
+            // Each row before was a new block, but for those on the list.
+            let live = self.live + (i - earlier) as u32;
+            told.distance[i] = live
+                .wrapping_sub(u32::from(before.get(word, FEW_WORDS)))
+                .wrapping_sub((self.words[word] & upto).count_ones());
+            let word = slot as usize / 64 % WORDS;
+            self.words[word] &= !(1 << (slot % 64));
+            before.lower_behind(word, FEW_WORDS);
+        }
+        before.store(&mut self.before, FEW_WORDS);
+        if FEW_WORDS {
+            // What stands behind goes down for every mark that went.
+            let gone = listed as u16;
+            self.before[FEW..].iter_mut().for_each(|b| *b -= gone);
+        }
+        (self.live, self.next) = (self.live + (rows - listed) as u32, next + rows);
+    }
+
+    #[inline(always)]
+    fn tell<S: ReuseSink>(&mut self, address: &[u64], tag: &[u32], told: &Told, sink: &mut S) {
+        let rows = tag.len().min(BATCH);
+        let (block, last, distance, again) = (
+            &told.line[..rows],
+            &told.last[..rows],
+            &told.distance[..rows],
+            &told.list[..told.listed],
+        );
+        sink.narrow(&Narrow {
+            row: self.rows as u64,
+            address,
+            shift: self.shift,
+            tag,
+            block,
+            last,
+            distance,
+            again,
+        });
+        self.rows += tag.len();
+    }
+
+    /// An access to several blocks: none of them stands between another and itself. Whether it fits.
+    #[inline(never)]
+    fn wide<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) -> bool {
+        let (first, last) = self.touched(address, size);
+        let count = (last - first) as usize + 1;
+        if last - first >= WIDE || last >> KEY_BITS != 0 || self.next + count > self.slots {
+            return false;
+        }
+        if self.accesses.is_empty() {
+            self.accesses
+                .extend((0..self.next as u16).map(|slot| (slot, slot)));
+        }
+        let mut numbers = [0; BATCH];
+        self.names.number(first..=last, &mut numbers);
+        let row = self.rows as u64;
+        for (block, &number) in (first..=last).zip(&numbers) {
+            let slot = self.last[number as usize % SLOTS];
+            let (end, before) = self
+                .accesses
+                .get(slot as usize)
+                .copied()
+                .unwrap_or((slot, slot));
+            sink.touch(
+                row,
+                block,
+                tag,
+                slot == NEVER,
+                u64::from(self.above(end)),
+                row.wrapping_sub(u64::from(before)),
+            );
+        }
+        let end = (self.next + count - 1) as u16;
+        for &number in &numbers[..count] {
+            let slot = std::mem::replace(&mut self.last[number as usize % SLOTS], self.next as u16);
+            if slot == NEVER {
+                self.live += 1;
+            } else {
+                self.words[slot as usize / 64] &= !(1 << (slot % 64));
+                self.before[slot as usize / 64 + 1..]
+                    .iter_mut()
+                    .for_each(|b| *b -= 1);
+            }
+            self.accesses.push((end, row as u16));
+            self.next += 1;
+        }
+        sink.done(row, tag);
+        self.rows += 1;
+        true
+    }
+}

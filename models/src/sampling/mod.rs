@@ -1,0 +1,4 @@
+//! Locality from samples (RDX).
+
+pub mod rdx;
+pub mod time_to_stack;

@@ -1,0 +1,502 @@
+//! RDX: reuse from sampled addresses and a few watchpoints (Wang, Liu, Chabbi 2019).
+//!
+//! [`Reservoir`] decides which of the sampled addresses are watched: it is the same for watchpoints that a
+//! trace is checked against and for debug registers of the CPU. What becomes of each sample is an
+//! [`Observation`]: reused after a time distance, or given up (replaced, never watched, end of the run) at some age.
+//! From those, [`estimate`] makes the distribution of time distances in one of two ways:
+//!
+//! - [`Attribution::Proportional`], the paper's section IV-A: a reuse counts as many times as samples were taken in the
+//!   context of its use since its watchpoint was armed.
+//! - [`Attribution::Survival`], the default: a sample that was given up at age t says that its distance is more than
+//!   t, and coins decided when it was given up, not the program. That is random censoring, for which the
+//!   product-limit estimate (Kaplan and Meier 1958) is unbiased. It is made for each context of use, and contexts
+//!   count by their samples. What survives to the end is the share of accesses that are never reused.
+
+use crate::util::random::Random;
+use std::collections::BTreeMap;
+
+/// A watched address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// What is watched (an address, or a block number).
+    pub place: u64,
+    /// Access count at the use.
+    pub used_at: u64,
+    /// Code of the use.
+    pub context: u32,
+    /// Number of the sample.
+    pub sample: u64,
+    /// Samples since the register was last free, this one included.
+    age_in_samples: u64,
+    /// Samples in the context up to and with this one.
+    context_samples: u64,
+}
+
+/// What became of a sample.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Observation {
+    /// Code of the use.
+    pub context: u32,
+    /// Time distance if reused, else age when given up; in accesses.
+    pub age: u64,
+    /// Code of the reuse; `None`: given up.
+    pub reuse: Option<u32>,
+    /// Times the paper's proportional attribution counts it (0 if given up).
+    pub proportional: f64,
+    /// Number of the sample.
+    pub sample: u64,
+}
+
+/// What is to be done with a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// Watch the new address with this register (replacing what it watched, if anything).
+    Arm(usize),
+    /// Leave all registers.
+    Skip,
+}
+
+/// Reservoir sampling over a few watchpoints.
+pub struct Reservoir {
+    slots: Vec<Option<Watch>>,
+    random: Random,
+    samples: u64,
+    by_context: BTreeMap<u32, u64>,
+    observations: Vec<Observation>,
+}
+
+impl Reservoir {
+    /// `watchpoints` registers, all free.
+    pub fn new(watchpoints: usize, seed: u64) -> Reservoir {
+        Reservoir {
+            slots: vec![None; watchpoints.max(1)],
+            random: Random::new(seed),
+            samples: 0,
+            by_context: BTreeMap::new(),
+            observations: Vec::new(),
+        }
+    }
+
+    /// What the registers watch.
+    pub fn watches(&self) -> &[Option<Watch>] {
+        &self.slots
+    }
+
+    /// Samples so far.
+    pub fn samples(&self) -> u64 {
+        self.samples
+    }
+
+    /// An access at time `now` was sampled.
+    pub fn sample(&mut self, now: u64, place: u64, context: u32) -> Decision {
+        self.samples += 1;
+        let count = self.by_context.entry(context).or_default();
+        *count += 1;
+        let watch = Watch {
+            place,
+            used_at: now,
+            context,
+            sample: self.samples,
+            age_in_samples: 1,
+            context_samples: *count,
+        };
+        // Every armed register has seen one more sample.
+        self.slots
+            .iter_mut()
+            .flatten()
+            .for_each(|w| w.age_in_samples += 1);
+        if let Some(free) = self.slots.iter().position(Option::is_none) {
+            self.slots[free] = Some(watch);
+            return Decision::Arm(free);
+        }
+        // In random order, each register is tried with probability 1/k.
+        let mut order: Vec<usize> = (0..self.slots.len()).collect();
+        for i in (1..order.len()).rev() {
+            order.swap(i, self.random.below(i as u64 + 1) as usize);
+        }
+        for slot in order {
+            let k = self.slots[slot].map_or(1, |w| w.age_in_samples);
+            if self.random.below(k) == 0 {
+                self.give_up(slot, now);
+                // The newcomer takes over the register's count: the reservoir goes on.
+                self.slots[slot] = Some(Watch {
+                    age_in_samples: k,
+                    ..watch
+                });
+                return Decision::Arm(slot);
+            }
+        }
+        self.observations.push(Observation {
+            context,
+            age: 0,
+            reuse: None,
+            proportional: 0.0,
+            sample: self.samples,
+        });
+        Decision::Skip
+    }
+
+    /// The address of a register was accessed at time `now`: the register is free again.
+    pub fn reuse(&mut self, slot: usize, now: u64, context: u32) -> Option<Watch> {
+        let watch = self.slots.get_mut(slot)?.take()?;
+        let proportional = (self.by_context.get(&watch.context).copied().unwrap_or(0) + 1)
+            .saturating_sub(watch.context_samples)
+            .max(1);
+        self.observations.push(Observation {
+            context: watch.context,
+            age: now.saturating_sub(watch.used_at),
+            reuse: Some(context),
+            proportional: proportional as f64,
+            sample: watch.sample,
+        });
+        Some(watch)
+    }
+
+    /// A register is given up at time `now` (its hardware was lost, its thread ended).
+    pub fn give_up(&mut self, slot: usize, now: u64) {
+        if let Some(watch) = self.slots.get_mut(slot).and_then(Option::take) {
+            self.observations.push(Observation {
+                context: watch.context,
+                age: now.saturating_sub(watch.used_at),
+                reuse: None,
+                proportional: 0.0,
+                sample: watch.sample,
+            });
+        }
+    }
+
+    /// The run (or the thread) ends at time `now`; what is still watched was not reused. Gives everything that was observed.
+    pub fn finish(mut self, now: u64) -> Vec<Observation> {
+        (0..self.slots.len()).for_each(|slot| self.give_up(slot, now));
+        self.observations
+    }
+}
+
+/// How observations are weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribution {
+    /// Product-limit estimate per context.
+    Survival,
+    /// The paper's proportional attribution.
+    Proportional,
+    /// Each reuse counts once (the paper's comparison "without PA").
+    None,
+}
+
+/// The estimated distribution.
+#[derive(Clone, Debug, Default)]
+pub struct Estimate {
+    /// Weight of each observation, in accesses per sample: they sum to the samples that are reused.
+    pub weights: Vec<f64>,
+    /// Samples that are never reused, by the estimate.
+    pub never: f64,
+}
+
+/// Weighs the observations.
+pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estimate {
+    let mut out = Estimate {
+        weights: vec![0.0; observations.len()],
+        never: 0.0,
+    };
+    if attribution != Attribution::Survival {
+        for (weight, o) in out.weights.iter_mut().zip(observations) {
+            *weight = match (attribution, o.reuse) {
+                (_, None) => 0.0,
+                (Attribution::Proportional, Some(_)) => o.proportional,
+                _ => 1.0,
+            };
+        }
+        return out;
+    }
+    let mut by_context: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
+    for (i, o) in observations.iter().enumerate() {
+        by_context.entry(o.context).or_default().push(i);
+    }
+    for indices in by_context.values_mut() {
+        // Reuses before losses of the same age: what was lost then was still watched.
+        indices.sort_by_key(|&i| (observations[i].age, observations[i].reuse.is_none()));
+        let all = indices.len() as f64;
+        let mut survive = 1.0;
+        for (gone, &i) in indices.iter().enumerate() {
+            if observations[i].reuse.is_some() {
+                let at_risk = all - gone as f64;
+                out.weights[i] = all * survive / at_risk;
+                survive -= survive / at_risk;
+            }
+        }
+        out.never += all * survive;
+    }
+    out
+}
+
+/// Use–reuse pairs: (code of use, code of reuse, weight, weight × time distance), by weight × distance, greatest first.
+pub fn pairs(observations: &[Observation], estimate: &Estimate) -> Vec<(u32, u32, f64, f64)> {
+    let mut sums: BTreeMap<(u32, u32), (f64, f64)> = BTreeMap::new();
+    for (o, &weight) in observations.iter().zip(&estimate.weights) {
+        if let Some(reuse) = o.reuse {
+            let sum = sums.entry((o.context, reuse)).or_default();
+            sum.0 += weight;
+            sum.1 += weight * o.age as f64;
+        }
+    }
+    let mut out: Vec<(u32, u32, f64, f64)> = sums
+        .into_iter()
+        .map(|((u, r), (w, d))| (u, r, w, d))
+        .collect();
+    out.sort_by(|a, b| b.3.total_cmp(&a.3));
+    out
+}
+
+/// Watches a stream of accesses as hardware would: every `period` accesses (randomly a half to one and a half times
+/// that), the block is a sample; each access is compared with the watched blocks.
+pub struct Watcher {
+    reservoir: Reservoir,
+    places: Vec<u64>,
+    armed: bool,
+    random: Random,
+    period: u64,
+    next: u64,
+    now: u64,
+    seed: u64,
+    done: Vec<Observation>,
+}
+
+/// No block has this number.
+const NOTHING: u64 = u64::MAX;
+
+impl Watcher {
+    /// A watcher with all registers free.
+    pub fn new(period: u64, watchpoints: usize, seed: u64) -> Watcher {
+        let mut watcher = Watcher {
+            reservoir: Reservoir::new(watchpoints, seed),
+            places: vec![NOTHING; watchpoints.max(1)],
+            armed: false,
+            random: Random::new(seed ^ 0x5eed),
+            period: period.max(1),
+            next: 0,
+            now: 0,
+            seed,
+            done: Vec::new(),
+        };
+        watcher.next = watcher.gap();
+        watcher
+    }
+
+    fn gap(&mut self) -> u64 {
+        (self.period / 2 + self.random.below(self.period + 1)).max(1)
+    }
+
+    /// An access by code `context` to the blocks from `first` to `last`. It is sampled as one to the first, as hardware samples addresses, but is a
+    /// reuse of all of them.
+    #[inline(always)]
+    pub fn access(&mut self, first: u64, last: u64, context: u32) {
+        self.now += 1;
+        if self.armed && self.places.iter().any(|p| (first..=last).contains(p)) {
+            self.trap(first, last, context);
+        }
+        if self.now >= self.next {
+            self.take(first, context);
+        }
+    }
+
+    #[cold]
+    fn trap(&mut self, first: u64, last: u64, context: u32) {
+        for slot in 0..self.places.len() {
+            if self.places[slot] != NOTHING && (first..=last).contains(&self.places[slot]) {
+                self.reservoir.reuse(slot, self.now, context);
+                self.places[slot] = NOTHING;
+            }
+        }
+        self.armed = self.places.iter().any(|&p| p != NOTHING);
+    }
+
+    #[cold]
+    fn take(&mut self, block: u64, context: u32) {
+        self.next = self.now + self.gap();
+        if let Decision::Arm(slot) = self.reservoir.sample(self.now, block, context) {
+            self.places[slot] = block;
+            self.armed = true;
+        }
+    }
+
+    /// The stream ends; the next access is in another one (another thread, another sample).
+    pub fn cut(&mut self) {
+        self.seed = self.seed.wrapping_add(1);
+        let next = Reservoir::new(self.places.len(), self.seed);
+        let before = std::mem::replace(&mut self.reservoir, next);
+        self.done.extend(before.finish(self.now));
+        self.places.fill(NOTHING);
+        self.armed = false;
+    }
+
+    /// All observations, and the number of accesses.
+    pub fn finish(mut self) -> (Vec<Observation>, u64) {
+        self.cut();
+        (self.done, self.now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// Sums of short and long distances of the paper's listing 2, repeated: loops i and j pass over an array, loop k touches
+    /// each element twice in a row. Contexts are the lines.
+    fn listing_2(watchpoints: usize, attribution: Attribution, seed: u64) -> (f64, f64) {
+        let n = 10_000u64;
+        let mut watcher = Watcher::new(250, watchpoints, seed);
+        for _ in 0..25 {
+            for (line, twice) in [(2u32, false), (5, false), (8, true)] {
+                for i in 0..n {
+                    watcher.access(i, i, line);
+                    if twice {
+                        watcher.access(i, i, line + 1);
+                    }
+                }
+            }
+        }
+        let (observations, _) = watcher.finish();
+        let estimate = estimate(&observations, attribution);
+        let sum = |long: bool| -> f64 {
+            observations
+                .iter()
+                .zip(&estimate.weights)
+                .filter(|(o, _)| o.reuse.is_some() && (o.age > 1) == long)
+                .map(|(_, w)| w)
+                .sum()
+        };
+        (sum(false), sum(true))
+    }
+
+    #[test]
+    fn long_reuses_are_not_undercounted() {
+        // Truth: of four reuses one is short, three are about as long as the array.
+        for watchpoints in 1..=4 {
+            let share = |attribution| {
+                let sums = (0..20)
+                    .map(|seed| listing_2(watchpoints, attribution, seed))
+                    .fold((0.0, 0.0), |a, b| (a.0 + b.0, a.1 + b.1));
+                sums.0 / (sums.0 + sums.1)
+            };
+            let (survival, paper, none) = (
+                share(Attribution::Survival),
+                share(Attribution::Proportional),
+                share(Attribution::None),
+            );
+            assert!(
+                (survival - 0.25).abs() < 0.04,
+                "{watchpoints} watchpoints: {survival}"
+            );
+            assert!(
+                (paper - 0.25).abs() < 0.15,
+                "{watchpoints} watchpoints: {paper}"
+            );
+            assert!(
+                none > survival + 0.1,
+                "{watchpoints} watchpoints: without attribution short reuses dominate: {none}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_example_of_the_introduction() {
+        // a1 b1 c1 b2 a2: time distance of a is 4, of b 2.
+        let mut reservoir = Reservoir::new(4, 0);
+        assert_eq!(reservoir.sample(1, 'a' as u64, 1), Decision::Arm(0));
+        assert_eq!(reservoir.sample(2, 'b' as u64, 2), Decision::Arm(1));
+        assert_eq!(reservoir.sample(3, 'c' as u64, 3), Decision::Arm(2));
+        assert_eq!(reservoir.reuse(1, 4, 4).unwrap().place, 'b' as u64);
+        assert_eq!(reservoir.reuse(0, 5, 5).unwrap().place, 'a' as u64);
+        let seen = reservoir.finish(5);
+        let ages: Vec<(u32, u64, Option<u32>)> =
+            seen.iter().map(|o| (o.context, o.age, o.reuse)).collect();
+        assert_eq!(ages, [(2, 2, Some(4)), (1, 4, Some(5)), (3, 2, None)]);
+        let estimate = estimate(&seen, Attribution::Survival);
+        assert_eq!(
+            (estimate.weights.clone(), estimate.never),
+            (vec![1.0, 1.0, 0.0], 1.0)
+        );
+        assert_eq!(pairs(&seen, &estimate)[0], (1, 5, 1.0, 4.0));
+    }
+
+    #[test]
+    fn every_sample_survives_with_equal_probability() {
+        // One register, ten samples, no reuse: each is left at the end one time in ten.
+        let mut left = [0u32; 10];
+        for seed in 0..20_000 {
+            let mut reservoir = Reservoir::new(1, seed);
+            for i in 0..10 {
+                reservoir.sample(i, i, 0);
+            }
+            left[reservoir.watches()[0].unwrap().place as usize] += 1;
+        }
+        assert!(left.iter().all(|&n| (1750..2250).contains(&n)), "{left:?}");
+    }
+
+    /// The product-limit estimate by its textbook definition: Π (1 − d/n) over ages.
+    fn survival_by_definition(observations: &[Observation], age: u64) -> f64 {
+        let mut ages: Vec<u64> = observations
+            .iter()
+            .filter(|o| o.reuse.is_some() && o.age <= age)
+            .map(|o| o.age)
+            .collect();
+        ages.sort_unstable();
+        ages.dedup();
+        ages.iter()
+            .map(|&t| {
+                let deaths = observations
+                    .iter()
+                    .filter(|o| o.reuse.is_some() && o.age == t)
+                    .count() as f64;
+                let risk = observations.iter().filter(|o| o.age >= t).count() as f64;
+                1.0 - deaths / risk
+            })
+            .product()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        #[test]
+        fn the_estimate_agrees_with_the_definition(seen in prop::collection::vec((0u64..20, any::<bool>()), 1..40)) {
+            let observations: Vec<Observation> = seen.iter().enumerate().map(|(i, &(age, reused))| Observation {
+                context: 0, age, reuse: reused.then_some(0), proportional: 1.0, sample: i as u64,
+            }).collect();
+            let estimate = estimate(&observations, Attribution::Survival);
+            for age in 0..21 {
+                let mass: f64 = observations.iter().zip(&estimate.weights).filter(|(o, _)| o.age <= age).map(|(_, w)| w).sum();
+                let want = observations.len() as f64 * (1.0 - survival_by_definition(&observations, age));
+                prop_assert!((mass - want).abs() < 1e-9);
+            }
+            let total: f64 = estimate.weights.iter().sum::<f64>() + estimate.never;
+            prop_assert!((total - observations.len() as f64).abs() < 1e-9);
+        }
+
+        /// With a watchpoint for every sample nothing is censored but by the end: each reuse is seen with its exact distance.
+        #[test]
+        fn enough_watchpoints_see_all(trace in prop::collection::vec(0u64..12, 1..120), seed: u64) {
+            let mut watcher = Watcher::new(1, 200, seed);
+            let mut want: Vec<u64> = Vec::new();
+            let mut last = std::collections::HashMap::new();
+            let mut sampled: std::collections::HashSet<u64> = Default::default();
+            for (i, &block) in trace.iter().enumerate() {
+                let next = watcher.next;
+                watcher.access(block, block, block as u32);
+                if sampled.contains(&block) {
+                    want.push(i as u64 + 1 - last[&block]);
+                    sampled.remove(&block);
+                }
+                if i as u64 + 1 >= next {
+                    sampled.insert(block);
+                    last.insert(block, i as u64 + 1);
+                }
+            }
+            let (seen, _) = watcher.finish();
+            let mut got: Vec<u64> = seen.iter().filter(|o| o.reuse.is_some()).map(|o| o.age).collect();
+            got.sort_unstable();
+            want.sort_unstable();
+            prop_assert_eq!(got, want);
+        }
+    }
+}

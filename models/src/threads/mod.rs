@@ -1,0 +1,3 @@
+//! Accesses of several threads in one order.
+
+pub mod interleave;

@@ -1,0 +1,12 @@
+//! Spreads keys over 64 bits.
+
+use crate::reuse::long::Long;
+#[cfg(target_arch = "x86_64")]
+use crate::reuse::short::Vectors;
+use crate::reuse::short::{Counters, Plain, SLOTS, Short};
+
+/// Spreads a block number over 64 bits (the multiplier of Fibonacci hashing).
+#[inline(always)]
+pub fn spread(key: u64) -> u64 {
+    (key ^ (key >> 29)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

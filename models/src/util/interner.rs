@@ -1,0 +1,225 @@
+//! Small numbers for large keys: the first key gets 0, the next new one 1, and so on.
+//!
+//! What is counted by number needs no further look-up. Nobody can foresee which keys are new, so there is no branch on that: a free place and the key's own
+//! place are treated alike. Only a place that another key has leads to a second look, and the table is so empty that this is rare.
+
+use crate::util::hash::spread;
+use crate::util::memory::{large_vec, prefetch};
+use std::hint::select_unpredictable;
+
+/// Bits of a table entry that hold the number, plus one; the others hold the key.
+const NUMBER_BITS: u32 = 17;
+/// Numbers, at most.
+pub const MOST: usize = 1 << (NUMBER_BITS - 1);
+/// Keys are below `1 << KEY_BITS`: all addresses that a user-space program on x86-64 has without five-level paging.
+pub const KEY_BITS: u32 = 64 - NUMBER_BITS;
+/// Keys that are numbered together.
+pub const TOGETHER: usize = 256;
+/// Places behind the keys that a batch may write to.
+const ROOM: usize = TOGETHER * 2;
+/// Places of the smallest table.
+const SMALLEST: usize = 1 << 11;
+/// Tables from this size on do not stay in the first-level cache.
+const LARGE: usize = 1 << 13;
+
+/// See the module's text.
+#[derive(Clone)]
+pub struct Names {
+    /// Key and number plus one; 0 is free.
+    table: Vec<u64>,
+    shift: u32,
+    /// By number, with room for a batch behind.
+    keys: Vec<u64>,
+    /// By number: its place in the table.
+    places: Vec<u32>,
+    len: usize,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names::new()
+    }
+}
+
+impl Names {
+    /// No keys yet.
+    pub fn new() -> Names {
+        Names {
+            table: vec![0; SMALLEST],
+            shift: 64 - SMALLEST.trailing_zeros(),
+            keys: Vec::new(),
+            places: Vec::new(),
+            len: 0,
+        }
+    }
+
+    /// Number of keys.
+    #[inline(always)]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The keys, by number.
+    #[inline(always)]
+    pub fn keys(&self) -> &[u64] {
+        &self.keys[..self.len]
+    }
+
+    /// Forgets all keys.
+    pub fn clear(&mut self) {
+        if self.table.len() > SMALLEST && self.len * 32 < self.table.len() {
+            // A large sample has gone by; small ones shall stay in the cache.
+            self.resize((self.table.len() / 4).max(SMALLEST));
+        } else if self.len * 16 < self.table.len() {
+            self.places[..self.len]
+                .iter()
+                .for_each(|&at| self.table[at as usize] = 0);
+        } else {
+            self.table.fill(0);
+        }
+        self.len = 0;
+    }
+
+    /// An empty table of `size` places.
+    fn resize(&mut self, size: usize) {
+        self.table = large_vec(0, size);
+        self.shift = 64 - size.trailing_zeros();
+    }
+
+    /// Makes room for `more` keys.
+    #[inline(always)]
+    fn reserve(&mut self, more: usize) {
+        if self.keys.len() < self.len + ROOM || self.table.len() < (self.len + more) * 3 {
+            self.grow(more);
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) {
+        let room = self.len + more.max(ROOM);
+        if self.keys.len() < room {
+            self.keys.resize(room * 2, 0);
+            self.places.resize(room * 2, 0);
+        }
+        let size = ((self.len + more) * 3).next_power_of_two();
+        if size <= self.table.len() {
+            return;
+        }
+        self.resize(size);
+        for number in 0..self.len {
+            let key = self.keys[number];
+            let mut at = (spread(key) >> self.shift) as usize & (size - 1);
+            while self.table[at] != 0 {
+                at = (at + 1) & (size - 1);
+            }
+            self.table[at] = key << NUMBER_BITS | (number as u64 + 1);
+            self.places[number] = at as u32;
+        }
+    }
+
+    /// The numbers of some keys, at most [`TOGETHER`], each of at most [`KEY_BITS`] bits. There are never more than [`MOST`] keys.
+    #[inline(always)]
+    pub fn number(
+        &mut self,
+        keys: impl Iterator<Item = u64> + Clone,
+        numbers: &mut [u32; TOGETHER],
+    ) {
+        self.reserve(TOGETHER);
+        let (shift, mask) = (self.shift, self.table.len() - 1);
+        let home = |key: u64| (spread(key) >> shift) as usize & mask;
+        if self.table.len() > LARGE {
+            keys.clone()
+                .for_each(|key| prefetch(&self.table[home(key)]));
+        }
+        let table = &mut self.table[..];
+        let from = self.len;
+        // Arrays of a power of two: their places need no check.
+        let (Some(known), Some(places)) = (
+            self.keys[from..].first_chunk_mut::<ROOM>(),
+            self.places[from..].first_chunk_mut::<ROOM>(),
+        ) else {
+            return;
+        };
+        let mut new = 0usize;
+        for (key, number) in keys.zip(numbers.iter_mut()) {
+            debug_assert!(key >> KEY_BITS == 0);
+            let mut at = home(key);
+            let packed = key << NUMBER_BITS;
+            // Put where it would be if it were new; if it is not, what is there is put back.
+            let (entry, is_new) = loop {
+                let there = table[at];
+                let entry =
+                    select_unpredictable(there == 0, packed | (from + new + 1) as u64, there);
+                table[at] = entry;
+                if (entry ^ packed) >> NUMBER_BITS == 0 {
+                    break (entry, there == 0);
+                }
+                at = (at + 1) & mask;
+            };
+            // A known key writes to where the next new one will.
+            known[new % ROOM] = key;
+            places[new % ROOM] = at as u32;
+            new += usize::from(is_new);
+            *number = (entry & ((1 << NUMBER_BITS) - 1)) as u32 - 1;
+        }
+        self.len = from + new;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::HashMap;
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(500))]
+
+        #[test]
+        fn numbers_are_those_of_first_sight(
+            samples in prop::collection::vec((prop::collection::vec(0u64..5000, 0..3000), 0u32..37, any::<bool>()), 1..5),
+        ) {
+            let mut names = Names::new();
+            for (keys, shift, scatter) in samples {
+                names.clear();
+                let key = |k: u64| if scatter { spread(k) >> (64 - KEY_BITS) } else { k << shift.min(KEY_BITS - 13) };
+                let mut known: HashMap<u64, u32> = HashMap::new();
+                let mut numbers = [0; TOGETHER];
+                for batch in keys.chunks(TOGETHER) {
+                    names.number(batch.iter().map(|&k| key(k)), &mut numbers);
+                    for (&k, &number) in batch.iter().zip(&numbers) {
+                        let next = known.len() as u32;
+                        prop_assert_eq!(number, *known.entry(key(k)).or_insert(next));
+                    }
+                }
+                prop_assert_eq!(names.len(), known.len());
+                for (key, number) in known {
+                    prop_assert_eq!(names.keys()[number as usize], key);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_table_can_be_filled_to_the_last_number() {
+        let mut names = Names::new();
+        let mut numbers = [0; TOGETHER];
+        for turn in 0..2u64 {
+            for from in (0..MOST as u64).step_by(TOGETHER) {
+                names.number(
+                    (from..from + TOGETHER as u64).map(|k| k * 4096 + turn),
+                    &mut numbers,
+                );
+                assert_eq!(u64::from(numbers[TOGETHER - 1]), from + TOGETHER as u64 - 1);
+            }
+            assert_eq!(names.len(), MOST);
+            names.clear();
+        }
+        assert!(names.is_empty());
+    }
+}

@@ -1,0 +1,6 @@
+//! Helpers: memory, random numbers, interned keys.
+
+pub mod hash;
+pub mod interner;
+pub mod memory;
+pub mod random;
