@@ -25,7 +25,13 @@ def against_ideal(session, kernel, legal, seconds):
         counts[label] = rewriter.ptwrites
     variants["pt"], counts["pt"] = session.pt(kernel, legal)
     size = kernel.size(seconds)
-    times = in_turns({v: lambda p=p: kernel.checked(size, run([p, *kernel.arguments(size)])) for v, p in variants.items()}, session.turns)
+    times = in_turns(
+        {
+            v: lambda p=p: kernel.checked(size, run([p, *kernel.arguments(size)]))
+            for v, p in variants.items()
+        },
+        session.turns,
+    )
     times = {v: t["cpu"] for v, t in times.items()}
     return {
         "ptwrites": counts,
@@ -39,21 +45,31 @@ def against_ideal(session, kernel, legal, seconds):
 def pt_table(session, kernels, legal, seconds):
     """`against_ideal` for all kernels, with the table."""
     session.results["ptwrite_legal"] = legal
-    session.say("pt flavour without tracing (CPU time over that of the original; ideal = one ptwrite per non-constant load, put in by the compiler)")
+    session.say(
+        "pt flavour without tracing (CPU time over that of the original; ideal = one ptwrite per non-constant load, put in by the compiler)"
+    )
     if not legal:
-        session.say("  This CPU does not execute ptwrite: on BOTH sides each one is a NOP of the same length. What is compared is")
+        session.say(
+            "  This CPU does not execute ptwrite: on BOTH sides each one is a NOP of the same length. What is compared is"
+        )
         session.say("  therefore the code around the records, not the cost of a ptwrite.")
     out = {}
-    session.say(f"  {'kernel':<12} {'ideal':>14} {'one':>7} {'pt':>14} {'pt/ideal':>16}   ptwrites: ideal, pt")
+    session.say(
+        f"  {'kernel':<12} {'ideal':>14} {'one':>7} {'pt':>14} {'pt/ideal':>16}   ptwrites: ideal, pt"
+    )
     for name, kernel in kernels.items():
         try:
             r = out[name] = against_ideal(session, kernel, legal, seconds)
         except (Failed, ValueError, OSError) as error:
             session.fail(name, error)
             continue
-        session.say(f"  {name:<12} {r['ideal']['min']:6.2f} /{r['ideal']['median']:6.2f} {r['one']['min']:7.2f} {r['pt']['min']:6.2f} /{r['pt']['median']:6.2f} "
-                    f"{r['pt_over_ideal']['min']:7.3f} /{r['pt_over_ideal']['median']:7.3f}   {r['ptwrites']['ideal']}, {r['ptwrites']['pt']}")
-    session.say("  (two figures: of minima / median of the turns; one = lower bound with a single ptwrite also for base + index)")
+        session.say(
+            f"  {name:<12} {r['ideal']['min']:6.2f} /{r['ideal']['median']:6.2f} {r['one']['min']:7.2f} {r['pt']['min']:6.2f} /{r['pt']['median']:6.2f} "
+            f"{r['pt_over_ideal']['min']:7.3f} /{r['pt_over_ideal']['median']:7.3f}   {r['ptwrites']['ideal']}, {r['ptwrites']['pt']}"
+        )
+    session.say(
+        "  (two figures: of minima / median of the turns; one = lower bound with a single ptwrite also for base + index)"
+    )
     return out
 
 
@@ -68,16 +84,34 @@ def recorded(session, subjects, mode, seconds, options=()):
             return result
 
         try:
-            times = in_turns({"original": lambda subject=subject, size=size: subject.original(size), mode: record}, few(session) if mode == "full" else session.turns)
+            times = in_turns(
+                {
+                    "original": lambda subject=subject, size=size: subject.original(size),
+                    mode: record,
+                },
+                few(session) if mode == "full" else session.turns,
+            )
         except (Failed, OSError, ValueError) as error:
             session.fail(name, error)
             continue
         totals, program = last["manifest"]["totals"], last["manifest"]["wall_seconds"]
         records, base = totals["records_executed"], min(times["original"]["wall"])
-        r = out[name] = {"rounds": size, "seconds": times, "totals": totals, "program_seconds": program, **ratio(times[mode]["wall"], times["original"]["wall"]),
-                         "cpu": ratio(times[mode]["cpu"], times["original"]["cpu"])}
-        kept = f"{totals['records_kept'] / 1e6:8.1f} M kept" + (f", {totals['spill_bytes'] / max(1, totals['records_kept']):.2f} B each" if mode == "full" else "")
-        session.say(f"  {name:<12} {r['min']:6.2f} /{r['median']:6.2f}   CPU {r['cpu']['median']:6.2f}   original {base:.3f} s, {records / 1e6:8.1f} M records, one per {base / max(1, records) * 1e9:.2f} ns, {kept}")
+        r = out[name] = {
+            "rounds": size,
+            "seconds": times,
+            "totals": totals,
+            "program_seconds": program,
+            **ratio(times[mode]["wall"], times["original"]["wall"]),
+            "cpu": ratio(times[mode]["cpu"], times["original"]["cpu"]),
+        }
+        kept = f"{totals['records_kept'] / 1e6:8.1f} M kept" + (
+            f", {totals['spill_bytes'] / max(1, totals['records_kept']):.2f} B each"
+            if mode == "full"
+            else ""
+        )
+        session.say(
+            f"  {name:<12} {r['min']:6.2f} /{r['median']:6.2f}   CPU {r['cpu']['median']:6.2f}   original {base:.3f} s, {records / 1e6:8.1f} M records, one per {base / max(1, records) * 1e9:.2f} ns, {kept}"
+        )
         if totals.get("dropped"):
             session.say(f"  {'':<12} dropped: {totals['dropped']}")
     return out
@@ -96,7 +130,9 @@ def cpu_note(figures):
 
 def conversion(session, subjects, seconds):
     """Rows a second from spill/ to Parquet, by subject."""
-    session.say("conversion of spill/ to Parquet (rows a second; time of mgz-record less the same with --keep-spill)")
+    session.say(
+        "conversion of spill/ to Parquet (rows a second; time of mgz-record less the same with --keep-spill)"
+    )
     out = {}
     for name, subject in subjects.items():
         size, last = subject.size(seconds), {}
@@ -108,12 +144,24 @@ def conversion(session, subjects, seconds):
             return result
 
         try:
-            times = in_turns({"spill": lambda record=record: record("--keep-spill"), "converted": record}, few(session))
+            times = in_turns(
+                {"spill": lambda record=record: record("--keep-spill"), "converted": record},
+                few(session),
+            )
         except (Failed, OSError, ValueError) as error:
             session.fail(name, error)
             continue
         rows = last["totals"]["rows"]
-        wall, cpu = (max(1e-9, min(times["converted"][k]) - min(times["spill"][k])) for k in ("wall", "cpu"))
-        out[name] = {"rows": rows, "seconds": times, "rows_per_second": rows / wall, "bytes": last["totals"]["sample_bytes"]}
-        session.say(f"  {name:<12} {rows / 1e6:7.1f} M rows in {wall:.2f} s (CPU {cpu:.2f} s): {rows / wall / 1e6:.1f} M/s, {out[name]['bytes'] / max(1, rows):.2f} B a row on disk")
+        wall, cpu = (
+            max(1e-9, min(times["converted"][k]) - min(times["spill"][k])) for k in ("wall", "cpu")
+        )
+        out[name] = {
+            "rows": rows,
+            "seconds": times,
+            "rows_per_second": rows / wall,
+            "bytes": last["totals"]["sample_bytes"],
+        }
+        session.say(
+            f"  {name:<12} {rows / 1e6:7.1f} M rows in {wall:.2f} s (CPU {cpu:.2f} s): {rows / wall / 1e6:.1f} M/s, {out[name]['bytes'] / max(1, rows):.2f} B a row on disk"
+        )
     return out

@@ -33,7 +33,9 @@ STORES_LAST = re.compile(
     r"|v?pextr[bwdq]$|v?extract\w+$|vpmov[us]*[wdq][bwd]$|vcvtps2ph$|kmov[bwdq]$|vmaskmov\w+$|vpmaskmov\w+$|vpcompress[dq]$|vcompressp[sd]$"
 )
 # One-operand instructions that only write.
-STORES_ONE = re.compile(r"set\w+$|v?stmxcsr$|fst\w*$|fist\w*$|fnst\w+$|fnsave$|fxsave\w*$|xsave\w*$|pop[wq]?$|rdrand|rdseed")
+STORES_ONE = re.compile(
+    r"set\w+$|v?stmxcsr$|fst\w*$|fist\w*$|fnst\w+$|fnsave$|fxsave\w*$|xsave\w*$|pop[wq]?$|rdrand|rdseed"
+)
 INTEGER = re.compile(
     r"(add|sub|and|or|xor|adc|sbb|cmp|test|imul|mul|div|idiv|neg|not|inc|dec|sh[lr]d?|sa[lr]|ro[lr]|rc[lr]|xadd|xchg|cmpxchg(8b|16b)?"
     r"|bt[scr]?|bs[fr]|[lt]zcnt|popcnt|andn|bextr|bls(r|i|msk)|bzhi|pdep|pext|rorx|s[ah][lr]x|mulx|adcx|adox|crc32)[bwlq]?$"
@@ -45,11 +47,24 @@ VECTOR = re.compile(
     r"|vbroadcast\w+$|v?insert\w+$|vf(n?m(add|sub)|maddsub|msubadd)\d+[ps][sd]$|vperm\w+$|vmaskmov\w+$|vtestp[sd]$|v?aes\w+$|kmov[bwdq]$|vpternlog[dq]$"
     r"|v?ldmxcsr$|vexpandp[sd]$|vinsert\w+$"
 )
-X87 = re.compile(r"f(ld\w*|ild\w*|add[sl]?|iadd\w*|subr?[sl]?|isub\w*|mul[sl]?|imul\w*|divr?[sl]?|idiv\w*|comp?[sl]?|icom\w*|rstor|bld)$")
+X87 = re.compile(
+    r"f(ld\w*|ild\w*|add[sl]?|iadd\w*|subr?[sl]?|isub\w*|mul[sl]?|imul\w*|divr?[sl]?|idiv\w*|comp?[sl]?|icom\w*|rstor|bld)$"
+)
 STRING = re.compile(r"(movs|lods|stos|cmps|scas)[bwlq]$")
-MEMORY = re.compile(r"^(?P<seg>%[fg]s:)?(?P<disp>[^(]*)\((?P<base>%\w+)?\s*(?:,\s*(?P<index>%\w+)\s*(?:,\s*(?P<scale>[1248])\s*)?)?\)$")
+MEMORY = re.compile(
+    r"^(?P<seg>%[fg]s:)?(?P<disp>[^(]*)\((?P<base>%\w+)?\s*(?:,\s*(?P<index>%\w+)\s*(?:,\s*(?P<scale>[1248])\s*)?)?\)$"
+)
 
-_LEGACY = {"ax": "a", "bx": "b", "cx": "c", "dx": "d", "si": "si", "di": "di", "bp": "bp", "sp": "sp"}
+_LEGACY = {
+    "ax": "a",
+    "bx": "b",
+    "cx": "c",
+    "dx": "d",
+    "si": "si",
+    "di": "di",
+    "bp": "bp",
+    "sp": "sp",
+}
 
 
 class Unknown(ValueError):
@@ -83,7 +98,12 @@ def split_operands(text):
 
 def is_memory(operand):
     """Whether the operand, without a leading `*`, is in memory."""
-    return bool(operand) and operand[0] not in "%$" and not operand.startswith("{") or operand.startswith(("%fs:", "%gs:"))
+    return (
+        bool(operand)
+        and operand[0] not in "%$"
+        and not operand.startswith("{")
+        or operand.startswith(("%fs:", "%gs:"))
+    )
 
 
 class Rewriter:
@@ -148,7 +168,9 @@ class Rewriter:
         if not words:
             return [line]
         mnemonic = words[0]
-        rest = body[body.index(mnemonic, sum(len(p) + 1 for p in prefixes)) + len(mnemonic) :].strip()
+        rest = body[
+            body.index(mnemonic, sum(len(p) + 1 for p in prefixes)) + len(mnemonic) :
+        ].strip()
         operands = split_operands(rest)
         if mnemonic in ("movq", "mov") and operands == ["%rsp", "%rbp"]:
             self.frame_pointer = True
@@ -172,7 +194,11 @@ class Rewriter:
             return [line]
         if last and len(operands) > 1 and STORES_LAST.match(mnemonic):
             return [line]
-        if not (INTEGER.match(mnemonic) or VECTOR.match(mnemonic) or X87.match(mnemonic)) or "gather" in mnemonic or len(memory) > 1:
+        if (
+            not (INTEGER.match(mnemonic) or VECTOR.match(mnemonic) or X87.match(mnemonic))
+            or "gather" in mnemonic
+            or len(memory) > 1
+        ):
             raise Unknown(body)
         probes, operand = self.probe(mnemonic, operands, at)
         if operand is None:
@@ -195,7 +221,10 @@ def main():
     form = "one" if "--one" in sys.argv else "correct"
     rewriter = Rewriter(form, nop="--nop" in sys.argv)
     sys.stdout.write(rewriter.rewrite(sys.stdin.read()))
-    print(f"{rewriter.loads} loads, {rewriter.constant} constant loads, {rewriter.ptwrites} ptwrites", file=sys.stderr)
+    print(
+        f"{rewriter.loads} loads, {rewriter.constant} constant loads, {rewriter.ptwrites} ptwrites",
+        file=sys.stderr,
+    )
 
 
 if __name__ == "__main__":

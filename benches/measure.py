@@ -32,7 +32,14 @@ def run(command, discard=False, timeout=900, cwd=None):
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         null = subprocess.DEVNULL
         start = time.perf_counter()
-        process = subprocess.Popen(command, stdin=null, stdout=null if discard else out, stderr=null if discard else err, start_new_session=True, cwd=cwd)
+        process = subprocess.Popen(
+            command,
+            stdin=null,
+            stdout=null if discard else out,
+            stderr=null if discard else err,
+            start_new_session=True,
+            cwd=cwd,
+        )
         late = threading.Event()
 
         def stop():
@@ -73,7 +80,10 @@ def in_turns(variants, turns):
 
 def ratio(times, over):
     """`{"min": minimum over minimum, "median": median of the ratios turn by turn}`."""
-    return {"min": min(times) / min(over), "median": statistics.median(a / b for a, b in zip(times, over))}
+    return {
+        "min": min(times) / min(over),
+        "median": statistics.median(a / b for a, b in zip(times, over)),
+    }
 
 
 def geometric_mean(values):
@@ -99,14 +109,18 @@ def machine():
 
     def version(command):
         try:
-            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()[0]
+            return subprocess.run(
+                command, capture_output=True, text=True, check=True
+            ).stdout.splitlines()[0]
         except (OSError, subprocess.CalledProcessError, IndexError):
             return "none"
 
     flags = first("/proc/cpuinfo", "flags").split()
     return {
         "cpu": first("/proc/cpuinfo", "model name"),
-        "family_model_stepping": "/".join(first("/proc/cpuinfo", k) for k in ("cpu family", "model\t", "stepping")),
+        "family_model_stepping": "/".join(
+            first("/proc/cpuinfo", k) for k in ("cpu family", "model\t", "stepping")
+        ),
         "cores": len(os.sched_getaffinity(0)),
         "virtual": "hypervisor" in flags,
         "fsgsbase": "fsgsbase" in flags,
@@ -124,6 +138,10 @@ def ptwrite_is_legal(folder):
     """Whether this machine executes `ptwrite`, found out by doing it."""
     source, program = os.path.join(folder, "ptwrite.s"), os.path.join(folder, "ptwrite")
     with open(source, "w") as f:
-        f.write(".globl main\nmain:\n ptwrite %rax\n xorl %eax, %eax\n ret\n.section .note.GNU-stack\n")
+        f.write(
+            ".globl main\nmain:\n ptwrite %rax\n xorl %eax, %eax\n ret\n.section .note.GNU-stack\n"
+        )
     run(["gcc", source, "-o", program])
-    return subprocess.run([program], start_new_session=True, stderr=subprocess.DEVNULL).returncode == 0
+    return (
+        subprocess.run([program], start_new_session=True, stderr=subprocess.DEVNULL).returncode == 0
+    )

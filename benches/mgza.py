@@ -29,7 +29,9 @@ def decompress(data, raw_bytes):
         import zstandard
     except ImportError:
         if not shutil.which("zstd"):
-            raise SystemExit("reading sidecars needs zstd: `apt install zstd` or `pip install zstandard`") from None
+            raise SystemExit(
+                "reading sidecars needs zstd: `apt install zstd` or `pip install zstandard`"
+            ) from None
         return subprocess.run(["zstd", "-dcq"], input=data, capture_output=True, check=True).stdout
     # A column may have several frames.
     return zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True).read(raw_bytes)
@@ -78,7 +80,10 @@ class Sidecar:
 
 def segments(elf):
     """(virtual address, file offset, bytes in the file) of each PT_LOAD of a 64-bit little-endian ELF."""
-    offset, entry_size, count = struct.unpack_from("<Q", elf, 32)[0], *struct.unpack_from("<HH", elf, 54)
+    offset, entry_size, count = (
+        struct.unpack_from("<Q", elf, 32)[0],
+        *struct.unpack_from("<HH", elf, 54),
+    )
     out = []
     for i in range(count):
         kind, _, at, vaddr, _, size = struct.unpack_from("<IIQQQQ", elf, offset + i * entry_size)
@@ -117,12 +122,14 @@ def ptwrites_to_nops(path, sidecar_path, output):
     loads = segments(elf)
     addresses = Sidecar(sidecar_path).column("ptwrites", "ip")
     for address in addresses:
-        inside = [at + address - vaddr for vaddr, at, size in loads if vaddr <= address < vaddr + size]
+        inside = [
+            at + address - vaddr for vaddr, at, size in loads if vaddr <= address < vaddr + size
+        ]
         if not inside:
             raise ValueError(f"ptwrite at {address:#x} lies in no segment")
         length = ptwrite_length(elf[inside[0] : inside[0] + 16])
         if length not in NOPS:
-            raise ValueError(f"no ptwrite at {address:#x}: {elf[inside[0]:inside[0] + 8].hex()}")
+            raise ValueError(f"no ptwrite at {address:#x}: {elf[inside[0] : inside[0] + 8].hex()}")
         elf[inside[0] : inside[0] + length] = NOPS[length]
     with open(output, "wb") as f:
         f.write(elf)
@@ -133,7 +140,11 @@ def ptwrites_to_nops(path, sidecar_path, output):
 def program_to_nops(path):
     """Makes each `ptwrite` of an instrumented file, and of the libraries in PATH.libs, a NOP, in place. Returns their number in the file itself."""
     libs = path + ".libs"
-    files = [path] + [os.path.join(libs, n) for n in (sorted(os.listdir(libs)) if os.path.isdir(libs) else []) if not n.endswith(".mgza")]
+    files = [path] + [
+        os.path.join(libs, n)
+        for n in (sorted(os.listdir(libs)) if os.path.isdir(libs) else [])
+        if not n.endswith(".mgza")
+    ]
     count = {}
     for file in (f for f in files if not os.path.islink(f)):
         changed = file + ".nop"

@@ -31,8 +31,15 @@ def commit():
     """The commit that is measured, `+` if files differ from it."""
     try:
         git = ["git", "-C", ROOT]
-        name = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        dirty = subprocess.run([*git, "status", "--porcelain", "--untracked-files=no"], capture_output=True, text=True, check=True).stdout.strip()
+        name = subprocess.run(
+            [*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True
+        ).stdout.strip()
+        dirty = subprocess.run(
+            [*git, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.strip()
         return f"commit {name}{'+' if dirty else ''}"
     except (OSError, subprocess.CalledProcessError):
         return "commit unknown"
@@ -40,20 +47,41 @@ def commit():
 
 def add_options(parser, quick):
     """The options that all benchmark scripts have; `quick` says what --quick does."""
-    a_list = lambda text: [x for x in text.split(",") if x]  # noqa: E731
+    a_list = lambda text: [x for x in text.split(",") if x]
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--only", type=a_list, help="sections, separated by commas")
     parser.add_argument("--kernels", type=a_list, help="kernels, separated by commas")
     parser.add_argument("--turns", type=int, help="turns per comparison (5; quick: 2)")
-    parser.add_argument("--bin", help="folder with the three programs (built with cargo where not given)")
-    parser.add_argument("--keep", action="store_true", help="keep the results of a quick or partial run as well")
+    parser.add_argument(
+        "--bin", help="folder with the three programs (built with cargo where not given)"
+    )
+    parser.add_argument(
+        "--keep", action="store_true", help="keep the results of a quick or partial run as well"
+    )
 
 
 def find_tools(options):
     """Makes `options.bin` the folder of the programs, which are built if no folder was given."""
     if not options.bin:
-        subprocess.run(["cargo", "build", "--release", "--quiet", "-p", "mgz-instrument", "-p", "mgz-collector", "-p", "mgz-analyzer"], cwd=ROOT, check=True)
-        options.bin = os.path.join(os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"), "release")
+        subprocess.run(
+            [
+                "cargo",
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "mgz-instrument",
+                "-p",
+                "mgz-collector",
+                "-p",
+                "mgz-analyzer",
+            ],
+            cwd=ROOT,
+            check=True,
+        )
+        options.bin = os.path.join(
+            os.environ.get("CARGO_TARGET_DIR") or os.path.join(ROOT, "target"), "release"
+        )
     options.bin = os.path.abspath(options.bin)
 
 
@@ -67,7 +95,7 @@ class Session:
         self.results = {
             "format": name,
             "version": 1,
-            "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "commit": commit(),
             "quick": options.quick,
             "turns": self.turns,
@@ -90,15 +118,27 @@ class Session:
         """Prints a figure beside its target and keeps it."""
         sign = "<=" if smaller_is_better else ">="
         result = verdict(value, target, smaller_is_better)
-        self.say(f"  {name:<52} {number(value):>9} {unit:<9} target {sign} {target:<5g} {result}{'  ' + note if note else ''}")
-        self.results["targets"][name] = {"value": value, "target": target, "unit": unit, "smaller_is_better": smaller_is_better, "result": result}
+        self.say(
+            f"  {name:<52} {number(value):>9} {unit:<9} target {sign} {target:<5g} {result}{'  ' + note if note else ''}"
+        )
+        self.results["targets"][name] = {
+            "value": value,
+            "target": target,
+            "unit": unit,
+            "smaller_is_better": smaller_is_better,
+            "result": result,
+        }
 
     def go(self, sections, prepare):
         """Prints the head, prepares, runs the sections (`[(name, function)]`), prints the sum."""
         m = self.results["machine"]
-        self.say(f"{self.title}, {self.results['date']}, {self.results['commit']}{', quick' if self.options.quick else ''}")
-        self.say(f"{m['cpu']} ({m['family_model_stepping']}), {m['cores']} cores{', virtual' if m['virtual'] else ''}, {m['memory']}, Linux {m['kernel']}, "
-                 f"governor {m['governor']}, load {m['load_average_at_start']:.2f}, {m['gcc']}, {m['valgrind']}")
+        self.say(
+            f"{self.title}, {self.results['date']}, {self.results['commit']}{', quick' if self.options.quick else ''}"
+        )
+        self.say(
+            f"{m['cpu']} ({m['family_model_stepping']}), {m['cores']} cores{', virtual' if m['virtual'] else ''}, {m['memory']}, Linux {m['kernel']}, "
+            f"governor {m['governor']}, load {m['load_average_at_start']:.2f}, {m['gcc']}, {m['valgrind']}"
+        )
         if m["load_average_at_start"] > 0.5:
             self.say("NOTE: the machine was not idle when this began; wall times are too high.")
         self.say(f"{self.turns} turns each; {min(self.turns, 3)} of full and conversion")
@@ -113,7 +153,10 @@ class Session:
                 section()
         self.say()
         missed = [name for name, t in self.results["targets"].items() if t["result"] != "pass"]
-        self.say(f"targets: {len(self.results['targets']) - len(missed)} of {len(self.results['targets'])} met" + (f"; not: {'; '.join(missed)}" if missed else ""))
+        self.say(
+            f"targets: {len(self.results['targets']) - len(missed)} of {len(self.results['targets'])} met"
+            + (f"; not: {'; '.join(missed)}" if missed else "")
+        )
         self.results["errors"] = self.errors
 
     def keep(self, prefix=""):
@@ -122,7 +165,7 @@ class Session:
         os.makedirs(folder, exist_ok=True)
         base = os.path.join(folder, prefix + self.results["date"].replace(":", ""))
         # Scratch and source paths say nothing about the figures.
-        clean = lambda text: text.replace(self.scratch, "SCRATCH").replace(ROOT, ".")  # noqa: E731
+        clean = lambda text: text.replace(self.scratch, "SCRATCH").replace(ROOT, ".")
         with open(base + ".json", "w") as f:
             f.write(clean(json.dumps(self.results, indent=1)) + "\n")
         with open(base + ".txt", "w") as f:
@@ -147,7 +190,19 @@ class Session:
             if os.path.exists(old):
                 os.remove(old)
         shutil.rmtree(output + ".libs", ignore_errors=True)
-        command = [self.tool("mgz-instrument"), "--backend", flavour, "--for", "ring", "--format", "json", "-o", output, "--annotations", annotations]
+        command = [
+            self.tool("mgz-instrument"),
+            "--backend",
+            flavour,
+            "--for",
+            "ring",
+            "--format",
+            "json",
+            "-o",
+            output,
+            "--annotations",
+            annotations,
+        ]
         result = run(command + ([f"--libs={libs}"] if libs else []) + [binary])
         return json.loads(result.out), result
 
@@ -168,7 +223,16 @@ class Session:
     def record(self, subject, size, *options):
         """Records a subject into the scratch trace and returns (run, manifest)."""
         trace = self.path("trace")
-        command = [self.tool("mgz-record"), "-o", trace, "--force", *options, "--", self.soft(subject), *subject.arguments(size)]
+        command = [
+            self.tool("mgz-record"),
+            "-o",
+            trace,
+            "--force",
+            *options,
+            "--",
+            self.soft(subject),
+            *subject.arguments(size),
+        ]
         result = subject.checked(size, run(command))
         with open(os.path.join(trace, "manifest.json")) as f:
             return result, json.load(f)

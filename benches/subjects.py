@@ -45,7 +45,9 @@ class Subject:
         if not self.outputs[size]:
             raise Failed(f"{self.name} prints nothing")
         if result.out != self.outputs[size]:
-            raise Failed(f"{self.name} printed {result.out[-80:]!r}, not {self.outputs[size][-80:]!r}")
+            raise Failed(
+                f"{self.name} printed {result.out[-80:]!r}, not {self.outputs[size][-80:]!r}"
+            )
         return result
 
 
@@ -136,7 +138,13 @@ def programs(scratch, only=None):
         ("gzip", "/usr/bin/gzip", None, 16, several(["-6"])),
         ("xz", "/usr/bin/xz", "liblzma.so.5", 3, several(["-3", "-T1"])),
         ("sqlite3", "/usr/bin/sqlite3", "libsqlite3.so.0", 600, statements),
-        ("python3.11", "/usr/bin/python3.11", None, 200, lambda size: ["-I", "-S", script, str(size)]),
+        (
+            "python3.11",
+            "/usr/bin/python3.11",
+            None,
+            200,
+            lambda size: ["-I", "-S", script, str(size)],
+        ),
     ]
     found = {}
     for name, path, libs, standard, arguments in wanted:
@@ -157,5 +165,7 @@ def compiler():
     """The path of cc1, None where gcc is not installed."""
     if not shutil.which("gcc"):
         return None
-    path = subprocess.run(["gcc", "-print-prog-name=cc1"], capture_output=True, text=True).stdout.strip()
+    path = subprocess.run(
+        ["gcc", "-print-prog-name=cc1"], capture_output=True, text=True
+    ).stdout.strip()
     return path if os.path.isabs(path) else None

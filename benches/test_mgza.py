@@ -9,13 +9,22 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from mgza import NOPS, PRELUDE, Sidecar, numbers, ptwrite_length, ptwrites_to_nops  # noqa: E402
+from mgza import NOPS, PRELUDE, Sidecar, numbers, ptwrite_length, ptwrites_to_nops
 
 
 def sidecar(ips):
     """The bytes of a sidecar that has nothing but `ptwrites.ip`."""
     data = struct.pack(f"<{len(ips)}Q", *ips)
-    column = {"table": "ptwrites", "name": "ip", "kind": "u64", "rows": len(ips), "encoding": "raw", "offset": 8, "bytes": len(data), "raw_bytes": len(data)}
+    column = {
+        "table": "ptwrites",
+        "name": "ip",
+        "kind": "u64",
+        "rows": len(ips),
+        "encoding": "raw",
+        "offset": 8,
+        "bytes": len(data),
+        "raw_bytes": len(data),
+    }
     header = json.dumps({"columns": [column]}).encode()
     header += b" " * (-len(header) % 8)
     return PRELUDE.pack(b"MGZA", 1, bytes(16), len(header), 0, 0) + header + bytes(8) + data
@@ -23,8 +32,16 @@ def sidecar(ips):
 
 class Lengths(unittest.TestCase):
     def test_register_and_memory_forms(self):
-        for text, length in (("f3480faee0", 5), ("f3490faee7", 5), ("f30faee0", 4), ("f3480fae20", 5), ("f3480fae6508", 6), ("f3480fae642408", 7),
-                             ("f3480fae2500000000", 9), ("f3480faea424000000ff", 10)):
+        for text, length in (
+            ("f3480faee0", 5),
+            ("f3490faee7", 5),
+            ("f30faee0", 4),
+            ("f3480fae20", 5),
+            ("f3480fae6508", 6),
+            ("f3480fae642408", 7),
+            ("f3480fae2500000000", 9),
+            ("f3480faea424000000ff", 10),
+        ):
             self.assertEqual(ptwrite_length(bytes.fromhex(text) + bytes(16)), length, text)
 
     def test_others_are_refused(self):
@@ -37,9 +54,13 @@ class Lengths(unittest.TestCase):
 
 class Columns(unittest.TestCase):
     def test_numbers_are_those_that_were_written(self):
-        self.assertEqual(numbers(bytes((0, 1, 2, 0x80, 1, 0x7F)), "i64", False), (0, -1, 1, 64, -64))
+        self.assertEqual(
+            numbers(bytes((0, 1, 2, 0x80, 1, 0x7F)), "i64", False), (0, -1, 1, 64, -64)
+        )
         self.assertEqual(numbers(bytes((1, 2)), "u32", False), (0xFFFFFFFF, 1))
-        self.assertEqual(numbers(bytes((0x80, 0x20, 8, 3, 0)), "u64", True), (0x800, 0x804, 0x802, 0x802))
+        self.assertEqual(
+            numbers(bytes((0x80, 0x20, 8, 3, 0)), "u64", True), (0x800, 0x804, 0x802, 0x802)
+        )
         self.assertEqual(numbers(bytes((1, 4)), "u32", True), (0xFFFFFFFF, 1))
 
 
@@ -52,7 +73,9 @@ class Patching(unittest.TestCase):
                 f.write(source)
             subprocess.run(["gcc", "-O1", c, "-o", exe], check=True)
             names = subprocess.run(["nm", exe], check=True, capture_output=True, text=True).stdout
-            (address,) = [int(line.split()[0], 16) for line in names.splitlines() if line.endswith(" probe")]
+            (address,) = [
+                int(line.split()[0], 16) for line in names.splitlines() if line.endswith(" probe")
+            ]
             with open(mgza, "wb") as f:
                 f.write(sidecar([address]))
             self.assertEqual(Sidecar(mgza).column("ptwrites", "ip"), (address,))

@@ -5,10 +5,10 @@ import sys
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from corpus import sql_corpus, text  # noqa: E402
-from measure import Failed, run  # noqa: E402
-from session import verdict  # noqa: E402
-from subjects import Program, needed_library  # noqa: E402
+from corpus import sql_corpus, text
+from measure import Failed, run
+from session import verdict
+from subjects import Program, needed_library
 
 
 class Corpora(unittest.TestCase):
@@ -48,7 +48,16 @@ class Subjects(unittest.TestCase):
 
 class Verdicts(unittest.TestCase):
     def test_both_directions_and_nothing(self):
-        self.assertEqual([verdict(1, 2), verdict(3, 2), verdict(3, 2, False), verdict(1, 2, False), verdict(None, 2)], ["pass", "MISS", "pass", "MISS", "not measured"])
+        self.assertEqual(
+            [
+                verdict(1, 2),
+                verdict(3, 2),
+                verdict(3, 2, False),
+                verdict(1, 2, False),
+                verdict(None, 2),
+            ],
+            ["pass", "MISS", "pass", "MISS", "not measured"],
+        )
 
 
 class Maps(unittest.TestCase):
@@ -57,7 +66,9 @@ class Maps(unittest.TestCase):
         from importlib.machinery import SourceFileLoader
         from importlib.util import module_from_spec, spec_from_loader
 
-        path = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "scripts", "bench-rewriter")
+        path = os.path.join(
+            os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "scripts", "bench-rewriter"
+        )
         loader = SourceFileLoader("bench_rewriter", path)
         script = module_from_spec(spec_from_loader("bench_rewriter", loader))
         sys.dont_write_bytecode = True

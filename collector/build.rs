@@ -35,44 +35,29 @@ fn main() {
     let out = PathBuf::from(variable("OUT_DIR"));
     let runtime = here.join("runtime");
     let exports = runtime.join("exports.map");
-    let schema = here.join("../annotations-schema/src");
+    let abi = here.join("../annotations-schema/abi/src");
     let heap_exports = runtime.join("exports-heap.map");
     for path in [
         runtime.join("src"),
         exports.clone(),
         heap_exports.clone(),
-        schema.join("abi.rs"),
-        schema.join("addrmap.rs"),
+        abi.clone(),
     ] {
         println!("cargo:rerun-if-changed={}", path.display());
     }
     println!("cargo:rerun-if-env-changed=CC");
 
+    // The runtime's only dependency, with the options that it is compiled with itself.
+    let abi_library = out.join("libmgz_abi.rlib");
+    let mut rustc = freestanding("mgz_abi", "rlib", &abi_library);
+    rustc.arg(abi.join("lib.rs"));
+    run("compiling the runtime's interface", &mut rustc);
+
     let archive = out.join("libmgz_runtime.a");
-    let mut rustc = Command::new(variable("RUSTC"));
-    rustc.args([
-        "--crate-name",
-        "mgz_runtime",
-        "--crate-type",
-        "staticlib",
-        "--edition",
-        "2024",
-        "--cfg",
-        "mgz_cdylib",
-    ]);
-    for option in [
-        "opt-level=3",
-        "panic=abort",
-        "relocation-model=pic",
-        "overflow-checks=off",
-        "codegen-units=1",
-    ] {
-        rustc.args(["-C", option]);
-    }
-    rustc.args(["--target", &variable("TARGET"), "--cap-lints", "warn"]);
+    let mut rustc = freestanding("mgz_runtime", "staticlib", &archive);
     rustc
-        .arg("-o")
-        .arg(&archive)
+        .arg("--extern")
+        .arg(format!("mgz_abi={}", abi_library.display()))
         .arg(runtime.join("src/lib.rs"));
     run("compiling the runtime", &mut rustc);
 
@@ -85,6 +70,25 @@ fn main() {
         &out.join("libmgz_runtime_heap.so"),
         "sysv",
     );
+}
+
+/// A compiler for code that runs without a library, of any position.
+fn freestanding(name: &str, kind: &str, output: &Path) -> Command {
+    let mut rustc = Command::new(variable("RUSTC"));
+    rustc.args(["--crate-name", name, "--crate-type", kind]);
+    rustc.args(["--edition", "2024", "--cfg", "mgz_cdylib"]);
+    for option in [
+        "opt-level=3",
+        "panic=abort",
+        "relocation-model=pic",
+        "overflow-checks=off",
+        "codegen-units=1",
+    ] {
+        rustc.args(["-C", option]);
+    }
+    rustc.args(["--target", &variable("TARGET"), "--cap-lints", "warn"]);
+    rustc.arg("-o").arg(output);
+    rustc
 }
 
 fn link(archive: &Path, exports: &Path, output: &Path, hash: &str) {

@@ -13,18 +13,21 @@ import subprocess
 import sys
 import tempfile
 import time
-
 from trace import LIMIT, damage, limits
 
 MAGIC = 8
 
 
 def pack(data):
-    return subprocess.run(["zstd", "-q", "-1", "-c"], input=bytes(data), stdout=subprocess.PIPE, check=True).stdout
+    return subprocess.run(
+        ["zstd", "-q", "-1", "-c"], input=bytes(data), stdout=subprocess.PIPE, check=True
+    ).stdout
 
 
 def unpack(data):
-    return subprocess.run(["zstd", "-q", "-d", "-c"], input=bytes(data), stdout=subprocess.PIPE, check=True).stdout
+    return subprocess.run(
+        ["zstd", "-q", "-d", "-c"], input=bytes(data), stdout=subprocess.PIPE, check=True
+    ).stdout
 
 
 def merge(program, files, out):
@@ -32,7 +35,16 @@ def merge(program, files, out):
     command = [program, "--merge", *files, *out]
     env = {**os.environ, "RAYON_NUM_THREADS": "2", "RUST_BACKTRACE": "1"}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT, preexec_fn=limits, env=env, start_new_session=True)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=LIMIT,
+            preexec_fn=limits,
+            env=env,
+            start_new_session=True,
+        )
     except subprocess.TimeoutExpired:
         return f"{out}: still running after {LIMIT} s", False
     err = done.stderr.decode(errors="replace")
@@ -46,7 +58,12 @@ def merge(program, files, out):
 
 
 def main():
-    program, seconds, artifacts, traces = os.path.abspath(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    program, seconds, artifacts, traces = (
+        os.path.abspath(sys.argv[1]),
+        float(sys.argv[2]),
+        sys.argv[3],
+        sys.argv[4:],
+    )
     os.makedirs(artifacts, exist_ok=True)
     rng = random.Random()
     runs = findings = taken = 0
@@ -73,7 +90,11 @@ def main():
                 else:
                     f.write(magic + pack(damage(inside, rng)))
             files = rng.choice(([bad], [bad, path], [path, bad], [bad, bad]))
-            wrong, fine = merge(program, files, rng.choice(([], ["--format", "json"], ["--partial", os.path.join(scratch, "out")])))
+            wrong, fine = merge(
+                program,
+                files,
+                rng.choice(([], ["--format", "json"], ["--partial", os.path.join(scratch, "out")])),
+            )
             runs += 1
             taken += fine
             if wrong:

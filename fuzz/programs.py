@@ -18,14 +18,21 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "benches"))
-from measure import ptwrite_is_legal  # noqa: E402
-from mgza import ptwrites_to_nops  # noqa: E402
+from measure import ptwrite_is_legal
+from mgza import ptwrites_to_nops
 
 
 def run(command, timeout, folder=None):
     """(status, output), or None if it did not end in time."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, start_new_session=True, cwd=folder)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            start_new_session=True,
+            cwd=folder,
+        )
         return done.returncode, done.stdout, done.stderr
     except subprocess.TimeoutExpired:
         return None
@@ -35,15 +42,38 @@ def build(folder, rng):
     """A random program: the command that built it, or None if it is not usable; and what the compiler said."""
     source, program = os.path.join(folder, "p.c"), os.path.join(folder, "p")
     seed = rng.randrange(1 << 32)
-    generate = ["csmith", "--seed", str(seed), "--output", source, "--max-funcs", str(rng.choice((4, 10, 20))), rng.choice(("--no-float", "--float")), "--builtins"]
+    generate = [
+        "csmith",
+        "--seed",
+        str(seed),
+        "--output",
+        source,
+        "--max-funcs",
+        str(rng.choice((4, 10, 20))),
+        rng.choice(("--no-float", "--float")),
+        "--builtins",
+    ]
     if rng.random() < 0.3:
         generate.append("--jumps")
     # (It leaves a file behind where it runs.)
     if run(generate, 30, folder) is None or not os.path.exists(source):
         return None, "csmith ended without a program"
     compiler = rng.choice([c for c in ("gcc", "gcc", "clang") if shutil.which(c)])
-    flags = [rng.choice(("-O0", "-O1", "-O2", "-O2", "-O3", "-O3", "-Os")), *rng.choice((["-fpie", "-pie"], ["-fno-pie", "-no-pie"]))]
-    flags += rng.choice(([], [], ["-march=native"], ["-fomit-frame-pointer"], ["-fno-omit-frame-pointer"], ["-fstack-protector-all"], ["-fcf-protection=full"]))
+    flags = [
+        rng.choice(("-O0", "-O1", "-O2", "-O2", "-O3", "-O3", "-Os")),
+        *rng.choice((["-fpie", "-pie"], ["-fno-pie", "-no-pie"])),
+    ]
+    flags += rng.choice(
+        (
+            [],
+            [],
+            ["-march=native"],
+            ["-fomit-frame-pointer"],
+            ["-fno-omit-frame-pointer"],
+            ["-fstack-protector-all"],
+            ["-fcf-protection=full"],
+        )
+    )
     flags += rng.choice(([], ["-s"], ["-g"], ["-static"]))
     command = [compiler, "-w", "-I/usr/include/csmith", *flags, source, "-o", program]
     done = run(command, 120)
@@ -56,11 +86,23 @@ def check(folder, bins, legal, static):
     expected = run([program], 2)
     if expected is None:
         return None
-    tool = lambda name: os.path.join(bins, name)  # noqa: E731
+    tool = lambda name: os.path.join(bins, name)
     variants = {}
     for flavour in ("soft", "pt"):
         output = os.path.join(folder, "p." + flavour)
-        done = run([tool("mgz-instrument"), "--backend", flavour, "-o", output, "--annotations", output + ".mgza", program], 120)
+        done = run(
+            [
+                tool("mgz-instrument"),
+                "--backend",
+                flavour,
+                "-o",
+                output,
+                "--annotations",
+                output + ".mgza",
+                program,
+            ],
+            120,
+        )
         if done is None or done[0] not in (0, 3):
             return f"mgz-instrument --backend {flavour}: {done}"
         if done[0] == 3:
@@ -73,7 +115,17 @@ def check(folder, bins, legal, static):
         soft = variants["soft"][0]
         record = [tool("mgz-record"), "-o", os.path.join(folder, "trace"), "--force"]
         variants["full"] = [*record, "--mode", "full", "--", soft]
-        variants["ring"] = [*record, "--mode", "ring", "--period", "1000", "--window", "100", "--", soft]
+        variants["ring"] = [
+            *record,
+            "--mode",
+            "ring",
+            "--period",
+            "1000",
+            "--window",
+            "100",
+            "--",
+            soft,
+        ]
     for name, command in variants.items():
         done = run(command, 120)
         if done is None:
@@ -104,7 +156,10 @@ def main():
                 shutil.copytree(folder, kept, ignore=shutil.ignore_patterns("trace"))
                 with open(os.path.join(kept, "report.txt"), "w") as f:
                     f.write(" ".join(command) + "\n" + wrong + "\n")
-                print(f"finding {findings}: {' '.join(command[:-3])}: {wrong[:600]}\n  kept in {kept}", flush=True)
+                print(
+                    f"finding {findings}: {' '.join(command[:-3])}: {wrong[:600]}\n  kept in {kept}",
+                    flush=True,
+                )
             shutil.rmtree(folder)
     print(f"{runs} programs, {findings} findings")
     if not runs:

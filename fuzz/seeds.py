@@ -30,7 +30,12 @@ def address_map():
     functions = [(0x9000, 0x9010, 0x1000, 0), (0x9010, 0x9013, 0x1010, len(streams[0]))]
     states = [bytes([0, 255, 0, 0] + [255] * 12), bytes([2, 3, 0, 0, 3, 0] + [255] * 10)]
     stream = b"".join(streams)
-    return struct.pack("<IIQ", 2, 2, len(stream)) + b"".join(struct.pack("<4I", *f) for f in functions) + b"".join(states) + stream
+    return (
+        struct.pack("<IIQ", 2, 2, len(stream))
+        + b"".join(struct.pack("<4I", *f) for f in functions)
+        + b"".join(states)
+        + stream
+    )
 
 
 def sidecar():
@@ -45,14 +50,34 @@ def sidecar():
         "gathers": "site:u32 lanes:u32 mask_bytes:u32 index_bytes:u32",
         "locations": "function:u32 file:u32 line:u32 inlined_into:u32",
     }
-    values = {("functions", "left"): 0xFFFFFFFF, ("regions", "record_count"): 1, ("regions", "site_count"): 1, ("records", "slots"): 1, ("sites", "b"): 255,
-              ("sites", "size"): 8, ("sites", "scale"): 1, ("gathers", "lanes"): 4, ("locations", "inlined_into"): 0xFFFFFFFF}
+    values = {
+        ("functions", "left"): 0xFFFFFFFF,
+        ("regions", "record_count"): 1,
+        ("regions", "site_count"): 1,
+        ("records", "slots"): 1,
+        ("sites", "b"): 255,
+        ("sites", "size"): 8,
+        ("sites", "scale"): 1,
+        ("gathers", "lanes"): 4,
+        ("locations", "inlined_into"): 0xFFFFFFFF,
+    }
     body, columns = b"", []
 
     def add(table, name, kind, rows, raw):
         nonlocal body
         body += bytes(-len(body) % 8)
-        columns.append({"table": table, "name": name, "kind": kind, "rows": rows, "encoding": "raw", "offset": len(body), "bytes": len(raw), "raw_bytes": len(raw)})
+        columns.append(
+            {
+                "table": table,
+                "name": name,
+                "kind": kind,
+                "rows": rows,
+                "encoding": "raw",
+                "offset": len(body),
+                "bytes": len(raw),
+                "raw_bytes": len(raw),
+            }
+        )
         body += raw
 
     map_bytes = address_map()
@@ -62,9 +87,23 @@ def sidecar():
             width = {"u8": 1, "u32": 4, "u64": 8, "i64": 8}[kind]
             add(table, name, kind, 1, values.get((table, name), 0).to_bytes(width, "little"))
     add("strings", "text", "utf8", 2, b"main\0a.c\0")
-    header = json.dumps({"format": "mgz-annotations", "version": 1, "flavour": "soft", "id_count": 1, "columns": columns}).encode()
+    header = json.dumps(
+        {
+            "format": "mgz-annotations",
+            "version": 1,
+            "flavour": "soft",
+            "id_count": 1,
+            "columns": columns,
+        }
+    ).encode()
     header += b" " * (-len(header) % 8)
-    return PRELUDE.pack(b"MGZA", 1, bytes(range(16)), len(header), PRELUDE.size + len(header), len(map_bytes)) + header + body
+    return (
+        PRELUDE.pack(
+            b"MGZA", 1, bytes(range(16)), len(header), PRELUDE.size + len(header), len(map_bytes)
+        )
+        + header
+        + body
+    )
 
 
 def mix(lane, word):
@@ -82,18 +121,42 @@ def segment(kind, slots):
             last = table.get(slot_id & 63, 0)
             table[slot_id & 63] = payload
             near = previous is not None and abs(slot_id - previous) < 0x7FFF
-            ids += struct.pack("<h", slot_id - previous) if near else struct.pack("<hI", 0x7FFF, slot_id)
+            ids += (
+                struct.pack("<h", slot_id - previous)
+                if near
+                else struct.pack("<hI", 0x7FFF, slot_id)
+            )
             previous = slot_id
             data += struct.pack("<Q", payload - last & M64)
             if i % 16 == 0:
                 words.append(0)
             words[-1] |= 0xF << 4 * (i % 16)
-        control += struct.pack("<Q", (1 << len(words)) - 1) + b"".join(struct.pack("<Q", w) for w in words)
+        control += struct.pack("<Q", (1 << len(words)) - 1) + b"".join(
+            struct.pack("<Q", w) for w in words
+        )
     data += bytes(8)
     aux = b"\x01" + struct.pack("<I", 10)
 
     def header(check):
-        return struct.pack("<4sBBBBIIIIQQQQQII", b"MGZS", kind, 0, 6, 0, len(slots), len(control), len(data), len(aux), 0, 1000, 2000, check, 0, len(ids), 0)
+        return struct.pack(
+            "<4sBBBBIIIIQQQQQII",
+            b"MGZS",
+            kind,
+            0,
+            6,
+            0,
+            len(slots),
+            len(control),
+            len(data),
+            len(aux),
+            0,
+            1000,
+            2000,
+            check,
+            0,
+            len(ids),
+            0,
+        )
 
     lanes = [1, 2, 3, 4]
     for part in (header(0), control, ids, data, aux):
@@ -109,16 +172,44 @@ def segment(kind, slots):
 
 def spill():
     head = b"MGZSPILL" + struct.pack("<IIII", 2, 24, 100, 101)
-    return head + segment(0, [(i % 5, 0x1000 + 8 * i) for i in range(40)]) + segment(1, [(0xFFFFFF00, 0x1234), (3, 7), (9, 1 << 47)])
+    return (
+        head
+        + segment(0, [(i % 5, 0x1000 + 8 * i) for i in range(40)])
+        + segment(1, [(0xFFFFFF00, 0x1234), (3, 7), (9, 1 << 47)])
+    )
 
 
 def manifest():
-    return json.dumps({
-        "format": "mgz-trace", "version": 1, "command": ["./a", "b"], "backend": "soft", "mode": "ring", "period": 1000000, "window": 1000, "state": "complete",
-        "modules": [{"path": "a", "bias": 4096, "sidecar": "annotations/a.mgza", "sidecar_id": "00" * 16}],
-        "threads": [{"process": 1, "thread": 1, "records_executed": 5, "rows": 5, "samples": 1}],
-        "totals": {"records_executed": 5, "loads_executed": None, "loads_executed_estimate": 1.5, "dropped": {"before_start": 1}}, "problems": ["x"],
-    }).encode()
+    return json.dumps(
+        {
+            "format": "mgz-trace",
+            "version": 1,
+            "command": ["./a", "b"],
+            "backend": "soft",
+            "mode": "ring",
+            "period": 1000000,
+            "window": 1000,
+            "state": "complete",
+            "modules": [
+                {
+                    "path": "a",
+                    "bias": 4096,
+                    "sidecar": "annotations/a.mgza",
+                    "sidecar_id": "00" * 16,
+                }
+            ],
+            "threads": [
+                {"process": 1, "thread": 1, "records_executed": 5, "rows": 5, "samples": 1}
+            ],
+            "totals": {
+                "records_executed": 5,
+                "loads_executed": None,
+                "loads_executed_estimate": 1.5,
+                "dropped": {"before_start": 1},
+            },
+            "problems": ["x"],
+        }
+    ).encode()
 
 
 # Switch tables, loops, string instructions, a tail call; small because it needs no library.
@@ -131,7 +222,7 @@ __attribute__((noinline)) static int walk(const int *p, int n) { int s = 0; for 
 int (*pointer)(const int *, int) = walk;
 int run(int n) { const void *from = table; void *to = text; long count = n & 63; __asm__ volatile("rep movsb" : "+S"(from), "+D"(to), "+c"(count) :: "memory"); return pointer(table, n & 63); }
 """
-START = "__attribute__((force_align_arg_pointer)) void _start(void) { int s = run(20); __asm__ volatile(\"syscall\" :: \"a\"(231), \"D\"(s & 0) : \"rcx\", \"r11\"); __builtin_unreachable(); }"
+START = '__attribute__((force_align_arg_pointer)) void _start(void) { int s = run(20); __asm__ volatile("syscall" :: "a"(231), "D"(s & 0) : "rcx", "r11"); __builtin_unreachable(); }'
 THROWS = "int run(int); struct D { int &x; ~D() { x++; } }; int f(int n) { int x = 0; try { D d{x}; if (n > 3) throw n; run(n); } catch (int e) { return e + x; } return x; } int main(int c, char **) { return f(c) + f(c + 4); }"
 
 
@@ -144,7 +235,14 @@ def elf():
         "debug": ("c", PROGRAM + START, ["-O1", "-g", "-static", "-nostdlib", "-no-pie"]),
         "library": ("c", PROGRAM, ["-O3", "-shared", "-fpic", "-nostdlib"]),
         "dynamic": ("c", PROGRAM + "int main(void) { return run(9) & 0; }", ["-O2"]),
-        "throws": ("cc", PROGRAM.replace("int run", 'extern "C" int run').replace("int choose", "static int choose") + THROWS.replace("int run(int);", ""), ["-O2", "-fpermissive", "-w"]),
+        "throws": (
+            "cc",
+            PROGRAM.replace("int run", 'extern "C" int run').replace(
+                "int choose", "static int choose"
+            )
+            + THROWS.replace("int run(int);", ""),
+            ["-O2", "-fpermissive", "-w"],
+        ),
     }
     out = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -153,7 +251,19 @@ def elf():
             source, program = os.path.join(folder, "a." + suffix), os.path.join(folder, "a")
             with open(source, "w") as f:
                 f.write(text)
-            subprocess.run([compiler, "-w", *flags, source, "-o", program, "-Wl,--build-id=none", "-Wl,-z,noseparate-code"], check=True)
+            subprocess.run(
+                [
+                    compiler,
+                    "-w",
+                    *flags,
+                    source,
+                    "-o",
+                    program,
+                    "-Wl,--build-id=none",
+                    "-Wl,-z,noseparate-code",
+                ],
+                check=True,
+            )
             if "debug" not in name:
                 subprocess.run(["strip", program], check=True)
             with open(program, "rb") as f:
@@ -167,7 +277,10 @@ MAKERS = {
     "sidecar": lambda: {"raw": sidecar()},
     "spill": lambda: {"two": spill()},
     "spill_round_trip": lambda: {"steps": bytes(range(256)) * 8},
-    "expand": lambda: {"records": bytes(b for i in range(120) for b in (i % 12, i, 0)), "markers": bytes(b for i in range(120) for b in (64 + i % 60, 4 * i % 256, 1))},
+    "expand": lambda: {
+        "records": bytes(b for i in range(120) for b in (i % 12, i, 0)),
+        "markers": bytes(b for i in range(120) for b in (64 + i % 60, 4 * i % 256, 1)),
+    },
     "manifest": lambda: {"ring": manifest()},
 }
 

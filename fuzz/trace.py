@@ -19,7 +19,29 @@ import time
 
 MEMORY = 8 << 30
 LIMIT = 30
-INTERESTING = [0, 1, 7, 8, 127, 128, 255, 256, 0x7FFF, 0x8000, 0xFFFF, 0x10000, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF, 1 << 32, 1 << 40, 1 << 62, (1 << 63) - 1, 1 << 63, (1 << 64) - 1]
+INTERESTING = [
+    0,
+    1,
+    7,
+    8,
+    127,
+    128,
+    255,
+    256,
+    0x7FFF,
+    0x8000,
+    0xFFFF,
+    0x10000,
+    0x7FFFFFFF,
+    0x80000000,
+    0xFFFFFFFF,
+    1 << 32,
+    1 << 40,
+    1 << 62,
+    (1 << 63) - 1,
+    1 << 63,
+    (1 << 64) - 1,
+]
 
 
 def damage(data, rng):
@@ -31,7 +53,13 @@ def damage(data, rng):
         kind = rng.randrange(9)
         # Formats keep their headers at the ends: hit those more often.
         size = len(data)
-        at = rng.choice((rng.randrange(size), min(size - 1, rng.randrange(256)), max(0, size - 1 - rng.randrange(2048))))
+        at = rng.choice(
+            (
+                rng.randrange(size),
+                min(size - 1, rng.randrange(256)),
+                max(0, size - 1 - rng.randrange(2048)),
+            )
+        )
         if kind == 0:
             data[at] ^= 1 << rng.randrange(8)
         elif kind == 1:
@@ -72,15 +100,43 @@ def limits():
 
 def analyze(program, trace, rng):
     """A description of what went wrong, or None."""
-    analysis = [[trace], [trace, "--zoom"], [trace, "--zoom", "--format", "json"], [trace, "--format", "json", "--block", "4096"]]
-    models = [["reuse", trace, "--stores"], ["reuse", trace, "--windows"], ["reuse", trace, "--rdx", "--period", "100"], ["spectra", trace], ["cache", trace, "--level", "32K:8"], ["affinity", trace]]
+    analysis = [
+        [trace],
+        [trace, "--zoom"],
+        [trace, "--zoom", "--format", "json"],
+        [trace, "--format", "json", "--block", "4096"],
+    ]
+    models = [
+        ["reuse", trace, "--stores"],
+        ["reuse", trace, "--windows"],
+        ["reuse", trace, "--rdx", "--period", "100"],
+        ["spectra", trace],
+        ["cache", trace, "--level", "32K:8"],
+        ["affinity", trace],
+    ]
     if os.path.exists(os.path.join(trace, "watch.parquet")):
-        models, analysis = [["reuse", trace, "--rdx"], ["reuse", trace, "--rdx", "--stores"], ["reuse", trace, "--rdx", "--format", "json"]], []
+        models, analysis = (
+            [
+                ["reuse", trace, "--rdx"],
+                ["reuse", trace, "--rdx", "--stores"],
+                ["reuse", trace, "--rdx", "--format", "json"],
+            ],
+            [],
+        )
     options = rng.choice(analysis * 2 + models)
     command = [program, *options]
     env = {**os.environ, "RAYON_NUM_THREADS": "2", "POLARS_MAX_THREADS": "2", "RUST_BACKTRACE": "1"}
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=LIMIT, preexec_fn=limits, env=env, start_new_session=True)
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=LIMIT,
+            preexec_fn=limits,
+            env=env,
+            start_new_session=True,
+        )
     except subprocess.TimeoutExpired:
         return f"{' '.join(options)}: still running after {LIMIT} s"
     err = done.stderr.decode(errors="replace")
@@ -94,7 +150,12 @@ def analyze(program, trace, rng):
 
 
 def main():
-    program, seconds, artifacts, traces = os.path.abspath(sys.argv[1]), float(sys.argv[2]), sys.argv[3], sys.argv[4:]
+    program, seconds, artifacts, traces = (
+        os.path.abspath(sys.argv[1]),
+        float(sys.argv[2]),
+        sys.argv[3],
+        sys.argv[4:],
+    )
     os.makedirs(artifacts, exist_ok=True)
     rng = random.Random()
     for trace in traces:

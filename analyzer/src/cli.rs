@@ -24,7 +24,7 @@ A folder named like a command is given as ./reuse.
 Symbols: A recorded loads, F footprint (distinct addresses), ΔF footprint growth per load, C addresses
 with reuse, S without, D reuse distance (distinct blocks between two accesses to a block). What ends in
 _hat is an estimate for the whole run; everything else is an exact count over the recorded loads.
-docs/mgz-analyze.md has the definitions, docs/analysis-json.md the keys of the JSON.
+docs/reference/metrics.md has the definitions, docs/reference/analysis-json.md the keys of the JSON.
 
 Exit status: 0 done; 1 error, or part of the trace was damaged and skipped; 2 wrong usage.";
 

@@ -313,7 +313,7 @@ fn write_objects(folder: &Path, lives: &[Life]) {
     let texts = |of: fn(&Life) -> &str| {
         Arc::new(StringArray::from_iter_values(lives.iter().map(of))) as ArrayRef
     };
-    // The columns of docs/trace-format.md.
+    // The columns of docs/reference/trace.md.
     let columns: Vec<(&str, ArrayRef)> = vec![
         ("process", Arc::new(UInt32Array::from(vec![7; lives.len()]))),
         ("object", u64s(|l| u64::from(l.4))),

@@ -126,7 +126,7 @@ fn counts_of_large_accesses_agree_with_their_definitions() {
             path,
             &manifest("full", &sidecar(16)),
             &sidecar(16),
-            &[rows.clone()],
+            std::slice::from_ref(&rows),
             50,
         );
         // Half of the memory is one object, a page in it another one.

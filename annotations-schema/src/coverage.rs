@@ -126,8 +126,19 @@ fn library(path: &str) -> String {
     }
 }
 
+/// The libraries that `--libs` has taken in already: it takes what it names, and nothing else.
+fn taken<'a>(instrumented: impl Iterator<Item = &'a str>) -> Vec<String> {
+    instrumented
+        .filter(|path| {
+            let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+            is_library(path) && folder.ends_with(".libs")
+        })
+        .map(library)
+        .collect()
+}
+
 /// How files can be taken in.
-fn remedy(files: &[&LoadedFile]) -> String {
+fn remedy(files: &[&LoadedFile], coverage: &Coverage) -> String {
     let names = |needed| {
         files
             .iter()
@@ -142,9 +153,12 @@ fn remedy(files: &[&LoadedFile]) -> String {
         .map(|f| library(&f.path))
         .collect();
     if !needed.is_empty() {
+        let instrumented = coverage.files.iter().filter(|f| f.instrumented);
+        let mut libraries = taken(instrumented.map(|f| f.path.as_str()));
+        libraries.extend(needed);
         text.push_str(&format!(
             "; `mgz-instrument --libs={}` takes them in",
-            needed.join(",")
+            libraries.join(",")
         ));
     }
     if let Some(checker) = files.iter().find(|f| is_sanitizer(&f.path)) {
@@ -272,7 +286,7 @@ fn time_elsewhere(coverage: &Coverage) -> Option<String> {
         list(named)
     );
     files.retain(|f| share(f) >= SMALL);
-    Some(text + &remedy(&files))
+    Some(text + &remedy(&files, coverage))
 }
 
 fn generated(coverage: &Coverage) -> Option<String> {
@@ -297,7 +311,7 @@ fn generated(coverage: &Coverage) -> Option<String> {
 fn mebibytes(bytes: u64) -> String {
     match bytes {
         0 => String::new(),
-        ..0x10_0000 => format!(" ({} KiB)", bytes.div_ceil(1024)),
+        1..0x10_0000 => format!(" ({} KiB)", bytes.div_ceil(1024)),
         _ => format!(" ({:.1} MiB)", bytes as f64 / f64::from(1 << 20)),
     }
 }
@@ -317,7 +331,7 @@ fn reading_functions(coverage: &Coverage) -> Option<String> {
         "what the program lets {} read and copy ({}) is not in this trace{}",
         names.join(", "),
         list(functions),
-        remedy(&files)
+        remedy(&files, coverage)
     ))
 }
 
@@ -387,8 +401,11 @@ pub fn outside(manifest: &Manifest) -> Option<String> {
     if let Some(name) = library.map(|(_, path)| short(path)) {
         // Versions behind `.so.N` are those of the file that the name leads to.
         let name = name.split_once(".so").map_or(name, |(stem, _)| stem);
+        let mut libraries = taken(manifest.modules.iter().map(|m| m.path.as_str()));
+        libraries.push(name.to_owned());
         text.push_str(&format!(
-            "; `mgz-instrument --libs={name}` takes that library in as well"
+            "; `mgz-instrument --libs={}` takes that library in as well",
+            libraries.join(",")
         ));
     }
     Some(text)
@@ -579,6 +596,31 @@ mod tests {
             [
                 "what the program lets libc.so.6 read and copy (memcmp, memcpy, strchr, strcmp and 1 more) is not in this trace; `mgz-instrument --libs=libc.so.6` takes them in"
             ]
+        );
+    }
+
+    #[test]
+    fn the_remedy_keeps_what_was_taken_in() {
+        let taken = LoadedFile {
+            instrumented: true,
+            ..file("/tmp/xz.inst.libs/liblzma.so.5", None)
+        };
+        let program = LoadedFile {
+            instrumented: true,
+            ..file("/tmp/xz.inst", None)
+        };
+        let libc = LoadedFile {
+            reads_for: vec!["memcpy".into()],
+            ..file("/lib/libc.so.6", None)
+        };
+        let coverage = Coverage {
+            files: vec![program, taken, libc],
+            ..Coverage::default()
+        };
+        let said = said(coverage);
+        assert!(
+            said[0].contains("`mgz-instrument --libs=liblzma.so.5,libc.so.6` takes them in"),
+            "{said:?}"
         );
     }
 

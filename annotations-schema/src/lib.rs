@@ -3,12 +3,12 @@
 //!
 //! What makes this hard: a sidecar of a large program has millions of sites, is read by four programs,
 //! and one of them (the runtime) runs inside a foreign process without a library. Hence a short binary
-//! [prelude](abi::Prelude), a JSON header that describes every column, and plain columns behind it.
+//! [prelude](mgz_abi::module_note::Prelude), a JSON header that describes every column, and plain columns behind it.
 //!
 //! Guarantees: readers never panic on any bytes; every offset, length and index is checked before use;
 //! an unknown version is refused. No analysis happens here.
 
-pub(crate) mod atomic_replace;
+mod atomic_replace;
 pub mod coverage;
 pub mod expand;
 pub mod manifest;

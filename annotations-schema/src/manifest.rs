@@ -15,7 +15,7 @@ pub const SPILL_DIR: &str = "spill";
 /// Folder of the sidecars.
 pub const ANNOTATIONS_DIR: &str = "annotations";
 
-/// File of the data objects; `docs/trace-format.md` has its columns.
+/// File of the data objects; `docs/reference/trace.md` has its columns.
 pub const OBJECTS: &str = "objects.parquet";
 /// Samples and their reuses (mode `watch`).
 pub const WATCH: &str = "watch.parquet";

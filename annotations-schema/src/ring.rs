@@ -1,6 +1,6 @@
 //! From slots of a ring to records: a slot that two records share becomes two slots.
 //!
-//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)). It stands in the way of all that `full` records, so it has no
+//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`]). It stands in the way of all that `full` records, so it has no
 //! branch on the data but for markers. From here on nobody knows that records share slots, but for positions and counts, which are of slots that probes wrote
 //! ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 

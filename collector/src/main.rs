@@ -1,10 +1,10 @@
 //! `mgz-record`: see `mgz-record --help`.
 
-use mgz_collector::commands::record::Failure;
 use mgz_collector::commands::{hot, import_probe, record};
-use mgz_collector::util::args::Cli;
-use mgz_collector::util::options::Way;
-use mgz_collector::util::{args, options};
+use mgz_collector::options::args::Cli;
+use mgz_collector::options::effect::Way;
+use mgz_collector::options::{args, effect};
+use mgz_collector::util::failure::Failure;
 
 fn main() {
     std::process::exit(run());
@@ -62,7 +62,7 @@ fn run() -> i32 {
 }
 
 fn checked(cli: &Cli, way: Way) -> Result<(), Failure> {
-    options::check_and_tell(cli, way).map_err(|message| Failure {
+    effect::check_and_tell(cli, way).map_err(|message| Failure {
         status: 125,
         message,
     })

@@ -1,7 +1,8 @@
 //! The driver with real processes. None of them is instrumented: what is tested is that they are left as
 //! they are, and that their ends are understood.
 
-use mgz_collector::soft::{DriverError, Event, Mode, ProgramStatus, RunOptions, RunOutcome, run};
+use mgz_collector::soft::{DriverError, Event, Mode, RunOptions, RunOutcome, run};
+use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,18 +124,14 @@ fn a_limit_on_file_sizes_concerns_the_program_and_the_spill_only() {
             rlim_max: 0,
         };
         // SAFETY: the struct lives across the call.
-        assert_eq!(
-            unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) },
-            0
-        );
+        let result = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut old) };
+        assert_eq!(result, 0);
         old
     };
     let set = |limit: libc::rlimit| {
         // SAFETY: as above.
-        assert_eq!(
-            unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) },
-            0
-        );
+        let result = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
+        assert_eq!(result, 0);
     };
     // Smaller than the shared memory, larger than what the test runner's own output may be written to.
     set(libc::rlimit {

@@ -13,7 +13,7 @@ use crate::report::Report;
 use crate::sidecar::Annotations;
 use clap::{CommandFactory, Parser, ValueEnum};
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_annotations_schema::atomic_replace;
+use mgz_annotations_schema::replace;
 use mgz_elf::{Elf, Refusal, demangle};
 use regex::Regex;
 use std::borrow::Cow;
@@ -576,6 +576,9 @@ fn libraries(
             Err(stop) => return Err(stop),
         }
     }
+    if !chosen.is_empty() {
+        forget_earlier(folder, &all.instrumented)?;
+    }
     let done =
         |name: &str| chosen.iter().any(|c| c.name == name) && !all.declined.contains_key(name);
     let rest: Vec<&Library> = needed.found.iter().filter(|l| !done(&l.name)).collect();
@@ -590,9 +593,64 @@ fn libraries(
     Ok(all)
 }
 
+/// Removes libraries that an earlier call has put into the folder: the loader would find them there, whatever is said of
+/// them now. Only what has a sidecar is one of ours.
+fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
+    let error = |path: &Path, e: std::io::Error| {
+        Stop::error(format!(
+            "cannot remove {}, which an earlier call has written: {e}",
+            path.display()
+        ))
+    };
+    for entry in std::fs::read_dir(folder).map_err(|e| error(folder, e))? {
+        let sidecar = entry.map_err(|e| error(folder, e))?.path();
+        if sidecar.extension() != Some("mgza".as_ref()) {
+            continue;
+        }
+        let library = sidecar.with_extension("");
+        if written.iter().any(|r| Path::new(&r.output) == library) {
+            continue;
+        }
+        for path in [&library, &sidecar] {
+            match std::fs::remove_file(path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(error(path, e)),
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn libraries_of_earlier_calls_are_removed_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str| dir.path().join(name);
+        for name in [
+            "old.so.5",
+            "old.so.5.mgza",
+            "new.so.6",
+            "new.so.6.mgza",
+            "notes",
+            "gone.mgza",
+        ] {
+            std::fs::write(file(name), name).unwrap();
+        }
+        let written = Report {
+            output: file("new.so.6").display().to_string(),
+            ..Report::default()
+        };
+        forget_earlier(dir.path(), &[written]).unwrap();
+        let mut left: Vec<_> = std::fs::read_dir(dir.path())
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["new.so.6", "new.so.6.mgza", "notes"]);
+    }
 
     #[test]
     fn threads_that_do_not_start_are_an_error() {

@@ -45,6 +45,9 @@ pub struct Report {
     /// Where a function or a table begins by which most of the file's own code is read as data: it can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
+    /// Debug information that is in other files: where it was found, or not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub debug_files: Vec<String>,
     /// Where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
@@ -288,6 +291,9 @@ impl Report {
                 self.output, self.backend, self.annotations
             ),
         );
+        for said in &self.debug_files {
+            line("debug info", said.clone());
+        }
         line(
             "functions",
             format!(

@@ -5,7 +5,7 @@ use mgz_elf::Elf;
 use mgz_instrument::discover::scan::discover;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::program::Options;
-use mgz_instrument::signals::{inspected_faults, sigaction_calls};
+use mgz_instrument::signals::{inspected_faults, wrapped};
 use mgz_instrument::unwind::Tables;
 use std::process::Command;
 

@@ -163,7 +163,7 @@ impl Fine {
         cut(self.bins(), scale)
     }
 
-    /// Reference histogram: the values, sorted, in `partitions` groups of equal size. See [`reference`].
+    /// Reference histogram: the values, sorted, in `partitions` groups of equal size. See [`reference()`].
     pub fn reference(&self, partitions: usize) -> Vec<Partition> {
         reference(self.bins(), partitions)
     }

@@ -134,7 +134,7 @@ fn show(what: &str, out: &mut String, lines: impl Iterator<Item = (u64, u64, u32
 }
 
 /// Implied loads that the pass under way has executed and for which no row has come yet. A fault may end a pass before its first
-/// row; its implied loads are then on the next row, whatever region that is of (`annotations-schema/src/expand.rs`, "Rules").
+/// row; its implied loads are then on the next row, whatever region that is of (`annotations-schema/src/expand/mod.rs`, "Rules").
 #[derive(Default)]
 struct Waiting {
     region: u32,

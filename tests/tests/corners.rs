@@ -46,6 +46,14 @@ fn same(name: &str, extra: &[&str], cases: &[&str], check: impl Fn(&str, &Path, 
     }
 }
 
+/// What the recorder adds to the environment and the runtime takes out again leaves no hole before the vector.
+#[test]
+fn the_auxiliary_vector_is_behind_the_environment() {
+    for flags in [&[][..], &["-static"], &["-static-pie"]] {
+        same("vector", flags, &["a"], |_, _, _| {});
+    }
+}
+
 #[test]
 fn handlers_that_fail() {
     same(

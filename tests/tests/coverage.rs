@@ -657,7 +657,10 @@ fn same_loads(
         .collect();
     let mut balance: BTreeMap<u32, i64> = BTreeMap::new();
     let mut book = |row: &Row, loads: i64| match functions.get(&row.ip) {
-        Some(f) => Ok(*balance.entry(*f).or_default() += loads),
+        Some(f) => {
+            let _: () = *balance.entry(*f).or_default() += loads;
+            Ok(())
+        }
         None => Err(format!("no site of the sidecar is at {:#x}", row.ip)),
     };
     let mut next = shared.iter().enumerate();

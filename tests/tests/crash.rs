@@ -69,12 +69,8 @@ fn program_of(recorder: &Child, app: &Instrumented) -> i32 {
 
 fn signal(pid: i32, number: i32) {
     // SAFETY: plain system call on processes that this test started.
-    assert_eq!(
-        unsafe { libc::kill(pid, number) },
-        0,
-        "kill {pid}: {}",
-        std::io::Error::last_os_error()
-    );
+    let result = unsafe { libc::kill(pid, number) };
+    assert_eq!(result, 0, "kill {pid}: {}", std::io::Error::last_os_error());
 }
 
 fn wait(mut child: Child, what: &str) -> (i32, String) {

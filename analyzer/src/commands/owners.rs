@@ -1,6 +1,5 @@
 //! Which data object each access of a stream belongs to.
 
-use crate::data::object_map;
 use crate::data::object_map::{Object, Resolver, UNKNOWN};
 use crate::input::Trace;
 use crate::output::document::{Column, Document, Unit};
@@ -26,7 +25,7 @@ pub(crate) const OBJECT_COLUMNS: [Column; 3] = [
 impl Owners {
     /// Of a trace; nothing is known where it has no objects.
     pub fn open(trace: &Trace, document: &mut Document) -> Owners {
-        let resolver = object_map::read(&trace.folder).unwrap_or_else(|sentence| {
+        let resolver = crate::input::objects::read(&trace.folder).unwrap_or_else(|sentence| {
             document.warnings.push(sentence);
             None
         });

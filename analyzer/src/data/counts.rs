@@ -1,4 +1,4 @@
-//! Counts and what is computed from them. The formulas are those of `docs/mgz-analyze.md`.
+//! Counts and what is computed from them. The formulas are those of `docs/reference/metrics.md`.
 
 use crate::data::histogram::Histogram;
 use serde::Serialize;
@@ -111,7 +111,7 @@ impl Counts {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
-    reason = "the fields are the symbols of docs/mgz-analyze.md"
+    reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct Metrics {
     #[serde(rename = "A")]

@@ -1,15 +1,11 @@
 //! Data objects: which object an address belonged to at a time.
 //!
-//! `objects.parquet` (see `docs/trace-format.md`) has one row per *instance*: a range of addresses that was an object from one
+//! `objects.parquet` (see `docs/reference/trace.md`) has one row per *instance*: a range of addresses that was an object from one
 //! time to another. Instances of the same name, kind and origin (allocation site) are one object in the tables. Addresses that
 //! were freed and used again belong to different instances, which are told apart by time.
 //!
 //! Most pages lie inside one instance for the whole run; for those nothing has to be looked up while rows are counted.
 //! The others are *mixed* ([`Resolver::mixed`]), and their rows are resolved one by one.
-
-pub use crate::input::objects::{OBJECTS_FILE, read};
-pub(crate) use crate::views::objects::{NOBODY, object_of};
-pub use crate::views::objects::{ObjectRow, table};
 
 use crate::util::fast_hash::Mixed;
 use std::cmp::Ordering;

@@ -1,16 +1,5 @@
 //! Reuse counts of one group of rows.
 
-use crate::data::counts::LogHistogram;
-use crate::data::histogram::Histogram;
-use crate::data::object_map::{OwnStack, Resolver};
-use crate::data::rows::Rows;
-use crate::input::weights::{UNIT, Weights};
-use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};
-use crate::stages::reuse::by_page::ZoomSums;
-use crate::stages::reuse::by_region::{HeatRegions, HeatSums};
-use crate::stages::windows::Levels;
-use std::sync::Arc;
-
 /// Reuse counts of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupReuse {

@@ -1,7 +1,5 @@
 //! Counts of rows and samples, and the list of samples.
 
-use crate::data::rows::Run;
-
 /// Counts of samples and rows, and what was wrong with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Census {

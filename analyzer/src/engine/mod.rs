@@ -8,11 +8,13 @@
 
 mod batch;
 mod census;
-mod outcome;
+pub(crate) mod outcome;
 pub mod partial;
 
 use crate::data::object_map::Resolver;
 use crate::data::rows::{Chunk, Run};
+use crate::data::samples::SampleInfo;
+use crate::input::source::Source;
 use crate::input::weights::Weights;
 use crate::stages::footprint::{Budget, Footprints, Store};
 use crate::stages::incidence::Incidence;
@@ -25,8 +27,6 @@ use crate::stages::windows::WindowEngine;
 use batch::{Handover, Part, Span, Task};
 use std::sync::{Arc, Mutex};
 
-pub use crate::data::reuse_counts::GroupReuse;
-pub use crate::data::samples::SampleInfo;
 pub use crate::stages::reuse::{REUSE_LEVELS, ReuseTotals};
 pub use census::Census;
 pub use outcome::{BucketOutcome, Outcome};

@@ -1,24 +1,14 @@
 //! What a pass over a trace gives, and how it is put together from what the workers have found.
 
-use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
-use crate::data::histogram::Histogram;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
-use crate::estimate::Design;
-use crate::estimate::growth_tables::Seen;
-use crate::estimate::row_estimates::{Estimator, Hats, Places, makers, samples_seen};
-use crate::estimate::sample_shares::Shares;
 use crate::input::weights::Weights;
 use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::stages::incidence::Incidence;
 use crate::stages::reuse::ReuseTotals;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
-use crate::views::ByCode;
-use mgz_annotations_schema::manifest::Manifest;
-use rayon::prelude::*;
-use serde::Serialize;
 use std::sync::Arc;
 
 /// What was found in the rows of one bucket.
@@ -33,7 +23,7 @@ pub struct BucketOutcome {
 
 /// What a pass over a trace gives.
 pub struct Outcome {
-    /// By [`Run::bucket`]; at least one. Rows of a trace as it is read are all in bucket 0.
+    /// By [`Run::bucket`](crate::data::rows::Run::bucket); at least one. Rows of a trace as it is read are all in bucket 0.
     pub buckets: Vec<BucketOutcome>,
     /// All samples, if asked for, in the order of the trace.
     pub samples: Vec<SampleInfo>,
@@ -45,7 +35,7 @@ pub struct Outcome {
     pub incidence: Incidence,
     /// Samples and rows.
     pub census: Census,
-    /// Where buckets were parts of one run ([`Wanted::parts`]): the parts. Their footprints are the whole's ([`Outcome::unite`]).
+    /// Where buckets were parts of one run ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)): the parts. Their footprints are the whole's ([`Outcome::unite`]).
     pub parts: Vec<BucketOutcome>,
     /// What samples stand for, where that is not the same for all.
     pub weights: Option<Arc<Weights>>,

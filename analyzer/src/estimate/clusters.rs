@@ -1,7 +1,7 @@
 //! How often which sample (or pair of samples) is the only one that saw a block: sums over the parts of a list of blocks.
 
 use crate::estimate::recapture::Block;
-use crate::reuse::spread;
+use mgz_models::util::hash::spread;
 use std::hint::select_unpredictable;
 
 /// A block that one, two or three samples have seen.

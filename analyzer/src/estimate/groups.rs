@@ -831,8 +831,8 @@ mod tests {
             let mut incidence = Incidence::default();
             for _ in 0..random(400) {
                 // Two spaces with the same addresses, and now and then one that no number is for.
-                let address = random(60) * [8, 64, 1000][case % 3]
-                    | u64::from(case % 7 == 0 && random(9) == 0) << 60;
+                let address = (random(60) * [8, 64, 1000][case % 3])
+                    | (u64::from(case % 7 == 0 && random(9) == 0) << 60);
                 let (group, sample, space) =
                     (random(12) as u32, random(9) as u32, random(2) as u32);
                 incidence.add(

@@ -18,7 +18,7 @@ const PAGE: u32 = 12;
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
-    reason = "the fields are the symbols of docs/mgz-analyze.md"
+    reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct GrowthRow {
     /// Window size in loads that have a row when they are recorded.

@@ -38,7 +38,7 @@ impl Estimator {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[allow(
     missing_docs,
-    reason = "the fields are the symbols of docs/mgz-analyze.md"
+    reason = "the fields are the symbols of docs/reference/metrics.md"
 )]
 pub struct Hats {
     /// Samples in which the row has loads; none for places of a complete trace, of which that is not counted.

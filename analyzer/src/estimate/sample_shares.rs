@@ -6,7 +6,7 @@
 //!
 //! - the samples stand for Σ w_k·n_k / n windows of n loads, and the mean footprint of these is n · Σ w_k·F_k / Σ w_k·n_k (windows that were cut short count for the loads that they have);
 //! - windows of W loads inside samples count w_k each, which is Σ w·F / Σ w over them ([`crate::stages::windows`]);
-//! - windows of several samples count for the sum of their v_k ([`crate::estimate::curve`]).
+//! - windows of several samples count for the sum of their v_k ([`mod@crate::estimate::curve`]).
 //!
 //! Where all w_k are equal these are plain means. For variances, samples of the weights v_k are worth (Σv)²/Σv² samples that are alike.
 

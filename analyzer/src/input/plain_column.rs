@@ -3,7 +3,6 @@
 //! The general decoder would decompress each page to a buffer, collect its values in a growing array and convert that one. Pages come
 //! from outside: what their headers say is checked before memory is taken for it.
 
-use crate::input::byte_split;
 use crate::input::run_length::{Steps, differences};
 use polars_buffer::Buffer;
 use polars_parquet::parquet::compression::{Compression, DecompressionContext, decompress};
@@ -52,7 +51,7 @@ number!(u8, Int32, 4; u16, Int32, 4; u32, Int32, 4; u64, Int64, 8);
 
 /// Numbers from their bytes by rank, the lowest first; all ranks have as many.
 mod join {
-    use super::interleaved;
+    use crate::input::byte_split;
 
     pub(crate) fn u8([a]: [&[u8]; 1], to: &mut Vec<u8>) {
         to.extend_from_slice(a);

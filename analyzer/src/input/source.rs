@@ -1,18 +1,6 @@
 //! Where chunks of rows come from.
 
-use crate::data::object_map::Resolver;
-use crate::data::rows::{Chunk, Run};
-use crate::input::weights::Weights;
-use crate::stages::footprint::{Budget, Footprints, Store};
-use crate::stages::incidence::Incidence;
-use crate::stages::pages::BlockStore;
-use crate::stages::reuse::by_page::{Wanted, ZoomSums};
-use crate::stages::reuse::by_region::HeatRegions;
-use crate::stages::reuse::{Place, SampleReuse};
-use crate::stages::strides::Strides;
-use crate::stages::windows::WindowEngine;
-use batch::{Handover, Part, Span, Task};
-use std::sync::{Arc, Mutex};
+use crate::data::rows::Chunk;
 
 /// Where chunks come from.
 pub trait Source: Sync {

@@ -7,7 +7,7 @@ use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
-/// Version of the keys; see `docs/models-json.md`.
+/// Version of the keys; see `docs/reference/models-json.md`.
 pub const SCHEMA: &str = "mgz-models-1";
 
 /// What the numbers of a column are, for the text form.

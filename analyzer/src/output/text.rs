@@ -18,7 +18,7 @@ pub struct Style {
     pub rows: usize,
 }
 
-fn table(style: Style, head: &[&str], left: usize) -> Table {
+pub(crate) fn table(style: Style, head: &[&str], left: usize) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
     table.set_content_arrangement(ContentArrangement::Dynamic);
@@ -43,7 +43,7 @@ fn align(cell: Cell, left: bool) -> Cell {
     })
 }
 
-fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
+pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
     cells
         .into_iter()
         .enumerate()
@@ -57,7 +57,7 @@ const METRIC_HEAD: [&str; 14] = [
 ];
 
 /// How far an estimate may be off: `12%`, or `?` where too few samples have seen the row to act on it.
-fn error_bar(hats: &Hats) -> String {
+pub(crate) fn error_bar(hats: &Hats) -> String {
     match (
         hats.undersampled,
         hats.footprint,
@@ -96,7 +96,7 @@ fn metric_cells(share: Option<f64>, m: &Metrics, hats: &Hats) -> Vec<String> {
 }
 
 /// Shortens from the left: the end of a path or the start of a name says most.
-fn tail(text: &str, most: usize) -> String {
+pub(crate) fn tail(text: &str, most: usize) -> String {
     let length = text.chars().count();
     if length <= most {
         return text.into();
@@ -107,7 +107,7 @@ fn tail(text: &str, most: usize) -> String {
     )
 }
 
-fn head(text: &str, most: usize) -> String {
+pub(crate) fn head(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.into();
     }
@@ -148,7 +148,10 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
 }
 
 /// Text of a region's or node's hottest code: `name 62 %, other 30 %`.
-fn code_text<'a>(parts: impl Iterator<Item = (&'a str, Option<f64>)>, most: usize) -> String {
+pub(crate) fn code_text<'a>(
+    parts: impl Iterator<Item = (&'a str, Option<f64>)>,
+    most: usize,
+) -> String {
     parts
         .take(most)
         .map(|(name, share)| format!("{} {}%", head(name, 28), percent(share)))
@@ -364,12 +367,12 @@ fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize
     }
 }
 
-fn heading(out: &mut String, text: &str) {
+pub(crate) fn heading(out: &mut String, text: &str) {
     out.push_str(&format!("\n{text}\n"));
 }
 
 /// A table without rows is left out, whatever its columns are called.
-fn push(out: &mut String, table: &Table) {
+pub(crate) fn push(out: &mut String, table: &Table) {
     if table.row_count() == 0 {
         return;
     }

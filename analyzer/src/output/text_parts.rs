@@ -1,11 +1,11 @@
 //! Tables and pictures of objects, growth, heat maps and findings.
 
-use crate::data::object_map::ObjectRow;
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
 use crate::output::text::{Style, head, heading, push, row, table, tail};
 use crate::report::diagnose::Diagnosis;
 use crate::util::human::{bytes, count, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
+use crate::views::objects::ObjectRow;
 use comfy_table::Cell;
 
 /// Length of the longest bar.

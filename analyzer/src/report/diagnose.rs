@@ -3,9 +3,9 @@
 //! Rules are thresholds on rows of the tables; no rule speaks of a row that too few samples have seen. The score is the share of the loads that
 //! a finding concerns, times how bad it is there (0 to 1).
 
-use crate::data::object_map::ObjectRow;
 use crate::report::{Analysis, LineRow};
 use crate::util::human::{bytes, count, number};
+use crate::views::objects::ObjectRow;
 use serde::Serialize;
 
 /// Findings shown at most.

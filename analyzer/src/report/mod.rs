@@ -1,4 +1,4 @@
-//! The result of an analysis, as it stands in JSON (`docs/analysis-json.md`).
+//! The result of an analysis, as it stands in JSON (`docs/reference/analysis-json.md`).
 
 pub mod build;
 pub mod diagnose;
@@ -14,7 +14,8 @@ pub use windows::WindowRow;
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
 use crate::data::histogram::Histogram;
-use crate::engine::{BucketOutcome, Outcome};
+use crate::engine::Outcome;
+use crate::engine::outcome::group_counts;
 use crate::estimate::Design;
 use crate::estimate::growth_tables::Seen;
 use crate::estimate::row_estimates::{Estimator, Hats, Places, makers, samples_seen};
@@ -51,7 +52,7 @@ pub struct Analysis {
     /// Of a sampled trace: reuse of pages between samples.
     pub inter_sample: Option<crate::estimate::growth_tables::InterSample>,
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
-    pub objects: Vec<crate::data::object_map::ObjectRow>,
+    pub objects: Vec<crate::views::objects::ObjectRow>,
     /// What the numbers say, the most important first.
     pub diagnoses: Vec<crate::report::diagnose::Diagnosis>,
     /// With `--zoom`.
@@ -113,7 +114,7 @@ pub struct Built {
     pub places: Places,
 }
 
-/// As [`build`].
+/// As [`build()`].
 pub fn build_with_code(
     manifest: &Manifest,
     code: &CodeMap,

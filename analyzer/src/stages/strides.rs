@@ -2,8 +2,8 @@
 //!
 //! Counted are differences from −512 to 512 bytes each by itself, greater ones by sign and power of two. Counts are exact and merge by addition.
 
-use crate::reuse::spread;
 use crate::util::fast_hash::Mixed;
+use mgz_models::util::hash::spread;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
 use std::hint::select_unpredictable;

@@ -13,7 +13,7 @@
 //! Means over the windows of the *run* count each window as often as its sample's weight says ([`crate::input::weights`]), where samples have weights.
 
 use crate::data::rows::Rows;
-use crate::names::{KEY_BITS, MOST, Names, TOGETHER};
+use crate::interner::{KEY_BITS, MOST, Names, TOGETHER};
 use crate::prefetch;
 use std::collections::HashMap;
 use std::hint::select_unpredictable;

@@ -1,6 +1,6 @@
 //! Numbers for keys: what is new of a partition is told which of its entries it belongs to, with a table that is in the cache while that lasts.
 
-use crate::reuse::spread;
+use mgz_models::util::hash::spread;
 use std::hint::select_unpredictable;
 
 /// Keys between the look at where they may be in the index and the one at what is there.

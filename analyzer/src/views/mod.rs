@@ -1,4 +1,4 @@
-//! Multi-resolution views: when ([`time`]) and where in memory ([`location`]) locality is worst.
+//! Multi-resolution views: when ([`time_tree`]) and where in memory ([`location`]) locality is worst.
 
 pub mod context;
 pub mod heat_map;

@@ -7,7 +7,7 @@ use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
 use crate::stages::footprint::FootprintSet;
-use crate::stages::pages::UnitEntry;
+use crate::stages::pages::{NOBODY, UnitEntry};
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
 use crate::views::context::{Basis, STRIDES};
@@ -15,9 +15,6 @@ use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code
 use crate::views::region_footprints::{Places, WholePages, of_objects};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-
-/// [`UnitEntry::object`] of rows on mixed pages that belong to no object.
-pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// An object.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -281,7 +281,7 @@ pub fn write_columns(path: &Path, columns: Vec<(&str, ArrayRef)>) {
 /// Rows of `objects.parquet`: start, bytes, begin, end, number, kind, name.
 pub type Life = (u64, u64, u64, u64, u64, &'static str, &'static str);
 
-/// Writes `objects.parquet` for process 7, with the columns of docs/trace-format.md.
+/// Writes `objects.parquet` for process 7, with the columns of docs/reference/trace.md.
 pub fn write_lives(folder: &Path, lives: &[Life]) {
     let u64s = |of: fn(&Life) -> u64| {
         Arc::new(UInt64Array::from_iter_values(lives.iter().map(of))) as ArrayRef
@@ -312,7 +312,7 @@ pub fn write_lives(folder: &Path, lives: &[Life]) {
 /// A row of `watch.parquet`: number of the sample, and whether it was reused.
 pub type Watched = (u64, bool);
 
-/// Writes `watch.parquet` of one thread, with the columns of docs/trace-format.md.
+/// Writes `watch.parquet` of one thread, with the columns of docs/reference/trace.md.
 pub fn write_watch(folder: &Path, rows: &[Watched]) {
     let u64s = |of: fn(&Watched) -> u64| {
         Arc::new(UInt64Array::from_iter_values(rows.iter().map(of))) as ArrayRef

@@ -1,8 +1,8 @@
 //! Reads the address map: which original instruction a clone address stands for, and what a probe has
 //! borrowed there.
 //!
-//! `core` only and without allocation, so that the runtime can compile the same file (it refers to
-//! `crate::abi`). Any bytes may be given: everything is checked, and damage ends in `None`.
+//! `core` only and without allocation, so that the runtime can compile the same file.
+//! Any bytes may be given: everything is checked, and damage ends in `None`.
 //!
 //! Functions stand in the map in the order of their originals, and their clones follow each other in the
 //! same order, so both directions are a binary search over functions and marks, and a walk over a few instructions.

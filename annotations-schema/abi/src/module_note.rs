@@ -1,3 +1,5 @@
+//! What an instrumented file says of itself: note, patches, prelude of the sidecar, static executables.
+
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
 /// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes
@@ -26,7 +28,7 @@ pub struct ModuleNote {
     pub version: u32,
     /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
     pub flavour: u32,
-    /// First record id of this module. Modules take disjoint ranges below [`ID_LIMIT`], chosen by
+    /// First record id of this module. Modules take disjoint ranges below [`ID_LIMIT`](crate::slot::ID_LIMIT), chosen by
     /// the file's hash (or in a row for files instrumented together).
     pub id_first: u32,
     /// Number of record ids.
@@ -49,11 +51,11 @@ pub struct ModuleNote {
     /// Length of the part at the end of the clone's code that leads from translated clones to addresses without one.
     pub thunk_bytes: u32,
     /// Array of addresses (32 bits each) of the original's system calls that have hooks in the clone (executables without a loader). In `burst`, where the
-    /// original runs, the runtime puts [`TRAP`] there and sends threads that come there into the clone.
+    /// original runs, the runtime puts [`TRAP`](crate::probe::TRAP) there and sends threads that come there into the clone.
     pub calls: u64,
     /// Number of these.
     pub call_count: u64,
-    /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`]), or 0: only executables without a loader have it.
+    /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`](crate::probe::HANDLER_CALL)), or 0: only executables without a loader have it.
     pub handlers: u64,
     /// Array of [`Cover`] (soft flavour).
     pub covers: u64,
@@ -193,7 +195,7 @@ pub struct Prelude {
     pub id: [u8; 16],
     /// Length of the JSON header that follows this struct, bytes.
     pub header_len: u64,
-    /// File offset of the address map (8-byte aligned, uncompressed), see [`MapHeader`].
+    /// File offset of the address map (8-byte aligned, uncompressed), see [`MapHeader`](crate::address_map::MapHeader).
     pub map_offset: u64,
     /// Length of the address map, bytes.
     pub map_len: u64,

@@ -1,3 +1,5 @@
+//! The probe: what the `%gs` base leads to, and how much of it probes may use.
+
 /// Offset of the cursor from the `%gs` base, bytes.
 pub const GS_CURSOR: u32 = 0;
 /// Offset of the first spill place from the `%gs` base, bytes. Places are 8 bytes apart.

@@ -267,7 +267,7 @@ pub struct Header {
     pub modules_read: AtomicU32,
     /// The thread slot to try next; how many were ever tried.
     pub next_slot: AtomicU64,
-    /// Path of the log of heap blocks (`heaplog`), zero-terminated; empty if none is kept. Written before any process starts.
+    /// Path of the log of heap blocks ([`crate::heap_log`]), zero-terminated; empty if none is kept. Written before any process starts.
     pub heap_path: [u8; 64],
     /// The counters behind those of `counters`, see [`Header::counter`].
     pub more_counters: [AtomicU64; count::NUMBER - FIRST_COUNTERS],
@@ -322,11 +322,11 @@ impl Header {
 /// Length of [`Header::elsewhere`].
 pub const ELSEWHERE: usize = 256;
 
-/// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`abi::STATIC_*`).
+/// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`STATIC_*` in [`crate::module_note`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StaticImage {
-    /// `abi::STATIC_MAGIC`.
+    /// [`STATIC_MAGIC`](crate::module_note::STATIC_MAGIC).
     pub magic: u64,
     /// Offset in the file, a multiple of [`PAGE`].
     pub offset: u64,
@@ -527,13 +527,13 @@ pub struct ModuleRow {
 /// The control page of a thread: `%gs` points here.
 #[repr(C)]
 pub struct Control {
-    /// Address of the next free slot (`abi::GS_CURSOR`). Written by probes.
+    /// Address of the next free slot ([`GS_CURSOR`](crate::probe::GS_CURSOR)). Written by probes.
     pub cursor: u64,
-    /// Spill places (`abi::GS_SPILL`). Written by probes.
+    /// Spill places ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
     pub spill: [u64; 8],
-    /// Where translated clones jump (`abi::GS_RETURN` and the three that follow).
+    /// Where translated clones jump ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that follow).
     pub hooks: [u64; 4],
-    /// Addresses of the hooks around system calls (`abi::GS_HOOK_BEFORE`, `abi::GS_HOOK_AFTER`).
+    /// Addresses of the hooks around system calls ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE), [`GS_HOOK_AFTER`](crate::probe::GS_HOOK_AFTER)).
     pub system_hooks: [u64; 2],
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
     pub hold: [u64; 18],

@@ -1,9 +1,11 @@
+//! Slots of a ring: records, pairs of records, markers.
+
 /// Size of one slot, bytes.
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
 pub const SLOT_PAYLOAD: usize = 0;
 /// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are written there, after the first payload, at the same place or behind
-/// some instructions ([`STATE_HALF`]), and before the id: of each payload the low 48 bits stay.
+/// some instructions ([`STATE_HALF`](crate::address_map::STATE_HALF)), and before the id: of each payload the low 48 bits stay.
 pub const SLOT_SECOND: usize = 6;
 /// Offset of the record id inside a slot: the last four bytes, which are written last.
 pub const SLOT_ID: usize = 12;
@@ -73,7 +75,7 @@ impl RingSlot {
 pub struct Slot {
     /// What the probe saw: a register or an effective address.
     pub payload: u64,
-    /// [`ModuleNote::id_first`] plus the module's record number, or one of the `MARK_*` ids.
+    /// [`ModuleNote::id_first`](crate::module_note::ModuleNote::id_first) plus the module's record number, or one of the `MARK_*` ids.
     pub id: u32,
     /// Zero in records; the signal number in [`MARK_SIGNAL_ENTER`].
     pub aux: u32,

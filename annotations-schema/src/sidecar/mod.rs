@@ -5,7 +5,7 @@
 //! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through a
 //! region are at hand, its *sites* (loads, in program order) give the rows:
 //! `address = payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the
-//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`]) [`abi::PAIR_BITS`] of each payload are known: then the
+//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`]) [`PAIR_BITS`](mgz_abi::slot::PAIR_BITS) of each payload are known: then the
 //! sum is taken modulo 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row;
 //! their number is [`Region::implied_const`], and goes to the region's first row.
 
@@ -284,7 +284,7 @@ pub const fn ptwrites(slots: u32) -> u32 {
 pub struct Header {
     /// `mgz-annotations`.
     pub format: String,
-    /// [`abi::SIDECAR_VERSION`].
+    /// [`SIDECAR_VERSION`](mgz_abi::module_note::SIDECAR_VERSION).
     pub version: u32,
     /// Name and version of the program that wrote it.
     pub tool: String,
@@ -348,7 +348,7 @@ pub struct Column {
 /// A sidecar in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Sidecar {
-    /// [`abi::Prelude::id`].
+    /// [`Prelude::id`](mgz_abi::module_note::Prelude::id).
     pub id: [u8; 16],
     /// The JSON header. `columns` is filled in by [`Sidecar::write`].
     pub header: Header,
@@ -370,7 +370,7 @@ pub struct Sidecar {
     pub locations: Vec<Location>,
     /// Strings.
     pub strings: Vec<String>,
-    /// The address map as bytes, see [`abi::MapHeader`].
+    /// The address map as bytes, see [`MapHeader`](mgz_abi::address_map::MapHeader).
     pub map: Vec<u8>,
 }
 

@@ -11,7 +11,9 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Bytes of a page.
 pub const PAGE: usize = 4096;
+/// The dynamic type of Intel PT's events.
 pub const PT: u32 = 8;
 
 /// Something that happens on a CPU.
@@ -19,58 +21,92 @@ pub const PT: u32 = 8;
 pub enum Step {
     /// A record of the tracking event.
     Track {
+        /// Where.
         cpu: u32,
+        /// The record's type.
         kind: u32,
+        /// Its `misc` field.
         misc: u16,
+        /// What follows its header.
         body: Vec<u8>,
+        /// The process.
         pid: u32,
+        /// The thread.
         tid: u32,
+        /// When, in ns of the trace's clock.
         time: u64,
     },
     /// PT writes.
     Pt {
+        /// Where.
         cpu: u32,
+        /// Raw packets.
         bytes: Vec<u8>,
+        /// The process.
         pid: u32,
+        /// The thread.
         tid: u32,
+        /// When, in ns of the trace's clock.
         time: u64,
     },
     /// The sampling event overflows.
     Sample {
+        /// Where.
         cpu: u32,
+        /// The instruction.
         ip: u64,
+        /// The process.
         pid: u32,
+        /// The thread.
         tid: u32,
+        /// When, in ns of the trace's clock.
         time: u64,
     },
     /// The pausing event overflows.
     Pause {
+        /// Where.
         cpu: u32,
+        /// The process.
         pid: u32,
+        /// The thread.
         tid: u32,
+        /// When, in ns of the trace's clock.
         time: u64,
     },
     /// The thread leaves the CPU, and PT with it.
     Out {
+        /// Where.
         cpu: u32,
+        /// The process.
         pid: u32,
+        /// The thread.
         tid: u32,
+        /// When, in ns of the trace's clock.
         time: u64,
     },
     /// The recorder wakes up.
     Wake,
 }
 
+/// An event that was opened.
 pub struct Opened {
+    /// As it was asked for.
     pub attr: Attr,
+    /// The process that is watched; -1: any.
     pub pid: i32,
+    /// The CPU.
     pub cpu: u32,
+    /// The leader of its group.
     pub group: Option<EventId>,
+    /// Whose buffer its records go to.
     pub output: Option<EventId>,
+    /// Its address filter.
     pub filter: Option<String>,
     /// Period now.
     pub period: u64,
+    /// How often it was enabled.
     pub enabled: usize,
+    /// How often it was disabled.
     pub disabled: usize,
 }
 
@@ -148,7 +184,9 @@ type Refuse = Box<dyn Fn(&Attr, u32) -> Option<i32>>;
 /// `f_type` of overlayfs.
 pub const OVERLAY: i64 = 0x794c_7630;
 
+/// The kernel.
 pub struct Fake {
+    /// What files say, by path.
     pub files: BTreeMap<String, String>,
     /// Kinds of file systems by file. On overlayfs, filters match nothing, as before Linux 6.18.
     pub file_systems: BTreeMap<String, i64>,
@@ -156,16 +194,21 @@ pub struct Fake {
     pub fills_at_once: bool,
     /// Sampling at shorter periods is throttled.
     pub fastest: u64,
+    /// Events, in the order in which they were opened.
     pub events: Vec<Opened>,
+    /// Which events are refused.
     pub refuse: Refuse,
     /// Bytes that may be mapped.
     pub lockable: usize,
+    /// What is still to happen.
     pub script: VecDeque<Step>,
+    /// How many events were closed.
     pub closed: usize,
     /// What the kernel could not deliver: records, bytes of PT data.
     pub lost: (u64, u64),
     /// Where PT data was cut.
     pub cuts: Vec<(u32, u64)>,
+    /// How often the AUX area was copied into a sample.
     pub snapshots: u64,
     buffers: BTreeMap<u32, Buffers>,
 }
@@ -174,6 +217,7 @@ fn words(list: &[u64]) -> Vec<u8> {
     list.iter().flat_map(|w| w.to_le_bytes()).collect()
 }
 
+/// Two halves of a word, the lower first.
 pub fn pair(a: u32, b: u32) -> u64 {
     u64::from(a) | u64::from(b) << 32
 }
@@ -232,6 +276,7 @@ pub fn machine(cpus: &str, cores: &[(&str, u32, &str)]) -> BTreeMap<String, Stri
 }
 
 impl Fake {
+    /// A kernel whose files say this.
     pub fn new(files: BTreeMap<String, String>) -> Fake {
         Fake {
             files,

@@ -1,11 +1,11 @@
 //! `perf_event_open`, its rings, and perf.data files.
 
 pub mod attr;
-pub(crate) mod clock_sampler;
+pub mod clock_sampler;
 pub mod data_file;
 pub mod kernel;
-#[cfg(test)]
-pub(crate) mod kernel_fake;
+#[cfg(any(test, feature = "fake"))]
+pub mod kernel_fake;
 pub mod kernel_linux;
 pub mod mmap_ring;
 pub mod pmu;

@@ -6,8 +6,8 @@
 //!
 //! * [`packet`]: one packet, pure.
 //! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
-//! * [`time`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
-//! * [`pair`]: `ptwrite`s with their IPs.
+//! * [`clock`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
+//! * [`ptwrite`]: `ptwrite`s with their IPs.
 //!
 //! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every byte
 //! of the input is in a packet or in a reported gap; a payload never gets the IP of another `ptwrite`.

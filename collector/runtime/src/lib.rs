@@ -8,12 +8,12 @@
 //! Guarantees: a thread records into a ring of its own or not at all; nothing is dropped while the
 //! recorder lives; if the recorder dies, recording ends and the program goes on.
 //!
-//! The path of a record: a probe (emitted by `mgz-instrument`, see [`abi`]) stores it into the ring that
-//! `%gs` leads to ([`thread`]); at the guard page [`guard`] hands the ring's content to the recorder through the memory
-//! that [`shared`] describes.
+//! The path of a record: a probe (emitted by `mgz-instrument`, see `mgz_abi`) stores it into the ring that
+//! `%gs` leads to ([`record::thread_ring`]); at the guard page [`record::publish`] hands the ring's content to the recorder through the
+//! memory that `mgz_abi::shared_memory` describes.
 //!
-//! Limits: a program with a loader that installs signal handlers by raw system
-//! calls sees clone addresses in them; records that a fatal signal other than SIGSEGV finds in flight (those of one region) are lost.
+//! Limits: a program with a loader that installs signal handlers by system calls in its own
+//! code (not by a C library) sees clone addresses in them; records that a fatal signal other than SIGSEGV finds in flight (those of one region) are lost.
 
 #![cfg_attr(not(test), no_std)]
 #![cfg_attr(
@@ -23,6 +23,10 @@
         unused_imports,
         reason = "most of it is reached from the constructor only"
     )
+)]
+#![allow(
+    clippy::deref_addrof,
+    reason = "statics of the one process are read through pointers, never by references to them"
 )]
 
 pub mod enter;

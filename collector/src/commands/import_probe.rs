@@ -1,8 +1,8 @@
 //! What `mgz-record` does without running a program: `--probe` and `--import`.
 
-use crate::commands::record::Failure;
 use crate::import::dump;
-use crate::util::args::{Cli, Format};
+use crate::options::args::{Cli, Format};
+use crate::util::failure::Failure;
 use mgz_perf::data_file::PerfDataError;
 use std::io;
 use std::io::Write;

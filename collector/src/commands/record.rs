@@ -1,53 +1,26 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
-use crate::convert::ConvertError;
+use crate::commands::{record_pt, record_watch};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
-use crate::objects::heap::Heap;
-use crate::objects::heap::names::Names;
-use crate::objects::write::Blocks;
 use crate::objects::{Objects, heap};
+use crate::options::args::{Cli, Format, Mode};
+use crate::options::effect;
+use crate::options::effect::Way;
 use crate::program::modules;
 use crate::program::modules::Refusal;
+use crate::soft;
 use crate::soft::attach::Candidate;
-use crate::soft::{DriverError, Event, ModuleSeen, RunOptions, RunOutcome};
-use crate::trace::dir::{Folder, monotonic_ns};
+use crate::soft::{DriverError, Event, RunOptions, RunOutcome};
+use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::{coverage, dir, no_samples, summary};
-use crate::util::args::{Cli, Codec, Format, Mode};
-use crate::util::options;
-use crate::util::options::Way;
-use crate::{convert, objects, pt, soft, watch};
-use mgz_abi::address_map::AddrMap;
+use crate::trace::session::{Session, Started, hex, report};
+use crate::trace::{coverage, dir, no_samples};
+use crate::util::failure::Failure;
 use mgz_abi::module_note::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
-use mgz_abi::shared_memory;
-use mgz_annotations_schema::coverage::sentences;
-use mgz_annotations_schema::expand::{ModuleMap, Placement};
-use mgz_annotations_schema::manifest::{
-    Manifest, Module, ModuleLoad, NotInstrumented, SPILL_DIR, Thread,
-};
-use mgz_annotations_schema::sidecar::{Header, Sidecar};
+use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-
-/// Why nothing (or not everything) was recorded, with the exit status.
-#[derive(Debug)]
-pub struct Failure {
-    /// 125, 126 or 127.
-    pub status: i32,
-    /// For the user.
-    pub message: String,
-}
-
-impl Failure {
-    fn own(message: impl std::fmt::Display) -> Failure {
-        Failure {
-            status: 125,
-            message: message.to_string(),
-        }
-    }
-}
 
 impl From<Refusal> for Failure {
     fn from(refusal: Refusal) -> Failure {
@@ -92,12 +65,12 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         .program
         .first()
         .ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
-    if let (Some(sentence), Format::Text) = (options::behind_program(cli), cli.format) {
+    if let (Some(sentence), Format::Text) = (effect::behind_program(cli), cli.format) {
         eprintln!("mgz-record: {sentence}");
     }
     let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
     if cli.mode == Some(Mode::Watch) {
-        return watch::command::record(cli, program);
+        return record_watch::record(cli, program);
     }
     let modules::Checked {
         instrumented,
@@ -121,7 +94,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         Mode::Ring => Some(Way::RING),
         _ => None,
     };
-    let check = |way| options::check_and_tell(cli, way).map_err(Failure::own);
+    let check = |way| effect::check_and_tell(cli, way).map_err(Failure::own);
     if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
         return Err(Failure::own(format!(
             "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
@@ -144,7 +117,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         } else {
             Way::PT_RING
         })?;
-        return pt::command::record(
+        return record_pt::record(
             cli,
             program,
             &instrumented,
@@ -195,7 +168,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         }
     }
     let (mode, mode_name) = driver_mode(asked);
-    let subject = Subject {
+    let subject = Started {
         program: program.clone(),
         starts_others,
         beside,
@@ -248,21 +221,12 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
         .collect();
     let manifest = Manifest {
         backend_why: choice.why,
-        ..manifest::begin(command, mode_name, options.period, options.window)
+        ..dir::begin(command, mode_name, options.period, options.window)
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
         soft::run(&options, on_event)
     })
-}
-
-/// The program that is started.
-struct Subject {
-    program: PathBuf,
-    /// It is not instrumented itself.
-    starts_others: bool,
-    /// Other instrumented files that it may start.
-    beside: Vec<modules::Instrumented>,
 }
 
 /// What begins windows, and why; for `burst` alone.
@@ -313,7 +277,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
             "--attach records bursts (--mode burst): for the other modes a program must be recorded from its start",
         ));
     }
-    if cli.backend == crate::util::args::Backend::Pt {
+    if cli.backend == crate::machine::backend::Backend::Pt {
         return Err(Failure::own(
             "--attach records by software; leave --backend out",
         ));
@@ -324,7 +288,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     } else {
         Way::ATTACH_BY_TIME
     };
-    options::check_and_tell(cli, way).map_err(Failure::own)?;
+    effect::check_and_tell(cli, way).map_err(Failure::own)?;
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
@@ -346,7 +310,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     let why = format!("attached to process {pid}, which ran already");
     let manifest = Manifest {
         backend_why: why,
-        ..manifest::begin(candidate.command(), "burst", 0, options.window)
+        ..dir::begin(candidate.command(), "burst", 0, options.window)
     };
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
@@ -360,7 +324,7 @@ fn into_trace(
     cli: &Cli,
     manifest: Manifest,
     instrumented: &[modules::Instrumented],
-    subject: Option<&Subject>,
+    subject: Option<&Started>,
     run: impl FnOnce(&mut dyn FnMut(&Event)) -> Result<RunOutcome, DriverError>,
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
@@ -411,536 +375,6 @@ fn into_trace(
         );
     }
     Ok(outcome.status.exit_status())
-}
-
-/// Prints the problems and the line at the end.
-pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
-    use std::io::Write;
-    let shown = trace.display().to_string();
-    let mut text = String::new();
-    match format {
-        Format::Text => {
-            for problem in &manifest.problems {
-                text.push_str(&format!("mgz-record: {problem}\n"));
-            }
-            if let Some(times) = manifest.totals.triggers.get("slowed") {
-                text.push_str(&format!("mgz-record: triggers left a thread no time and were made half as many, {times} times; ask for fewer (--rate)\n"));
-            }
-            if !manifest.no_samples.is_empty() {
-                text.push_str(&format!("mgz-record: {}\n", manifest.no_samples));
-            }
-            for sentence in sentences(manifest) {
-                text.push_str(&format!("mgz-record: {sentence}\n"));
-            }
-            text.push_str(&summary::text(manifest, &shown));
-        }
-        Format::Json => text.push_str(&summary::json(manifest, &shown)),
-    }
-    text.push('\n');
-    // The program may have closed what we share with it.
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-/// A trace in the making.
-pub(crate) struct Session {
-    pub(crate) folder: Folder,
-    pub(crate) manifest: Manifest,
-    /// Only while a program runs.
-    pub(crate) objects: Objects,
-    /// The same: what runs beside what is recorded.
-    pub(crate) watch: coverage::Watch,
-}
-
-impl Session {
-    /// Copies what is needed while it is certainly there, and says that the recording runs.
-    fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
-        for module in instrumented {
-            let id = hex(&module.note.sidecar_id);
-            self.folder.add_sidecar(&module.sidecar, &id).map_err(|e| {
-                Failure::own(format!(
-                    "{}: cannot be copied into {}: {e}",
-                    module.sidecar.display(),
-                    self.folder.path().display()
-                ))
-            })?;
-        }
-        self.folder.write(&self.manifest).map_err(|e| {
-            Failure::own(format!(
-                "{}: the manifest cannot be written: {e}",
-                self.folder.path().display()
-            ))
-        })
-    }
-
-    fn event(&mut self, event: &Event, ticker: &Ticker) {
-        match event {
-            Event::Module(module) if is_program(module.result) => self.program(module),
-            Event::Module(module) => {
-                self.objects.met(module.pid);
-                self.watch.met(module.pid);
-                self.module(module);
-            }
-            Event::Thread(seen) => self.objects.thread(seen),
-            Event::Living(threads) => self.objects.living(threads),
-            Event::Progress {
-                slots,
-                bytes,
-                windows,
-                outside,
-            } => {
-                self.objects.tick();
-                self.watch.tick();
-                ticker.tell(*slots, *bytes, *windows, *outside);
-            }
-        }
-    }
-
-    fn problem(&mut self, sentence: String) {
-        if !self.manifest.problems.contains(&sentence) {
-            self.manifest.problems.push(sentence);
-        }
-    }
-
-    /// A program that is not recorded, or only what it starts.
-    fn program(&mut self, seen: &ModuleSeen) {
-        let shown = seen.path.display();
-        match seen.result {
-            shared_memory::MODULE_LATE => self.problem(format!(
-                "{shown}: not recorded in process {}: it has loaded an instrumented library when a thread had SIGSEGV blocked, which recording needs; instrument the program as well, so that it is recorded from its start, or record with --mode burst",
-                seen.pid
-            )),
-            shared_memory::MODULE_SHADOW_STACK => self.problem(format!(
-                "{shown}: not recorded in process {}: it has a shadow stack, which moved code would violate; start it with GLIBC_TUNABLES=glibc.cpu.hwcaps=-SHSTK",
-                seen.pid
-            )),
-            result => self.watch.program(&seen.path, result),
-        }
-    }
-
-    /// What to tell, and nothing else, if nothing instrumented has run although the program has.
-    fn nothing_ran(&self, subject: &Subject, outcome: &RunOutcome) -> Option<Failure> {
-        let m = &self.manifest;
-        if !m.modules.is_empty() || !m.problems.is_empty() || !outcome.threads.is_empty() {
-            return None;
-        }
-        let shown = subject.program.display();
-        let why = if outcome.programs == 0 {
-            format!(
-                "{shown}: nothing was recorded: the loader has not loaded the recorder's library into it (it gains rights by being executed, its loader knows no LD_PRELOAD, or it ended before that was due: is a library missing?); record a copy that gains no rights, or instrument a static build"
-            )
-        } else if subject.starts_others {
-            let mut names = self.watch.plain_programs();
-            let own = std::fs::canonicalize(&subject.program).unwrap_or_default();
-            let alone = names.len() == 1 && names[0] == own.display().to_string();
-            if alone && !outcome.dropped.contains_key("forbidden") {
-                return Some(Failure {
-                    status: nothing_recorded(outcome),
-                    message: format!(
-                        "{shown}: nothing was recorded: it is not instrumented and has started no other program; {} (the program's own end: {})",
-                        modules::instrument_it(&subject.program),
-                        outcome.status
-                    ),
-                });
-            }
-            names.truncate(5);
-            format!(
-                "{shown}: nothing was recorded, since no instrumented program has run; without instrumentation ran {}; run `mgz-instrument -o PROGRAM.inst PROGRAM` on the one that is meant and let {shown} start that{}",
-                names.join(", "),
-                self.beyond_reach(outcome)
-            )
-        } else {
-            return None;
-        };
-        Some(Failure {
-            status: nothing_recorded(outcome),
-            message: format!("{why} (the program's own end: {})", outcome.status),
-        })
-    }
-
-    /// What may be the reason if a program was to be recorded and was not.
-    fn beyond_reach(&self, outcome: &RunOutcome) -> String {
-        match outcome.dropped.get("forbidden") {
-            Some(n) => format!(
-                "; {n} threads or programs ran where the recorder cannot be reached (as another user, in another root or process namespace, or behind a filter of system calls): run mgz-record there as well"
-            ),
-            None => String::new(),
-        }
-    }
-
-    fn module(&mut self, seen: &ModuleSeen) {
-        if let Some(why) = refused_module(seen.result) {
-            return self.problem(format!(
-                "{}: not recorded in process {}: {why}",
-                seen.path.display(),
-                seen.pid
-            ));
-        }
-        let id = hex(&seen.sidecar_id);
-        let sidecar = match self.folder.add_sidecar(&seen.sidecar, &id) {
-            Ok(sidecar) => sidecar,
-            Err(error) => {
-                self.problem(format!("{}: the sidecar could not be copied into the trace: {error}; its loads cannot be expanded", seen.sidecar.display()));
-                String::new()
-            }
-        };
-        let header = Sidecar::read_header(&self.folder.path().join(&sidecar))
-            .map_or_else(|_| Header::default(), |(_, header)| header);
-        let module = Module {
-            path: seen.path.display().to_string(),
-            build_id: header.input.build_id,
-            bias: seen.bias,
-            sidecar,
-            sidecar_id: id,
-            loads: Vec::new(),
-            not_instrumented: NotInstrumented::of_report(&header.report),
-        };
-        dir::add_module(
-            &mut self.manifest,
-            module,
-            ModuleLoad {
-                process: seen.pid,
-                begin_ns: monotonic_ns(),
-            },
-        );
-        // A failure here shows again, with an error, when the recording ends.
-        let _ = self.folder.write(&self.manifest);
-    }
-
-    /// Enters what the driver has counted.
-    fn ended(&mut self, outcome: &RunOutcome) {
-        let m = &mut self.manifest;
-        m.program_status = outcome.status.to_string();
-        m.wall_seconds = outcome.wall.as_secs_f64();
-        m.cpu_seconds = outcome.cpu.as_secs_f64();
-        m.totals.spill_bytes = outcome.spill_bytes;
-        m.totals.dropped = outcome.dropped.clone();
-        m.totals.truncated_windows = outcome.truncated.clone();
-        m.totals.triggers = outcome.triggers.clone();
-        if m.mode == "burst" && !outcome.trigger.is_empty() {
-            m.trigger.clone_from(&outcome.trigger);
-        }
-        let windows = matches!(m.mode.as_str(), "ring" | "burst");
-        for t in &outcome.threads {
-            // What runs between the windows of `burst` is not counted.
-            let executed = if m.mode == "burst" {
-                0
-            } else {
-                t.slots_executed
-            };
-            m.totals.records_executed += executed;
-            m.totals.records_kept += t.slots_kept;
-            m.totals.samples += if windows {
-                t.segments
-            } else {
-                u64::from(t.segments > 0)
-            };
-            m.threads.push(Thread {
-                process: t.process,
-                thread: t.thread,
-                records_executed: executed,
-                records_kept: t.slots_kept,
-                rows: 0,
-                samples: if windows {
-                    t.segments
-                } else {
-                    u64::from(t.segments > 0)
-                },
-            });
-        }
-        let sentences: Vec<String> = outcome
-            .dropped
-            .iter()
-            .filter_map(|(what, &n)| drop_sentence(what, n))
-            .collect();
-        outcome
-            .problems
-            .iter()
-            .cloned()
-            .chain(sentences)
-            .for_each(|p| self.problem(p));
-    }
-
-    /// Writes what is known of data objects, and names the files in which triggers came `elsewhere`. Where that fails, a sentence says so.
-    fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
-        let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
-        let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
-        let mut modules = Vec::new();
-        let mut list = Vec::new();
-        for process in processes {
-            placed.at(process, u64::MAX, &mut list);
-            let at = |p: &Placement| {
-                let module = self.manifest.modules.get(usize::from(p.module))?;
-                Some((process, self.file_of(module), p.bias))
-            };
-            modules.extend(list.iter().filter_map(at));
-        }
-        let (instances, problems) = std::mem::take(&mut self.objects).finish(&modules);
-        problems.into_iter().for_each(|p| self.problem(p));
-        self.manifest.totals.outside = self.watch.files_of(elsewhere);
-        let blocks = heap.map(|heap| self.name_heap(heap)).unwrap_or_default();
-        if let Err(error) = objects::write::write(self.folder.path(), &instances, &blocks) {
-            self.problem(format!(
-                "{}: data objects could not be written: {error:#}",
-                self.folder.path().display()
-            ));
-        }
-    }
-
-    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may be gone; then it is the file that it is a copy of.
-    fn file_of(&self, module: &Module) -> PathBuf {
-        let gone = |m: &&Module| !Path::new(&m.path).exists();
-        let original = Some(module).filter(gone).and_then(|gone| {
-            self.manifest
-                .modules
-                .iter()
-                .find(|m| m.sidecar_id == gone.sidecar_id && Path::new(&m.path).exists())
-        });
-        PathBuf::from(&original.unwrap_or(module).path)
-    }
-
-    /// Enters what ran beside what was recorded.
-    fn cover(&mut self) {
-        self.manifest.coverage = std::mem::take(&mut self.watch).finish(&self.manifest);
-    }
-
-    /// Heap blocks with the names of their sites; tells what was lost of them.
-    fn name_heap(&mut self, heap: &Heap) -> Blocks {
-        let mut maps: BTreeMap<PathBuf, Option<Sidecar>> = BTreeMap::new();
-        for module in &self.manifest.modules {
-            let sidecar = (!module.sidecar.is_empty())
-                .then(|| Sidecar::read(&self.folder.path().join(&module.sidecar)).ok())
-                .flatten();
-            maps.insert(module.path.clone().into(), sidecar);
-        }
-        let original = |path: &Path, address: u64| {
-            let map = AddrMap::new(&maps.get(path)?.as_ref()?.map)?;
-            map.at_clone(address).map(|(step, _)| step.orig)
-        };
-        let mut names = Names::new(&original);
-        let sites = heap.stacks.iter().map(|s| names.site(s)).collect();
-        for (what, n) in [("heap_events", heap.lost), ("heap_lives", heap.forgotten)] {
-            if n > 0 {
-                *self
-                    .manifest
-                    .totals
-                    .dropped
-                    .entry(what.to_owned())
-                    .or_default() += n;
-            }
-        }
-        if heap.lost > 0 {
-            self.problem(format!("{} calls of the allocator were not logged: their heap blocks are taken for others or for none", heap.lost));
-        }
-        if heap.forgotten > 0 {
-            self.problem(format!(
-                "{} heap blocks were more than are kept: loads of them are of the heap as a whole",
-                heap.forgotten
-            ));
-        }
-        if heap.allocations == 0 && heap.lost == 0 {
-            self.problem("no heap blocks were logged: the program allocates none, brings its own allocator, or is static".into());
-        }
-        Blocks {
-            sites,
-            lives: heap.lives.clone(),
-        }
-    }
-
-    /// Turns the spill files into columns, unless they are to stay.
-    pub(crate) fn convert(&mut self, cli: &Cli) {
-        if cli.keep_spill {
-            return;
-        }
-        self.expand(cli.compress, cli.max_size);
-    }
-
-    fn expand(&mut self, compress: Codec, max_bytes: Option<u64>) {
-        let options = convert::Options {
-            compression: compress.into(),
-            max_bytes,
-            ..convert::Options::default()
-        };
-        let path = self.folder.path().to_owned();
-        match convert::convert(&path, &self.manifest, &options) {
-            Ok(outcome) => {
-                self.converted(&outcome);
-                self.manifest.data = "samples".into();
-            }
-            Err(error) => {
-                let again = format!("run `mgz-record --recover {}`", path.display());
-                let remedy = match &error {
-                    ConvertError::TooLarge { .. } => "mgz-analyze reads the spill files as well; record with a larger --max-size for columns".to_owned(),
-                    ConvertError::OtherVersion { .. } => "convert them with the mgz-record that wrote them".to_owned(),
-                    error if error.no_space() => format!("the disk is full: free space there and {again}; mgz-analyze reads the spill files as well"),
-                    _ => format!("mgz-analyze may read the spill files all the same; once the cause is gone, {again}"),
-                };
-                self.problem(format!("the records stay in {SPILL_DIR}/ and were not converted to columns: {error} ({remedy})"));
-            }
-        }
-    }
-
-    fn converted(&mut self, outcome: &convert::Outcome) {
-        let m = &mut self.manifest;
-        let c = &outcome.counters;
-        m.totals.rows = c.rows;
-        m.totals.implied_const = c.implied;
-        m.totals.samples = c.samples;
-        m.totals.sample_bytes = outcome.bytes;
-        for (what, n) in [
-            ("unknown_ids", c.unknown),
-            ("torn_loads", c.torn),
-            ("cut_loads", c.cut),
-            ("implied_const_unplaced", c.implied_unplaced),
-            ("damaged_segments", outcome.damaged_segments),
-            ("torn_spill_files", outcome.torn_files),
-        ] {
-            if n > 0 {
-                *m.totals.dropped.entry(what.into()).or_default() += n;
-            }
-        }
-        for thread in &mut m.threads {
-            let key = ThreadKey {
-                process: thread.process,
-                thread: thread.thread,
-            };
-            if let Some(rows) = outcome.threads.get(&key) {
-                (thread.rows, thread.samples) = (rows.rows, rows.samples);
-            }
-        }
-        let loads = c.rows + c.implied + c.implied_unplaced;
-        let whole = m.totals.records_kept == m.totals.records_executed
-            && c.unknown == 0
-            && outcome.damaged_segments == 0
-            && outcome.torn_files == 0;
-        if m.mode == "burst" {
-            m.totals.loads_executed_estimate = outcome.loads_executed.map(|e| e.loads);
-            m.totals.loads_executed_error = outcome.loads_executed.map(|e| e.error);
-        } else if m.state == "interrupted" {
-            // What the program did after the recorder was killed is not known.
-        } else if m.mode == "full" && whole {
-            m.totals.loads_executed = Some(loads);
-        } else if m.totals.records_kept > 0 && m.totals.records_executed > 0 {
-            m.totals.loads_executed_estimate = Some(
-                loads as f64 / m.totals.records_kept as f64 * m.totals.records_executed as f64,
-            );
-        }
-        if c.unknown > 0 {
-            self.problem(format!(
-                "{} record slots have ids that no module of the trace has; their loads are missing",
-                c.unknown
-            ));
-        }
-        outcome
-            .problems
-            .iter()
-            .cloned()
-            .for_each(|p| self.problem(p));
-    }
-
-    /// Writes the last manifest and removes what is no longer needed.
-    pub(crate) fn finish(&mut self) -> std::io::Result<()> {
-        if self.manifest.state == "running" {
-            self.manifest.state = if self.manifest.problems.is_empty() {
-                "complete"
-            } else {
-                "partial"
-            }
-            .into();
-        }
-        self.folder.release_reserve();
-        self.folder.write(&self.manifest)?;
-        if self.manifest.data == "samples" {
-            // From here on the manifest says that the columns are complete.
-            self.folder.remove_spill()?;
-        }
-        Ok(())
-    }
-}
-
-fn hex(id: &[u8; 16]) -> String {
-    id.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-/// The status where nothing was recorded: that of a failure, unless the program was killed.
-fn nothing_recorded(outcome: &RunOutcome) -> i32 {
-    match outcome.status {
-        soft::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
-        _ => 125,
-    }
-}
-
-/// Whether a row of the module table is about a program, not a module.
-fn is_program(result: u32) -> bool {
-    matches!(
-        result,
-        shared_memory::MODULE_PLAIN
-            | shared_memory::MODULE_PRIVILEGED
-            | shared_memory::MODULE_32_BIT
-            | shared_memory::MODULE_LATE
-            | shared_memory::MODULE_SHADOW_STACK
-    )
-}
-
-/// Why the runtime did not record a module.
-fn refused_module(result: u32) -> Option<&'static str> {
-    Some(match result {
-        shared_memory::MODULE_OK => return None,
-        shared_memory::MODULE_VERSION => {
-            "instrumented by another version of mgz (run mgz-instrument again)"
-        }
-        shared_memory::MODULE_FLAVOUR => {
-            "instrumented for Intel PT (run `mgz-instrument --backend soft`)"
-        }
-        shared_memory::MODULE_NO_SIDECAR => {
-            "its sidecar is missing (put it back, or run mgz-instrument again)"
-        }
-        shared_memory::MODULE_OTHER_SIDECAR => {
-            "its sidecar belongs to another build (run mgz-instrument again)"
-        }
-        shared_memory::MODULE_OVERLAP => {
-            "its record numbers overlap with those of another module (instrument both together)"
-        }
-        shared_memory::MODULE_NOT_TRANSLATED => {
-            "not instrumented for burst mode (run `mgz-instrument --for burst`)"
-        }
-        shared_memory::MODULE_TOO_MANY => "too many instrumented files in one process",
-        shared_memory::MODULE_UNPATCHED => {
-            "its code could not be changed (the system refuses to execute memory that was written to), or its patch table is damaged"
-        }
-        shared_memory::MODULE_READS_CODE => {
-            "it reads its own code, which these modes change (record with --mode burst)"
-        }
-        _ => "the runtime refused it",
-    })
-}
-
-/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or where a
-/// sentence of its own exists.
-fn drop_sentence(what: &str, n: u64) -> Option<String> {
-    Some(match what {
-        "threads_without_ring" => format!(
-            "{n} threads were not recorded: no room for their rings (too many threads at once)"
-        ),
-        "foreign_threads" => {
-            format!("{n} times a thread met the ring of another and stopped recording")
-        }
-        "threads_unseen" => format!(
-            "{n} threads were not recorded: the program makes them where they cannot be met (by system calls in code that it generates, or in a large library without instrumentation); `mgz-instrument --libs` on the library that makes them lets them be met, and with --mode burst they run unrecorded but untouched"
-        ),
-        "lost_probe_states" => format!(
-            "{n} signals interrupted probes in an unknown state; the records around them may be missing"
-        ),
-        "modules_untold" => format!(
-            "{n} modules could not be told to the recorder in time; their loads are missing"
-        ),
-        "forbidden" => format!(
-            "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
-        ),
-        "damaged_chunks" => {
-            format!("{n} chunks of records were damaged by the program and are missing")
-        }
-        _ => return None,
-    })
 }
 
 /// Converts what a recording has left behind.

@@ -3,17 +3,17 @@
 //! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If that fails, or if the
 //! recorder is killed, it stays, and `mgz-record --import` makes the trace of it.
 
-use crate::commands::record::Failure;
 use crate::import;
 use crate::machine::backend::Choice;
 use crate::machine::capabilities::ProbeReport;
+use crate::options::args::{Cli, Mode};
 use crate::program::modules::Instrumented;
 use crate::pt::capture::Stopped;
 use crate::pt::filter;
 use crate::pt::plan::Machine;
 use crate::pt::run::{Ended, Job, RunError, capture_path, run};
 use crate::trace::dir::Folder;
-use crate::util::args::{Cli, Mode};
+use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::kernel_linux::Linux;
 use std::path::PathBuf;

@@ -1,12 +1,13 @@
 //! `mgz-record --mode watch`: the trace folder around a watched run.
 
-use crate::commands::record::Failure;
+use crate::machine::backend::Backend;
 use crate::machine::counters::Found;
+use crate::options::args::{Cli, Format};
+use crate::options::effect;
+use crate::options::effect::Way;
 use crate::trace::dir;
 use crate::trace::dir::Folder;
-use crate::util::args::{Backend, Cli, Format};
-use crate::util::options;
-use crate::util::options::Way;
+use crate::util::failure::Failure;
 use crate::watch::events::Trigger;
 use crate::watch::run::{Ended, Job};
 use crate::watch::sampler::{Accesses, Counts, Outcome};
@@ -23,7 +24,7 @@ fn own(message: impl std::fmt::Display) -> Failure {
 
 /// What counts accesses here.
 fn counters() -> Found {
-    counters::here(&mut |counter| {
+    crate::machine::counters::here(&mut |counter| {
         let trigger = Trigger {
             period: 1 << 40,
             signal: 0,
@@ -47,7 +48,7 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
     } else {
         Way::WATCH_BY_TIME
     };
-    options::check_and_tell(cli, way).map_err(own)?;
+    effect::check_and_tell(cli, way).map_err(own)?;
     let period = if counted {
         cli.records()
     } else {
@@ -85,7 +86,7 @@ pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
         unit: if counted { "loads" } else { "ns of cpu time" }.into(),
         rate: if counted { 0.0 } else { cli.rate() },
         data: "watch".into(),
-        ..manifest::begin(command, "watch", period, 0)
+        ..dir::begin(command, "watch", period, 0)
     };
     let started = folder.write(&m).map_err(|e| {
         own(format!(

@@ -17,6 +17,8 @@ pub(crate) mod speed;
 mod tests;
 mod windows;
 
+pub(crate) use crate::util::folder::make_dir;
+
 pub use crate::convert::speed::measure::Executed;
 pub use encode::Compression;
 
@@ -278,15 +280,6 @@ fn sidecars(trace: &Path, manifest: &Manifest) -> Result<BTreeMap<String, Sideca
         out.insert(module.sidecar_id.clone(), sidecar);
     }
     Ok(out)
-}
-
-/// Makes a folder that only the user can enter, unless it is there.
-pub(crate) fn make_dir(path: &Path) -> std::io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
-        other => other,
-    }
 }
 
 /// Removes parts, finished or not.

@@ -2,7 +2,7 @@
 
 use crate::import::{Outcome, threads_of};
 use crate::trace::dir;
-use crate::trace::summary::{bytes, count};
+use crate::util::text::{bytes, count};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::data_file::Session;
 use mgz_perf::data_file::session::Sampling;

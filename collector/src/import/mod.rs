@@ -19,14 +19,13 @@ pub mod parts;
 pub mod resolve;
 pub mod threads;
 
-use crate::commands::record;
-use crate::commands::record::Failure;
 use crate::import::dump::{Input, WITHOUT_PTW};
 use crate::objects::Objects;
+use crate::options::args::Cli;
 use crate::trace::coverage::Watch;
 use crate::trace::dir::Folder;
 use crate::trace::{coverage, dir};
-use crate::util::args::Cli;
+use crate::util::failure::Failure;
 use mgz_annotations_schema::manifest::{Manifest, Module, ModuleLoad, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use mgz_perf::data_file::events::Totals;
@@ -89,7 +88,7 @@ pub fn run_with(
         Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = record::Session {
+    let mut trace = crate::trace::session::Session {
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
@@ -130,7 +129,7 @@ pub fn run_with(
     trace.convert(cli);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
-    record::report(&trace.manifest, &cli.output, cli.format);
+    crate::trace::session::report(&trace.manifest, &cli.output, cli.format);
     written.map_err(|e| {
         failure(format!(
             "{}: the manifest could not be written: {e}",
@@ -206,7 +205,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
 
 /// Copies the sidecars that were used and enters the modules that processes were met in.
 fn enter_modules(
-    trace: &mut record::Session,
+    trace: &mut crate::trace::session::Session,
     session: &Session<'_>,
     modules: &Modules,
     met: &BTreeSet<(u32, usize)>,

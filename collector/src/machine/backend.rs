@@ -5,7 +5,7 @@
 
 use crate::machine::capabilities::ProbeReport;
 use crate::program::modules::{Instrumented, Refusal};
-use crate::util::args::Backend;
+use clap::ValueEnum;
 use mgz_abi::module_note::{FEATURE_TRANSLATED, FLAVOUR_PT};
 
 /// A backend.
@@ -123,6 +123,17 @@ pub fn choose(
         backend: Chosen::Pt,
         why: "the program is instrumented for it, and this machine can record it".into(),
     })
+}
+
+/// `--backend`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// What this machine can do
+    Auto,
+    /// Rings in the program's memory
+    Soft,
+    /// Intel Processor Trace
+    Pt,
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ fn parse(data: &[u8]) -> Result<Vec<Variable>, object::Error> {
 
 /// Versions of dynamic symbols are not part of the name.
 fn readable(name: &str) -> String {
-    crate::pt::filter::readable(name.split('@').next().unwrap_or(name))
+    mgz_elf::demangle::readable(name.split('@').next().unwrap_or(name))
 }
 
 type Bytes<'a> = EndianSlice<'a, LittleEndian>;

@@ -8,7 +8,7 @@
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
-//! * [`write`] makes rows of them.
+//! * [`mod@write`] makes rows of them.
 //!
 //! Objects are a help for reading a report: nothing here may end a recording, so what cannot be read is left out and told.
 
@@ -19,7 +19,7 @@ pub mod maps;
 pub mod stacks;
 pub mod write;
 
-use crate::trace::dir::monotonic_ns;
+use crate::util::clock::monotonic_ns;
 use lives::Lives;
 use maps::Mapping;
 use stacks::{StackSeen, Stacks};
@@ -177,17 +177,19 @@ impl Objects {
                 },
             }));
         }
+        let mut mapped = Vec::new();
         for (pid, process) in self.processes {
-            list.extend(process.lives.instances(pid));
+            mapped.extend(process.lives.instances(pid));
         }
-        list.extend(self.stacks.instances());
+        list.extend(self.stacks.instances(&mapped));
+        list.extend(mapped);
         list.sort();
         self.problems.extend(beyond_records(&list));
         (list, self.problems)
     }
 }
 
-/// What to tell where there is memory whose addresses do not fit into half a slot ([`abi::PAIR_BITS`], one of which is a sign).
+/// What to tell where there is memory whose addresses do not fit into half a slot ([`PAIR_BITS`](mgz_abi::slot::PAIR_BITS), one of which is a sign).
 fn beyond_records(list: &[Instance]) -> Option<String> {
     let far = list
         .iter()

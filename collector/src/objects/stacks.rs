@@ -32,6 +32,8 @@ pub struct StackSeen {
 }
 
 const PAGE: u64 = 4096;
+/// The kernel's name for the stack of a process's first thread.
+const FIRST: &str = "[stack]";
 /// Farther from where a thread is in its stack the C library keeps nothing, unless the stack is known to be larger.
 const MOST_ABOVE: u64 = 8 << 20;
 /// A stack of which nothing is known but where its thread has begun ends so close behind there that a mapping which ends here is its own.
@@ -128,8 +130,20 @@ impl Stacks {
     }
 
     /// Rows. What a later thread has for its stack is no longer that of one before, whose end may have been noticed late.
-    pub fn instances(mut self) -> Vec<Instance> {
-        self.lives.retain(|l| l.range.is_some());
+    /// `mapped`: what was seen of the processes' mappings. The kernel's name of the first thread's stack is used where
+    /// that is known; a process that was over too soon to be looked at has told of it.
+    pub fn instances(mut self, mapped: &[Instance]) -> Vec<Instance> {
+        let looked: HashSet<u32> = mapped.iter().map(|i| i.process).collect();
+        let named: Vec<&Instance> = mapped.iter().filter(|i| i.object.name == FIRST).collect();
+        let is_named = |l: &Life, r: &Range<u64>| {
+            let overlaps = |i: &&&Instance| r.start < i.start + i.bytes && i.start < r.end;
+            named
+                .iter()
+                .filter(|i| i.process == l.seen.pid)
+                .any(|i| overlaps(&i))
+        };
+        self.lives
+            .retain(|l| l.range.as_ref().is_some_and(|r| !is_named(l, r)));
         self.lives.sort_by_key(|l| (l.seen.pid, l.seen.begin_ns));
         let mut out: Vec<Instance> = Vec::new();
         // By process: those that nobody has taken over yet, by their lowest addresses.
@@ -150,16 +164,25 @@ impl Stacks {
                     out[i].end_ns = out[i].end_ns.min(life.seen.begin_ns);
                 }
             }
+            let first = life.seen.tid == pid && !looked.contains(&pid);
+            let name = match first {
+                true => FIRST.to_owned(),
+                false => format!("[stack of thread {}]", life.seen.tid),
+            };
             open.insert((pid, range.start), out.len());
             out.push(Instance {
                 process: pid,
                 start: range.start,
                 bytes: range.end - range.start,
-                begin_ns: life.seen.begin_ns,
+                // The first thread's was there before anything ran.
+                begin_ns: match first && !out.iter().any(|i| i.process == pid) {
+                    true => 0,
+                    false => life.seen.begin_ns,
+                },
                 end_ns: life.end_ns,
                 object: Object {
                     kind: Kind::Stack,
-                    name: format!("[stack of thread {}]", life.seen.tid),
+                    name,
                     of_type: String::new(),
                     module: String::new(),
                 },
@@ -253,21 +276,21 @@ mod tests {
             |mappings: &[Mapping], at, area| range(&seen(at, area, 0, 0), || mappings.to_vec());
         let guarded = mapping(0x10_0000, 0x20_0000, true);
         assert_eq!(
-            at(&[guarded.clone()], 0x1f_f000, 0),
+            at(std::slice::from_ref(&guarded), 0x1f_f000, 0),
             Some(0x10_0000..0x20_0000)
         );
         // Other memory has been joined at the upper end.
         assert_eq!(
-            at(&[guarded.clone()], 0x18_f000, 0x18_f700),
+            at(std::slice::from_ref(&guarded), 0x18_f000, 0x18_f700),
             Some(0x10_0000..0x19_0000)
         );
-        assert_eq!(at(&[guarded.clone()], 0x18_0000, 0), None);
+        assert_eq!(at(std::slice::from_ref(&guarded), 0x18_0000, 0), None);
         // Or at the lower one: nobody knows where it ends.
         assert_eq!(
             at(&[mapping(0x10_0000, 0x20_0000, false)], 0x1f_f000, 0),
             None
         );
-        assert_eq!(at(&[guarded.clone()], 0x30_0000, 0), None);
+        assert_eq!(at(std::slice::from_ref(&guarded), 0x30_0000, 0), None);
         // The first thread's stack has its name already.
         let main = Mapping {
             kind: Kind::Stack,
@@ -295,7 +318,7 @@ mod tests {
         begin(&mut stacks, 10, 70, 0x9000, 0xa000);
         stacks.look(100, &HashSet::from([(1, 9), (1, 10)]));
         let mut list: Vec<_> = stacks
-            .instances()
+            .instances(&[])
             .into_iter()
             .map(|i| (i.object.name, i.start, i.bytes, i.begin_ns, i.end_ns))
             .collect();
@@ -335,10 +358,43 @@ mod tests {
         };
         stacks.begin(again, Some(0x5000..0x6000));
         let list: Vec<_> = stacks
-            .instances()
+            .instances(&[])
             .iter()
             .map(|i| (i.start, i.end_ns))
             .collect();
         assert_eq!(list, [(0x1000, 90), (0x5000, u64::MAX)]);
+    }
+
+    #[test]
+    fn the_first_stack_of_who_was_never_looked_at_is_the_one_that_it_told_of() {
+        let tell = || {
+            let mut stacks = Stacks::default();
+            let first = StackSeen {
+                tid: 1,
+                ..seen(0x8ff0, 0, 0x1000, 0x8000)
+            };
+            stacks.begin(first, Some(0x1000..0x9000));
+            stacks
+        };
+        let told = tell().instances(&[]);
+        let [stack] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert_eq!(
+            (
+                stack.object.name.as_str(),
+                stack.start,
+                stack.bytes,
+                stack.begin_ns
+            ),
+            ("[stack]", 0x1000, 0x8000, 0)
+        );
+        // The kernel's own word for it is better.
+        let mapped = Instance {
+            start: 0x7000,
+            bytes: 0x2000,
+            ..stack.clone()
+        };
+        assert!(tell().instances(&[mapped]).is_empty());
     }
 }

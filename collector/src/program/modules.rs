@@ -13,14 +13,13 @@ use mgz_abi::module_note::{
 };
 use mgz_abi::shared_memory::is_sanitizer;
 use mgz_annotations_schema::sidecar::Sidecar;
+use mgz_elf::dynamic::{Dynamic, Finder};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use crate::program::launch::linked_closure;
-pub use mgz_elf::dynamic::{Dynamic, Finder};
-
 /// Why a program is not recorded, with the exit status of `env` and `timeout`.
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
@@ -307,7 +306,7 @@ fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
     noted.map(|(path, note)| recordable(path, note)).collect()
 }
 
-fn closure(program: &Path) -> Vec<PathBuf> {
+pub(crate) fn closure(program: &Path) -> Vec<PathBuf> {
     let finder = Finder::from_environment();
     let mut found = vec![program.to_path_buf()];
     let mut seen: std::collections::HashSet<Vec<u8>> = std::collections::HashSet::new();

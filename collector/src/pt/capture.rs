@@ -8,7 +8,7 @@ use crate::pt::open::Opened;
 use crate::pt::plan::{Role, pause_period};
 use crate::pt::synth;
 use crate::pt::synth::TscRatio;
-use crate::trace::summary::count;
+use crate::util::text::count;
 use mgz_perf::attr::ATTR_BYTES;
 use mgz_perf::data_file::records::kind;
 use mgz_perf::data_file::writer::{About, Described, Writer};

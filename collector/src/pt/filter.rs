@@ -6,6 +6,7 @@
 
 use crate::program::modules::Instrumented;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use mgz_elf::demangle::readable;
 use object::{Object, ObjectSegment};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -83,17 +84,6 @@ pub fn for_functions(
     let merged = merge(ranges, filters as usize)?;
     let covered: u64 = merged.iter().map(|r| r.end - r.start).sum();
     Ok((text(&merged)?, covered.saturating_sub(asked)))
-}
-
-/// A symbol's name for people.
-pub(crate) fn readable(name: &str) -> String {
-    if let Ok(name) = rustc_demangle::try_demangle(name) {
-        return format!("{name:#}");
-    }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|s| s.demangle().ok())
-        .unwrap_or_else(|| name.to_string())
 }
 
 fn clones(wanted: &regex::Regex, module: &Instrumented) -> Result<Vec<Range>, FilterError> {

@@ -1,21 +1,19 @@
 //! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
 //!
 //! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to try it on,
-//! and what is lost must be told. So the kernel stands behind a trait ([`kernel::Kernel`]), the events
+//! and what is lost must be told. So the kernel stands behind a trait ([`mgz_perf::kernel::Kernel`]), the events
 //! follow from the request and sysfs by a pure function ([`plan`]), and the file is what `perf record` would have
 //! written, so that one path leads from a capture to a trace, and perf can check it.
 //!
-//! * [`attr`]: `struct perf_event_attr`.
-//! * [`pmu`]: PMUs as sysfs describes them.
 //! * [`plan`]: which events, with which attributes, on which CPUs.
-//! * [`kernel`], [`linux`]: the kernel's side, and the real one.
 //! * [`known`]: kernels and processors with errors.
 //! * [`open`]: opening and mapping, with what may be given up.
-//! * [`ring`]: shared memory.
-//! * [`file`], [`synth`]: perf.data, and records that the kernel does not write.
+//! * [`synth`]: records that the kernel does not write.
 //! * [`capture`]: emptying rings into the file.
 //! * [`run`]: a program from its start to its end under all of this.
-//! * [`command`], [`settings`], [`filter`]: what the command line asks for; capture and import in one go.
+//! * [`filter`]: which functions the command line asks for.
+//!
+//! The kernel's side, its events, rings and files are `mgz-perf`'s; the command is [`crate::commands::record_pt`].
 //!
 //! Guarantees: records keep their order within a ring; loss is counted; the file is valid after every
 //! round, also when the recorder is killed; an error of the file does not end the program. Not done: attaching to
@@ -28,7 +26,7 @@ pub mod open;
 pub mod plan;
 pub mod run;
 #[cfg(test)]
-pub(crate) mod scenarios;
+pub(crate) mod scenario_tests;
 pub mod synth;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -5,7 +5,7 @@ use crate::pt::capture::{Capture, Finished};
 use crate::pt::open::{OpenError, Sizes, open};
 use crate::pt::plan::{Keep, Machine, Request, Role, Timing, Trigger};
 use crate::pt::run::{Ended, Job, RunError, run};
-use crate::soft::ProgramStatus;
+use crate::target::status::ProgramStatus;
 use encode::{Encoder, Random, Style, Write, writes};
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
 use mgz_perf::data_file::records::{Records, kind};

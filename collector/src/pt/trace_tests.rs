@@ -1,11 +1,11 @@
 //! The whole way of a live recording: kernel (a transcript), capture, import, trace.
 
+use crate::options::args::Cli;
 use crate::pt::open::Sizes;
 use crate::pt::tests::encode::{Encoder, Random, Write, writes};
 use crate::pt::tests::{
     PID, STYLE, beginning, everything, ns, readable, replay, steps_of, windows,
 };
-use crate::util::args::Cli;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{UInt32Type, UInt64Type};
 use clap::Parser;
@@ -134,7 +134,10 @@ pub(crate) fn import(capture: &[u8], dir: &Path) -> (Rows, Manifest) {
         trace.as_os_str(),
     ];
     let cli = Cli::try_parse_from(words).unwrap();
-    assert_eq!(import::run(&cli, &file).map_err(|e| e.message), Ok(0));
+    assert_eq!(
+        crate::import::run(&cli, &file).map_err(|e| e.message),
+        Ok(0)
+    );
     (
         rows(&trace),
         serde_json::from_slice(&std::fs::read(trace.join(MANIFEST)).unwrap()).unwrap(),

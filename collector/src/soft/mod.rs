@@ -23,6 +23,7 @@ use crate::soft::runtime_image::RuntimeImage;
 use crate::soft::shared_memory::{Arena, MAX_WINDOW, Row, Settings};
 use crate::target::signals::{FileSizesLifted, Signals};
 use crate::target::spawn;
+use crate::target::status::ProgramStatus;
 use mgz_abi::shared_memory::{CLOSING, LIVE, STACK_ROWS, count};
 use mgz_annotations_schema::manifest::ANNOTATIONS_DIR;
 use mgz_annotations_schema::spill::{EncodedSegment, cause};
@@ -36,7 +37,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use subject::Subject;
+pub(crate) use subject::Subject;
 use unseen::Unseen;
 
 pub use crate::program::note::instrumented_note;
@@ -97,42 +98,6 @@ pub struct RunOptions {
     pub before_runtime: Vec<String>,
     /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is in one of them, bytes of the list before it.
     pub heap_place: Option<usize>,
-}
-
-/// How the program ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramStatus {
-    /// By `exit` with this status.
-    Exited(i32),
-    /// By this signal.
-    Signaled(i32),
-    /// It was attached to, and has ended; only its parent knows how.
-    Ended,
-    /// It was attached to, and runs on.
-    RunsOn,
-}
-
-impl ProgramStatus {
-    /// The status that the recorder passes on.
-    pub fn exit_status(self) -> i32 {
-        match self {
-            ProgramStatus::Exited(code) => code,
-            ProgramStatus::Signaled(signal) => 128 + signal,
-            ProgramStatus::Ended | ProgramStatus::RunsOn => 0,
-        }
-    }
-}
-
-impl std::fmt::Display for ProgramStatus {
-    /// As the manifest has it.
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            ProgramStatus::Exited(code) => write!(f, "exit {code}"),
-            ProgramStatus::Signaled(signal) => write!(f, "signal {signal}"),
-            ProgramStatus::Ended => f.write_str("ended"),
-            ProgramStatus::RunsOn => f.write_str("runs on"),
-        }
-    }
 }
 
 /// A module that a traced process has loaded.

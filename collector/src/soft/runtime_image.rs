@@ -5,10 +5,11 @@
 //! every descendant as long as the recorder lives, and no descriptor leaks into the child.
 
 use crate::objects::heap::hooks::{Hook, with_hooks};
+use crate::util::memfd::{fd_path, memfd, seal};
 use std::fs::File;
 use std::io;
 use std::io::Write;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 /// The shared object, as `build.rs` made it.
 pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime.so"));
@@ -16,42 +17,6 @@ pub static RUNTIME: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_run
 /// The same with the functions of the C library's allocator, for `--heap`.
 pub static RUNTIME_HEAP: &[u8] =
     include_bytes!(concat!(env!("OUT_DIR"), "/libmgz_runtime_heap.so"));
-
-/// Length of every path of [`fd_path`], so that the stack of a traced process is laid out the same in
-/// every run.
-const PATH_LENGTH: usize = "/proc/4194304/fd/0123456".len();
-
-/// Makes a close-on-exec memfd that can be sealed.
-pub(crate) fn memfd(name: &std::ffi::CStr) -> io::Result<OwnedFd> {
-    // SAFETY: the name is a valid C string; the call has no other memory arguments.
-    let fd =
-        unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
-}
-
-/// Adds seals, after which no process (nor this one) can change what they name.
-pub(crate) fn seal(fd: &impl AsRawFd, seals: libc::c_int) -> io::Result<()> {
-    // SAFETY: fcntl with an integer argument.
-    match unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_ADD_SEALS, seals) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// The path by which other processes of this user reach a descriptor of this process. Slashes pad it to
-/// a fixed length.
-pub fn fd_path(fd: &impl AsRawFd) -> String {
-    let (head, tail) = (
-        format!("/proc/{}/fd", std::process::id()),
-        fd.as_raw_fd().to_string(),
-    );
-    let slashes = PATH_LENGTH.saturating_sub(head.len() + tail.len()).max(1);
-    format!("{head}{}{tail}", "/".repeat(slashes))
-}
 
 /// The runtime in a memfd, kept open for as long as children may start.
 pub struct RuntimeImage {
@@ -90,7 +55,7 @@ mod tests {
     fn the_image_is_a_shared_object_that_nobody_can_change() {
         let image = RuntimeImage::new(None).unwrap();
         let path = image.path();
-        assert_eq!(path.len(), PATH_LENGTH);
+        assert_eq!(path.len(), crate::util::memfd::PATH_LENGTH);
         assert_eq!(std::fs::read(&path).unwrap(), RUNTIME);
         assert_eq!(&RUNTIME[..4], b"\x7fELF");
         assert_eq!(RUNTIME[16], 3, "ET_DYN");

@@ -1,7 +1,7 @@
 //! The runtime as executables without a loader take it in: one piece of memory that only wants an address added at some places.
 //!
 //! `mgz-instrument` gives such executables an entry point that maps this piece, puts the address in and jumps to `mgz_enter`
-//! (`abi::STATIC_AT`, `runtime/src/freestanding.rs`).
+//! ([`STATIC_AT`](mgz_abi::module_note::STATIC_AT), `runtime/src/enter/static_exe.rs`).
 
 use anyhow::{Context, Result, bail, ensure};
 use mgz_abi::shared_memory::PAGE;

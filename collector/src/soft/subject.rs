@@ -1,7 +1,7 @@
 //! What is recorded: a program that we have started, or a process that ran already.
 
-use crate::soft::ProgramStatus;
 use crate::soft::attach::Attached;
+use crate::target::status::ProgramStatus;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -2,4 +2,5 @@
 
 pub mod signals;
 pub mod spawn;
+pub mod status;
 pub mod thread_alive;

@@ -135,13 +135,19 @@ fn traced_environment(own: Vec<CString>, preload: &Preload, arena: &str) -> Vec<
         Some(at) => out[at] = list,
         None => out.push(list),
     }
+    let is_new = place.is_none();
     let behind = old.map_or_else(Vec::new, |old| [b":".as_slice(), &old].concat());
-    out.push(string(&[
+    let ours = string(&[
         PRELOAD_NAME.as_bytes(),
         b"=",
         preload.runtime.as_bytes(),
         &behind,
-    ]));
+    ]);
+    // The runtime takes an even number of entries out (`sys/process.rs`).
+    if is_new {
+        out.push(ours.clone());
+    }
+    out.push(ours);
     out.push(string(&[ENV_NAME.as_bytes(), b"=", arena.as_bytes()]));
     out
 }
@@ -322,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_keeps_its_order_and_gains_three_entries() {
+    fn the_environment_keeps_its_order_and_gains_an_even_number_of_entries() {
         assert_eq!(
             environment(&["Z=1", "odd", "A=2"], &preload(&[], None)),
             [
@@ -330,6 +336,7 @@ mod tests {
                 "odd",
                 "A=2",
                 "LD_PRELOAD=/proc/1/fd/5",
+                "MGZ_PRELOAD=/proc/1/fd/5",
                 "MGZ_PRELOAD=/proc/1/fd/5",
                 "MGZ_RUNTIME=/proc/1/fd/6"
             ]

@@ -5,7 +5,7 @@
 //! So that the last one can be written on a full disk, the folder holds a small reserve file while the
 //! recording runs. Folders have mode 0700 and files 0600: a trace tells command lines, paths and addresses.
 
-use crate::convert::make_dir;
+use crate::util::folder::make_dir;
 use mgz_annotations_schema::manifest::{
     ANNOTATIONS_DIR, MANIFEST, Manifest, Module, ModuleLoad, SAMPLES_DIR, SPILL_DIR, TRACE_FORMAT,
     TRACE_VERSION, WATCH, WINDOWS,
@@ -316,17 +316,6 @@ pub fn add_module(manifest: &mut Manifest, module: Module, load: ModuleLoad) -> 
             true
         }
     }
-}
-
-/// CLOCK_MONOTONIC, ns.
-pub fn monotonic_ns() -> u64 {
-    let mut time = libc::timespec {
-        tv_sec: 0,
-        tv_nsec: 0,
-    };
-    // SAFETY: the struct lives across the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 fn utc_now() -> String {

@@ -4,4 +4,5 @@ pub mod coverage;
 pub mod dir;
 pub mod no_samples;
 pub mod progress;
+pub mod session;
 pub mod summary;

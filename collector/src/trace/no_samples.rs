@@ -1,7 +1,7 @@
 //! Why a trace has no samples although something instrumented has run, and the command that would make some.
 
-use crate::trace::summary::count;
-use crate::util::args::{Cli, Mode};
+use crate::options::args::{Cli, Mode};
+use crate::util::text::count;
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_annotations_schema::sidecar::Sidecar;
 use std::path::Path;

@@ -1,5 +1,7 @@
-//! Helpers of the recorder.
+//! What several parts of the recorder need.
 
-pub mod args;
-pub mod options;
-pub mod pt_settings;
+pub mod clock;
+pub mod failure;
+pub mod folder;
+pub mod memfd;
+pub mod text;

@@ -168,7 +168,7 @@ mod tests {
         let code = Names::default().code(&maps, place);
         assert!(code.function.contains("this_code_has_a_name"), "{code:?}");
         assert!(
-            code.file.ends_with("places.rs") && code.line > 0,
+            code.file.ends_with("code_names.rs") && code.line > 0,
             "{code:?}"
         );
         let nowhere = maps.place(std::process::id() as i32, 8);

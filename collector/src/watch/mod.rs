@@ -3,17 +3,17 @@
 //! | module | what |
 //! |---|---|
 //! | [`access`] | what memory an instruction accesses |
-//! | [`behind`] | which instruction a watchpoint trapped behind, and how it accessed the word |
+//! | [`trap_decode`] | which instruction a watchpoint trapped behind, and how it accessed the word |
 //! | [`sampler`] | from a sample to its reuse, for one thread, behind a trait |
 //! | [`events`] | perf events: trigger, counters, watchpoints |
 //! | [`ptrace`] | stopping, stepping and reading threads |
 //! | [`calibrate`] | whether watchpoints work here, and what they cost |
-//! | [`counters`] | what counts accesses on this machine |
+//! | [`crate::machine::counters`] | what counts accesses on this machine |
 //! | [`pin`] | recorder and thread on one processor while it is stepped |
 //! | [`run`] | a program from its start to its end |
-//! | [`places`] | code addresses to functions and lines |
-//! | [`write`] | `watch.parquet` |
-//! | [`command`] | the trace folder around it |
+//! | [`code_names`] | code addresses to functions and lines |
+//! | [`mod@write`] | `watch.parquet` |
+//! | [`crate::commands::record_watch`] | the trace folder around it |
 //!
 //! The program need not be instrumented: the one load that a sample needs is found by stepping the original code.
 

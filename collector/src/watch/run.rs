@@ -1,8 +1,8 @@
 //! A program from its start to its end, watched.
 
-use crate::soft::ProgramStatus;
 use crate::target::signals::Signals;
 use crate::target::spawn;
+use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
 use crate::watch::code_names::{Maps, Place};
 use crate::watch::events::{Events, Trigger};

@@ -8,7 +8,7 @@ use mgz_annotations_schema::manifest::{MANIFEST, Manifest};
 use mgz_annotations_schema::sidecar::{Function, NO_RECORD, NONE, PtWrite, Record, Region, Site};
 use mgz_collector::import::dump::{WITHOUT_PTW, raw};
 use mgz_collector::import::{self, account};
-use mgz_collector::util::args::Cli;
+use mgz_collector::options::args::Cli;
 use mgz_perf::data_file::{PerfDataError, Session};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -51,7 +51,7 @@ fn at_address(data: &[u8], address: u64) -> Option<&[u8]> {
 }
 
 /// The zero-terminated string at a link-time address of a file.
-pub(crate) fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
+pub fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
     let data = map(path)?;
     let bytes = at_address(&data, address)?;
     let length = bytes.iter().position(|&b| b == 0)?;
@@ -59,7 +59,7 @@ pub(crate) fn string_at(path: &Path, address: u64) -> Option<Vec<u8>> {
 }
 
 /// Whether a library defines a symbol whose name fits, for others.
-pub(crate) fn defines(path: &Path, fits: impl Fn(&str) -> bool) -> bool {
+pub fn defines(path: &Path, fits: impl Fn(&str) -> bool) -> bool {
     let Some(data) = map(path) else {
         return false;
     };

@@ -152,7 +152,7 @@ impl<'a> Elf<'a> {
         if data.len() < EHDR {
             return Err(cut());
         }
-        mgz_instrument::program::packed::check_mark(data)?;
+        crate::upx::check_mark(data)?;
         let kind = bytes::u16(data, 16).ok_or_else(cut)?;
         match kind {
             k if k == elf::ET_EXEC.0 || k == elf::ET_DYN.0 => {}

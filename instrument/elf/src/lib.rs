@@ -5,11 +5,12 @@
 //! it.
 
 pub mod demangle;
-pub(crate) mod dynamic;
-pub(crate) mod function_names;
+pub mod dynamic;
+pub mod function_names;
 pub mod image;
 pub mod payload;
 pub mod symbols;
+pub mod upx;
 pub mod versions;
 
 pub use crate::image::Elf;

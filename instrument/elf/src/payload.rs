@@ -209,7 +209,7 @@ mod tests {
             let longer = [&data[..], &more].concat();
             let elf = Elf::parse(&longer).unwrap();
             assert_eq!(end(&elf), data.len() as u64);
-            let expected = found.then(|| Payload {
+            let expected = found.then_some(Payload {
                 range: data.len() as u64..longer.len() as u64,
                 section: None,
                 follows_segments: false,

@@ -986,7 +986,12 @@ mod tests {
                 &Entries::default(),
                 &[],
             );
-            let facts = Facts::of(&graph, 0x1000, false, &mut InstructionInfoFactory::new());
+            let facts = Facts::of(
+                &graph.insns,
+                0x1000,
+                false,
+                &mut InstructionInfoFactory::new(),
+            );
             Code {
                 loops: Loops::find(&graph),
                 graph,

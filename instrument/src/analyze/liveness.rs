@@ -17,11 +17,12 @@
 use crate::analyze::preserved;
 use crate::analyze::unread_values::Step;
 use crate::ir::cfg::{Exit, Graph};
+use crate::ir::live_registers::{Effect, backward, pads};
 use crate::ir::loops::Loops;
 use crate::program::{Import, Input};
 use crate::x86::flow::direct_target;
 use crate::x86::insn::Insn;
-use crate::x86::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RAX, RDX, RSP, RegSet, RegUse};
+use crate::x86::regs::{ALL, CALLEE_SAVED, CALLER_SAVED, R11, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind};
 
 /// Whether a call goes through a linkage table.
@@ -45,27 +46,6 @@ pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     }?;
     let import = input.imported.get(&through).copied();
     import.filter(|_| !input.no_return.contains(&through))
-}
-
-/// What an instruction, or several, read before they overwrite it, and what they overwrite for certain.
-#[derive(Clone, Copy, Default)]
-struct Effect {
-    read: u16,
-    kill: u16,
-}
-
-impl Effect {
-    fn then(self, next: Effect) -> Effect {
-        Effect {
-            read: self.read | next.read & !self.kill,
-            kill: self.kill | next.kill,
-        }
-    }
-
-    /// What is live before, where this is live behind.
-    fn before(self, live: u16) -> u16 {
-        live & !self.kill | self.read
-    }
 }
 
 /// What a function's instructions do, for this pass and for [`crate::analyze::unread_values`].
@@ -184,89 +164,6 @@ pub fn mark(input: &Input, graph: &mut Graph, effects: &Effects, uses: &[RegUse]
         }
     }
     true
-}
-
-/// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
-/// entry): nobody passes it to a call or returns it without touching it (functions without a result leave anything in rax), and calls keep no
-/// caller-saved register.
-pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
-    let summary = |block: &crate::ir::Block| {
-        let insns = block.insns.start as usize..block.insns.end as usize;
-        graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(
-            Effect::default(),
-            |sum, (insn, u)| {
-                let call = matches!(insn.flow, FlowControl::Call | FlowControl::IndirectCall);
-                sum.then(Effect {
-                    read: u.read.0,
-                    kill: if call { CALLER_SAVED.0 } else { u.kill.0 },
-                })
-            },
-        )
-    };
-    let blocks: Vec<Effect> = graph.blocks.iter().map(summary).collect();
-    let leave = |block: usize| {
-        let exit = graph.exits[block];
-        if exit.leaves || exit.returns {
-            ALL.0 & !CALLER_SAVED.0
-        } else {
-            0
-        }
-    };
-    backward(graph, &blocks, leave)
-        .0
-        .into_iter()
-        .map(RegSet)
-        .collect()
-}
-
-/// Live at each block's start and end. `leave`: what is where control leaves the function.
-fn backward(
-    graph: &Graph,
-    effects: &[Effect],
-    leave: impl Fn(usize) -> u16,
-) -> (Vec<u16>, Vec<u16>) {
-    let n = graph.blocks.len();
-    let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
-    let mut queued = vec![false; n];
-    let mut work: Vec<u32> = Vec::new();
-    // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
-    let mut left = n;
-    loop {
-        let Some(b) = left
-            .checked_sub(1)
-            .or_else(|| work.pop().map(|b| b as usize))
-        else {
-            return (live_in, live_out);
-        };
-        left = left.min(b);
-        queued[b] = false;
-        live_out[b] = graph.blocks[b]
-            .succs
-            .iter()
-            .fold(leave(b), |live, s| live | live_in[s.0 as usize]);
-        let new = effects[b].before(live_out[b]) | pads(graph, b, &live_in);
-        if new != live_in[b] {
-            live_in[b] = new;
-            for p in &graph.blocks[b].preds {
-                if p.0 as usize >= left && !std::mem::replace(&mut queued[p.0 as usize], true) {
-                    work.push(p.0);
-                }
-            }
-        }
-    }
-}
-
-/// Live because an exception may lead from block `b` to a landing pad.
-fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
-    if graph.pads.is_empty() {
-        return 0;
-    }
-    let from = graph.pads.partition_point(|p| (p.0.0 as usize) < b);
-    let pads = graph.pads[from..]
-        .iter()
-        .take_while(|p| p.0.0 as usize == b);
-    let live = pads.fold(0, |live, p| live | live_in[p.1.0 as usize]);
-    live & !RegSet::EMPTY.with(RAX).with(RDX).0
 }
 
 #[cfg(test)]

@@ -358,7 +358,8 @@ impl Finder<'_> {
                     shown |= behind & saved.0 & !old != 0;
                     contradicted |= behind & CALLER_SAVED.0 & !RegSet::EMPTY.with(RAX).with(RDX).0;
                 }
-                passed |= read_by(insn, u) & old & u16::from(!is_save(&insn.inst)) * KEPT_BY_MS_ABI;
+                passed |=
+                    read_by(insn, u) & old & (u16::from(!is_save(&insn.inst)) * KEPT_BY_MS_ABI);
                 clobbers |= u.kill.0;
                 old &= !u.kill.0;
             }

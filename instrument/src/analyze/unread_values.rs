@@ -144,7 +144,7 @@ mod tests {
             &Entries::default(),
             &[],
         );
-        let facts = Facts::of(&g, 0x100, false, &mut InstructionInfoFactory::new());
+        let facts = Facts::of(&g.insns, 0x100, false, &mut InstructionInfoFactory::new());
         let effects = Effects::of(&Input::default(), &g, &Loops::find(&g), &facts.uses);
         crate::analyze::liveness::mark(&Input::default(), &mut g, &effects, &facts.uses);
         mark(&mut g, &effects.steps, &facts.uses, &facts.accesses);

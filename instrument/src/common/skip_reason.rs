@@ -1,15 +1,6 @@
 //! Why a function is left as it is.
 
-use crate::discover::recover::Course;
-use crate::ir::FunctionId;
-use crate::program::fixed_memory::Own;
-use crate::program::self_reads::Bounds;
-use crate::unwind::UnwindRange;
-use crate::util::fast_hash::{FastMap, FastSet};
-use crate::util::range_index::Starts;
-use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
 
 /// Why a function is left as it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -9,13 +9,14 @@ use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Graph;
 use crate::ir::jump_table::Found;
 use crate::program::FunctionInfo;
+use crate::util::ranges::overlaps;
 use crate::x86::decode::make;
 use crate::x86::effects;
-use crate::x86::flow::{direct_target, is_call, is_padding};
+use crate::x86::flow::{direct_target, is_call, is_padding, taken};
 use crate::x86::insn::Insn;
-use crate::x86::regs::{RegSet, gpr, registers};
+use crate::x86::regs::{CALLEE_SAVED, RegSet, gpr, registers};
 use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
     Mnemonic, OpAccess, OpKind, Register,
 };
 use std::ops::Range;
@@ -411,7 +412,7 @@ pub struct Used {
     pub changed: bool,
     /// Nothing else than reading there.
     pub read: bool,
-    /// It is put into the frame, by way of rbp.
+    /// It is put into the frame, by way of rbp, or held beyond a call or jump.
     pub kept: bool,
     /// What is called with it: the target of a direct call, or the word of one through memory, and the registers that hold the address.
     pub given: Option<(u64, RegSet)>,
@@ -440,6 +441,12 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
         fate(&insns[n..], inst, factory)
     };
     let (fate, end) = followed(&insns, inst, &mut factory);
+    // Behind a call it may still be held, and behind a jump the look ends.
+    let outlives = end.is_some_and(|(n, held)| match insns[n].flow {
+        FlowControl::Call | FlowControl::IndirectCall => held.0 & CALLEE_SAVED.0 != 0,
+        FlowControl::UnconditionalBranch => held != RegSet::EMPTY,
+        _ => false,
+    });
     let given = end.and_then(|(n, held)| {
         let inst = &insns[n].inst;
         let through = inst
@@ -467,7 +474,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
         at,
         changed,
         read: fate == Fate::Read,
-        kept: matches!(fate, Fate::Stored(slot) if kept(slot)),
+        kept: matches!(fate, Fate::Stored(slot) if kept(slot)) || outlives,
         given,
     }
 }
@@ -641,6 +648,7 @@ fn changes(inst: &Instruction, factory: &mut InstructionInfoFactory) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::x86::flow::taken_by;
 
     #[test]
     fn what_takes_no_address_is_known_by_its_code() {

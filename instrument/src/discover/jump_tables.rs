@@ -10,7 +10,7 @@
 
 use crate::discover::symbolic_values::{Id, Machine, Value};
 use crate::ir::cfg::Graph;
-use crate::ir::jump_table::TableForm;
+use crate::ir::jump_table::{Found, TableForm};
 use crate::program::Input;
 use crate::util::fast_hash::{FastHasher, FastMap};
 use crate::x86::effects;

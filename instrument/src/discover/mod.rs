@@ -5,4 +5,5 @@ pub(crate) mod gs_base;
 pub mod jump_tables;
 pub mod recover;
 pub mod scan;
+pub mod self_reads;
 pub mod symbolic_values;

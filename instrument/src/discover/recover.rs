@@ -1,31 +1,16 @@
 //! Recovers a function's control-flow graph: its jump tables, and where its jumps may lead.
 
-use crate::analyze::dataflow::Flow;
-use crate::analyze::liveness::{Effects, temporaries};
-use crate::analyze::{liveness, unread_values};
-use crate::common::skip_reason::LeftReason;
-use crate::discover::code_or_data::Jumps;
+use crate::discover::jump_tables;
 use crate::discover::jump_tables::{Known, is_indirect_jump};
-use crate::discover::scan::pads_of;
-use crate::discover::{code_or_data, jump_tables};
-use crate::ir::FunctionId;
 use crate::ir::cfg::{Entries, Graph, KnownJump};
-use crate::ir::jump_table::{Found, JumpTable};
-use crate::ir::loops::Loops;
-use crate::patch::faulting::Care;
-use crate::patch::space;
-use crate::patch::space::Code;
-use crate::plan::cursor::{Stays, View};
-use crate::plan::planned_function::Function;
-use crate::plan::{cursor, plan};
-use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
+use crate::ir::jump_table::{Course, Found, JumpTable};
+use crate::ir::live_registers::temporaries;
+use crate::program::{FunctionInfo, Input};
 use crate::x86::decode::{Body, Source};
 use crate::x86::effects;
-use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{RegSet, RegUse, gpr};
 use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
-use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge;
 use std::ops::Range;
 
@@ -327,9 +312,6 @@ pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
 /// Rounds until tables and data words that point into the function explain each other.
 pub(crate) const ROUNDS: usize = 8;
 
-/// Instructions of another function that are looked at.
-pub(crate) const OUTSIDE_LOOK: usize = 32;
-
 /// Whether what a register holds may be used at `at`, code of another function: an explicit read before a write, in the next few
 /// instructions. A table's entry is a temporary of the compiler, so that more is not looked for.
 pub(crate) fn read_at(
@@ -359,3 +341,6 @@ pub(crate) fn read_at(
     }
     false
 }
+
+/// Instructions of another function that are looked at.
+pub(crate) const OUTSIDE_LOOK: usize = 32;

@@ -1,14 +1,15 @@
 //! Pass 1: the functions of a program, and every address inside one that something outside of its own control flow may reach.
 
 use crate::common::skip_reason::LeftReason;
-use crate::discover::code_or_data;
 use crate::discover::code_or_data::{Used, is_odd};
 use crate::discover::jump_tables::is_indirect_jump;
-use crate::discover::recover::{Course, recover};
+use crate::discover::recover::recover;
+use crate::discover::{code_or_data, self_reads};
 use crate::ir::FunctionId;
 use crate::ir::cfg::Entries;
+use crate::ir::jump_table::Course;
 use crate::program::{
-    FunctionInfo, Input, Options, Program, SegmentBytes, sanitizers, self_reads, syscalls,
+    FunctionInfo, Input, Options, Program, SegmentBytes, sanitizers, syscalls, uncovered,
 };
 use crate::util::range_index::Starts;
 use crate::x86::decode::{Body, Source};
@@ -947,7 +948,7 @@ impl<'a> Scanner<'a> {
                 };
                 if to_decode {
                     if bytes[at] == 0 && bytes[at..].iter().all(|&b| b == 0) {
-                        // Filler, as it is to `disasm::sweep`.
+                        // Filler, as it is to `x86::decode::sweep`.
                         let before = last.and_then(&mut decode_at);
                         if before.is_none_or(|i| {
                             ends_flow(&i) || is_padding(&i) || is_call(i.flow_control())

@@ -5,6 +5,7 @@ use crate::emit::relax::{Buffer, Flex, Label, Pieces};
 use crate::emit::{Fixup, FixupKind, Fixups};
 use crate::plan::cursor::Stay;
 use crate::util::byte_buf::Bytes;
+use crate::util::leb128::leb128;
 use crate::x86::encode::Encoded;
 use mgz_abi::address_map::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
 

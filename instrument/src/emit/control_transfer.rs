@@ -2,7 +2,7 @@
 //!
 //! In a translated clone the stack holds original return addresses, so that a thread may leave the clone at any
 //! instruction. What a call, a return or an indirect jump finds is therefore an original address, and the runtime's code
-//! behind `gs:` goes on at its clone. See `mgz_annotations_schema::abi`, "Translated clones".
+//! behind `gs:` goes on at its clone. See [`mgz_abi`], "Translated clones".
 //!
 //! Nothing here touches flags, and nothing below the stack pointer is written but what the original instruction would have
 //! overwritten.

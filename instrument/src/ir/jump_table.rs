@@ -1,39 +1,9 @@
 //! Jump tables: what an indirect jump reads its target from, and how that was found.
 
-use crate::analyze::dataflow::Flow;
-use crate::analyze::liveness::{Effects, temporaries};
-use crate::analyze::{liveness, unread_values};
-use crate::common::skip_reason::LeftReason;
-use crate::discover::code_or_data::Jumps;
-use crate::discover::jump_tables::{Known, is_indirect_jump};
-use crate::discover::scan::pads_of;
-use crate::discover::symbolic_values::{Id, Machine, Value};
-use crate::discover::{code_or_data, jump_tables};
-use crate::ir::FunctionId;
-use crate::ir::cfg::{Entries, Graph, KnownJump};
-use crate::ir::loops::Loops;
-use crate::patch::faulting::Care;
-use crate::patch::space;
-use crate::patch::space::{Code, fits};
-use crate::plan::cursor::{Stays, View};
-use crate::plan::planned_function::Function;
-use crate::plan::{cursor, plan};
-use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
-use crate::util::fast_hash::{FastHasher, FastMap};
-use crate::x86::decode::{Body, Source};
-use crate::x86::effects;
-use crate::x86::effects::Facts;
-use crate::x86::flow::JUMP;
-use crate::x86::insn::{Insn, InsnId};
-use crate::x86::regs::{CALLER_SAVED, Gpr, RegSet, RegUse, gpr};
-use iced_x86::{
-    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpKind,
-};
-use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
-use mgz_elf::symbols::merge;
-use smallvec::SmallVec;
-use std::hash::{Hash, Hasher};
+use crate::ir::cfg::KnownJump;
+use crate::x86::insn::InsnId;
+use crate::x86::regs::RegSet;
+use std::hash::Hash;
 use std::ops::Range;
 
 /// A jump table whose bound is certain. The clone reads a table of its own: emission copies it with

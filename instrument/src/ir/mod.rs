@@ -1,20 +1,17 @@
 //! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording plan.
 //!
-//! Analysis (`functions`, `disasm`, `cfg`, `tables`, `liveness`, `loops`, `dataflow`, `plan`) decides
-//! *what* is recorded *where*; emission (`emit`, `layout`, `elf`) decides *how* and never looks at
-//! semantics beyond what is written here.
+//! Analysis (`discover`, `analyze`, `plan`) decides *what* is recorded *where*; emission (`emit`, `link`)
+//! decides *how* and never looks at semantics beyond what is written here and in `plan`.
 
 pub mod cfg;
 pub mod jump_table;
+pub mod live_registers;
 pub mod loops;
 
-use crate::patch::space::{Code, fits};
-use crate::x86::flow::JUMP;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
 use smallvec::SmallVec;
 use std::ops::Range;
 
-/// Index into [`Function::blocks`].
+/// Index into `Function::blocks`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub u32);
 

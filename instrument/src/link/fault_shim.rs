@@ -1,7 +1,7 @@
 //! Shows handlers of the `pt` flavour the original's place of a fault, or of where another signal found the program.
 //!
 //! A program of that flavour runs without a runtime. Where [`crate::signals`] does not show that no handler looks at where a fault happened, and all
-//! handlers are installed by calls of another file's `sigaction`, these calls go to code in the file itself (`faults/shown.s`), which gives the C library
+//! handlers are installed by calls of another file's `sigaction`, these calls go to code in the file itself (`shown.s`), which gives the C library
 //! a thunk for each handler that takes a context. When the kernel calls the thunk for a signal that came in a clone, the thunk looks the place up in a table
 //! ([`Table`]), writes the original's over it (and, of a fault, over `si_addr` if that is the place) and goes on to the handler. Nobody sees thunks: the old action that
 //! `sigaction` gives has the handler.
@@ -31,7 +31,7 @@ use mgz_abi::module_note::Cover;
 use mgz_elf::Elf;
 use std::ops::Range;
 
-std::arch::global_asm!(include_str!("faults/shown.s"));
+std::arch::global_asm!(include_str!("shown.s"));
 
 // SAFETY: the symbols are defined by `shown.s`, in a section that nobody writes to.
 unsafe extern "C" {

@@ -46,7 +46,7 @@ pub struct Parts<'a> {
     pub pieces: &'a [Vec<Piece>],
     /// How many records each clone has.
     pub record_counts: &'a [u32],
-    /// `abi::FLAVOUR_*`.
+    /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// The clones are translated.
     pub translated: bool,
@@ -54,7 +54,7 @@ pub struct Parts<'a> {
     pub sanitizer: Sanitizer,
     /// The original must stay as it is, since the program reads it.
     pub reads_code: bool,
-    /// The entry point lets the runtime in ([`freestanding`]).
+    /// The entry point lets the runtime in ([`syscalls::entry`]).
     pub enters_runtime: bool,
     /// First record id of the module.
     pub id_first: u32,
@@ -66,7 +66,7 @@ pub struct Parts<'a> {
     pub search_path: Option<String>,
     /// Libraries that the runtime is to come behind.
     pub before_runtime: &'a [String],
-    /// Through what `sigaction` is called, if [`faults`] is to take its place.
+    /// Through what `sigaction` is called, if [`fault_shim`] is to take its place.
     pub wrapped: Option<&'a Wrapped>,
 }
 
@@ -210,7 +210,7 @@ pub struct Front {
     call_count: u64,
     /// [`HANDLER_CALL`].
     handlers_at: Option<u64>,
-    /// The code of [`faults`].
+    /// The code of [`fault_shim`].
     shown_at: Option<u64>,
     code_at: u64,
     clones_end: u64,

@@ -1,9 +1,9 @@
 //! Instructions that can fail, where handlers look at what failed.
 
+use crate::program::fixed_memory::Own;
 use crate::x86::flow::{JUMP, ends_flow};
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
+use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 use mgz_abi::module_note::Cover;
-use std::ops::Range;
 
 /// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump to where nothing is.
 pub fn may_fail(inst: &Instruction, own: &Own) -> bool {

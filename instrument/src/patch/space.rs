@@ -9,9 +9,9 @@ use crate::ir::{Block, BlockId};
 use crate::patch::faulting::Care;
 use crate::program::{FunctionInfo, Input, Program};
 use crate::util::ranges::overlaps;
-use crate::x86::flow::is_padding;
+use crate::x86::flow::{JUMP, goes_elsewhere, is_call, is_padding};
 use crate::x86::insn::{Insn, InsnId};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
 /// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of nothing but filler follow (at most

@@ -1,16 +1,18 @@
-//! Pass 2: one function from bytes to [`ir::Function`].
+//! Pass 2: one function from bytes to [`crate::plan::planned_function::Function`].
 
 use crate::analyze::dataflow::Flow;
-use crate::analyze::liveness::{Effects, temporaries};
+use crate::analyze::liveness::Effects;
 use crate::analyze::{liveness, unread_values};
 use crate::common::skip_reason::LeftReason;
+use crate::discover::code_or_data;
 use crate::discover::code_or_data::Jumps;
-use crate::discover::jump_tables::{Known, is_indirect_jump};
+use crate::discover::recover::{
+    calls_itself_inside, is_blind, landings, recover, recover_again, settle, table,
+};
 use crate::discover::scan::pads_of;
-use crate::discover::{code_or_data, jump_tables};
 use crate::ir::FunctionId;
-use crate::ir::cfg::{Entries, Graph, KnownJump};
-use crate::ir::jump_table::{Found, JumpTable};
+use crate::ir::cfg::{Entries, Graph};
+use crate::ir::jump_table::JumpTable;
 use crate::ir::loops::Loops;
 use crate::patch::faulting::Care;
 use crate::patch::space;
@@ -18,13 +20,11 @@ use crate::patch::space::Code;
 use crate::plan::cursor::{Stays, View};
 use crate::plan::planned_function::Function;
 use crate::plan::{cursor, plan};
-use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
-use crate::x86::decode::{Body, Source};
-use crate::x86::effects;
+use crate::program::{Input, Options, Program, sanitizers, syscalls};
+use crate::x86::decode::Source;
 use crate::x86::effects::Facts;
-use crate::x86::insn::{Insn, InsnId};
-use crate::x86::regs::{RegSet, RegUse, gpr};
-use iced_x86::{Decoder, DecoderOptions, FlowControl, InstructionInfoFactory, Mnemonic};
+use crate::x86::insn::InsnId;
+use iced_x86::InstructionInfoFactory;
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge;
 use std::ops::Range;
@@ -165,7 +165,7 @@ pub fn analyze(
     }
     // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes borrow one for an address.)
     let owned = options.flavour == FLAVOUR_PT && !input.shows_faults;
-    let facts = Facts::of(&graph, info.range.start, owned, &mut factory);
+    let facts = Facts::of(&graph.insns, info.range.start, owned, &mut factory);
     let (uses, accesses) = (&facts.uses[..], &facts.accesses);
     settle(input, &mut graph, uses, &mut found, &mut factory);
     let loops = Loops::find(&graph);
@@ -253,7 +253,10 @@ pub fn analyze(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::discover::recover::{recover, recover_again};
+    use crate::ir::jump_table::Found;
     use crate::program::SegmentBytes;
+    use crate::x86::decode::Body;
     use crate::x86::decode::make;
     use iced_x86::{Decoder, DecoderOptions};
 

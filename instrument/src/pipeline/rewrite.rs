@@ -4,8 +4,8 @@
 //! them, the image from when it is complete on.
 
 use crate::common::skip_reason::LeftReason;
-use crate::discover::gs_base;
 use crate::discover::scan::discover;
+use crate::discover::{gs_base, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -16,13 +16,14 @@ use crate::plan::types::ImplicitLoads;
 use crate::program::fixed_memory::Own;
 use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
-use crate::program::self_reads::Bounds;
+use crate::program::section_bounds::Bounds;
 use crate::program::{
-    FuncSymbol, Input, Options, Program, SegmentBytes, packed, sanitizers, self_reads, syscalls,
+    FuncSymbol, Input, Options, Program, SegmentBytes, packed, sanitizers, syscalls,
 };
 use crate::report::Report;
 use crate::sidecar::columns::{Columns, OfClone};
-use crate::sidecar::{Annotations, Entry, Strings, lines};
+use crate::sidecar::debug_files::{DebugFiles, Source};
+use crate::sidecar::{Annotations, Entry, Strings, debug_files, lines};
 use crate::signals::{Finding, Wrapped};
 use crate::unwind::{Tables, UnwindRange};
 use crate::{report, sidecar, signals};
@@ -37,7 +38,9 @@ use mgz_elf::{Refusal, payload, symbols};
 use object::elf;
 use rayon::BroadcastContext;
 use std::any::Any;
+use std::collections::HashMap;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use twox_hash::XxHash3_64;
 
@@ -294,7 +297,7 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that [`faults`] can show them the original's places.
+/// The pt flavour: through what handlers that may look at faults are installed, so that [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
     input: &Input,
@@ -472,9 +475,10 @@ pub fn rewrite<'a, W: Send>(
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
+    let debug = debug_files::find(&elf, Path::new(&settings.input));
     let columns = Columns::new(
         options.flavour,
-        lines::tells(&elf),
+        debug.source != Source::Nothing,
         program.functions.len().div_ceil(GROUP),
     );
     let outcomes = Work {
@@ -528,6 +532,15 @@ pub fn rewrite<'a, W: Send>(
         section: p.section.clone(),
         ..report::Payload::default()
     });
+    let names = match program.functions.iter().any(|f| f.name.is_empty()) {
+        true => debug_files::names(&elf, &debug),
+        false => HashMap::new(),
+    };
+    let named = |name: String, at: u64| match names.get(&at) {
+        Some(known) if name.is_empty() => known.clone(),
+        _ => name,
+    };
+    report.debug_files.clone_from(&debug.said);
     let count = program.functions.len();
     let mut entries = Vec::with_capacity(count);
     let (mut clones, mut codes) = (Vec::with_capacity(count), Vec::with_capacity(count));
@@ -538,7 +551,7 @@ pub fn rewrite<'a, W: Send>(
         .zip(outcomes.into_iter().flatten())
     {
         let mut entry = Entry {
-            name: std::mem::take(&mut info.name),
+            name: named(std::mem::take(&mut info.name), info.range.start),
             range: info.range.clone(),
             left: None,
             clone: None,
@@ -590,6 +603,7 @@ pub fn rewrite<'a, W: Send>(
         pieces,
         record_counts,
         columns,
+        debug,
         covers,
         hash,
         report,
@@ -617,6 +631,7 @@ struct Gathered {
     pieces: Vec<Vec<Piece>>,
     record_counts: Vec<u32>,
     columns: Columns,
+    debug: DebugFiles,
     covers: Vec<Cover>,
     /// Of the input.
     hash: u64,
@@ -663,6 +678,7 @@ fn finish<'a, W: Send>(
         pieces,
         record_counts,
         mut columns,
+        debug,
         covers,
         hash,
         mut report,
@@ -724,7 +740,7 @@ fn finish<'a, W: Send>(
     let annotate = || {
         let mut strings = Strings::default();
         let functions = sidecar::functions(&entries, &clones, &placed, &mut strings);
-        let locations = lines::locate(elf, &mut columns.rows(), &mut strings);
+        let locations = lines::locate(elf, &debug.source, &mut columns.rows(), &mut strings);
         let strings = strings.into_list();
         rayon::join(
             || sidecar::address_map(&clones, &placed),

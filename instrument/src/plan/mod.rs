@@ -5,8 +5,8 @@
 //!
 //! Constant loads take no record if their region has another one; else the first of them is the proxy.
 //!
-//! In the soft flavour a record shares the slot of the one before it ([`abi::ID_PAIR`]) if both are of addresses or parts of such: of both 48 bits are kept. If what
-//! the second holds is known where the first stands it is written there ([`pairs`]), else at its own place.
+//! In the soft flavour a record shares the slot of the one before it ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits are kept. If what
+//! the second holds is known where the first stands it is written there (`slot_pairing`), else at its own place.
 
 pub mod affine;
 pub(crate) mod constant_folding;
@@ -15,6 +15,7 @@ pub mod planned_function;
 pub(crate) mod slot_pairing;
 pub mod types;
 
+use crate::analyze::class::Class;
 use crate::ir::cfg::Graph;
 use crate::plan::affine::{Differences, Known, Registers, at_starts};
 use crate::plan::cursor::Stays;
@@ -46,7 +47,7 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `classify` gives the class of an access by block, instruction, and number in [`accesses`].
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in `accesses`.
 pub fn plan(
     graph: &Graph,
     facts: &Facts,
@@ -226,7 +227,7 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 
 /// What a record of the region holds.
 #[derive(Clone, Copy, Debug)]
-enum Held {
+pub(crate) enum Held {
     /// symbol + delta.
     Register(Known),
     /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
@@ -270,7 +271,7 @@ struct Waiting {
 }
 
 /// The region's last record, if another one may share its slot.
-struct Open {
+pub(crate) struct Open {
     at: InsnId,
     /// What registers hold there.
     registers: [Known; 16],

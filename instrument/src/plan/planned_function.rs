@@ -1,9 +1,12 @@
 //! A function with its plan, ready to be emitted.
 
+use crate::ir::jump_table::JumpTable;
+use crate::ir::{Block, BlockId, FunctionId};
 use crate::patch::space::{Code, fits};
+use crate::plan::types::{GatherPlan, ImplicitLoads, RegionPlan};
 use crate::x86::flow::JUMP;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
-use smallvec::SmallVec;
+use crate::x86::insn::{Insn, InsnId};
+use iced_x86::Mnemonic;
 use std::ops::Range;
 
 /// A function that is understood and may be re-emitted.

@@ -1,10 +1,8 @@
 //! What is recorded of a function.
 
-use crate::patch::space::{Code, fits};
-use crate::x86::flow::JUMP;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
+use crate::x86::insn::InsnId;
+use crate::x86::regs::Gpr;
 use smallvec::SmallVec;
-use std::ops::Range;
 
 /// What a record's payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,6 @@
 //! Memory of the file that is mapped at a fixed place: accesses of it cannot fail.
 
-use crate::x86::flow::{JUMP, ends_flow};
-use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind, Register};
-use mgz_abi::module_note::Cover;
+use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::ops::Range;
 
 /// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.

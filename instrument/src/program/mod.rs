@@ -1,8 +1,8 @@
 //! What analysis needs of a file, and what it knows about the program as a whole.
 //!
-//! Pass 1 ([`discover`]) finds functions (unwind entries, then symbols, then direct call targets), decodes each once,
+//! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call targets), decodes each once,
 //! and collects every address inside a function that something outside of its own control flow may reach. Pass 2
-//! ([`analyze`]) turns one function at a time into an [`ir::Function`]; only its result stays in memory.
+//! ([`crate::pipeline`]) turns one function at a time into a `Function`; only its result stays in memory.
 //!
 //! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
 
@@ -10,38 +10,19 @@ pub mod fixed_memory;
 pub(crate) mod imports;
 pub(crate) mod packed;
 pub mod sanitizers;
-pub mod self_reads;
+pub mod section_bounds;
 pub mod syscalls;
 
 use crate::common::skip_reason::LeftReason;
-use crate::discover::code_or_data;
-use crate::discover::code_or_data::{Used, is_odd};
-use crate::discover::jump_tables::is_indirect_jump;
-use crate::discover::recover::{Course, recover};
 use crate::ir::FunctionId;
-use crate::ir::cfg::Entries;
+use crate::ir::jump_table::Course;
 use crate::program::fixed_memory::Own;
-use crate::program::self_reads::Bounds;
+use crate::program::section_bounds::Bounds;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
 use crate::util::range_index::Starts;
-use crate::x86::decode::{Body, Source};
-use crate::x86::flow::{JUMP, direct_target, ends_flow, is_call, is_padding, jump_target};
-use crate::x86::insn::Insn;
-use crate::x86::length_decoder::{Skimmed, WINDOW, What, bare_len, four, skim, window};
-use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic,
-    OpKind, Register,
-};
-use mgz_elf::symbols::merge;
-use rayon::prelude::*;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 use std::ops::Range;
-
-pub use crate::discover::scan::discover;
-pub use crate::pipeline::function_pass::analyze;
 
 /// File-backed bytes of a segment.
 #[derive(Clone, Copy, Debug)]
@@ -113,7 +94,7 @@ pub struct Input<'a> {
     pub no_return: FastSet<u64>,
     /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
     pub imported: FastMap<u64, Import>,
-    /// Where code begins and ends ([`crate::program::self_reads`]).
+    /// Where code begins and ends ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
     /// A sanitizer's runtime is part of the file: its functions are left ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
@@ -197,7 +178,7 @@ pub type Select = dyn Fn(&str, u64) -> bool + Sync + Send;
 
 /// What the user asked for.
 pub struct Options {
-    /// `abi::FLAVOUR_*`.
+    /// `mgz_abi::module_note::FLAVOUR_*`.
     pub flavour: u32,
     /// Record stores as well.
     pub stores: bool,
@@ -231,7 +212,7 @@ pub struct FunctionInfo {
     pub range: Range<u64>,
     /// Symbol name (mangled), empty if unknown.
     pub name: String,
-    /// Set if the function must not be cloned. [`analyze`] may find further reasons.
+    /// Set if the function must not be cloned. Pass 2 may find further reasons.
     pub left: Option<LeftReason>,
     /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a compiler.
     pub exact: bool,

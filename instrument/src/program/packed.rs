@@ -4,15 +4,10 @@
 //! Packers are told by what they cannot avoid: code that is not there, or that is none.
 
 use crate::program::{Input, Program, uncovered};
-use mgz_elf::image::{EHDR, PHDR, Section};
-use mgz_elf::{Elf, PAGE, Refusal, bytes};
+use mgz_elf::image::Section;
+use mgz_elf::{Elf, PAGE, Refusal};
 use object::elf;
 use std::ops::Range;
-
-/// What UPX writes behind the program headers.
-const MARK: &[u8] = b"UPX!";
-/// How far behind them it is looked for.
-const NEAR: usize = 256;
 
 /// Bits a byte from where on bytes are packed or encrypted: x86-64 code has up to 6.7, with tables and strings between it as well.
 const DENSE: f64 = 7.2;
@@ -22,18 +17,6 @@ const ENOUGH: usize = 512;
 const MOST: usize = 1 << 20;
 /// Functions of an encrypted file that do not decode, at least, and how many of all: one in so many.
 const UNDECODED: (usize, usize) = (8, 4);
-
-/// Refuses what a packer names. `data`: an ELF file.
-pub fn check_mark(data: &[u8]) -> Result<(), Refusal> {
-    let behind = EHDR + PHDR * usize::from(bytes::u16(data, 56).unwrap_or(0));
-    let rest = data.get(behind..).unwrap_or(&[]);
-    if memchr::memmem::find(&rest[..rest.len().min(NEAR)], MARK).is_some() {
-        return Err(Refusal::declined(
-            "packed with UPX: its code is unpacked when it runs; unpack a copy first (upx -d) and instrument that",
-        ));
-    }
-    Ok(())
-}
 
 fn refusal(what: &str) -> Refusal {
     Refusal::declined(format!(

@@ -146,7 +146,7 @@ fn set_just_before(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// Unwind instructions for `abi::HANDLER_CALL`: its caller is the interrupted code, with its registers where the kernel has saved them.
+/// Unwind instructions for [`mgz_abi::probe::HANDLER_CALL`]: its caller is the interrupted code, with its registers where the kernel has saved them.
 pub fn handler_frame() -> Vec<u8> {
     /// DWARF's numbers of the registers that `handler_saved` counts.
     const SAVED: [u8; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];

@@ -5,6 +5,7 @@
 
 use crate::emit::Rows;
 use crate::sidecar::Strings;
+use crate::sidecar::debug_files::Source;
 use addr2line::gimli;
 use addr2line::gimli::{EndianSlice, LittleEndian, SectionId};
 use mgz_annotations_schema::sidecar::{Location, NONE};
@@ -39,22 +40,34 @@ fn section<'a>(elf: &Elf<'a>, id: SectionId) -> Cow<'a, [u8]> {
     data.map_or(Cow::Borrowed(&[]), |d| Cow::Owned(d.into_owned()))
 }
 
-/// Whether a file may tell source positions.
-pub fn tells(elf: &Elf) -> bool {
-    elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
-}
-
 /// Fills in `location` of all sites and loops and returns the locations that they refer to.
-pub fn locate(elf: &Elf, rows: &mut [&mut Rows], strings: &mut Strings) -> Vec<Location> {
-    if !tells(elf) {
-        return Vec::new();
-    }
+pub fn locate(
+    elf: &Elf,
+    source: &Source,
+    rows: &mut [&mut Rows],
+    strings: &mut Strings,
+) -> Vec<Location> {
+    let (main, supplementary, whole) = match source {
+        Source::Nothing => return Vec::new(),
+        Source::Own { whole } => (None, None, *whole),
+        Source::Files {
+            main,
+            supplementary,
+        } => (Some(main), supplementary.as_ref(), true),
+    };
     let load = |id: SectionId| Ok::<_, gimli::Error>(section(elf, id));
     let Ok(sections) = gimli::DwarfSections::load(load) else {
         return Vec::new();
     };
-    let context = || {
-        addr2line::Context::from_dwarf(sections.borrow(|s| EndianSlice::new(s, LittleEndian))).ok()
+    let context = || match main {
+        Some(main) => addr2line::Loader::new_with_sup(main, supplementary)
+            .ok()
+            .map(|loader| Context::Files(Box::new(loader))),
+        None => {
+            addr2line::Context::from_dwarf(sections.borrow(|s| EndianSlice::new(s, LittleEndian)))
+                .ok()
+                .map(|context| Context::Own(Box::new(context), whole))
+        }
     };
     // Of a loop, the branch back; else its head.
     let of_loops = rows
@@ -107,7 +120,41 @@ pub fn locate(elf: &Elf, rows: &mut [&mut Rows], strings: &mut Strings) -> Vec<L
     table.locations
 }
 
-type Context<'a> = addr2line::Context<EndianSlice<'a, LittleEndian>>;
+/// What looks positions up.
+enum Context<'a> {
+    /// In the file's own sections; of all that they tell, or of files and lines alone.
+    Own(Box<addr2line::Context<EndianSlice<'a, LittleEndian>>>, bool),
+    /// In other files.
+    Files(Box<addr2line::Loader>),
+}
+
+impl Context<'_> {
+    /// The frames at an address, or the line alone where no more can be read.
+    fn frames(&self, ip: u64) -> Chain {
+        let line = |location: Option<addr2line::Location>| {
+            location.map_or_else(Vec::new, |l| {
+                vec![(
+                    String::new(),
+                    l.file.unwrap_or("").to_owned(),
+                    l.line.unwrap_or(0),
+                )]
+            })
+        };
+        match self {
+            Context::Own(context, true) => context
+                .find_frames(ip)
+                .skip_all_loads()
+                .map_or_else(|_| Vec::new(), chain),
+            Context::Own(context, false) => line(context.find_location(ip).ok().flatten()),
+            Context::Files(loader) => loader
+                .find_frames(ip)
+                .map(chain)
+                .ok()
+                .filter(|chain| !chain.is_empty())
+                .unwrap_or_else(|| line(loader.find_location(ip).ok().flatten())),
+        }
+    }
+}
 
 /// The distinct chains of some addresses, and for each address the number of its chain.
 fn look_up(context: &Context, ips: &[u64]) -> (Vec<Chain>, Vec<u32>) {
@@ -117,7 +164,7 @@ fn look_up(context: &Context, ips: &[u64]) -> (Vec<Chain>, Vec<u32>) {
     let mut previous = None;
     for &ip in ips {
         if previous != Some(ip) || indices.is_empty() {
-            let chain = frames(context, ip);
+            let chain = context.frames(ip);
             let number = *numbers.entry(chain).or_insert_with_key(|c| {
                 chains.push(c.clone());
                 chains.len() as u32 - 1
@@ -131,11 +178,8 @@ fn look_up(context: &Context, ips: &[u64]) -> (Vec<Chain>, Vec<u32>) {
     (chains, indices)
 }
 
-fn frames(context: &Context, ip: u64) -> Chain {
+fn chain<R: gimli::Reader>(mut frames: addr2line::FrameIter<R>) -> Chain {
     let mut chain = Vec::new();
-    let Ok(mut frames) = context.find_frames(ip).skip_all_loads() else {
-        return chain;
-    };
     while let Ok(Some(frame)) = frames.next() {
         let name = frame
             .function

@@ -1,6 +1,7 @@
 //! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
 
 pub mod columns;
+pub mod debug_files;
 pub mod lines;
 
 use crate::emit::{Emitted, state_key as key};

@@ -15,7 +15,7 @@
 //! - the handler is a function of this file that neither reads through its third argument nor gives it away, nor reads from its second where an instruction failed (SIGILL,
 //!   SIGTRAP, SIGFPE, SIGSYS);
 //! - the action is one that was in force before: memory that the function did not write, nor give to somebody else to write, and that (if it is a static) or the like of which (if
-//!   it is not) `sigaction` is given elsewhere in the file for the old action; and no function of the file writes a handler with SA_SIGINFO to such memory ([`built`]).
+//!   it is not) `sigaction` is given elsewhere in the file for the old action; and no function of the file writes a handler with SA_SIGINFO to such memory (`stored_actions`).
 //!
 //! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
 //! taken to know only their own code: files are judged one by one. A number that is handed to

@@ -13,13 +13,9 @@ pub mod lsda;
 pub mod merge;
 pub mod write;
 
-use crate::patch::space::{Code, fits};
-use crate::x86::flow::JUMP;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
 use lsda::Lsda;
 use mgz_elf::{Elf, Refusal};
 use object::elf;
-use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ops::Range;
 

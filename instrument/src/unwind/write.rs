@@ -2,7 +2,7 @@
 
 use crate::unwind::lsda::distance;
 use crate::unwind::{Cie, ENC_INDIRECT, ENC_PCREL4};
-use crate::util::leb128::leb128;
+use crate::util::leb128::{leb128, sleb128};
 use std::collections::HashMap;
 use std::ops::Range;
 

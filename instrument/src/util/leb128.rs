@@ -1,17 +1,5 @@
 //! Variable-length numbers of DWARF.
 
-use crate::emit::packed_fields::Fields;
-use crate::emit::relax::{Buffer, Flex, Label, Pieces};
-use crate::emit::{Fixup, FixupKind, Fixups};
-use crate::plan::cursor::Stay;
-use crate::unwind::lsda::distance;
-use crate::unwind::{Cie, ENC_INDIRECT, ENC_PCREL4};
-use crate::util::byte_buf::Bytes;
-use crate::x86::encode::Encoded;
-use mgz_abi::address_map::{NO_REG, ProbeState, STATE_COUNTED, STATE_HALF};
-use std::collections::HashMap;
-use std::ops::Range;
-
 /// Appends an unsigned LEB128 number.
 pub fn leb128(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {

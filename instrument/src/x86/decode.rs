@@ -10,9 +10,10 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::x86::effects::is_simple;
+use crate::x86::flow::{direct_target, ends_flow, is_padding};
 use crate::x86::insn::Insn;
 use crate::x86::regs::RegSet;
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic};
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Instruction};
 use std::ops::Range;
 
 /// Decoded instructions, sorted by address.

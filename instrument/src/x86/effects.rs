@@ -4,8 +4,8 @@
 //! a few hundred, which use their operands in one of a few ways, and perhaps the stack, and nothing else. Their registers are put together from masks,
 //! so that there is no branch to take. The test compares the answers with iced's.
 
-use crate::ir::cfg::Graph;
 use crate::x86::flow::taken;
+use crate::x86::insn::Insn;
 use crate::x86::operands::{AccessList, accesses, own_destination, plain_access};
 use crate::x86::regs::{BITS, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, WHOLE, reg_use, registers};
 use iced_x86::{
@@ -29,12 +29,12 @@ pub struct Facts {
 impl Facts {
     /// Those of a function that begins at `start`. `owned`: whether [`Facts::own`] is wanted.
     pub fn of(
-        graph: &Graph,
+        insns: &[Insn],
         start: u64,
         owned: bool,
         factory: &mut InstructionInfoFactory,
     ) -> Facts {
-        let n = graph.insns.len();
+        let n = insns.len();
         let mut facts = Facts {
             uses: Vec::new(),
             idle: Vec::new(),
@@ -43,7 +43,7 @@ impl Facts {
             takers: Vec::new(),
         };
         let mut uses = vec![RegUse::default(); n];
-        for (i, (insn, uses)) in graph.insns.iter().zip(&mut uses).enumerate() {
+        for (i, (insn, uses)) in insns.iter().zip(&mut uses).enumerate() {
             let inst = &insn.inst;
             let Some(plain) = plain(inst) else {
                 *uses = facts.ask(i, inst, start, owned, factory);
@@ -1027,6 +1027,7 @@ static KINDS: [Kind; CODES] = {
 mod tests {
     use super::*;
     use crate::ir::cfg::Entries;
+    use crate::ir::cfg::Graph;
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -1131,7 +1132,14 @@ mod tests {
             &Entries::default(),
             &[],
         );
-        let facts = |owned| Facts::of(&graph, 0x1000, owned, &mut InstructionInfoFactory::new());
+        let facts = |owned| {
+            Facts::of(
+                &graph.insns,
+                0x1000,
+                owned,
+                &mut InstructionInfoFactory::new(),
+            )
+        };
         let (f, rcx) = (facts(true), RegSet(2));
         assert_eq!(
             (&f.takers[..], f.uses[1].read, f.uses[1].kill),

@@ -1,7 +1,7 @@
 //! The few instructions that probes are made of, encoded by hand.
 //!
 //! None of them writes flags. Registers are hardware numbers ([`Gpr`]); cursor arithmetic is 32 bits wide
-//! because rings lie below 4 GiB (see `mgz_annotations_schema::abi`).
+//! because rings lie below 4 GiB (see [`mgz_abi`]).
 
 use crate::util::byte_buf::Bytes;
 use crate::x86::regs::Gpr;

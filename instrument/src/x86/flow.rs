@@ -1,24 +1,6 @@
 //! Where an instruction sends control, and what is filler between functions.
 
-use crate::common::skip_reason::LeftReason;
-use crate::discover::jump_tables::is_indirect_jump;
-use crate::ir::cfg::Graph;
-use crate::ir::jump_table::Found;
-use crate::ir::loops::{Loops, NO_LOOP};
-use crate::ir::{Block, BlockId};
-use crate::patch::faulting::Care;
-use crate::program::{FunctionInfo, Input, Program};
-use crate::util::ranges::overlaps;
-use crate::x86::decode::make;
-use crate::x86::effects;
-use crate::x86::effects::is_simple;
-use crate::x86::insn::{Insn, InsnId};
-use crate::x86::regs::{RegSet, gpr, registers};
-use iced_x86::{
-    Code, ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory,
-    Mnemonic, OpAccess, OpKind, Register,
-};
-use std::ops::Range;
+use iced_x86::{Code, FlowControl, Instruction, Mnemonic, OpKind, Register};
 
 /// The target of a direct near branch or call.
 pub fn direct_target(inst: &Instruction) -> Option<u64> {

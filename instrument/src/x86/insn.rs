@@ -1,12 +1,9 @@
 //! A decoded instruction at its original place.
 
-use crate::patch::space::{Code, fits};
-use crate::x86::flow::JUMP;
-use iced_x86::{FlowControl, Instruction, Mnemonic};
-use smallvec::SmallVec;
-use std::ops::Range;
+use crate::x86::regs::RegSet;
+use iced_x86::{FlowControl, Instruction};
 
-/// Index into [`Function::insns`].
+/// Index into `Function::insns`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InsnId(pub u32);
 

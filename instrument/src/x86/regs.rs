@@ -4,14 +4,10 @@
 //! clobber without killing. Facts come from iced, conditional accesses included; what an operating system or an unknown callee may read
 //! is added by [`crate::analyze::liveness`].
 
-use crate::patch::space::{Code, fits};
-use crate::x86::flow::JUMP;
 use iced_x86::{
-    FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions,
-    Mnemonic, OpAccess, OpKind, Register,
+    Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
+    OpAccess, OpKind, Register,
 };
-use smallvec::SmallVec;
-use std::ops::Range;
 
 /// rax.
 pub const RAX: Gpr = Gpr(0);

@@ -470,7 +470,7 @@ impl Long {
         let count = (last - first + 1) as usize;
         self.reserve_slots(count);
         // Slots of one access share their distance: it is counted once for those that follow one another.
-        let (mut known, mut distance) = (1..=0, 0);
+        let (mut known, mut distance) = (std::ops::RangeInclusive::new(1, 0), 0);
         let mut new = 0;
         for block in first..=last {
             self.prefetch_block(block.saturating_add(FAR));

@@ -1,10 +1,5 @@
 //! Spreads keys over 64 bits.
 
-use crate::reuse::long::Long;
-#[cfg(target_arch = "x86_64")]
-use crate::reuse::short::Vectors;
-use crate::reuse::short::{Counters, Plain, SLOTS, Short};
-
 /// Spreads a block number over 64 bits (the multiplier of Fibonacci hashing).
 #[inline(always)]
 pub fn spread(key: u64) -> u64 {

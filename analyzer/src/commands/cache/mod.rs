@@ -24,7 +24,8 @@ Examples:
   mgz-analyze cache omp4 --level 32K:8 --level 6M:12           private first level, shared last level, as recorded
   mgz-analyze cache small --weights-from large                 profiles of code pieces, recombined for another input
 
-A level is SIZE:WAYS or SIZE:WAYS:LINE. docs/models.md has the definitions, docs/models-json.md the keys.";
+A level is SIZE:WAYS or SIZE:WAYS:LINE. docs/reference/models.md has the definitions,
+docs/reference/models-json.md the keys.";
 
 /// Arguments of `cache`.
 #[derive(Debug, Args)]
@@ -199,14 +200,14 @@ pub fn run(arguments: &CacheArguments) -> anyhow::Result<(Document, bool)> {
             follow: arguments.sets,
         };
         let outcomes = match arguments.turns.map(|t| t.turns(arguments.chunk)) {
-            None => evaluate(&threads, &|next| recorded(&threads, next), &setup),
+            None => evaluate::evaluate(&threads, &|next| recorded(&threads, next), &setup),
             Some(turns) => {
                 let aligned = aligned(&threads, &trace.code);
                 if threads.len() > 1 {
                     document.put("regions", Unit::Count, aligned.regions);
                     document.put("aligned", Unit::Flag, aligned.regions > 0);
                 }
-                evaluate(
+                evaluate::evaluate(
                     &threads,
                     &|next| in_phases(&aligned.phases, turns, next),
                     &setup,
@@ -352,7 +353,7 @@ fn mimicked(
         levels: levels.to_vec(),
         follow: arguments.sets,
     };
-    let outcomes = evaluate(
+    let outcomes = evaluate::evaluate(
         &made.threads,
         &|next| in_phases(&made.phases, turns, next),
         &setup,

@@ -33,8 +33,8 @@ Examples:
   mgz-analyze reuse watched --rdx --accesses-from ring   a trace of mgz-record --mode watch: live watchpoints
   mgz-analyze reuse trace --cache 32K --cache 1M      miss ratios at these sizes too
 
-Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/models.md has the
-definitions, docs/models-json.md the keys.";
+Distances count distinct blocks between two accesses to a block; intervals count accesses. docs/reference/models.md has the
+definitions, docs/reference/models-json.md the keys.";
 
 /// Arguments of `reuse`.
 #[derive(Debug, Args)]

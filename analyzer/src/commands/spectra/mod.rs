@@ -21,7 +21,7 @@ Examples:
   mgz-analyze spectra trace --granularity 64,4K,64K,2M   other block sizes
   mgz-analyze spectra trace --format json | jq .advice
 
-docs/models.md says what the advice rests on.";
+docs/reference/models.md says what the advice rests on.";
 
 /// Arguments of `spectra`.
 #[derive(Debug, Args)]

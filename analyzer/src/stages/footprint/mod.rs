@@ -8,7 +8,7 @@
 //!
 //! Method. A row becomes one packed number ([`record`]), which is appended to one of some [`partitions`](partition) by its page: nothing is
 //! looked up, and nothing depends on what the data is. Where code touches lines again soon, as most does, touches are first joined in a small table in which
-//! a key has one place ([`front`]), and what has to make room there is appended; whether that pays is tried now and then. Where it does not, records that were appended twice already are left out if there are enough of them ([`repeats`]). When what is new takes as much memory as the entries of its partition, it is merged
+//! a key has one place (`write_cache`), and what has to make room there is appended; whether that pays is tried now and then. Where it does not, records that were appended twice already are left out if there are enough of them ([`repeats`]). When what is new takes as much memory as the entries of its partition, it is merged
 //! into these, with a table that is in the cache while that lasts. Partitions are in a [`Store`] that all workers share; what is on its way there waits with the worker, by partition. So there is no
 //! access to memory outside the caches but in order, and a partition can be folded by itself: those that a [`Budget`] has no
 //! room for wait in a file. What does not fit into a packed number (rows across lines, of unusual sizes, of very many groups) is appended as an entry.
@@ -44,7 +44,7 @@ const TALLIES: usize = 4;
 /// No owner yet.
 const NOBODY: u32 = u32::MAX;
 
-/// What is known of one 64-byte line. The order of the fields is what [`front`] joins several of at once by.
+/// What is known of one 64-byte line. The order of the fields is what `write_cache` joins several of at once by.
 #[repr(C)]
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub struct Maps {
@@ -109,7 +109,7 @@ const OWNER_MASK: u32 = (1 << OWNER_BITS) - 1;
 /// A packed entry: half a cache line. An *owner* is a group in an address space.
 #[repr(C, align(32))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+pub(crate) struct Place {
     /// Line and owner.
     key: u64,
     maps: Maps,

@@ -1,8 +1,8 @@
 //! Entries by page: they are appended to partitions that all workers share, merged now and then, and go to a file if memory is short.
 
-use crate::reuse::spread;
 use crate::stages::footprint::{Maps, OWNER_BITS, Place, record};
 use crate::util::key_index::{KeyIndex, chunk_of, expect, expect_write};
+use mgz_models::util::hash::spread;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::collections::HashMap;

@@ -206,10 +206,8 @@ mod tests {
                     .collect();
                 let count = join(&mut plain, &mut out, &records);
                 // SAFETY: the CPU has been found to have the feature above.
-                assert_eq!(
-                    unsafe { join_wide(&mut wide, &mut wide_out, &records) },
-                    count
-                );
+                let wide_count = unsafe { join_wide(&mut wide, &mut wide_out, &records) };
+                assert_eq!(wide_count, count);
                 assert!(plain == wide && out[..count] == wide_out[..count]);
             }
             assert!(plain.iter().any(|p| p.maps.twice != 0));

@@ -13,9 +13,9 @@ pub(crate) mod thin;
 pub use thin::ALIKE;
 
 use crate::data::rows::Rows;
-use crate::names::TOGETHER;
-use crate::reuse::spread;
+use crate::interner::TOGETHER;
 use crate::util::fast_hash::Mixed;
+use mgz_models::util::hash::spread;
 use std::collections::HashSet;
 use thin::{MOST, more_than, page_has, rank_needed, rank_of_sample};
 
@@ -547,7 +547,7 @@ mod tests {
             (200, |i, _| i * 8),
             (200, |_, r| r % (1 << 24)),
             (200, |_, r| r % (1 << 13)),
-            (5_000, |i, r| (i % 3 << 14) + r % 512),
+            (5_000, |i, r| ((i % 3) << 14) + r % 512),
             (60_000, |i, r| i / 8 * 8 + r % 64),
         ];
         let (mut by_pages, mut by_samples) = (0, 0);

@@ -7,8 +7,8 @@
 //! Workers see other marks each time, and what they drop is gone. But whether a mark is kept follows from the mark and the level alone, and the level is the least at which there are not more than so many *different*
 //! marks. What a worker has seen is part of what all have seen, so that its level is never above that of the whole, however marks are dealt to workers.
 
-use crate::reuse::spread;
 use crate::stages::incidence::Mark;
+use mgz_models::util::hash::spread;
 
 /// Samples whose numbers differ by a multiple of this have the same rank.
 pub const ALIKE: u32 = 1 << 16;

@@ -3,7 +3,7 @@
 //! A *unit* is up to 64 blocks that follow one another: a page, unless regions may end at less or blocks are larger. Regions consist of whole units,
 //! so that there is one entry for a page where blocks would need 64; which of its blocks were touched is a map of bits.
 //!
-//! Method, as for footprints ([`crate::stages::footprint`]): touches of a unit by the same code that follow one another soon are joined in a small table in which a key has one place ([`front`]);
+//! Method, as for footprints ([`crate::stages::footprint`]): touches of a unit by the same code that follow one another soon are joined in a small table in which a key has one place (`write_cache`);
 //! what has to leave it, or single touches where the table does not pay, is appended to one of some partitions ([`store`]) that all workers share, and merged there when there is as much new
 //! as there is already. So there is no access to memory outside the caches but in order.
 
@@ -11,18 +11,18 @@ pub(crate) mod slot;
 pub(crate) mod store;
 pub(crate) mod write_cache;
 
-pub(crate) use slot::Slot;
-pub(crate) use store::BlockStore;
-pub use store::Units;
-
 use crate::data::reuse_counts::GroupReuse;
 use crate::stages::pages::write_cache::Front;
 use slot::Record;
 use std::sync::Arc;
 use store::Partitions;
 
+pub(crate) use slot::Slot;
+pub(crate) use store::BlockStore;
+pub use store::Units;
+
 /// No owner yet.
-const NOBODY: u32 = u32::MAX;
+pub(crate) const NOBODY: u32 = u32::MAX;
 /// Owners with objects that are found without a look at all of them.
 const LATE: usize = 1 << 8;
 
@@ -79,7 +79,7 @@ impl Touch {
 
 /// A group in an address space, and an object where several share a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-struct Owner {
+pub(crate) struct Owner {
     space: u32,
     group: u32,
     object: u32,

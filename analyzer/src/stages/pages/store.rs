@@ -1,11 +1,11 @@
 //! Slots by unit, in partitions that all workers share: touches and slots are appended and merged now and then.
 
 use crate::data::reuse_counts::GroupReuse;
-use crate::reuse::spread;
 use crate::stages::pages::slot::{Record, Slot};
 use crate::stages::pages::{Owner, Touch, UnitEntry, slot};
 use crate::util::fast_hash::Mixed;
 use crate::util::key_index::{KeyIndex, chunk_of, expect};
+use mgz_models::util::hash::spread;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};

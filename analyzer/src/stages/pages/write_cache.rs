@@ -1,10 +1,10 @@
 //! A small table before the partitions: touches of a unit by the same code that follow one another soon are counted in one slot. Where few do, it is left out for a while.
 
 use crate::data::reuse_counts::GroupReuse;
-use crate::reuse::spread;
 use crate::stages::pages::Touch;
 use crate::stages::pages::slot::Slot;
 use crate::util::adaptive::Trial;
+use mgz_models::util::hash::spread;
 
 /// Slots at first, and at most: a share of the second-level cache. (There may be many tables with little in them.)
 const FEW: usize = 1 << 6;

@@ -5,10 +5,10 @@ use crate::data::histogram::Histogram;
 use crate::data::object_map::{MixedPages, Recent, UNKNOWN};
 use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::Rows;
-use crate::reuse::spread;
 use crate::stages::footprint::{Budget, FootprintSet, Footprints};
 use crate::stages::pages::{BlockStore, BlockTable, NOBODY, Touch, Units};
 use crate::stages::reuse::{Extra, Place};
+use mgz_models::util::hash::spread;
 use std::sync::Arc;
 
 /// Column of rows that are in no column.

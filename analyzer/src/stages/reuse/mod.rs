@@ -11,6 +11,7 @@ pub mod by_region;
 use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::object_map::{OwnStack, Resolver};
+use crate::data::reuse_counts::GroupReuse;
 use crate::data::rows::Rows;
 use crate::input::weights::{UNIT, Weights};
 use crate::reuse::{NEVER, Narrow, ReuseEngine, ReuseSink};

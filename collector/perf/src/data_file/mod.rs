@@ -9,10 +9,10 @@
 //! * [`records`]: records in a row, decompressed where needed.
 //! * [`sample`]: the fields of samples and of the identity that other records carry.
 //! * [`session`]: one pass over a file: PT data, clocks, threads, mappings.
-//! * [`space`]: which file was mapped where, in which process, when.
+//! * [`mapping`]: which file was mapped where, in which process, when.
 //! * [`overlap`]: what two windows of one stream have in common.
 //! * [`events`]: `ptwrite`s of a session, in parallel.
-//! * [`import`]: what `mgz-record --import` prints and writes.
+//! * [`writer`]: such a file, written as it grows.
 //!
 //! A recording is one file, or (`perf record --threads`) a folder with one that has the header and one for each thread of perf.
 //!
@@ -66,22 +66,22 @@ pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> 
 }
 
 /// Little-endian number at `at`.
-pub(crate) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+pub fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     array(bytes, at).map(u16::from_le_bytes)
 }
 
 /// Little-endian number at `at`.
-pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     array(bytes, at).map(u32::from_le_bytes)
 }
 
 /// Little-endian number at `at`.
-pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     array(bytes, at).map(u64::from_le_bytes)
 }
 
 /// Zero-terminated text (or up to the end).
-pub(crate) fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }

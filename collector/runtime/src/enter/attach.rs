@@ -7,27 +7,18 @@
 //! global offset tables of all modules lead to them.
 //!
 //! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its old alternate stack back
-//! from the kernel when it returns, so [`on_own_stack`] looks at each trigger where it runs, and puts that right.
+//! from the kernel when it returns, so `record::attachment` looks at each trigger where it runs, and puts that right.
 //!
 //! When recording is over the triggers end and everything else stays as it is, since a thread may hold addresses of the runtime for as
 //! long as it lives. The process can be attached to again: the recorder finds the image and calls the same functions.
 
 use crate::enter::preload;
-use crate::record::thread_ring::Ring;
+use crate::record::attachment::{ATTACHED, is_attached};
 use crate::record::{modules, signals, thread_ring, trigger};
-use crate::sys::signal_frame::Context;
-use crate::sys::{libc_symbols, process, syscall, vdso};
+use crate::sys::{begin, libc_symbols, process, syscall, vdso};
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{Attachment, LoadedModule, attached};
-
-/// Whether this process was running already when the runtime came.
-static ATTACHED: AtomicBool = AtomicBool::new(false);
-
-/// See [`ATTACHED`].
-pub fn is_attached() -> bool {
-    ATTACHED.load(Ordering::Relaxed)
-}
 
 /// `mgz_attach(request)`: the result in rax, then a breakpoint for the recorder.
 #[unsafe(naked)]
@@ -67,12 +58,13 @@ unsafe extern "C" fn attach(request: *const Attachment) -> usize {
     };
     if again {
         // Reservations have the size that the last recording needed.
-        thread::forget_reservations();
+        thread_ring::forget_reservations();
         modules::forget_all();
     } else {
+        preload::tell_hooks();
         thread_ring::set_up_scrap();
         ATTACHED.store(true, Ordering::Relaxed);
-        preload::begun();
+        begin::is_first();
         signals::adopt();
         preload::hook(request.debug);
     }
@@ -133,33 +125,4 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
     private.trigger_blocked = triggered;
     thread_ring::tell_stack(thread_ring::Stack::UNKNOWN, stack as usize);
     attached::DONE
-}
-
-/// Called when the trigger's signal has come: whether a window may begin. What the program has changed without the runtime's knowledge
-/// since the last time is put right.
-pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
-    if !is_attached() {
-        return true;
-    }
-    signals::take_segv_back();
-    if context.mask & signals::SEGV_BIT != 0 {
-        context.mask &= !signals::SEGV_BIT;
-        ring.private().segv_blocked = true;
-    }
-    on_own_stack(ring, context)
-}
-
-/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler of the program that had begun before the
-/// runtime came has given the thread its old stack back.
-fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
-    let here = core::ptr::from_mut(context) as usize;
-    if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
-        return true;
-    }
-    let own = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK];
-    // What the kernel restores when this handler returns. (From version 6.12 on it does so while the stack pointer is still this handler's,
-    // and so not from the stack that is in use.)
-    context.stack = own.map(|word| word as u64);
-    // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
-    unsafe { syscall::set_signal_stack(&own) == 0 }
 }

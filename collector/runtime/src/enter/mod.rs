@@ -4,3 +4,5 @@
 pub mod attach;
 #[cfg(not(test))]
 pub mod preload;
+#[cfg(not(test))]
+pub mod static_exe;

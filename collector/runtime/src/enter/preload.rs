@@ -2,10 +2,10 @@
 
 use crate::record::{modules, signals, thread_ring, trigger};
 use crate::sys::syscall::map;
-use crate::sys::{process, syscall};
-use crate::wrap::threads;
+use crate::sys::{begin, process, syscall};
+use crate::wrap::raw_syscalls;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicUsize, Ordering};
 use mgz_abi::shared_memory::{
     MODE_BURST, MODULE_LATE, MODULE_PLAIN, MODULE_SHADOW_STACK, PAGE, count,
 };
@@ -23,13 +23,14 @@ const AT_PHDR: u64 = 3;
 const AT_PHNUM: u64 = 5;
 const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
+const AT_EXECFN: u64 = 31;
 
-/// Whether the runtime has begun, in whichever way.
-static BEGUN: AtomicBool = AtomicBool::new(false);
+/// The highest address that is known in the stack of the first thread: the program's path, above all arguments.
+static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs before all other constructors (`-z initfirst`).
 unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *mut u8) {
-    if BEGUN.swap(true, Ordering::Relaxed) {
+    if !begin::is_first() {
         return;
     }
     // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
@@ -37,21 +38,10 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     start(if known.is_null() { envp } else { known });
 }
 
-/// To be called by wrappers that change something for good, or start something: an executable's own functions may run before all constructors
-/// (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin there). As with constructors nothing else runs then.
-pub fn early() {
-    if BEGUN.load(Ordering::Relaxed) || crate::wrap::raw_syscalls::is_static() {
-        return;
-    }
-    let envp = crate::sys::libc_symbols::first_environment();
-    if !envp.is_null() && !BEGUN.swap(true, Ordering::Relaxed) {
-        start(envp);
-    }
-}
-
-/// As [`early`], where the runtime has got into the process by another way.
-pub fn begun() {
-    BEGUN.store(true, Ordering::Relaxed);
+/// See [`construct`]: the constructor, in other words, by name.
+#[unsafe(no_mangle)]
+unsafe extern "C" fn mgz_start(envp: *mut *mut u8) {
+    start(envp)
 }
 
 fn start(envp: *mut *mut u8) {
@@ -67,7 +57,7 @@ fn start(envp: *mut *mut u8) {
     } else if begin() {
         modules::scan();
     }
-    modules::meet_calls();
+    crate::wrap::call_sites::meet_calls();
     if let Some(ring) = thread_ring::current() {
         trigger::start(ring);
     }
@@ -101,6 +91,7 @@ pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
                 AT_PHDR => phdr = (*entry)[1],
                 AT_PHNUM => phnum = (*entry)[1],
                 AT_SYSINFO_EHDR => vdso = (*entry)[1],
+                AT_EXECFN => STACK_TOP.store((*entry)[1] as usize, Ordering::Relaxed),
                 _ => {}
             }
             entry = entry.add(1);
@@ -126,14 +117,37 @@ pub fn begin() -> bool {
         return false;
     }
     take_in_heap();
+    tell_hooks();
     thread_ring::set_up_scrap();
     thread_ring::set_up();
     if thread_ring::current().is_none() {
         process::fall_asleep_for_good();
         return false;
     }
+    thread_ring::tell_stack(first_stack(), 0);
     signals::install();
     true
+}
+
+/// The stack that the kernel has made. It grows downwards, and nothing else is mapped so close below it,
+/// whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
+fn first_stack() -> thread_ring::Stack {
+    const USUAL: usize = 8 << 20;
+    match STACK_TOP.load(Ordering::Relaxed).next_multiple_of(PAGE) {
+        0 => thread_ring::Stack::UNKNOWN,
+        top => thread_ring::Stack {
+            low: top.saturating_sub(USUAL),
+            bytes: USUAL,
+        },
+    }
+}
+
+/// Rings lead to what is called around the system calls of programs without a loader.
+pub fn tell_hooks() {
+    thread_ring::set_system_hooks([
+        raw_syscalls::before as *const () as u64,
+        raw_syscalls::after as *const () as u64,
+    ]);
 }
 
 /// From now on blocks of the heap are logged, if they are to be.
@@ -143,11 +157,11 @@ fn take_in_heap() {
 }
 
 /// A program without instrumentation has loaded a library that has some. Handlers of signals are wrapped as they stand. Threads that it has already get
-/// their rings when they meet their first probe or trigger ([`threads::join`]).
+/// their rings when they meet their first probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
     // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a ring.)
-    let late = !burst && !threads::all_can_join();
+    let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {
             MODULE_LATE
@@ -160,13 +174,14 @@ fn wake() {
         return;
     }
     take_in_heap();
+    tell_hooks();
     thread_ring::set_up_scrap();
-    threads::join_here();
+    crate::record::thread_join::join_here();
     if let Some(ring) = thread_ring::current() {
         trigger::start(ring);
     }
     if burst {
-        threads::others(|tid, _| trigger::arm_for(tid));
+        crate::record::thread_join::others(|tid, _| trigger::arm_for(tid));
     }
 }
 
@@ -203,10 +218,10 @@ extern "C" fn on_change() {
     if process::is_asleep() && modules::any_instrumented() {
         wake();
     }
-    if thread_ring::current().is_some() || crate::enter::attach::is_attached() {
+    if thread_ring::current().is_some() || crate::record::attachment::is_attached() {
         modules::scan();
     }
-    modules::meet_calls();
+    crate::wrap::call_sites::meet_calls();
 }
 
 #[unsafe(naked)]

@@ -1,11 +1,14 @@
 //! Rings, windows and the signals that recording needs.
 
 #[cfg(not(test))]
+pub mod attachment;
+#[cfg(not(test))]
 pub mod entry_patches;
 #[cfg(not(test))]
 pub mod modules;
 #[cfg(not(test))]
 pub mod publish;
+#[cfg(not(test))]
 pub(crate) mod ring_memory;
 #[cfg(not(test))]
 pub mod signals;
@@ -13,6 +16,8 @@ pub mod signals;
 pub mod speed_probe;
 pub mod table_carry;
 pub mod target_cache;
+#[cfg(not(test))]
+pub mod thread_join;
 #[cfg(not(test))]
 pub mod thread_ring;
 #[cfg(not(test))]

@@ -26,7 +26,7 @@ struct Module {
     patches: Patches,
     /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
     calls: &'static [u32],
-    /// Address of `abi::HANDLER_CALL`, or 0.
+    /// Address of `mgz_abi::probe::HANDLER_CALL`, or 0.
     handlers: u64,
 }
 
@@ -51,7 +51,7 @@ static mut MODULES: [Module; MOST] = [EMPTY; MOST];
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
-/// Where the program's handlers are called from: a static executable's `abi::HANDLER_CALL`.
+/// Where the program's handlers are called from: a static executable's `mgz_abi::probe::HANDLER_CALL`.
 pub fn handler_call() -> Option<u64> {
     modules().iter().map(|m| m.handlers).find(|&at| at != 0)
 }
@@ -97,10 +97,10 @@ impl ProgramHeader {
 /// What `dl_iterate_phdr` tells of a module.
 #[repr(C)]
 pub struct PhdrInfo {
-    addr: u64,
-    name: *const u8,
-    phdr: *const ProgramHeader,
-    phnum: u16,
+    pub(crate) addr: u64,
+    pub(crate) name: *const u8,
+    pub(crate) phdr: *const ProgramHeader,
+    pub(crate) phnum: u16,
 }
 
 /// Looks for modules that are new and for modules that are gone.
@@ -170,13 +170,13 @@ pub fn forget_all() {
 }
 
 /// A module's program headers.
-fn headers(info: &PhdrInfo) -> &[ProgramHeader] {
+pub(crate) fn headers(info: &PhdrInfo) -> &[ProgramHeader] {
     // SAFETY: the module's program headers are mapped.
     unsafe { core::slice::from_raw_parts(info.phdr, info.phnum as usize) }
 }
 
 /// The rewriter's notes in a module.
-fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
+pub(crate) fn notes(info: &PhdrInfo) -> impl Iterator<Item = ModuleNote> {
     const PT_NOTE: u32 = 4;
     headers(info)
         .iter()
@@ -208,28 +208,6 @@ extern "C" fn visit(info: *const PhdrInfo, _size: usize, data: *mut u8) -> i32 {
             }
         }
     }
-    0
-}
-
-/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
-pub fn meet_calls() {
-    if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
-        // SAFETY: the C library's function with a callback of its type.
-        unsafe { iterate(visit_calls, core::ptr::null_mut()) };
-    }
-}
-
-extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
-    // SAFETY: the C library passes a valid description, with a zero-terminated name.
-    let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
-    let inside =
-        |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
-    if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
-        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
-        return 0;
-    }
-    let instrumented = notes(info).next().is_some();
-    crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);
     0
 }
 
@@ -275,8 +253,8 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
         bad => (bad, &[][..]),
     };
     let mut result = result;
-    // SAFETY: the module is loaded, and its tables are those of this version.
     let patches = if result == MODULE_OK {
+        // SAFETY: the module is loaded, and its tables are those of this version.
         unsafe { Patches::of(info.addr, note) }
     } else {
         Patches::NONE
@@ -758,9 +736,10 @@ pub fn call_before(back: u64) -> Option<u64> {
 /// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
 pub fn linked(ip: u64) -> Option<u64> {
     let module = original(ip)?;
-    // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the end of a page.
     let byte = |at: u64| {
         if at < module.text.1 {
+            // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the
+            // end of a page.
             unsafe { (at as *const u8).read() }
         } else {
             0

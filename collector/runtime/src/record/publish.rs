@@ -54,7 +54,7 @@ fn draw(header: &Header, control: &mut Control) {
 /// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
 /// over for this thread.
 pub fn turn(header: &Header, ring: Ring) -> bool {
-    if crate::wrap::seccomp::is_sealed() {
+    if crate::sys::seccomp_state::is_sealed() {
         return false;
     }
     let control = ring.control();

@@ -5,7 +5,6 @@ use crate::record::thread_ring::{
 };
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
-use crate::wrap::seccomp;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
@@ -187,10 +186,10 @@ const PATIENCE: u64 = 10_000_000;
 
 /// Maps a free thread slot of the file behind `ring.address`.
 pub(crate) fn claim(header: &Header, ring: Ring) -> bool {
-    if !seccomp::may_set_up() {
+    if !crate::sys::seccomp_state::may_set_up() {
         return false;
     }
-    if !seccomp::is_filtered() && process::is_elsewhere(header) {
+    if !crate::sys::seccomp_state::is_filtered() && process::is_elsewhere(header) {
         process::count(count::FORBIDDEN, 1);
         return false;
     }

@@ -1,4 +1,4 @@
-//! What a thread's hooks know of where original addresses go on (see `hooks`).
+//! What a thread's hooks know of where original addresses go on (see `transfer_hooks`).
 //!
 //! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original addresses to their clones; hooks look into both by instructions of their own.
 //! The near one has one entry for each hash, the others have two. The third, which only [`Known::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most

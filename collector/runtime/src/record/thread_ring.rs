@@ -23,7 +23,6 @@ use crate::record::ring_memory::{
 };
 use crate::record::transfer_hooks;
 use crate::record::transfer_hooks::Hooks;
-use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
@@ -38,11 +37,11 @@ pub const SPARE_RING: usize = 64 * 1024;
 pub const SPARE: usize = SPARE_RING + 2 * PAGE;
 /// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
 /// thread's probes write into the spare ring.
-const PRIVATE: u32 = 3;
+pub(crate) const PRIVATE: u32 = 3;
 /// [`Control::index`] of such a page that [`set_up_borrower`] has made.
 const BORROWERS: u32 = u32::MAX;
 /// Least length of a lap, slots.
-const LAP_SLOTS: u64 = 1 << 18;
+pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 
 /// What the program believes about a thread's signal settings; lies in the second half of the spare
 /// control page.
@@ -180,7 +179,7 @@ pub fn current() -> Option<Ring> {
     // A vfork child shares its parent's memory, and has the spare page.
     if gs == ring.address {
         adopt_after_fork(ring);
-        if crate::enter::attach::is_attached() && ring.control().tid != syscall::gettid() {
+        if crate::record::attachment::is_attached() && ring.control().tid != syscall::gettid() {
             // A thread that no wrapper has seen has the `%gs` base of its creator.
             return None;
         }
@@ -328,7 +327,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     };
     if header.mode == MODE_BURST {
         // That of a thread which had this reservation before.
-        crate::trigger::disarm(ring);
+        crate::record::trigger::disarm(ring);
     }
     *ring.private() = Private {
         segv_blocked: false,
@@ -515,12 +514,21 @@ fn use_private_page(ring: Ring) {
     unsafe { syscall::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
 }
 
+/// Addresses of what is called around the system calls of a program that has no loader.
+static SYSTEM_HOOKS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+/// Says what is called before and after such a system call. Comes before the first ring is made.
+pub fn set_system_hooks(hooks: [u64; 2]) {
+    for (place, hook) in SYSTEM_HOOKS.iter().zip(hooks) {
+        place.store(hook, Ordering::Relaxed);
+    }
+}
+
 /// What [`Control::system_hooks`] holds.
 fn system_hooks() -> [u64; 2] {
-    [
-        crate::wrap::raw_syscalls::before as *const () as u64,
-        crate::wrap::raw_syscalls::after as *const () as u64,
-    ]
+    SYSTEM_HOOKS
+        .each_ref()
+        .map(|hook| hook.load(Ordering::Relaxed))
 }
 
 /// Sets the spare ring to its start.

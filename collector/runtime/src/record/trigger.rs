@@ -266,10 +266,11 @@ pub fn replace_if_closed(ring: Ring) {
     const FCNTL: usize = 72;
     const F_GETFD: usize = 1;
     const EBADF: isize = 9;
-    // SAFETY: integers only.
-    if descriptor(ring).is_some_and(
-        |fd| unsafe { syscall::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) } == -EBADF,
-    ) {
+    let is_closed = |fd| {
+        // SAFETY: integers only.
+        unsafe { syscall::call(FCNTL, fd as usize, F_GETFD, 0, 0, 0, 0) == -EBADF }
+    };
+    if descriptor(ring).is_some_and(is_closed) {
         crate::record::speed_probe::forget(ring);
         ring.private().trigger = Trigger::default();
         arm(ring);
@@ -543,14 +544,14 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
         return crate::record::speed_probe::hit(ring, context);
     }
-    if crate::wrap::seccomp::is_sealed() {
+    if crate::sys::seccomp_state::is_sealed() {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
     if process::header().is_some_and(is_over) {
         // The thread goes on as if it had never been recorded.
         return disarm(ring);
     }
-    if !crate::enter::attach::is_ready(ring, context) {
+    if !crate::record::attachment::is_ready(ring, context) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
     let trigger = &mut ring.private().trigger;

@@ -49,7 +49,7 @@ impl Why {
     }
 }
 
-/// A thread's window; lies in [`thread::Private`]. Zero is "closed".
+/// A thread's window; lies in [`crate::record::thread_ring::Private`]. Zero is "closed".
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
 pub struct Window {
@@ -66,7 +66,7 @@ pub struct Window {
     since: u64,
     /// Nanoseconds of the window in code without a clone.
     outside: u64,
-    /// Slots of the lap that it is instead of a window ([`pace`]), or 0.
+    /// Slots of the lap that it is instead of a window (`speed_probe`), or 0.
     lap: u64,
 }
 
@@ -185,11 +185,12 @@ fn close(ring: Ring, why: Why, now: u64) {
         }
     }
     let mut slots = end.clamp(control.base, control.guard) - control.base;
-    // SAFETY: the window's first slot, in this thread's ring.
-    if slots == 16
-        && unsafe { (control.base as *const mgz_abi::slot::RingSlot).read_volatile() }.id
-            == mgz_abi::slot::MARK_REPEAT
-    {
+    let repeats = || {
+        let first = control.base as *const mgz_abi::slot::RingSlot;
+        // SAFETY: the window's first slot, in this thread's ring.
+        unsafe { first.read_volatile() }.id == mgz_abi::slot::MARK_REPEAT
+    };
+    if slots == 16 && repeats() {
         // What that is about was not completed.
         slots = 0;
     }

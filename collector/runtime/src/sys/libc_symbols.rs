@@ -48,7 +48,7 @@ pub fn environ() -> *const *const u8 {
         linked => linked,
     };
     if address == 0 {
-        return crate::wrap::raw_syscalls::environment();
+        return crate::sys::environment::environment();
     }
     // SAFETY: the symbol's type.
     unsafe { *(address as *const *const *const u8) }
@@ -263,8 +263,8 @@ impl Symbols {
         unsafe {
             let [buckets, first, words, shift] = *(self.gnu_hash as *const [u32; 4]);
             let filter = (self.gnu_hash + 16) as *const u64;
-            let word = *filter.add((hash / 64 & (words - 1)) as usize);
-            let both = 1u64 << (hash % 64) | 1u64 << (hash >> shift) % 64;
+            let word = *filter.add(((hash / 64) & (words - 1)) as usize);
+            let both = 1u64 << (hash % 64) | 1u64 << ((hash >> shift) % 64);
             if word & both != both || buckets == 0 {
                 return None;
             }

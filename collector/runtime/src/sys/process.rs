@@ -3,7 +3,8 @@
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use mgz_abi::shared_memory::{
-    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, name_hash, place_in_preload,
+    ENV_NAME, HEADER_BYTES, Header, MAGIC, PAGE, PRELOAD_NAME, VERSION, count, name_hash,
+    place_in_preload,
 };
 
 /// The mapped header of the shared memory, or null if nothing is recorded.
@@ -294,6 +295,9 @@ fn map_header() -> bool {
     true
 }
 
+/// Type of an entry of the auxiliary vector that is to be ignored.
+const AT_IGNORE: usize = 1;
+
 /// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder changed it, so that the program and its
 /// children see nothing of the runtime.
 ///
@@ -364,6 +368,13 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     }
     // SAFETY: as above.
     unsafe { *envp.add(to) = core::ptr::null_mut() };
+    // Who looks for the auxiliary vector behind the environment finds entries that mean nothing, and then the vector where
+    // it is. (An even number of entries was taken out, since the vector has pairs.)
+    for (k, at) in (to + 1..=n).enumerate() {
+        let word = if k % 2 == 0 { AT_IGNORE } else { 0 };
+        // SAFETY: as above.
+        unsafe { *envp.add(at) = core::ptr::without_provenance_mut(word) };
+    }
     true
 }
 

@@ -148,6 +148,10 @@ pub fn open_quietly(path: *const u8) -> isize {
 pub const EMPTY_PATH: usize = 0x1000;
 
 /// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the descriptor itself leads to, however that was opened.
+#[allow(
+    clippy::not_unsafe_ptr_arg_deref,
+    reason = "the kernel is asked first whether it is readable"
+)]
 pub fn open_at(dir: i32, path: *const u8, flags: usize) -> isize {
     const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400;
     const NO_FOLLOW: usize = 0o400_000;

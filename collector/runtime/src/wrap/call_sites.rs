@@ -17,7 +17,7 @@
 //! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries without instrumentation larger than [`LARGEST`]. The recorder
 //! sees such threads by their ids, and tells how many there are.
 
-use crate::record::modules::ProgramHeader;
+use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
 use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
@@ -26,6 +26,7 @@ use crate::wrap::raw_syscalls::{REST, Saved, hook};
 use crate::wrap::{exec, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
 /// What makes threads, children and programs.
@@ -111,7 +112,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
         nr::CLONE3 if awake && r.rdi != 0 && !thread_ring::provide() => -ENOMEM,
         nr::VFORK => {
             // A ring that is taken over is this process's: the child cannot do it for itself.
-            thread::notice_fork();
+            thread_ring::notice_fork();
             return;
         }
         // SAFETY: the kernel's contract for these calls.
@@ -479,4 +480,26 @@ fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
         syscall::mprotect(start, length, map::READ | map::EXEC);
     }
     true
+}
+
+/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
+pub fn meet_calls() {
+    if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
+        // SAFETY: the C library's function with a callback of its type.
+        unsafe { iterate(visit_calls, core::ptr::null_mut()) };
+    }
+}
+
+extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -> i32 {
+    // SAFETY: the C library passes a valid description, with a zero-terminated name.
+    let (info, name) = unsafe { (&*info, process::c_bytes((*info).name)) };
+    let instrumented = notes(info).next().is_some();
+    let inside =
+        |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
+    if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        return 0;
+    }
+    crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);
+    0
 }

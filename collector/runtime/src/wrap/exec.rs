@@ -7,7 +7,6 @@
 use crate::sys::libc_symbols::{environ, fail, next};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, syscall};
-use crate::wrap::seccomp;
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{
@@ -62,6 +61,9 @@ enum Target {
 /// Interpreters of interpreters that the kernel goes through.
 const DEPTH: usize = 5;
 
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs room there is in functions
+// of its own, whose frames are gone when the next one needs some.
+
 /// Looks at what a descriptor leads to, and closes it.
 fn look(fd: isize, depth: usize) -> Target {
     if fd < 0 {
@@ -72,6 +74,7 @@ fn look(fd: isize, depth: usize) -> Target {
     target
 }
 
+#[inline(never)]
 fn look_into(fd: isize, depth: usize) -> Target {
     let mut start = [0u8; 256];
     let read = syscall::pread(fd, &mut start, 0).max(0) as usize;
@@ -131,28 +134,31 @@ fn gains_privileges(fd: isize) -> bool {
 
 /// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
 fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let later = crate::wrap::call_sites::are_met() && length(list) <= MANY;
     if later { None } else { follow(open) }
 }
 
 /// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
+#[inline(never)]
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     if process::own_path().is_empty() {
         return None;
     }
     if !process::is_recorded() {
         // There the recorder's id means nothing.
         if process::recorder()
-            .filter(|h| h.stop.load(Ordering::Relaxed) == 0 && !seccomp::is_filtered())
+            .filter(|h| {
+                h.stop.load(Ordering::Relaxed) == 0 && !crate::sys::seccomp_state::is_filtered()
+            })
             .is_some_and(process::is_elsewhere)
         {
             process::count(count::FORBIDDEN, 1);
         }
         return None;
     }
-    if !seccomp::may_set_up() {
+    if !crate::sys::seccomp_state::may_set_up() {
         process::count(count::FORBIDDEN, 1);
         return None;
     }
@@ -162,29 +168,35 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
         return None;
     }
     let target = look_into(fd, 0);
-    let mut name = [0u8; PATH_BYTES];
-    crate::record::modules::path_of_descriptor(fd, &mut name);
+    match target {
+        Target::Privileged => tell_unfollowed(fd, MODULE_PRIVILEGED),
+        Target::Foreign => tell_unfollowed(fd, MODULE_32_BIT),
+        _ => {}
+    }
     syscall::close(fd);
-    let unfollowed = match target {
-        Target::Privileged => MODULE_PRIVILEGED,
-        Target::Foreign => MODULE_32_BIT,
+    match target {
+        Target::Privileged | Target::Foreign => None,
         Target::Instrumented(loading) => {
             let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
             if !is_possible {
                 // The loader would complain on the program's standard error, or a sanitizer's runtime about who comes before it.
                 process::count(count::FORBIDDEN, 1);
             }
-            return is_possible.then_some(loading);
+            is_possible.then_some(loading)
         }
         Target::Plain(loading) => {
-            return (!loading.refuses_heap() && process::can_reach_recorder()).then_some(loading);
+            (!loading.refuses_heap() && process::can_reach_recorder()).then_some(loading)
         }
-        Target::Unknown => {
-            return process::can_reach_recorder().then_some(Loading::default());
-        }
-    };
-    crate::record::modules::tell_program(unfollowed, &name);
-    None
+        Target::Unknown => process::can_reach_recorder().then_some(Loading::default()),
+    }
+}
+
+/// Tells the recorder of a program that cannot be followed.
+#[inline(never)]
+fn tell_unfollowed(fd: isize, why: u32) {
+    let mut name = [0u8; PATH_BYTES];
+    crate::record::modules::path_of_descriptor(fd, &mut name);
+    crate::record::modules::tell_program(why, &name);
 }
 
 /// Most entries of an environment for which there is room on the stack.
@@ -227,8 +239,8 @@ fn with_environment<R>(
     };
     let text = made.text();
     match n {
-        ..=FEW if text <= TEXT => on_stack::<{ FEW + 4 }, R>(&made, exec),
-        ..=MANY if text <= TEXT => on_stack::<{ MANY + 4 }, R>(&made, exec),
+        ..=FEW if text <= TEXT => on_stack::<{ FEW + 5 }, R>(&made, exec),
+        ..=MANY if text <= TEXT => on_stack::<{ MANY + 5 }, R>(&made, exec),
         _ => elsewhere(&made, text, exec),
     }
 }
@@ -254,10 +266,10 @@ impl Made<'_> {
         first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
     }
 
-    /// Writes pointers and the text of the entries that are new, as the recorder does it (`child.rs`).
+    /// Writes pointers and the text of the entries that are new, as the recorder does it (`collector/src/target/spawn.rs`).
     ///
     /// # Safety
-    /// There must be room for `n` + 4 pointers and the text.
+    /// There must be room for `n` + 5 pointers and the text.
     unsafe fn write(&self, pointers: *mut *const u8, text: *mut u8) {
         let list = self.old.unwrap_or(&[]);
         let (front, back) = list.split_at(process::place_among(list));
@@ -295,15 +307,17 @@ impl Made<'_> {
             k += 1;
         };
         for i in 0..self.n {
-            // SAFETY: entries of the program's list.
             add(if Some(i) == self.preload {
                 first
             } else {
+                // SAFETY: entries of the program's list.
                 unsafe { *self.list.add(i) }
             });
         }
         if self.preload.is_none() {
             add(first);
+            // An even number of entries is to be taken out again.
+            add(second);
         }
         add(second);
         add(process::shared_entry().as_ptr());
@@ -325,7 +339,7 @@ fn on_stack<const N: usize, R>(made: &Made, exec: impl FnOnce(Strings) -> R) -> 
 /// The same in memory of its own, given back if `exec` fails.
 #[inline(never)]
 fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R {
-    let pointers = (made.n + 4) * 8;
+    let pointers = (made.n + 5) * 8;
     // SAFETY: a new mapping.
     let Ok(memory) = (unsafe {
         syscall::mmap(
@@ -352,7 +366,7 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
 struct Loading {
     /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
     own_allocator: bool,
-    /// Libraries that are to come before the runtime, as `abi::ModuleNote::before` has them; zero-terminated.
+    /// Libraries that are to come before the runtime, as `mgz_abi::module_note::ModuleNote::before` has them; zero-terminated.
     before: [u8; 512],
 }
 
@@ -406,6 +420,7 @@ fn offset_of(fd: isize, address: u64) -> Option<u64> {
 }
 
 /// Of an instrumented program, what its note says.
+#[inline(never)]
 fn read_note(fd: isize) -> Option<Loading> {
     const PT_NOTE: u64 = 4;
     const FEATURES: usize = 16 + core::mem::offset_of!(mgz_abi::module_note::ModuleNote, features);
@@ -440,46 +455,52 @@ fn read_note(fd: isize) -> Option<Loading> {
 }
 
 /// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which wants to be first.
+#[inline(never)]
 fn read_needed(fd: isize) -> Loading {
     const PT_DYNAMIC: u64 = 2;
     const DT_NEEDED: u64 = 1;
     const DT_STRTAB: u64 = 5;
     /// Entries that are looked at.
-    const ENTRIES: usize = 64;
+    const ENTRIES: u64 = 64;
+    /// Longest name of a library.
+    const NAME: usize = 128;
     let mut loading = Loading::default();
     let Some(phdr) = headers(fd).find(|phdr| word(phdr, 0, 4) == PT_DYNAMIC) else {
         return loading;
     };
-    let mut dynamic = [0u8; 16 * ENTRIES];
-    let read = syscall::pread(fd, &mut dynamic, word(&phdr, 8, 8)).max(0) as usize;
-    let bytes = read.min(word(&phdr, 32, 8) as usize);
-    let dynamic = dynamic[..bytes - bytes % 16].chunks_exact(16);
-    let entries = dynamic
-        .map(|entry| (word(entry, 0, 8), word(entry, 8, 8)))
-        .take_while(|entry| entry.0 != 0);
+    let (from, bytes) = (word(&phdr, 8, 8), word(&phdr, 32, 8));
+    let entries = (0..ENTRIES.min(bytes / 16)).map_while(|i| {
+        let mut entry = [0u8; 16];
+        let read = syscall::pread(fd, &mut entry, from.wrapping_add(i * 16));
+        (read == 16 && word(&entry, 0, 8) != 0).then(|| (word(&entry, 0, 8), word(&entry, 8, 8)))
+    });
     let strings = entries.clone().find(|entry| entry.0 == DT_STRTAB);
     let Some(strings) = strings.and_then(|entry| offset_of(fd, entry.1)) else {
         return loading;
     };
-    let (mut all, mut end, mut last) = ([0u8; 512], 0, 0);
+    let (mut end, mut last) = (0, 0);
+    let all = &mut loading.before;
     for (_, name_at) in entries.filter(|entry| entry.0 == DT_NEEDED) {
-        let mut name = [0u8; 128];
-        syscall::pread(fd, &mut name, strings.wrapping_add(name_at));
-        let name = process::until_zero(&name);
         let joint = usize::from(end != 0);
+        let start = end + joint;
         // (What has so many or so long names is not asked any more.)
-        if name.len() == 128 || end + joint + name.len() >= all.len() {
+        let Some(place) = all.get_mut(start..start + NAME) else {
+            break;
+        };
+        place.fill(0);
+        syscall::pread(fd, place, strings.wrapping_add(name_at));
+        let length = process::until_zero(place).len();
+        if length == NAME {
             break;
         }
-        all[end..end + joint].fill(b':');
-        all[end + joint..end + joint + name.len()].copy_from_slice(name);
-        end += joint + name.len();
-        if is_sanitizer(name) {
+        all[end..start].fill(b':');
+        end = start + length;
+        if is_sanitizer(&all[start..end]) {
             loading.own_allocator = true;
             last = end;
         }
     }
-    loading.before[..last].copy_from_slice(&all[..last]);
+    all[last..].fill(0);
     loading
 }
 

@@ -10,6 +10,7 @@ pub mod close_fds;
 pub mod exec;
 #[cfg(all(not(test), mgz_cdylib))]
 pub mod heap;
+#[cfg(not(test))]
 pub(crate) mod legacy_signals;
 #[cfg(not(test))]
 pub mod raw_syscalls;
@@ -17,6 +18,7 @@ pub mod raw_syscalls;
 pub mod seccomp;
 #[cfg(not(test))]
 pub mod sigev_thread;
+#[cfg(not(test))]
 pub(crate) mod signal_calls;
 #[cfg(not(test))]
 pub mod threads;

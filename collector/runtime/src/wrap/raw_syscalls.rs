@@ -1,98 +1,19 @@
-//! Executables without a loader: how the runtime gets into them, and how it learns what they ask the kernel for.
+//! Executables without a loader: how the runtime learns what they ask the kernel for.
 //!
 //! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point of a rewritten static executable looks for the
-//! runtime's environment variable, maps the runtime's image out of the shared memory, and jumps to [`mgz_enter`]. And around
+//! runtime's environment variable, maps the runtime's image out of the shared memory, and jumps to `mgz_enter` (`enter/static_exe.rs`). And around
 //! each system call in the clone that may be one of those that the runtime must know of, the rewriter puts two jumps through the control page:
 //! to [`before`], which may do the call itself, and to [`after`], where new threads and children turn up
-//! (`abi::GS_HOOK_BEFORE`). The call itself stays in the clone, so that it is unwound, restarted and cancelled as in the original.
+//! (`mgz_abi::probe::GS_HOOK_BEFORE`). The call itself stays in the clone, so that it is unwound, restarted and cancelled as in the original.
 
-use crate::enter::preload;
-use crate::record::{modules, signals, thread_ring, trigger};
-use crate::sys::syscall::{map, nr};
+use crate::record::{signals, thread_ring, trigger};
+use crate::sys::syscall::nr;
 use crate::sys::{process, syscall};
 use crate::wrap::{exec, threads};
 use core::arch::naked_asm;
-use mgz_abi::shared_memory::{PAGE, StaticImage};
+use mgz_abi::shared_memory::PAGE;
 
-/// Where the rewritten entry point jumps to: rbx the image's address, rcx the offset of its list of relocations, rdi the initial stack, rsi the
-/// program's own entry point, rdx its load bias. Relocates the image, starts the runtime and begins the program as the kernel would have.
-#[unsafe(naked)]
-#[unsafe(no_mangle)]
-unsafe extern "C" fn mgz_enter() {
-    naked_asm!(
-        "lea r8, [rbx + rcx]",
-        "mov r9d, [r8]",
-        "2:",
-        "test r9d, r9d",
-        "je 3f",
-        "mov eax, [r8 + 4*r9]",
-        "add [rbx + rax], rbx",
-        "dec r9d",
-        "jmp 2b",
-        "3:",
-        "mov r12, rdi",
-        "mov r13, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rbx",
-        "and rsp, -16",
-        "call {begin}",
-        "mov rsp, r12",
-        "mov [rsp - 8], r13",
-        "xor eax, eax", "xor ebx, ebx", "xor ecx, ecx", "xor edx, edx", "xor esi, esi", "xor edi, edi", "xor ebp, ebp", "xor r8d, r8d",
-        "xor r9d, r9d", "xor r10d, r10d", "xor r11d, r11d", "xor r12d, r12d", "xor r13d, r13d", "xor r14d, r14d", "xor r15d, r15d",
-        "jmp [rsp - 8]",
-        begin = sym begin)
-}
-
-/// The program's environment; what the C library's `environ` is elsewhere.
-static mut ENVIRONMENT: *const *const u8 = core::ptr::null();
-
-/// See [`ENVIRONMENT`].
-pub fn environment() -> *const *const u8 {
-    // SAFETY: written once before anything else runs.
-    unsafe { ENVIRONMENT }
-}
-
-/// Whether this program has no loader.
-pub fn is_static() -> bool {
-    !environment().is_null()
-}
-
-/// Starts the runtime: `stack` is as the kernel has made it, `image` where the runtime lies.
-unsafe extern "C" fn begin(stack: *mut usize, bias: u64, image: usize) {
-    // SAFETY: the kernel puts argc, the arguments, null, and the environment there.
-    let envp = unsafe { stack.add(2 + *stack) } as *mut *mut u8;
-    // SAFETY: single-threaded, at the very start.
-    unsafe { ENVIRONMENT = envp.cast() };
-    // SAFETY: as above.
-    let Some(vectors) = (unsafe { preload::attach(envp) }) else {
-        return;
-    };
-    if !preload::begin() {
-        return;
-    }
-    if let Some(header) = process::header() {
-        let StaticImage {
-            text_start,
-            text_end,
-            ..
-        } = header.image;
-        // SAFETY: the image's own pages; its code needs no writing any more.
-        unsafe {
-            syscall::mprotect(
-                image + text_start as usize,
-                (text_end - text_start) as usize,
-                map::READ | map::EXEC,
-            )
-        };
-    }
-    modules::add_executable(bias, vectors.phdr, vectors.phnum);
-    if let Some(ring) = thread_ring::current() {
-        trigger::start(ring);
-    }
-}
-
-/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`, `emit/hooks.rs`).
+/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`, `emit/syscall_hooks.rs`).
 pub(crate) const REST: u64 = 17;
 
 /// Registers as the hooks save them, lowest address first.
@@ -120,6 +41,9 @@ pub struct Saved {
 macro_rules! hook {
     ($(#[$doc:meta])* $name:ident, $work:ident) => {
         $(#[$doc])*
+        ///
+        /// # Safety
+        /// Only the code around a system call may jump here: registers are as that leaves them.
         #[unsafe(naked)]
         pub unsafe extern "C" fn $name() {
             // The code around may use the red zone and every register but rcx and r11, which the system call overwrites anyway.
@@ -175,10 +99,16 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
         },
         // SAFETY: as above.
         nr::RT_SIGPROCMASK => unsafe {
-            signals::system_sigprocmask(r.rdi as i32, r.rsi as *const u64, r.rdx as *mut u64)
+            crate::wrap::signal_calls::system_sigprocmask(
+                r.rdi as i32,
+                r.rsi as *const u64,
+                r.rdx as *mut u64,
+            )
         },
         // SAFETY: as above.
-        nr::SIGALTSTACK => unsafe { signals::alternate_stack(r.rdi as *const _, r.rsi as *mut _) },
+        nr::SIGALTSTACK => unsafe {
+            crate::wrap::signal_calls::alternate_stack(r.rdi as *const _, r.rsi as *mut _)
+        },
         nr::CLONE | nr::CLONE3 if !thread_ring::provide() => -ENOMEM,
         // SAFETY: as above.
         nr::EXECVE => unsafe {

@@ -4,35 +4,14 @@
 use crate::record::{entry_patches, signals, thread_ring, window};
 use crate::sys::libc_symbols::{fail, next};
 use crate::sys::seccomp_eval::Instruction;
+use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_sealed};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, seccomp_eval};
 use crate::wrap::call_sites;
 use crate::wrap::raw_syscalls::REST;
 use core::arch::naked_asm;
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{PAGE, count};
-
-/// A call that recording needs is refused.
-static NO_RECORDING: AtomicBool = AtomicBool::new(false);
-/// There is a filter.
-static FILTERED: AtomicBool = AtomicBool::new(false);
-/// A call that a new ring needs is refused.
-static NO_RINGS: AtomicBool = AtomicBool::new(false);
-
-/// Whether recording must end, without a system call.
-pub fn is_sealed() -> bool {
-    NO_RECORDING.load(Ordering::Relaxed)
-}
-
-/// Whether the program has installed a filter, whatever that refuses.
-pub fn is_filtered() -> bool {
-    FILTERED.load(Ordering::Relaxed)
-}
-
-/// Whether a thread may open the recorder's memory for a ring of its own.
-pub fn may_set_up() -> bool {
-    !NO_RINGS.load(Ordering::Relaxed)
-}
 
 /// Longest filter.
 const MOST: u16 = 4096;
@@ -46,7 +25,7 @@ struct Foreseen {
     recording: bool,
     /// New threads and children can get rings.
     rings: bool,
-    /// Code can be changed ([`patches`]).
+    /// Code can be changed ([`entry_patches`]).
     code: bool,
 }
 
@@ -68,13 +47,13 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
         return NOTHING_CHANGES;
     }
     // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
-    if !syscall::is_readable(program as usize, size_of::<Program>()) {
+    if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
     }
     // SAFETY: just asked.
     let Program { length, filter } = unsafe { program.read() };
     if !(1..=MOST).contains(&length)
-        || !syscall::is_readable(
+        || !crate::sys::syscall::is_readable(
             filter as usize,
             usize::from(length) * size_of::<Instruction>(),
         )
@@ -102,7 +81,7 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
             .all(|n| allows(n, [0; 3]));
     // Not the calls alone: some refuse memory that can be both written and executed.
     let protections = [map::READ | map::WRITE | map::EXEC, map::READ | map::EXEC];
-    let code = allows(nr::FUTEX, [PAGE, syscall::WAKE_OP_PRIVATE, 0])
+    let code = allows(nr::FUTEX, [PAGE, crate::sys::syscall::WAKE_OP_PRIVATE, 0])
         && protections
             .into_iter()
             .all(|p| allows(nr::MPROTECT, [PAGE, PAGE, p]));
@@ -138,7 +117,7 @@ fn restrict(operation: usize, program: *const Program, install: impl FnOnce() ->
     } else {
         NOTHING_CHANGES
     };
-    if let Some(ring) = ring.filter(|r| !recording && r.address == syscall::gs()) {
+    if let Some(ring) = ring.filter(|r| !recording && r.address == crate::sys::syscall::gs()) {
         window::close_in_hook(ring, window::Why::Outside);
     }
     FILTERED.store(true, Ordering::Relaxed);
@@ -256,15 +235,20 @@ unsafe extern "C" fn signals_by_number(
     const EFAULT: isize = 14;
     const EINVAL: isize = 22;
     let (read, written, bytes) = match number {
-        nr::RT_SIGACTION => (second, third, size_of::<syscall::KernelAction>()),
+        nr::RT_SIGACTION => (
+            second,
+            third,
+            size_of::<crate::sys::syscall::KernelAction>(),
+        ),
         nr::RT_SIGPROCMASK => (second, third, SET),
         _ => (first, second, size_of::<[usize; 3]>()),
     };
     let result = if number != nr::SIGALTSTACK && size != SET {
         -EINVAL
-    } else if read != 0 && !syscall::is_readable(read, bytes)
+    } else if read != 0 && !crate::sys::syscall::is_readable(read, bytes)
         || written != 0
-            && !(syscall::is_readable(written, bytes) && syscall::is_writable(written & !3))
+            && !(crate::sys::syscall::is_readable(written, bytes)
+                && crate::sys::syscall::is_writable(written & !3))
     {
         -EFAULT
     } else {
@@ -274,10 +258,14 @@ unsafe extern "C" fn signals_by_number(
                 nr::RT_SIGACTION => {
                     signals::system_sigaction(first as i32, second as *const _, third as *mut _)
                 }
-                nr::RT_SIGPROCMASK => {
-                    signals::system_sigprocmask(first as i32, second as *const _, third as *mut _)
+                nr::RT_SIGPROCMASK => crate::wrap::signal_calls::system_sigprocmask(
+                    first as i32,
+                    second as *const _,
+                    third as *mut _,
+                ),
+                _ => {
+                    crate::wrap::signal_calls::alternate_stack(first as *const _, second as *mut _)
                 }
-                _ => signals::alternate_stack(first as *const _, second as *mut _),
             }
         }
     };

@@ -80,7 +80,7 @@ unsafe fn by_thread(event: *const [usize; 8]) -> Result<Option<[usize; 8]>, ()> 
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], timer: usize) -> i32 {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let Some(real) = next!(
         c"timer_create",
         unsafe extern "C" fn(i32, *const [usize; 8], usize) -> i32
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn timer_create(clock: i32, event: *const [usize; 8], time
 /// As the C function.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mq_notify(queue: i32, event: *const [usize; 8]) -> i32 {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let Some(real) = next!(
         c"mq_notify",
         unsafe extern "C" fn(i32, *const [usize; 8]) -> i32

@@ -1,7 +1,7 @@
 //! What the program calls: the C library's functions about actions, masks and alternate stacks, for its own view of them.
 
 use crate::record::signals::actions::change;
-use crate::record::signals::*;
+use crate::record::signals::{segv_mask, *};
 use crate::record::thread_ring::Ring;
 use crate::record::{thread_ring, trigger};
 use crate::sys::libc_symbols::{fail, next};
@@ -166,7 +166,7 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
 
 /// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
 pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let ring = thread_ring::current();
     let here = core::ptr::from_ref(&ring) as usize;
     let real = match &ring {
@@ -182,7 +182,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
             *old = before;
             if let Some(ring) = ring {
                 let private = ring.private();
-                let segv_blocked = shield::is_blocked(private, here);
+                let segv_blocked = segv_mask::is_blocked(private, here);
                 if segv_blocked {
                     *old |= SEGV_BIT;
                 }
@@ -197,7 +197,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                     };
                     let blocks = change(segv_blocked, set & SEGV_BIT != 0);
                     if blocks != segv_blocked {
-                        shield::set(private, blocks);
+                        segv_mask::set(private, blocks);
                     }
                     private.trigger_blocked =
                         change(private.trigger_blocked, set & trigger::bit() != 0);
@@ -268,7 +268,7 @@ impl Waiting {
             .and_then(|_| thread_ring::current())
             .filter(|_| !thread_ring::borrows_memory());
         if let Some(ring) = ring {
-            shield::expect_jumps();
+            segv_mask::expect_jumps();
             ring.private().waiting = mask;
         }
         let mut space = [0; 16];
@@ -332,7 +332,7 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
     const SS_ONSTACK: usize = 1;
     const EPERM: isize = 1;
     const ENOMEM: isize = 12;
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let Some(ring) = thread_ring::current() else {
         // SAFETY: the caller's pointers, as for the C function.
         return unsafe {

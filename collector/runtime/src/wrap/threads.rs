@@ -1,9 +1,8 @@
 //! New threads and processes: each thread gets its ring before it runs code of the program.
 
+use crate::record::thread_ring;
 use crate::record::thread_ring::Stack;
-use crate::record::{signals, thread_ring};
 use crate::sys::libc_symbols::{fail, next};
-use crate::sys::signal_frame::Context;
 use crate::sys::syscall::map;
 use crate::sys::{process, syscall};
 use core::arch::naked_asm;
@@ -25,6 +24,10 @@ struct Start {
 }
 
 const POOL: usize = 256;
+#[allow(
+    clippy::declare_interior_mutable_const,
+    reason = "only initialises the pool"
+)]
 const FREE: Start = Start {
     used: AtomicU32::new(0),
     function: 0,
@@ -87,7 +90,7 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
 extern "C" fn release(start: usize) {
     // SAFETY: made by `prepare`, and used no more.
     unsafe {
-        if start % PAGE == 0 && !in_pool(start) {
+        if start.is_multiple_of(PAGE) && !in_pool(start) {
             syscall::munmap(start, PAGE);
         } else {
             // (What looks for leaks takes what still stands there for a use of it.)
@@ -144,7 +147,7 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
         ring.private().segv_blocked = segv_blocked;
         ring.private().trigger_blocked = trigger_blocked;
         // Its stack was not known there.
-        thread::tell_stack(stack, 0);
+        thread_ring::tell_stack(stack, 0);
         if let Ok(old) = old {
             // (Functions that the C library starts threads for begin with all signals blocked.)
             let _ = syscall::sigprocmask(2, Some(old & !(1 << 10 | crate::record::trigger::bit())));
@@ -185,154 +188,6 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
             && ring.control().tid == syscall::gettid()
             && ring.control().pid == syscall::getpid()
     })
-}
-
-/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the handlers that it has.
-pub fn join_here() {
-    let Ok(mask) = syscall::sigprocmask(0, Some(!0)) else {
-        return;
-    };
-    let mut alternate = [0usize; 3];
-    // SAFETY: fills the three words of a stack_t.
-    unsafe {
-        syscall::call(
-            syscall::nr::SIGALTSTACK,
-            0,
-            alternate.as_mut_ptr() as usize,
-            0,
-            0,
-            0,
-            0,
-        )
-    };
-    signals::adopt();
-    thread_ring::set_up();
-    settle(alternate, mask);
-    let kept = signals::SEGV_BIT | crate::record::trigger::bit();
-    let _ = syscall::sigprocmask(2, Some(mask & !kept));
-}
-
-/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no ring, needs one. Returns whether it has it.
-pub fn join(context: &mut Context) -> bool {
-    if process::header().is_none() || syscall::gs() != 0 {
-        return false;
-    }
-    thread_ring::set_up();
-    let Some(ring) = thread_ring::ring_at(syscall::gs()) else {
-        return false;
-    };
-    settle(context.stack.map(|word| word as usize), context.mask);
-    // What the kernel restores when the handler returns.
-    context.stack = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK].map(|word| word as u64);
-    context.mask &= !(signals::SEGV_BIT | crate::record::trigger::bit());
-    true
-}
-
-/// Notes what the calling thread had before it got its ring: its alternate stack and mask.
-fn settle(alternate: [usize; 3], mask: u64) {
-    if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
-        let private = ring.private();
-        private.stack = [
-            alternate[0],
-            alternate[1] & thread_ring::SS_DISABLE,
-            alternate[2],
-        ];
-        private.segv_blocked = mask & signals::SEGV_BIT != 0;
-        private.trigger_blocked = mask & crate::record::trigger::bit() != 0;
-    }
-}
-
-/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
-pub fn all_can_join() -> bool {
-    const ATTEMPTS: usize = 50;
-    const PAUSE: u64 = 1_000_000;
-    static NEVER: AtomicU32 = AtomicU32::new(0);
-    for attempt in 0..ATTEMPTS {
-        if attempt > 0 {
-            syscall::futex_wait(NEVER.as_ptr(), 0, PAUSE);
-        }
-        let mut all = true;
-        others(|_, blocked| all &= blocked & signals::SEGV_BIT == 0);
-        if all {
-            return true;
-        }
-    }
-    false
-}
-
-/// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).
-pub fn others(mut tell: impl FnMut(u32, u64)) {
-    const GETDENTS64: usize = 217;
-    const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
-    // SAFETY: a zero-terminated path.
-    let fd = unsafe {
-        let path = c"/proc/self/task".as_ptr() as usize;
-        syscall::call(syscall::nr::OPEN, path, DIRECTORY, 0, 0, 0, 0)
-    };
-    if fd < 0 {
-        return;
-    }
-    let own = syscall::gettid();
-    let mut buffer = [0u64; 256];
-    loop {
-        let bytes = size_of_val(&buffer);
-        // SAFETY: the kernel writes at most so many bytes.
-        let read = unsafe {
-            let at = buffer.as_mut_ptr() as usize;
-            syscall::call(GETDENTS64, fd as usize, at, bytes, 0, 0, 0)
-        };
-        if read <= 0 {
-            break;
-        }
-        let mut at = buffer.as_ptr() as usize;
-        let end = at + read as usize;
-        while at < end {
-            // SAFETY: struct linux_dirent64: inode, offset, length of the entry (u16), type, zero-terminated name.
-            let (length, name) = unsafe {
-                (
-                    ((at + 16) as *const u16).read_unaligned() as usize,
-                    process::c_bytes((at + 19) as *const u8),
-                )
-            };
-            let id = name.iter().try_fold(0u32, |n, c| {
-                c.is_ascii_digit()
-                    .then(|| n.wrapping_mul(10).wrapping_add(u32::from(c - b'0')))
-            });
-            if let Some(id) = id.filter(|&id| id != own) {
-                tell(id, blocked_by(name));
-            }
-            at += length.max(1);
-        }
-    }
-    syscall::close(fd);
-}
-
-/// The signals that a thread has blocked.
-fn blocked_by(id: &[u8]) -> u64 {
-    const SAID: &[u8] = b"\nSigBlk:\t";
-    let mut path = [0u8; 64];
-    let mut at = 0;
-    for part in [b"/proc/self/task/", id, b"/status"] {
-        path[at..at + part.len()].copy_from_slice(part);
-        at += part.len();
-    }
-    let mut text = [0u8; 4096];
-    let fd = syscall::open(path.as_ptr(), false);
-    if fd < 0 {
-        return !0;
-    }
-    let read = syscall::pread(fd, &mut text, 0).max(0) as usize;
-    syscall::close(fd);
-    let text = &text[..read];
-    let Some(place) = text.windows(SAID.len()).position(|w| w == SAID) else {
-        return !0;
-    };
-    let digits = text[place + SAID.len()..]
-        .iter()
-        .map(|&c| (c as char).to_digit(16));
-    digits
-        .map_while(|d| d)
-        .fold(0, |mask, d| mask << 4 | u64::from(d))
 }
 
 /// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).
@@ -409,7 +264,7 @@ pub unsafe extern "C" fn pthread_create(
     argument: usize,
 ) -> i32 {
     const EAGAIN: i32 = 11;
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let Some(real) = next!(
         c"pthread_create",
         unsafe extern "C" fn(usize, usize, usize, usize) -> i32
@@ -439,7 +294,7 @@ pub unsafe extern "C" fn pthread_create(
 pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: usize) -> i32 {
     const THRD_ERROR: i32 = 2;
     const THRD_NOMEM: i32 = 3;
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let Some(real) = next!(
         c"thrd_create",
         unsafe extern "C" fn(usize, usize, usize) -> i32
@@ -520,7 +375,7 @@ extern "C" fn no_memory() -> i32 {
 }
 
 extern "C" fn real_clone() -> usize {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     match next!(c"clone", unsafe extern "C" fn() -> i32) {
         Some(real) => real as usize,
         None => no_clone as *const () as usize,
@@ -545,7 +400,7 @@ macro_rules! forks {
         /// As the C function.
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name($($argument: usize),*) -> i32 {
-            crate::enter::preload::early();
+            crate::sys::begin::early();
             let Some(real) = next!($c, unsafe extern "C" fn($(forks!(@type $argument)),*) -> i32) else { return $failed };
             // SAFETY: the C library's function with the caller's arguments.
             let child = unsafe { real($($argument),*) };
@@ -639,7 +494,7 @@ pub unsafe extern "C" fn __vfork() {
 }
 
 extern "C" fn notice_fork() {
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     thread_ring::notice_fork();
 }
 

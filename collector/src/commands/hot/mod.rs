@@ -7,10 +7,10 @@
 
 pub(crate) mod report;
 
-use crate::commands::record::Failure;
+use crate::options::args::{Cli, Format};
 use crate::program::modules;
 use crate::target::signals::Signals;
-use crate::util::args::{Cli, Format};
+use crate::util::failure::Failure;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::time::{Duration, Instant};

@@ -1,6 +1,6 @@
 //! The table of `--hot`, and the option for `mgz-instrument` under it.
 
-use crate::program::modules::{Dynamic, Finder};
+use mgz_elf::dynamic::{Dynamic, Finder};
 use mgz_elf::function_names::{Name, Symbols};
 use mgz_perf::clock_sampler::Samples;
 use std::collections::BTreeMap;

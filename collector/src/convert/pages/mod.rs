@@ -4,8 +4,8 @@
 //! cost more than reading and expanding the records. What is written here is the format's plainest case only: no nulls, no
 //! dictionaries, one encoding per column, data pages of version 1. Files, row groups, headers of pages and the footer are the crate's.
 //!
-//! - [`differences`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes, however many they are.
-//! - [`split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32 bits, without being widened first.
+//! - [`delta`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes, however many they are.
+//! - [`byte_split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32 bits, without being widened first.
 //! - Booleans are packed as bits (`PLAIN`).
 
 pub(crate) mod byte_split;

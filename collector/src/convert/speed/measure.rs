@@ -1,5 +1,5 @@
 //! How fast the code of windows runs when it is not recorded, from the measurements that the runtime makes behind some of them
-//! (`collector/runtime/src/pace.rs`).
+//! (`collector/runtime/src/record/speed_probe.rs`).
 //!
 //! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost is what the *near* measurements of the run take in the middle. What is left, by
 //! record, is pooled over the windows that end in the same function, likewise. Watched measurements are noisy; laps are of code that records, which takes longer, by what is known

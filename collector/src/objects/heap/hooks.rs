@@ -1,6 +1,6 @@
 //! `--heap-hook KIND=NAME`: allocators under names of their own.
 //!
-//! The image of the runtime for `--heap` has spare functions under placeholder names (`runtime/src/heap/named.rs`). Here the user's names are written over
+//! The image of the runtime for `--heap` has spare functions under placeholder names (`runtime/src/wrap/heap/named.rs`). Here the user's names are written over
 //! those, and the table by which the loader finds symbols is made anew. That works for functions that are called through the loader: those of shared
 //! libraries. What a program calls inside itself no preloaded library can stand in for.
 

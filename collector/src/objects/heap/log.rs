@@ -1,7 +1,7 @@
 //! The ring that traced processes write allocator events to, seen from the recorder. See [`mgz_abi::heap_log`].
 
-use crate::soft::runtime_image::{fd_path, memfd, seal};
-use crate::trace::dir::monotonic_ns;
+use crate::util::clock::monotonic_ns;
+use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::heap_log::{Event, FILE_BYTES, Head, MAGIC, STACK, UNIT, UNITS, offset, tag};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

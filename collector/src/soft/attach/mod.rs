@@ -2,7 +2,7 @@
 //!
 //! The instrumented file holds the clone, so all that the process lacks is the runtime, which a preloaded library brings otherwise. It
 //! is the image that executables without a loader take in ([`crate::soft::static_image`]), mapped and started by the process itself, whose threads we stop
-//! for some milliseconds (`runtime/src/attach.rs` has the other half). Its wrappers of the C library's functions are put into the
+//! for some milliseconds (`runtime/src/enter/attach.rs` has the other half). Its wrappers of the C library's functions are put into the
 //! global offset tables of all modules, then and whenever a module is loaded.
 //!
 //! Nothing is taken out again at the end: triggers end by themselves, and the rest lies idle.

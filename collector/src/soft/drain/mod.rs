@@ -46,7 +46,7 @@ pub struct ThreadSeen {
 }
 
 /// One thread's way into a spill file, from its first chunk to its end.
-struct Stream {
+pub(crate) struct Stream {
     key: ThreadKey,
     writer: Option<SpillWriter>,
     /// Slots that the thread is known to have written.

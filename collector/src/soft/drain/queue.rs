@@ -108,10 +108,11 @@ mod tests {
                     // Some panic before it is their turn, some with the outlet in their hands.
                     let panics =
                         std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
-                            let outlet = [3, 8]
-                                .contains(&number)
-                                .then(|| std::panic::resume_unwind(Box::new(())))
-                                .unwrap_or_else(|| ticket.outlet());
+                            let outlet = if [3, 8].contains(&number) {
+                                std::panic::resume_unwind(Box::new(()))
+                            } else {
+                                ticket.outlet()
+                            };
                             assert_eq!(outlet.done, number);
                             if [0, 5, 11].contains(&number) {
                                 std::panic::resume_unwind(Box::new(()));

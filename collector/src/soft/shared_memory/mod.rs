@@ -12,8 +12,9 @@ pub(crate) mod producer;
 
 use crate::machine::trigger::Trigger;
 use crate::objects::stacks::StackSeen;
-use crate::soft::runtime_image::{RUNTIME, fd_path, memfd, seal};
+use crate::soft::runtime_image::RUNTIME;
 use crate::soft::static_image::flatten;
+use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,

@@ -46,7 +46,8 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         return BTreeSet::new();
     };
     file.dynamic_symbols()
-        .filter(|s| s.is_definition() == defined)
+        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as strlen.)
+        .filter(|s| s.is_undefined() != defined)
         .filter_map(|s| s.name().ok())
         .filter(|name| reads(name))
         .map(str::to_owned)

@@ -22,6 +22,8 @@ const LAST_LOOK: Duration = Duration::from_secs(1);
 const PERIOD_NS: u64 = 5_003_009;
 /// Programs that are kept apart.
 const MOST_PROGRAMS: usize = 1000;
+/// In place of a path: what the recorder has put there. The time that goes there is no program's.
+const OURS: &str = "[mgz]";
 
 /// Code that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,8 @@ pub struct Watch {
     generated: u64,
     programs: BTreeMap<(String, &'static str), u64>,
     sampler: Option<Sampler>,
+    /// A process was looked at while it lived.
+    has_looked: bool,
 }
 
 impl Watch {
@@ -66,12 +70,12 @@ impl Watch {
         self.look(pid);
     }
 
-    /// A program was executed that is not recorded; `result` says why (`shared::MODULE_*`).
+    /// A program was executed that is not recorded; `result` says why (`shared_memory::MODULE_*`).
     pub fn program(&mut self, path: &Path, result: u32) {
         let why = match result {
-            shared::MODULE_PLAIN => "not instrumented",
-            shared::MODULE_PRIVILEGED => "privileged",
-            shared::MODULE_32_BIT => "32-bit",
+            shared_memory::MODULE_PLAIN => "not instrumented",
+            shared_memory::MODULE_PRIVILEGED => "privileged",
+            shared_memory::MODULE_32_BIT => "32-bit",
             _ => return,
         };
         let mut key = (path.display().to_string(), why);
@@ -113,6 +117,7 @@ impl Watch {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
             return;
         };
+        self.has_looked |= text.contains(" r-xp ");
         let (mut generated, mut seen) = (0, 0);
         for code in text.lines().filter_map(|line| code_of(line, pid)) {
             if code.path.is_empty() {
@@ -135,8 +140,10 @@ impl Watch {
                 .code
                 .iter()
                 .find(|c| (c.start..c.end).contains(address))
-                .map_or(String::new(), |c| c.path.clone());
-            *files.entry(found).or_default() += 1;
+                .map_or("", |c| c.path.as_str());
+            if found != OURS {
+                *files.entry(found.to_owned()).or_default() += 1;
+            }
         }
         files
     }
@@ -153,9 +160,12 @@ impl Watch {
         let paths: BTreeSet<&str> = self.code.iter().map(|c| c.path.as_str()).collect();
         Coverage {
             time_samples: shares.samples,
-            files: files(manifest, paths, &|path, is_instrumented| {
-                shares.of(path).filter(|_| clocked || !is_instrumented)
-            }),
+            files: files(
+                manifest,
+                paths,
+                !self.has_looked,
+                &|path, is_instrumented| shares.of(path).filter(|_| clocked || !is_instrumented),
+            ),
             generated_bytes: self.generated,
             generated_samples: shares.of(""),
             programs: self
@@ -186,16 +196,18 @@ pub fn of_mappings<'a>(
         }
     }
     Coverage {
-        files: files(manifest, paths, &|_, _| None),
+        files: files(manifest, paths, false, &|_, _| None),
         generated_bytes: generated,
         ..Coverage::default()
     }
 }
 
-/// The files among `paths`, and the instrumented ones; `samples` tells of a file how many there are in it.
+/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since nothing was
+/// seen of processes that were over too soon. `samples` tells of a file how many there are in it.
 fn files<'a>(
     manifest: &'a Manifest,
     mut paths: BTreeSet<&'a str>,
+    unseen: bool,
     samples: &dyn Fn(&str, bool) -> Option<u64>,
 ) -> Vec<LoadedFile> {
     let instrumented: BTreeSet<&str> = manifest.modules.iter().map(|m| m.path.as_str()).collect();
@@ -206,15 +218,19 @@ fn files<'a>(
         .flat_map(|path| linked_closure(Path::new(path)))
         .map(|path| path.display().to_string())
         .collect();
+    let mut paths: BTreeSet<String> = paths.into_iter().map(str::to_owned).collect();
+    if unseen {
+        paths.extend(needed.iter().cloned());
+    }
     let mut files: Vec<LoadedFile> = paths
         .into_iter()
         .map(|path| {
-            let is_instrumented = instrumented.contains(path);
+            let is_instrumented = instrumented.contains(path.as_str());
             LoadedFile {
-                path: path.to_owned(),
                 instrumented: is_instrumented,
-                needed: needed.contains(path),
-                samples: samples(path, is_instrumented),
+                needed: needed.contains(&path),
+                samples: samples(&path, is_instrumented),
+                path,
                 reads_for: Vec::new(),
             }
         })
@@ -243,7 +259,7 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     shares
 }
 
-/// Executable memory in a line of `/proc/PID/maps`. What the recorder has put there is left out.
+/// Executable memory in a line of `/proc/PID/maps`.
 fn code_of(line: &str, process: u32) -> Option<Code> {
     let mut fields = line.splitn(6, ' ');
     let (start, end) = fields.next()?.split_once('-')?;
@@ -253,13 +269,13 @@ fn code_of(line: &str, process: u32) -> Option<Code> {
         return None;
     }
     let path = fields.nth(3).unwrap_or("").trim_start();
-    let ours = path.starts_with("/memfd:mgz-");
     // Memory with a name that somebody has given it is code of no file all the same.
     let path = match path {
+        p if p.starts_with("/memfd:mgz-") => OURS,
         p if p.starts_with("[anon") || p.starts_with("/memfd:") || p.starts_with("//") => "",
         p => p.strip_suffix(" (deleted)").unwrap_or(p),
     };
-    (start < end && !ours && path != "[vsyscall]").then(|| Code {
+    (start < end && path != "[vsyscall]").then(|| Code {
         process,
         start,
         end,
@@ -287,9 +303,12 @@ mod tests {
             code("1000-2000 r-xp 00000000 00:00 0 [anon:v8]"),
             Some((0x1000, 0x2000, String::new()))
         );
+        assert_eq!(
+            code("1000-2000 r-xp 00000000 00:01 9 /memfd:mgz-runtime (deleted)"),
+            Some((0x1000, 0x2000, OURS.into()))
+        );
         for other in [
             "1000-2000 rw-p 00000000 00:00 0 [heap]",
-            "1000-2000 r-xp 00000000 00:01 9 /memfd:mgz-runtime (deleted)",
             "f000-ff00 --xp 00000000 00:00 0 [vsyscall]",
             "nonsense",
             "",

@@ -224,7 +224,7 @@ pub(crate) fn change(
     if !(1..=64).contains(&signal) || (new.is_some() && (signal == 9 || signal == 19)) {
         return -EINVAL;
     }
-    crate::enter::preload::early();
+    crate::sys::begin::early();
     let s = signal as usize;
     if !INSTALLED.load(Ordering::Relaxed) || process::header().is_none() {
         return change_unrecorded(s, new, old);

@@ -10,12 +10,12 @@ use crate::sys::{process, signal_frame, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of [`on_signal`].
+/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of `entry::on_signal`.
 #[repr(C)]
 pub(crate) struct Delivery {
     /// Address of the program's handler.
     handler: usize,
-    /// Where the runtime goes on if the handler is called from the file's code, and that code (`abi::HANDLER_CALL`).
+    /// Where the runtime goes on if the handler is called from the file's code, and that code (`mgz_abi::probe::HANDLER_CALL`).
     back: usize,
     call: usize,
     signal: i32,
@@ -141,18 +141,18 @@ pub(crate) unsafe extern "C" fn deliver(
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
     // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
-    let direct = crate::enter::attach::is_attached() && interrupted.is_none();
+    let direct = crate::record::attachment::is_attached() && interrupted.is_none();
     let mut outer = Shield::default();
     if let Some(ring) = ring {
         let private = ring.private();
         if !direct {
-            if shield::is_blocked(private, c.registers[RSP] as usize) {
+            if segv_mask::is_blocked(private, c.registers[RSP] as usize) {
                 c.mask |= SEGV_BIT;
             }
             if private.trigger_blocked {
                 c.mask |= trigger::bit();
             }
-            outer = shield::raise(private, delivery as usize, mask);
+            outer = segv_mask::raise(private, delivery as usize, mask);
         }
         mask &= !(SEGV_BIT | trigger::bit());
     }
@@ -204,7 +204,7 @@ pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
     let (delivery, c) = unsafe { (&*delivery, &mut *context) };
     let before = &delivery.before;
     if let Some(ring) = thread_ring::current() {
-        shield::lower(
+        segv_mask::lower(
             ring.private(),
             delivery.outer,
             c.registers[RSP] as usize,

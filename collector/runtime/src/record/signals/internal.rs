@@ -9,7 +9,6 @@ use crate::record::{modules, publish, thread_ring, trigger, window};
 use crate::sys::signal_frame::{Context, Info, RIP, RSP};
 use crate::sys::syscall::KernelAction;
 use crate::sys::{process, syscall};
-use crate::wrap::threads;
 use mgz_abi::shared_memory::{MODE_BURST, PAGE};
 use mgz_abi::slot::RingSlot;
 
@@ -27,7 +26,7 @@ pub(crate) unsafe extern "C" fn segv(
         if gs == 0
             && i.address < PAGE as u64
             && modules::in_clone(c.registers[RIP])
-            && threads::join(c)
+            && crate::record::thread_join::join(c)
         {
             return 0;
         }
@@ -50,10 +49,11 @@ pub(crate) unsafe extern "C" fn segv(
     }
     let action = actions::seen(SIGSEGV);
     let ring = thread_ring::current();
-    let blocked = ring.is_some_and(|r| shield::is_blocked(r.private(), c.registers[RSP] as usize));
+    let blocked =
+        ring.is_some_and(|r| segv_mask::is_blocked(r.private(), c.registers[RSP] as usize));
     let synchronous = i.code > 0;
     if let Some(ring) = ring.filter(|_| blocked && !synchronous) {
-        shield::keep(ring.private());
+        segv_mask::keep(ring.private());
         return 0;
     }
     if action.handler == SIG_IGN && !synchronous {
@@ -177,16 +177,16 @@ pub(crate) unsafe extern "C" fn triggered(
 ) -> usize {
     // SAFETY: the kernel's frame.
     let (i, c) = unsafe { (&*info, &mut *context) };
-    // (Not `thread::current`: a child has no trigger before it has a ring.)
+    // (Not `thread_ring::current`: a child has no trigger before it has a ring.)
     match thread_ring::ring_at(syscall::gs()) {
         Some(ring) if trigger::is_ours(ring, i) => {
             trigger::came(ring, i, c);
             return 0;
         }
         // One that an earlier attachment's trigger had sent when it ended.
-        Some(_) if i.code > 0 && crate::enter::attach::is_attached() => return 0,
+        Some(_) if i.code > 0 && crate::record::attachment::is_attached() => return 0,
         None if syscall::gs() == 0 && trigger::was_for_other(i) => {
-            threads::join(c);
+            crate::record::thread_join::join(c);
             return 0;
         }
         None if i.code > 0 => return 0,

@@ -1,0 +1,31 @@
+//! Who starts the runtime, and that it is started once.
+
+use crate::sys::{environment, libc_symbols};
+use core::sync::atomic::{AtomicBool, Ordering};
+
+unsafe extern "C" {
+    /// Starts the runtime (`enter/preload.rs`). Known by its name alone: what is called first is the lowest layer.
+    fn mgz_start(envp: *mut *mut u8);
+}
+
+/// Whether the runtime has begun, in whichever way.
+static BEGUN: AtomicBool = AtomicBool::new(false);
+
+/// Whether nobody has begun before; from now on somebody has.
+pub fn is_first() -> bool {
+    !BEGUN.swap(true, Ordering::Relaxed)
+}
+
+/// To be called by wrappers that change something for good, or start something: an executable's own
+/// functions may run before all constructors (`DT_PREINIT_ARRAY`; the runtimes of sanitizers begin
+/// there). As with constructors nothing else runs then.
+pub fn early() {
+    if BEGUN.load(Ordering::Relaxed) || environment::is_static() {
+        return;
+    }
+    let envp = libc_symbols::first_environment();
+    if !envp.is_null() && is_first() {
+        // SAFETY: the environment is as the kernel has made it, and nothing else runs.
+        unsafe { mgz_start(envp) }
+    }
+}

@@ -1,0 +1,427 @@
+//! The command line of `mgz-record`.
+
+use crate::convert::Compression;
+use crate::machine::backend::Backend;
+use crate::machine::trigger::{Asked, By, RATE};
+use crate::watch::events::Counter;
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+const EXAMPLES: &str = "\
+Examples:
+  mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
+  mgz-record -- ./app.inst input.dat      100 windows of 1,000 records a second, at native speed, into ./trace
+  mgz-record --mode full -o t -- ./app.inst small.dat
+                                          every load, in order (small inputs: the trace grows fast)
+  mgz-record --rate 5000 --force -- ./app.inst
+                                          denser sampling, replacing the trace of the last run
+  mgz-record --mode ring --period 100000 -- ./app.inst
+                                          the last 1,000 records of every 100,000: the same windows in each run
+  mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
+  mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
+  mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst
+  mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
+  mgz-record --recover trace              finish a trace whose recorder was killed
+  mgz-record --backend pt -- ./app.inst   with Intel PT, where the processor has ptwrite
+  mgz-record --probe                      what this machine can record, and what to do about the rest
+  mgz-record --import perf.data -o t      a trace from an Intel PT recording made with perf
+  mgz-record --import perf.data --raw     the ptwrites of one
+  mgz-analyze trace                       what the loads do
+
+Records memory accesses of programs that mgz-instrument has prepared.
+The program's input, output and exit status are its own.";
+
+const AFTER: &str = "\
+Exit status: that of the program, 128+n if signal n ended it; 125 if mgz-record itself fails (the program was not
+recorded), 126 if the program cannot be executed, 127 if it is not found.
+
+Traces hold the command line, paths and addresses of the program; their files can be read by you alone.";
+
+/// Records memory accesses of programs that mgz-instrument has prepared.
+#[derive(Parser, Debug)]
+#[command(name = "mgz-record", version, before_help = EXAMPLES, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
+pub struct Cli {
+    /// Folder for the trace
+    #[arg(short, long, value_name = "DIR", default_value = "trace")]
+    pub output: PathBuf,
+
+    /// What is kept: every record, the last --window of every --period records, or --window records --rate times a second
+    /// [default: burst where the program is instrumented for it, else ring]
+    #[arg(long, value_enum)]
+    pub mode: Option<Mode>,
+
+    /// How records get out of the program
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    pub backend: Backend,
+
+    /// Records from the end of one window to the end of the next (mode ring), or loads (--trigger loads; Intel PT)
+    /// [default: 1000000; bursts: 10000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub period: Option<u64>,
+
+    /// Records in a window (modes ring and burst)
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    pub window: u64,
+
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch) [default: 100]
+    #[arg(long, value_name = "HZ", value_parser = parse_rate)]
+    pub rate: Option<f64>,
+
+    /// What begins windows (mode burst) [default: loads where the PMU counts them, unless --rate is given]
+    #[arg(long, value_enum)]
+    pub trigger: Option<By>,
+
+    /// The event that counts loads, as type and config of perf_event_attr, where mgz-record does not know the
+    /// processor's (mode burst)
+    #[arg(long, value_name = "TYPE:CONFIG", value_parser = crate::machine::trigger::parse_event)]
+    pub loads_event: Option<Counter>,
+
+    /// Signal that begins windows (modes burst and watch); change it if the program uses this one
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(34..=64))]
+    pub signal: u32,
+
+    /// Hardware watchpoints for each thread (mode watch)
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=4))]
+    pub watchpoints: u32,
+
+    /// Instructions behind each sample that are single-stepped for near reuses (mode watch)
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub near: u64,
+
+    /// End recording after this many seconds; the program goes on
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    pub duration: Option<f64>,
+
+    /// Record a process that runs already from a file that mgz-instrument has made, until it ends, --duration is over or Ctrl-C comes; the process
+    /// runs on (mode burst)
+    #[arg(long, value_name = "PID", conflicts_with_all = ["program", "hot", "recover", "import", "heap", "no_aslr", "functions", "pt"], value_parser = clap::value_parser!(i32).range(1..))]
+    pub attach: Option<i32>,
+
+    /// Count on standard error while the program runs, also where the program writes to the same terminal [default: only where it does not]
+    #[arg(long)]
+    pub progress: bool,
+
+    /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has address filters)
+    #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
+    pub functions: Option<String>,
+
+    /// Settings of Intel PT: mtc[=N], cyc, tsc=0 (timing), psb=N (a PSB every 2^(11+N) bytes), bytes=N (of PT data in a
+    /// window), clock[=HZ] (samples by CPU time), pause=0 (trace between samples too), keep (the capture, beside the trace)
+    #[arg(long, value_name = "KEY[=VALUE],…", value_parser = crate::options::pt_settings::parse, conflicts_with_all = ["hot", "recover", "import"])]
+    pub pt: Option<crate::options::pt_settings::Settings>,
+
+    /// Replace the trace that the folder holds; a folder without a trace is never touched
+    #[arg(long)]
+    pub force: bool,
+
+    /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze --objects tells them
+    /// apart; costs up to a microsecond for each call of the allocator, since the recorder has to keep up
+    #[arg(long, conflicts_with_all = ["hot", "recover", "import"])]
+    pub heap: bool,
+
+    /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc, alloc2, calloc, realloc (what
+    /// the block's size is: the first argument, the second, the product; the second), free, free2 (which argument is the block); may
+    /// be given several times
+    #[arg(long, value_name = "KIND=NAME", requires = "heap")]
+    pub heap_hook: Vec<crate::objects::heap::hooks::Hook>,
+
+    /// Leave spill/ as it is and do not convert it to samples/
+    #[arg(long)]
+    pub keep_spill: bool,
+
+    /// Compression of the columns
+    #[arg(long, value_enum, default_value_t = Codec::Lz4, value_name = "CODEC")]
+    pub compress: Codec,
+
+    /// Bound on the size of the trace, e.g. 500M, 20G; the program goes on when it is reached
+    #[arg(long, value_name = "BYTES", value_parser = parse_size)]
+    pub max_size: Option<u64>,
+
+    /// Turn address randomisation off, so that runs can be compared
+    #[arg(long)]
+    pub no_aslr: bool,
+
+    /// Form of the line at the end (on standard error, since standard output is the program's)
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    pub format: Format,
+
+    /// Show where the program spends its time, and the --functions option for mgz-instrument that covers it
+    #[arg(long, conflicts_with_all = ["recover", "mode", "keep_spill"])]
+    pub hot: bool,
+
+    /// Convert the spill files of a trace whose recording did not end well
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
+    pub recover: Option<PathBuf>,
+
+    /// Make a trace of a perf.data file with Intel PT data (- for standard input) instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "hot", "recover", "mode", "no_aslr"])]
+    pub import: Option<PathBuf>,
+
+    /// Sidecars of the imported recording's programs, where they do not lie beside them
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "import", conflicts_with = "import_form")]
+    pub annotations: Vec<PathBuf>,
+
+    /// Print every ptwrite of the imported file: sample, time_ns, tid, ip, payload
+    #[arg(
+        long,
+        group = "import_form",
+        requires = "import",
+        conflicts_with = "program"
+    )]
+    pub raw: bool,
+
+    /// Print every Intel PT packet of the imported file
+    #[arg(
+        long,
+        group = "import_form",
+        requires = "import",
+        conflicts_with = "program"
+    )]
+    pub packets: bool,
+
+    /// Show what this machine can record, and the remedy for what it cannot
+    #[arg(long, conflicts_with_all = ["program", "hot", "recover", "import"])]
+    pub probe: bool,
+
+    /// Print a completion script
+    #[arg(long, value_enum, value_name = "SHELL", exclusive = true)]
+    pub completions: Option<clap_complete::Shell>,
+
+    /// Print the manual page (roff)
+    #[arg(long, exclusive = true)]
+    pub man: bool,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
+    pub program: Vec<OsString>,
+
+    /// Options that the command line has, by their names in this parser; what has its default is not among them.
+    #[arg(skip)]
+    pub given: BTreeSet<String>,
+
+    /// `--` stands before the program.
+    #[arg(skip)]
+    pub separated: bool,
+}
+
+impl Cli {
+    /// Reads a command line, the program's name first.
+    pub fn read(line: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+        let line: Vec<OsString> = line.collect();
+        let matches = Cli::command().try_get_matches_from(&line)?;
+        let mut cli = Cli::from_arg_matches(&matches)?;
+        let given = |id: &&clap::Id| {
+            matches.value_source(id.as_str()) == Some(clap::parser::ValueSource::CommandLine)
+        };
+        cli.given = matches
+            .ids()
+            .filter(given)
+            .map(|id| id.as_str().to_owned())
+            .collect();
+        let before = line.len().saturating_sub(cli.program.len());
+        cli.separated = before > 0 && line[before - 1] == "--";
+        Ok(cli)
+    }
+
+    /// `--period` where records are counted, or loads by Intel PT.
+    pub fn records(&self) -> u64 {
+        self.period.unwrap_or(1_000_000)
+    }
+
+    /// `--rate`.
+    pub fn rate(&self) -> f64 {
+        self.rate.unwrap_or(RATE)
+    }
+
+    /// What is said of triggers.
+    pub fn triggers(&self) -> Asked {
+        Asked {
+            by: self.trigger,
+            event: self.loads_event.clone(),
+            period: self.period,
+            rate: self.rate,
+        }
+    }
+}
+
+/// `--mode`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Every record, in order, nothing dropped
+    Full,
+    /// The last records of each period; the same ones in every run
+    Ring,
+    /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses
+    Burst,
+    /// Sampled addresses and when they are accessed again, by hardware watchpoints (RDX); any program, as it is
+    Watch,
+    /// The runtime is in place but nothing is installed: for the single-step reference
+    #[value(hide = true)]
+    Off,
+}
+
+/// `--compress`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Codec {
+    /// Fast to read
+    Lz4,
+    /// Small, for the archive
+    Zstd,
+    /// None
+    None,
+}
+
+impl From<Codec> for Compression {
+    fn from(codec: Codec) -> Compression {
+        match codec {
+            Codec::Lz4 => Compression::Lz4,
+            Codec::Zstd => Compression::Zstd,
+            Codec::None => Compression::None,
+        }
+    }
+}
+
+/// `--format`.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// One line for people
+    Text,
+    /// One line of JSON
+    Json,
+}
+
+/// A rate per second.
+fn parse_rate(text: &str) -> Result<f64, String> {
+    let rate = text
+        .trim()
+        .parse::<f64>()
+        .ok()
+        .filter(|r| (0.1..=50_000.0).contains(r));
+    rate.ok_or_else(|| {
+        format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000")
+    })
+}
+
+/// A time.
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    let time = text
+        .trim()
+        .trim_end_matches('s')
+        .parse::<f64>()
+        .ok()
+        .filter(|t| *t > 0.0 && *t < 1e9);
+    time.ok_or_else(|| format!("{text:?} is not a time; give seconds"))
+}
+
+/// A number of bytes with an optional K, M, G or T (powers of 1024).
+fn parse_size(text: &str) -> Result<u64, String> {
+    let upper = text
+        .trim()
+        .trim_end_matches(['b', 'B'])
+        .trim_end_matches(['i'])
+        .to_ascii_uppercase();
+    let (digits, shift) = match upper.char_indices().next_back() {
+        Some((at, unit)) if unit.is_ascii_alphabetic() => match "KMGT".find(unit) {
+            Some(power) => (&upper[..at], 10 * (power as u32 + 1)),
+            None => {
+                return Err(format!(
+                    "{text:?} is not a size; give bytes, or a number with K, M, G or T"
+                ));
+            }
+        },
+        _ => (&upper[..], 0),
+    };
+    let number: u64 = digits.trim().parse().map_err(|_| {
+        format!("{text:?} is not a size; give bytes, or a number with K, M, G or T")
+    })?;
+    match number.checked_mul(1 << shift) {
+        Some(0) | None => Err(format!("{text:?} is not a usable size")),
+        Some(bytes) => Ok(bytes),
+    }
+}
+
+/// Writes the completion script for a shell to `out`.
+pub fn completions(shell: clap_complete::Shell, out: &mut impl std::io::Write) {
+    clap_complete::generate(shell, &mut Cli::command(), "mgz-record", out);
+}
+
+/// Writes the manual page to `out`.
+pub fn man(out: &mut impl std::io::Write) -> std::io::Result<()> {
+    clap_mangen::Man::new(Cli::command()).render(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn arguments_behind_the_program_are_its_own() {
+        let cli = Cli::try_parse_from([
+            "mgz-record",
+            "--mode",
+            "full",
+            "--",
+            "./a",
+            "--mode",
+            "x",
+            "-o",
+        ])
+        .unwrap();
+        assert_eq!(cli.mode, Some(Mode::Full));
+        assert_eq!(cli.program, ["./a", "--mode", "x", "-o"]);
+        let cli = Cli::try_parse_from(["mgz-record", "./a", "--force", "--", "b"]).unwrap();
+        assert!(!cli.force);
+        assert_eq!(cli.program, ["./a", "--force", "--", "b"]);
+        assert!(Cli::try_parse_from(["mgz-record", "--frobnicate", "--", "a"]).is_err());
+    }
+
+    #[test]
+    fn an_import_says_what_to_print() {
+        let parse = |args: &[&str]| Cli::try_parse_from([&["mgz-record"], args].concat());
+        assert!(
+            parse(&["--import", "perf.data", "--raw"]).is_ok_and(|cli| cli.raw && !cli.packets)
+        );
+        assert!(parse(&["--import", "-", "--packets"]).is_ok_and(|cli| cli.packets));
+        assert!(
+            parse(&["--import", "x", "--annotations", "a", "b", "-o", "t"])
+                .is_ok_and(|cli| cli.annotations.len() == 2)
+        );
+        assert!(parse(&["--import", "x"]).is_ok());
+        for bad in [
+            &["--annotations", "x"][..],
+            &["--import", "x", "--annotations", "a", "--raw"],
+            &["--raw", "--", "x"],
+            &["--import", "x", "--raw", "--packets"],
+            &["--probe", "--", "x"],
+        ] {
+            assert!(parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_size("1234"), Ok(1234));
+        assert_eq!(parse_size("3k"), Ok(3072));
+        assert_eq!(parse_size("2G"), Ok(2 << 30));
+        assert_eq!(parse_size("2GiB"), Ok(2 << 30));
+        for bad in ["", "x", "3X", "-1", "0", "99999999999T", "1.5G"] {
+            assert!(parse_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn help_and_manual_begin_with_examples() {
+        let help = Cli::command().render_help().to_string();
+        assert!(help.starts_with("Examples:"), "{help}");
+        let mut manual = Vec::new();
+        man(&mut manual).unwrap();
+        assert!(String::from_utf8(manual).unwrap().contains("mgz\\-record"));
+    }
+}

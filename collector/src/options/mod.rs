@@ -1,0 +1,5 @@
+//! What the user asked for, and what follows from it alone.
+
+pub mod args;
+pub mod effect;
+pub mod pt_settings;

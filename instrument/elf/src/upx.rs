@@ -1,0 +1,21 @@
+//! Files that UPX has packed. Their headers are its own, so they are told before anything else is read.
+
+use crate::image::{EHDR, PHDR};
+use crate::{Refusal, bytes};
+
+/// What UPX writes behind the program headers.
+const MARK: &[u8] = b"UPX!";
+/// How far behind them it is looked for.
+const NEAR: usize = 256;
+
+/// Refuses what a packer names. `data`: an ELF file.
+pub fn check_mark(data: &[u8]) -> Result<(), Refusal> {
+    let behind = EHDR + PHDR * usize::from(bytes::u16(data, 56).unwrap_or(0));
+    let rest = data.get(behind..).unwrap_or(&[]);
+    if memchr::memmem::find(&rest[..rest.len().min(NEAR)], MARK).is_some() {
+        return Err(Refusal::declined(
+            "packed with UPX: its code is unpacked when it runs; unpack a copy first (upx -d) and instrument that",
+        ));
+    }
+    Ok(())
+}

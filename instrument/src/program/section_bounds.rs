@@ -1,0 +1,290 @@
+//! Addresses that stand for where a section begins or ends.
+
+use crate::program::Input;
+use crate::program::imports::Imports;
+use crate::x86::flow::direct_target;
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic};
+use mgz_elf::Elf;
+use mgz_elf::image::{R_IRELATIVE, R_RELATIVE};
+use object::elf;
+use std::collections::{BTreeSet, HashMap};
+use std::ops::Range;
+
+/// Where the code of a file begins and ends, and what is known of functions by name.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// Beginnings: of the file in memory, of its executable segments, of executable sections.
+    pub(crate) starts: BTreeSet<u64>,
+    /// Ends of the latter two.
+    pub(crate) ends: BTreeSet<u64>,
+    /// Words that hold one of these, and that.
+    pub(crate) words: HashMap<u64, u64>,
+    /// From the first executable byte to the end, which counts as inside.
+    pub(crate) around: Range<u64>,
+    /// By the places through which they are called.
+    pub(crate) functions: HashMap<u64, Known>,
+    /// A word that holds an end, near one that holds a beginning or another address before that.
+    pub(crate) table: Option<(u64, Range<u64>)>,
+    /// The function with which a static executable applies its own relocations ([`relocator`]).
+    pub(crate) relocator: Option<u64>,
+}
+
+impl Bounds {
+    /// Of a file.
+    pub fn of(elf: &Elf, input: &Input, imports: &Imports) -> Bounds {
+        let segments = elf.loads().filter(|s| s.flags & elf::PF_X.0 != 0);
+        let sections = elf.sections.iter().filter(|s| {
+            s.is_alloc() && s.flags & elf::SHF_EXECINSTR.0 != 0 && s.kind == elf::SHT_PROGBITS.0
+        });
+        let code: Vec<Range<u64>> = segments
+            .map(|s| s.vaddr..s.vaddr + s.filesz)
+            .chain(
+                sections
+                    .filter(|s| elf.at(s.addr).is_some())
+                    .map(|s| s.range()),
+            )
+            .filter(|r| !r.is_empty())
+            .collect();
+        let base = elf
+            .loads()
+            .next()
+            .map(|first| first.vaddr.wrapping_sub(first.offset));
+        // What begins where something ends is more likely to be meant.
+        let begins = |at: &u64| {
+            elf.sections
+                .iter()
+                .any(|s| s.is_alloc() && s.addr == *at && s.size > 0)
+                || elf.loads().any(|s| s.vaddr == *at)
+        };
+        let starts: BTreeSet<u64> = code.iter().map(|r| r.start).chain(base).collect();
+        let ends: BTreeSet<u64> = code
+            .iter()
+            .map(|r| r.end)
+            .filter(|at| !begins(at))
+            .collect();
+        let low = starts.first().copied().unwrap_or(0);
+        let high = starts.last().copied().max(ends.last().copied());
+        let is_bound = |at: u64| {
+            (low..=high.unwrap_or(0)).contains(&at) && (starts.contains(&at) || ends.contains(&at))
+        };
+        let words: HashMap<u64, u64> = if input.pie {
+            let relative = elf
+                .relocations()
+                .into_iter()
+                .filter(|r| r.kind == R_RELATIVE);
+            relative
+                .map(|r| (r.at, r.addend))
+                .filter(|w| is_bound(w.1))
+                .collect()
+        } else {
+            let data = input.segments.iter().filter(|s| !s.executable);
+            data.flat_map(|s| {
+                let skip = (s.vaddr.wrapping_neg() % 8) as usize;
+                let words = s.bytes.get(skip..).unwrap_or(&[]).chunks_exact(8);
+                words
+                    .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()))
+                    .zip((s.vaddr + skip as u64..).step_by(8))
+            })
+            .filter(|w| is_bound(w.0))
+            .map(|(word, at)| (at, word))
+            .collect()
+        };
+        let table = words
+            .iter()
+            .filter(|w| ends.contains(w.1))
+            .filter_map(|(&at, &end)| {
+                let around = (at.saturating_sub(NEAR)..=at.saturating_add(NEAR)).step_by(8);
+                let others =
+                    around.filter_map(|at| words.get(&at).copied().or_else(|| input.word(at)));
+                let start = others
+                    .filter(|&at| at < end && (starts.contains(&at) || input.is_code(at)))
+                    .min()?;
+                Some((at, start..end))
+            })
+            .min_by_key(|(at, _)| *at);
+        let imported = imports.slots.iter().chain(&imports.stubs);
+        let imported = imported.filter_map(|(&at, name)| Some((at, known(name)?)));
+        let own = input
+            .symbols
+            .iter()
+            .filter_map(|s| Some((s.addr, known(&s.name)?)));
+        // What is chosen when the program starts is the C library's for strings and memory, which takes no functions.
+        let relocations = elf.relocations();
+        let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
+        let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
+        // (A static executable has no other entries.)
+        let is_static = elf.is_static_executable();
+        let stubs = [".plt", ".iplt"]
+            .into_iter()
+            .flat_map(|name| elf.ranges_named(name))
+            .flat_map(|range| stubs_of(input, &range, |slot| is_static || chosen.contains(&slot)))
+            .map(|at| (at, Known::Reads(0x3f)));
+        let around = code
+            .iter()
+            .map(|r| r.start)
+            .min()
+            .zip(code.iter().map(|r| r.end).max());
+        Bounds {
+            around: around.map_or(0..0, |(start, end)| start..end.saturating_add(1)),
+            functions: stubs.chain(own).chain(imported).collect(),
+            starts,
+            ends,
+            words,
+            table,
+            relocator: relocator(elf, input),
+        }
+    }
+
+    /// Whether an address that code may take is one of these, or in code.
+    pub fn is_near(&self, at: u64) -> bool {
+        self.around.contains(&at) || self.starts.first() == Some(&at)
+    }
+
+    /// Whether an address is one of these.
+    pub fn contains(&self, at: u64) -> bool {
+        self.starts.contains(&at) || self.ends.contains(&at)
+    }
+
+    /// The bound that a word holds.
+    pub fn word(&self, at: u64) -> Option<u64> {
+        if self.words.is_empty() {
+            None
+        } else {
+            self.words.get(&at).copied()
+        }
+    }
+
+    /// Whether a function that is called by way of one of these places may look at the program's segments.
+    pub fn leads_to_segments(&self, calls: &[u64]) -> bool {
+        !self.functions.is_empty()
+            && calls.iter().any(|at| {
+                matches!(
+                    self.functions.get(at),
+                    Some(Known::Segments | Known::Auxiliary)
+                )
+            })
+    }
+}
+
+/// The function that a position-independent executable without a loader begins with: its entry point gives it the
+/// dynamic section, and it applies the relocations that it finds from there. The tables that it reads may lie in a
+/// segment with the code, and their addresses are sums of what the kernel tells, so nothing shows where they end.
+fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
+    const GLANCE: usize = 16;
+    if !input.pie || !elf.is_static_executable() {
+        return None;
+    }
+    let dynamic = elf
+        .segments
+        .iter()
+        .find(|s| s.kind == elf::PT_DYNAMIC.0)?
+        .vaddr;
+    let mut given = false;
+    for inst in Decoder::with_ip(
+        64,
+        input.bytes_at(elf.entry)?,
+        elf.entry,
+        DecoderOptions::NONE,
+    )
+    .into_iter()
+    .take(GLANCE)
+    {
+        given |= inst.mnemonic() == Mnemonic::Lea
+            && inst.is_ip_rel_memory_operand()
+            && inst.ip_rel_memory_address() == dynamic;
+        match inst.flow_control() {
+            FlowControl::Next => {}
+            FlowControl::Call | FlowControl::UnconditionalBranch if given => {
+                return direct_target(&inst);
+            }
+            _ => return None,
+        }
+    }
+    None
+}
+
+/// What is known of a function by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// It reads where these of its arguments point to (bit n: argument n).
+    Reads(u8),
+    /// `mprotect`: who makes code writable writes it.
+    Protects,
+    /// `dl_iterate_phdr`.
+    Segments,
+    /// `getauxval`.
+    Auxiliary,
+    /// It opens the file that an argument names.
+    Opens,
+    /// It makes do with the addresses themselves.
+    Harmless,
+}
+
+/// Entries of a linkage table that jump through such words.
+pub(crate) fn stubs_of(
+    input: &Input,
+    range: &Range<u64>,
+    is_slot: impl Fn(u64) -> bool,
+) -> Vec<u64> {
+    const JUMP: [u8; 2] = [0xff, 0x25];
+    const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+    let code = input.slice(range).unwrap_or(&[]);
+    let mut found = Vec::new();
+    for at in memchr::memmem::find_iter(code, &JUMP) {
+        let Some(distance) = mgz_elf::bytes::u32(code, at + 2) else {
+            continue;
+        };
+        let end = range.start + at as u64 + 6;
+        if is_slot(end.wrapping_add_signed((distance as i32).into())) {
+            let marked = code[..at].ends_with(&ENDBR64);
+            let start = if marked { at - ENDBR64.len() } else { at };
+            found.extend([range.start + start as u64, range.start + at as u64]);
+        }
+    }
+    found
+}
+
+/// Bytes between the words of a table.
+pub(crate) const NEAR: u64 = 64;
+
+/// By name.
+pub(crate) fn known(name: &str) -> Option<Known> {
+    let name = name.split('@').next().unwrap_or(name);
+    let reads = |arguments: &[u8]| Some(Known::Reads(arguments.iter().map(|n| 1 << n).sum()));
+    match name {
+        "memcpy" | "memmove" | "mempcpy" | "__memcpy_chk" | "__memmove_chk" | "__mempcpy_chk" => {
+            reads(&[1])
+        }
+        "memcmp" | "bcmp" | "memmem" => reads(&[0, 1, 2]),
+        "memchr" | "memrchr" | "rawmemchr" => reads(&[0]),
+        "write" | "pwrite" | "pwrite64" | "send" | "sendto" => reads(&[1]),
+        "fwrite" | "fwrite_unlocked" => reads(&[0]),
+        "crc32" | "crc32_z" | "adler32" | "adler32_z" => reads(&[1]),
+        "MD5_Update"
+        | "SHA1_Update"
+        | "SHA224_Update"
+        | "SHA256_Update"
+        | "SHA384_Update"
+        | "SHA512_Update"
+        | "EVP_DigestUpdate"
+        | "HMAC_Update"
+        | "gcry_md_write"
+        | "XXH64_update"
+        | "XXH32_update"
+        | "XXH3_64bits_update"
+        | "XXH3_128bits_update" => reads(&[1]),
+        "MD5" | "SHA1" | "SHA224" | "SHA256" | "SHA384" | "SHA512" | "EVP_Digest" | "XXH64"
+        | "XXH32" | "XXH3_64bits" | "XXH3_128bits" => reads(&[0]),
+        "gcry_md_hash_buffer" => reads(&[2]),
+        "HMAC" => reads(&[3]),
+        "mprotect" | "pkey_mprotect" => Some(Known::Protects),
+        "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
+        "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
+        "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"
+        | "__openat64_2" | "fopen" | "fopen64" | "freopen" | "freopen64" => Some(Known::Opens),
+        "monstartup" | "__monstartup" | "printf" | "fprintf" | "sprintf" | "snprintf"
+        | "dprintf" | "__printf_chk" | "__fprintf_chk" | "__sprintf_chk" | "__snprintf_chk"
+        | "__dprintf_chk" | "syslog" | "__syslog_chk" => Some(Known::Harmless),
+        _ => None,
+    }
+}

@@ -1,0 +1,243 @@
+//! Where a file's debug information lies, if not all of it is in the file itself.
+//!
+//! - `.gnu_debuglink` and the build id lead to a file with the sections that were stripped.
+//! - `.gnu_debugaltlink` leads to what `dwz -m` has moved out of several files.
+//! - Skeleton units (`-gsplit-dwarf`) lead to `.dwo` files, or to one `.dwp` beside the program.
+//! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
+//!
+//! A file that is named and cannot be found is said: what it would have told is unknown, and is not made up from the rest.
+
+use memchr::memmem;
+use mgz_elf::Elf;
+use object::{Object, ObjectSection, ObjectSymbol, SymbolKind};
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Where the distributions install debug information.
+const INSTALLED: &str = "/usr/lib/debug";
+
+/// Where source positions are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Nowhere.
+    Nothing,
+    /// In the file's own sections. `whole`: these tell of functions and inlining as well; else of files and lines alone.
+    Own {
+        /// See above.
+        whole: bool,
+    },
+    /// In several files: one with the sections, and what they have in common with others'.
+    Files {
+        /// The file itself, or the one that has its debug information.
+        main: PathBuf,
+        /// What `dwz` has moved out.
+        supplementary: Option<PathBuf>,
+    },
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct DebugFiles {
+    /// Where source positions are told.
+    pub source: Source,
+    /// Where names of functions are told that the file's own symbols do not have: a separate file.
+    pub symbols: Option<PathBuf>,
+    /// For the user: files that were taken, or are missing.
+    pub said: Vec<String>,
+}
+
+/// Whether a file has sections that tell source positions.
+fn tells(elf: &Elf) -> bool {
+    elf.section(".debug_info").is_some() && elf.section(".debug_line").is_some()
+}
+
+/// Looks for the debug information of the file at `path`.
+pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
+    let path = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let mut found = DebugFiles {
+        source: Source::Nothing,
+        symbols: None,
+        said: Vec::new(),
+    };
+    if tells(elf) {
+        found.source = with_supplementary(elf, &path, true, &mut found.said);
+        return found;
+    }
+    // A name, not a path: a file from a stranger does not choose what is read.
+    let link = named(elf, ".gnu_debuglink").filter(|(name, _)| !name.contains('/'));
+    let id = elf.build_id();
+    if link.is_none() && id.is_empty() {
+        return found;
+    }
+    let mut places: Vec<PathBuf> = by_id(&id).into_iter().collect();
+    if let Some((name, _)) = &link {
+        places.extend([folder.join(name), folder.join(".debug").join(name)]);
+        let below = folder.strip_prefix("/").unwrap_or(folder);
+        places.push(Path::new(INSTALLED).join(below).join(name));
+    }
+    let crc = link.as_ref().and_then(|(_, rest)| {
+        let rest = rest.get(rest.len().checked_sub(4)?..)?;
+        Some(u32::from_le_bytes(rest.try_into().ok()?))
+    });
+    for place in places.iter().filter(|p| **p != path) {
+        let Ok(data) = map(place) else { continue };
+        let Ok(other) = Elf::parse(&data) else {
+            continue;
+        };
+        let same = match (id.as_str(), other.build_id()) {
+            ("", _) => crc == Some(crc32fast::hash(&data)),
+            (id, other) => id == other,
+        };
+        if !same {
+            found
+                .said
+                .push(format!("{} is of another build: not used", place.display()));
+            continue;
+        }
+        found.symbols = Some(place.clone());
+        if tells(&other) {
+            found.source = with_supplementary(&other, place, false, &mut found.said);
+        }
+        found.said.push(format!("from {}", place.display()));
+        return found;
+    }
+    if let Some((name, _)) = link {
+        found.said.push(format!(
+            "in {name}, which is not there: names and lines are unknown; put it beside the file, or install the package with the debug symbols"
+        ));
+    }
+    found
+}
+
+/// The source where a file has sections that tell positions. `own`: it is the file that is instrumented.
+fn with_supplementary(elf: &Elf, path: &Path, own: bool, said: &mut Vec<String>) -> Source {
+    let files = |supplementary| Source::Files {
+        main: path.to_owned(),
+        supplementary,
+    };
+    let Some((name, id)) = named(elf, ".gnu_debugaltlink") else {
+        return if own && !is_split(elf) {
+            Source::Own { whole: true }
+        } else {
+            files(None)
+        };
+    };
+    let id: String = id.iter().map(|b| format!("{b:02x}")).collect();
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let places = [folder.join(&name)].into_iter().chain(by_id(&id));
+    let is_it = |place: &PathBuf| {
+        let data = map(place).ok();
+        let other = data.as_deref().and_then(|d| object::File::parse(d).ok());
+        let build_id = other.and_then(|f| Some(f.build_id().ok()??.to_vec()));
+        build_id.is_some_and(|b| b.iter().map(|b| format!("{b:02x}")).eq(chunks(&id)))
+    };
+    match places.into_iter().find(is_it) {
+        Some(place) => {
+            said.push(format!("shared with other files, from {}", place.display()));
+            files(Some(place))
+        }
+        None => {
+            said.push(format!(
+                "shared with other files in {name}, which is not there: functions and inlining of its lines are unknown"
+            ));
+            match own {
+                true => Source::Own { whole: false },
+                false => Source::Nothing,
+            }
+        }
+    }
+}
+
+/// Pairs of digits.
+fn chunks(id: &str) -> impl Iterator<Item = String> + '_ {
+    (0..id.len() / 2).map(|n| id[2 * n..2 * n + 2].to_owned())
+}
+
+/// Where a file of this build id is installed.
+fn by_id(id: &str) -> Option<PathBuf> {
+    let (first, rest) = id
+        .split_at_checked(2)
+        .filter(|(_, rest)| !rest.is_empty())?;
+    let folder = Path::new(INSTALLED).join(".build-id").join(first);
+    Some(folder.join(rest.to_owned() + ".debug"))
+}
+
+/// The file name in a section, and what follows its zero.
+fn named<'a>(elf: &Elf<'a>, section: &str) -> Option<(String, &'a [u8])> {
+    let bytes = elf.section_bytes(elf.section(section)?)?;
+    let end = memchr::memchr(0, bytes)?;
+    let name = std::str::from_utf8(&bytes[..end]).ok()?;
+    (!name.is_empty()).then(|| (name.to_owned(), &bytes[end + 1..]))
+}
+
+/// Whether some units are skeletons, whose contents are in other files. Those name these files.
+fn is_split(elf: &Elf) -> bool {
+    [".debug_str", ".debug_line_str"].iter().any(|name| {
+        contents(elf.data, name).is_some_and(|text| memmem::find(&text, b".dwo\0").is_some())
+    })
+}
+
+fn contents<'a>(data: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
+    let file = object::File::parse(data).ok()?;
+    file.section_by_name(name)?.uncompressed_data().ok()
+}
+
+fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
+    let file = std::fs::File::open(path)?;
+    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+    unsafe { memmap2::Mmap::map(&file) }
+}
+
+/// Names of functions by where they begin, from a separate file and from `.gnu_debugdata`.
+pub fn names(elf: &Elf, found: &DebugFiles) -> HashMap<u64, String> {
+    /// Names are small; what is larger is damaged, or meant to take memory.
+    const MOST: usize = 1 << 28;
+    let mut names = HashMap::new();
+    let mut add = |data: &[u8]| {
+        let Ok(file) = object::File::parse(data) else {
+            return;
+        };
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            if symbol.kind() == SymbolKind::Text
+                && !symbol.is_undefined()
+                && let Ok(name) = symbol.name()
+                && !name.is_empty()
+            {
+                names
+                    .entry(symbol.address())
+                    .or_insert_with(|| name.to_owned());
+            }
+        }
+    };
+    if let Some(data) = found.symbols.as_deref().and_then(|path| map(path).ok()) {
+        add(&data);
+    }
+    if let Some(section) = elf.section(".gnu_debugdata")
+        && let Some(mut packed) = elf.section_bytes(section)
+    {
+        let mut plain = Limited(Vec::new(), MOST);
+        if lzma_rs::xz_decompress(&mut packed, &mut plain).is_ok() {
+            add(&plain.0);
+        }
+    }
+    names
+}
+
+/// Bytes up to a limit.
+struct Limited(Vec<u8>, usize);
+
+impl std::io::Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if self.0.len() + bytes.len() > self.1 {
+            return Err(std::io::Error::other("too large"));
+        }
+        self.0.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}

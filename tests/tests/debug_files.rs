@@ -1,0 +1,195 @@
+//! Names, lines and inlining where the debug information is not in the file itself.
+
+use mgz_tests::session::{self, record_command};
+use mgz_tests::tools::{self, LIMIT};
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const HEADER: &str = "static inline __attribute__((always_inline)) long step(long *t, long i) {\n  return t[i & 1023];\n}\n";
+const FIRST: &str = "#include \"step.h\"\n#include <stdio.h>\nlong other(long *, long);\nstatic long t[1024];\nint main(void) {\n  long s = 0;\n  for (int i = 0; i < 1024; i++)\n    t[i] = i;\n  for (long i = 0; i < 5000; i++)\n    s += step(t, i * 3);\n  printf(\"%ld\\n\", s + other(t, 5000));\n  return 0;\n}\n";
+const SECOND: &str = "#include \"step.h\"\nlong other(long *t, long n) {\n  long s = 0;\n  for (long i = 0; i < n; i++)\n    s += step(t, i);\n  return s;\n}\n";
+
+fn run(dir: &Path, command: &[&str]) {
+    tools::succeed(
+        Command::new(command[0])
+            .args(&command[1..])
+            .current_dir(dir),
+        LIMIT,
+    )
+    .unwrap();
+}
+
+fn build(dir: &Path, name: &str, flags: &[&str]) -> PathBuf {
+    for (name, text) in [("step.h", HEADER), ("first.c", FIRST), ("second.c", SECOND)] {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+    let mut command = vec!["gcc", "-O2", "-g"];
+    command.extend(flags);
+    command.extend(["first.c", "second.c", "-o", name]);
+    run(dir, &command);
+    dir.join(name)
+}
+
+/// Functions with loads, and lines as `line|function|inlined into`, without folders; and what the tool says.
+fn names(dir: &Path, program: &Path) -> (Vec<String>, Vec<String>, String) {
+    let app = session::instrument(program, "soft", &[]).unwrap();
+    let said = tools::succeed(
+        tools::tool("mgz-instrument")
+            .args(["--backend", "soft", "--for", "ring", "-o"])
+            .arg(dir.join("said.inst"))
+            .arg(program),
+        LIMIT,
+    )
+    .unwrap();
+    let trace = dir.join("trace");
+    let _ = std::fs::remove_dir_all(&trace);
+    tools::succeed(
+        &mut record_command(&["--mode", "full"], &trace, &app.path, &[]),
+        LIMIT,
+    )
+    .unwrap();
+    let output = tools::succeed(
+        tools::tool("mgz-analyze")
+            .arg(&trace)
+            .args(["--format", "json"]),
+        LIMIT,
+    )
+    .unwrap();
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let many = |row: &&Value| row["A"].as_f64().unwrap() > 1000.0;
+    let text = |v: &Value| v.as_str().unwrap_or("").to_owned();
+    let short = |path: String| path.rsplit('/').next().unwrap().to_owned();
+    let functions = report["functions"].as_array().unwrap();
+    let mut functions: Vec<String> = functions
+        .iter()
+        .filter(many)
+        .map(|f| text(&f["function"]))
+        .collect();
+    functions.sort();
+    let lines = report["lines"].as_array().unwrap();
+    let mut lines: Vec<String> = lines
+        .iter()
+        .filter(many)
+        .map(|l| {
+            let into: Vec<String> = l["inlined_into"]
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(text)
+                .collect();
+            format!(
+                "{}|{}|{}",
+                short(text(&l["line"])),
+                text(&l["function"]),
+                into.join(", ")
+            )
+        })
+        .collect();
+    lines.sort();
+    (functions, lines, String::from_utf8(said.stdout).unwrap())
+}
+
+fn there(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output().is_ok();
+    if !found {
+        eprintln!("SKIPPED: {tool} is not installed");
+    }
+    found
+}
+
+#[test]
+fn debug_information_in_other_files_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path();
+    let whole = build(dir, "whole", &[]);
+    let (functions, lines, said) = names(dir, &whole);
+    assert_eq!(functions, ["main", "other"]);
+    assert!(
+        lines
+            .iter()
+            .any(|l| l.starts_with("step.h:2|step|main at first.c:10")),
+        "{lines:?}"
+    );
+    assert!(!said.contains("debug info"), "{said}");
+    let same = |program: &Path| {
+        let got = names(dir, program);
+        assert_eq!((&got.0, &got.1), (&functions, &lines), "{}", got.2);
+        got.2
+    };
+
+    for flags in [&["-gsplit-dwarf"][..], &["-gdwarf-4", "-gsplit-dwarf"]] {
+        same(&build(dir, "split", flags));
+    }
+
+    // Stripped, with a link to what was stripped; and without that file.
+    let linked = dir.join("linked");
+    std::fs::copy(&whole, &linked).unwrap();
+    run(
+        dir,
+        &["objcopy", "--only-keep-debug", "linked", "linked.debug"],
+    );
+    run(dir, &["strip", "linked"]);
+    run(
+        dir,
+        &["objcopy", "--add-gnu-debuglink=linked.debug", "linked"],
+    );
+    let said = same(&linked);
+    assert!(
+        said.contains("debug info  from ") && said.contains("linked.debug"),
+        "{said}"
+    );
+    // Another build is not believed.
+    let other = build(dir, "other", &["-DX", "-O1"]);
+    std::fs::copy(other, dir.join("linked.debug")).unwrap();
+    let got = names(dir, &linked);
+    assert!(
+        got.2.contains("is of another build") && got.1.is_empty(),
+        "{got:?}"
+    );
+    std::fs::remove_file(dir.join("linked.debug")).unwrap();
+    let got = names(dir, &linked);
+    assert!(
+        got.2.contains("in linked.debug, which is not there"),
+        "{got:?}"
+    );
+
+    if there("xz") {
+        let mini = dir.join("mini");
+        std::fs::copy(&whole, &mini).unwrap();
+        run(dir, &["strip", "--strip-debug", "-o", "symbols", "whole"]);
+        run(dir, &["objcopy", "--only-keep-debug", "symbols", "names"]);
+        run(dir, &["xz", "-k", "names"]);
+        run(dir, &["strip", "mini"]);
+        run(
+            dir,
+            &[
+                "objcopy",
+                "--add-section",
+                ".gnu_debugdata=names.xz",
+                "mini",
+            ],
+        );
+        assert_eq!(names(dir, &mini).0, functions);
+    }
+
+    if there("dwz") {
+        let shared = dir.join("shared");
+        std::fs::copy(&whole, &shared).unwrap();
+        std::fs::copy(&whole, dir.join("twin")).unwrap();
+        run(dir, &["dwz", "-m", "common", "shared", "twin"]);
+        let said = same(&shared);
+        assert!(said.contains("shared with other files, from "), "{said}");
+        // Nothing is made up where the shared part is missing.
+        std::fs::remove_file(dir.join("common")).unwrap();
+        let got = names(dir, &shared);
+        assert!(got.2.contains("common, which is not there"), "{}", got.2);
+        assert!(
+            got.1
+                .iter()
+                .all(|l| l.starts_with("step.h:2|") && !l.contains(" at ")),
+            "{:?}",
+            got.1
+        );
+    }
+}
