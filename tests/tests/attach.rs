@@ -106,7 +106,7 @@ fn a_running_process_is_sampled_again_and_again() {
             continue;
         };
         let name = |turn: u32| dir.path().join(format!("trace{turn}"));
-        let done = tools::run_beside(Command::new(&app.path).arg("2.5"), None, LIMIT, |pid| {
+        let done = tools::run_beside(Command::new(&app.path).arg("6"), None, LIMIT, |pid| {
             std::thread::sleep(Duration::from_millis(100));
             for turn in 0..3 {
                 succeeded(&attach(pid, &name(turn), &["--duration", "0.4"]));
@@ -152,7 +152,7 @@ fn attachments_that_follow_one_another_at_once() {
         return;
     };
     let trace = dir.path().join("trace");
-    let done = tools::run_beside(Command::new(&app.path).arg("5"), None, LIMIT, |pid| {
+    let done = tools::run_beside(Command::new(&app.path).arg("8"), None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(100));
         let began = std::time::Instant::now();
         while began.elapsed() < Duration::from_millis(2500) {
@@ -191,7 +191,7 @@ fn ends_of_processes_and_of_recorders() {
         return;
     };
     let (killed, last) = (dir.path().join("killed"), dir.path().join("last"));
-    let done = tools::run_beside(Command::new(&app.path).arg("1.5"), None, LIMIT, |pid| {
+    let done = tools::run_beside(Command::new(&app.path).arg("5"), None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(100));
         let mut victim = tools::tool("mgz-record");
         victim
@@ -242,7 +242,7 @@ fn refusals() {
         );
     };
     says(1 << 29, &[], "no such process");
-    let done = tools::run_beside(Command::new("/bin/sleep").arg("1"), None, LIMIT, |pid| {
+    let done = tools::run_beside(Command::new("/bin/sleep").arg("4"), None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(50));
         says(pid, &[], "is instrumented");
         says(pid, &["--mode", "full"], "records bursts");
@@ -255,7 +255,7 @@ fn refusals() {
         .unwrap()
         .unwrap();
     let mut filtered = Command::new(&deny);
-    filtered.args(["298", "--"]).arg(&app.path).arg("0.5");
+    filtered.args(["298", "--"]).arg(&app.path).arg("2");
     let done = tools::run_beside(&mut filtered, None, LIMIT, |pid| {
         std::thread::sleep(Duration::from_millis(200));
         says(pid, &[], "seccomp");

@@ -190,7 +190,7 @@ fn control_c() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         program_of(&recorder, &app);
-        std::thread::sleep(Duration::from_millis(250));
+        std::thread::sleep(Duration::from_millis(600));
         // As the terminal does it: to the whole foreground group.
         signal(-(recorder.id() as i32), libc::SIGINT);
         let (status, text) = wait(recorder, "control-c");
@@ -210,7 +210,7 @@ fn a_killed_program() {
         let trace = dir.path().join(options[1]);
         let recorder = start(options, &trace, &app, "spin");
         let program = program_of(&recorder, &app);
-        std::thread::sleep(Duration::from_millis(250));
+        std::thread::sleep(Duration::from_millis(600));
         signal(program, libc::SIGKILL);
         let (status, text) = wait(recorder, "a killed program");
         assert_eq!(status, 137, "{text}");
@@ -313,7 +313,7 @@ fn a_killed_recorder() {
         signal(session, libc::SIGKILL);
         let (status, _) = wait(recorder, "a killed recorder");
         assert_eq!(status, 137);
-        std::thread::sleep(Duration::from_millis(250));
+        std::thread::sleep(Duration::from_millis(600));
         let state = std::fs::read_to_string(format!("/proc/{program}/stat")).unwrap_or_default();
         let running = state
             .rsplit(')')
