@@ -518,7 +518,7 @@ fn samples_in_step_with_a_loop_are_told() {
         let f = &result["functions"][0];
         assert!(f["F_hi"].as_f64().unwrap() >= 200_000.0, "{f}");
         assert_eq!(
-            f["undersampled"], true,
+            f["F_undersampled"], true,
             "100 windows of 200 do not tell much of 200,000 addresses: {f}"
         );
         assert_eq!(f["strides"][0]["from"], 8);

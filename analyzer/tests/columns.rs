@@ -58,9 +58,11 @@ fn short(kind: &DataType) -> String {
         DataType::UInt64 => "u64".into(),
         DataType::Int64 => "i64".into(),
         DataType::Float64 => "f64".into(),
-        DataType::Utf8 => "text".into(),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text".into(),
         DataType::Boolean => "bool".into(),
-        DataType::List(item) => format!("list of {}", short(item.data_type())),
+        DataType::List(item) | DataType::LargeList(item) => {
+            format!("list of {}", short(item.data_type()))
+        }
         DataType::Struct(fields) => {
             let fields = fields
                 .iter()

@@ -403,6 +403,8 @@ fn weight(sample: u32) -> f64 {
 fn write_burst(folder: &Path, rows: &[Row]) {
     let sidecar = sidecar(16);
     let mut manifest = manifest("burst", &sidecar);
+    // Windows by time weigh the same.
+    manifest.trigger = "loads".into();
     let executed = rows
         .iter()
         .map(|r| weight(r.sample) * f64::from(1 + r.implied_const))
@@ -733,9 +735,13 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
     let (summary, function) = (&result["summary"], &result["functions"][0]);
     let hidden = 0.512 * (summary["rho"].as_f64().unwrap() - 1.0) * 1000.0;
     let upper = |row: &serde_json::Value| row["F_hi"].as_f64().unwrap();
+    // What takes less than 3/n of the loads may have been met by none of n samples.
+    let number = |key: &str| function[key].as_f64().unwrap();
+    let unseen = 3.0 / number("samples_seen") * number("A_hi");
     assert!(
-        (summary["F_hat"].as_f64().unwrap() - 512.0).abs() < 1.0 && upper(function) < 540.0,
-        "{summary} {function}"
+        (summary["F_hat"].as_f64().unwrap() - 512.0).abs() < 1.0
+            && (0.0..28.0).contains(&(upper(function) - 512.0 - unseen)),
+        "{unseen} {summary} {function}"
     );
     assert!(
         hidden > 100.0 && (upper(summary) - upper(function) - hidden).abs() < 1.0,

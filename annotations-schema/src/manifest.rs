@@ -132,6 +132,11 @@ pub struct Manifest {
 }
 
 impl Manifest {
+    /// Whether windows begin at ticks of CPU time, so that each stands for as much time, whatever it executes.
+    pub fn triggers_by_time(&self) -> bool {
+        self.mode == "burst" && !self.triggers_by_loads() || self.unit == "cpu-clock"
+    }
+
     /// Whether windows begin every so many loads, so that each stands for as many.
     pub fn triggers_by_loads(&self) -> bool {
         self.trigger.starts_with("loads")

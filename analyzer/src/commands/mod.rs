@@ -238,7 +238,8 @@ fn show(document: &Document, common: &Common) -> anyhow::Result<()> {
             out.write_all(document.text(common.rows, width).as_bytes())?;
         }
         Format::Json => {
-            let mut bytes = serde_json::to_vec_pretty(&document.json())?;
+            let mut bytes =
+                serde_json::to_vec_pretty(&document.json().map_err(anyhow::Error::msg)?)?;
             bytes.push(b'\n');
             if let Some(folder) = &common.output {
                 std::fs::create_dir_all(folder)

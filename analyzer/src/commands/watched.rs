@@ -3,13 +3,14 @@
 use crate::commands::rdx::{CodeName, histograms, jackknife, pair_table, with_interval};
 use crate::commands::reuse::{ReuseArguments, histogram_rows};
 use crate::commands::{open, visit};
-use crate::data::columns::Frame;
+use crate::data::frame;
 use crate::input::{ColumnSet, manifest_of, quietly};
 use crate::output::document::{Document, Table, Unit, value};
 use anyhow::Context;
 use mgz_annotations_schema::manifest::{Manifest, WATCH};
 use mgz_models::histogram::{Bin, Scale, cut};
 use mgz_models::sampling::rdx::{Observation, estimate};
+use polars::prelude::DataFrame;
 use serde_json::Value;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -323,19 +324,18 @@ fn read(folder: &Path, stores: bool) -> anyhow::Result<(Vec<Row>, Vec<CodeName>)
     })?;
     let damaged =
         |why: String| anyhow::anyhow!("{}: damaged ({why}); record again", path.display());
-    let frame = quietly(|| Frame::read_parquet(file))
+    let table = quietly(|| frame::read_parquet(file))
         .and_then(|r| r)
         .map_err(&damaged)?;
-    rows(&frame, stores).map_err(damaged)
+    rows(&table, stores).map_err(damaged)
 }
 
-fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
-    let numbers = |name: &str| frame.numbers(name);
+fn rows(table: &DataFrame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String> {
+    let numbers = |name: &str| frame::numbers(table, name);
     let texts = |name: &str| -> Result<Vec<String>, String> {
-        Ok(frame
-            .texts(name)?
-            .iter()
-            .map(|text| text.clone().unwrap_or_default())
+        Ok(frame::texts(table, name)?
+            .into_iter()
+            .map(|text| text.unwrap_or_default().to_string())
             .collect())
     };
     let (process, thread, sample, until) = (
@@ -349,7 +349,10 @@ fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String
         numbers("stepped_stores")?,
         numbers("cpu_ns")?,
     );
-    let (counted_loads, counted_stores) = (frame.whole("loads")?, frame.whole("stores")?);
+    let (counted_loads, counted_stores) = (
+        frame::whole(table, "loads")?,
+        frame::whole(table, "stores")?,
+    );
     let (outcome, counts) = (texts("outcome")?, texts("counts")?);
     let mut names: Vec<CodeName> = Vec::new();
     let mut known: HashMap<CodeName, u32> = HashMap::new();
@@ -392,7 +395,7 @@ fn rows(frame: &Frame, stores: bool) -> Result<(Vec<Row>, Vec<CodeName>), String
     // A load whose next access is a store has a row for each of the two ways to count.
     let own = if stores { "accesses" } else { "loads" };
     Ok((
-        (0..frame.height())
+        (0..table.height())
             .filter(|&i| counts[i] == own || counts[i] == "both")
             .map(row)
             .collect(),
@@ -440,11 +443,9 @@ mod tests {
 
     #[test]
     fn a_table_without_its_columns_is_refused() {
-        let frame = Frame::new(vec![(
-            "process".into(),
-            crate::data::columns::Cells::Whole(vec![Some(1)]),
-        )])
-        .unwrap();
+        let one = Value::from(1);
+        let process = frame::column("process", frame::Kind::Whole, &[&one]).unwrap();
+        let table = frame::frame(vec![process]).unwrap();
         assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));
     }
 }

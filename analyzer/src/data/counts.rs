@@ -37,6 +37,10 @@ pub struct Counts {
     pub interval_sum: u64,
     /// Store rows (kept apart: in none of the above).
     pub stores: u64,
+    /// Lines that were fetched while a first-level cache was played ([`crate::stages::fetches`]).
+    pub fetches: u64,
+    /// Bytes of them that were used.
+    pub fetched_bytes: u64,
 }
 
 fn ratio(a: u64, b: u64) -> Option<f64> {
@@ -58,6 +62,8 @@ impl Counts {
         self.distance_max = self.distance_max.max(other.distance_max);
         self.interval_sum += other.interval_sum;
         self.stores += other.stores;
+        self.fetches += other.fetches;
+        self.fetched_bytes += other.fetched_bytes;
     }
 
     /// Adds everything, footprints included: right for disjoint windows whose footprints are summed.
@@ -84,7 +90,8 @@ impl Counts {
             lines64: self.lines64,
             pages: self.pages,
             bytes: self.bytes,
-            line_bytes: ratio(self.bytes, self.lines64),
+            line_bytes: ratio(self.fetched_bytes, self.fetches),
+            line_bytes_set: ratio(self.bytes, self.lines64),
             strided: self.strided,
             irregular: self.irregular,
             growth: ratio(self.footprint, all),
@@ -102,6 +109,7 @@ impl Counts {
             interval_mean: ratio(self.interval_sum, self.reuses),
             reuses: self.reuses,
             first_touches: self.first_touches,
+            first_pct: percent(self.first_touches, self.first_touches + self.reuses),
             stores: Some(self.stores),
         }
     }
@@ -130,6 +138,7 @@ pub struct Metrics {
     #[serde(rename = "F_bytes")]
     pub bytes: u64,
     pub line_bytes: Option<f64>,
+    pub line_bytes_set: Option<f64>,
     #[serde(rename = "F_str")]
     pub strided: u64,
     #[serde(rename = "F_irr")]
@@ -161,12 +170,24 @@ pub struct Metrics {
     pub interval_mean: Option<f64>,
     pub reuses: u64,
     pub first_touches: u64,
+    pub first_pct: Option<f64>,
     /// None for parts of memory, where stores are not counted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stores: Option<u64>,
 }
 
+/// The binary logarithm of the distance that a touch counts with of which only that it is the first of its sample is known: more than a window shows.
+const FAR: f64 = 16.0;
+
 impl Metrics {
+    /// How bad the locality is: the mean over the touches of the order of magnitude (log2) of D, where those that are first in their sample count as far. D alone misleads in windows: what
+    /// comes back after the window's end has none. None without touches.
+    pub fn badness(&self) -> Option<f64> {
+        let touches = (self.first_touches + self.reuses) as f64;
+        let near = (1.0 + self.distance_mean.unwrap_or(0.0)).log2() * self.reuses as f64;
+        (touches > 0.0).then(|| (near + FAR * self.first_touches as f64) / touches)
+    }
+
     /// The metrics of a part of memory: stores are not counted there.
     pub fn without_stores(self) -> Metrics {
         Metrics {

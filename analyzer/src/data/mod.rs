@@ -1,8 +1,8 @@
 //! Rows, counts, histograms and the maps from addresses to code and objects.
 
 pub mod code_map;
-pub(crate) mod columns;
 pub mod counts;
+pub(crate) mod frame;
 pub mod histogram;
 pub mod object_map;
 pub mod reuse_counts;

@@ -16,6 +16,7 @@ use crate::data::rows::{Chunk, Run};
 use crate::data::samples::SampleInfo;
 use crate::input::source::Source;
 use crate::input::weights::Weights;
+use crate::stages::fetches::Fetches;
 use crate::stages::footprint::{Budget, Footprints, Store};
 use crate::stages::incidence::Incidence;
 use crate::stages::pages::BlockStore;
@@ -94,6 +95,7 @@ struct Worker {
     zoom: Option<Wanted>,
     windows: WindowEngine,
     strides: Strides,
+    fetches: Fetches,
     incidence: Incidence,
     sample: SampleReuse,
 }
@@ -277,6 +279,7 @@ impl Driver {
             zoom: self.options.zoom,
             windows: WindowEngine::new(),
             strides: Strides::default(),
+            fetches: Fetches::default(),
             incidence: Incidence::default(),
             sample: SampleReuse::new(self.options.block_shift, self.weights.clone()),
         })
@@ -343,7 +346,13 @@ impl Driver {
                     self.census.out_of_order += 1;
                 }
                 if self.options.samples {
-                    SampleInfo::append(&mut self.samples, run, chunk.piece, same && !gap);
+                    SampleInfo::append(
+                        &mut self.samples,
+                        run,
+                        &chunk.loads.group,
+                        chunk.piece,
+                        same && !gap,
+                    );
                 }
                 if same
                     && !gap
@@ -514,6 +523,7 @@ impl Driver {
                         buckets,
                         windows,
                         strides,
+                        fetches,
                         incidence,
                         sample,
                         ..
@@ -533,6 +543,7 @@ impl Driver {
                                     self.options.block_shift,
                                 );
                                 strides.run(rows.address, sites(part), self.options.sites);
+                                fetches.sample(&rows);
                             }
                             if with_incidence {
                                 incidence.add(&rows, span.space, span.run.sample);
@@ -581,6 +592,7 @@ impl Driver {
                     if with_windows {
                         windows.run(&rows);
                         strides.run(rows.address, sites(part), self.options.sites);
+                        worker.fetches.sample(&rows);
                     }
                     if with_incidence {
                         worker.incidence.add(&rows, span.space, span.run.sample);

@@ -4,6 +4,7 @@ use crate::data::counts::Counts;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
 use crate::input::weights::Weights;
+use crate::stages::fetches::{self, Fetched};
 use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::stages::incidence::Incidence;
 use crate::stages::reuse::ReuseTotals;
@@ -31,6 +32,8 @@ pub struct Outcome {
     pub windows: WindowEngine,
     /// Observed strides: site, bin, count.
     pub strides: Vec<(u32, u32, u64)>,
+    /// Lines that were fetched, by group.
+    pub fetches: Vec<Fetched>,
     /// Which samples saw which addresses, if asked for.
     pub incidence: Incidence,
     /// Samples and rows.
@@ -71,11 +74,13 @@ impl Driver {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut windows = WindowEngine::new();
         let (mut strides, mut incidence) = (Vec::new(), Vec::new());
+        let mut fetches = Vec::new();
         let parted = self.options.zoom.is_some_and(|z| z.parts);
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
         for worker in workers {
             windows.merge(&worker.windows);
+            fetches::add(&mut fetches, worker.fetches.counts());
             strides.push(worker.strides);
             incidence.push(worker.incidence);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
@@ -165,6 +170,7 @@ impl Driver {
             samples: self.samples,
             windows,
             strides,
+            fetches,
             incidence,
             census: self.census,
             weights: self.weights,

@@ -4,15 +4,16 @@
 //! analysed where they lie and merged in any grouping. Code is matched by module, name, line and inline chain; address spaces of different
 //! partial results are different. The zoom trees need the rows and are not in it.
 //!
-//! The file: `MGZPART5`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
+//! The file: `MGZPART6`, then zstd of a JSON header (its length as u64 first) and columns of u64, each with its length before it.
 
 use crate::data::code_map::{CodeMap, FunctionName, LineName, LoopName, Piece};
 use crate::data::counts::LogHistogram;
 use crate::data::histogram::Histogram;
 use crate::data::reuse_counts::GroupReuse;
-use crate::data::samples::SampleInfo;
+use crate::data::samples::{NO_LOAD, SampleInfo};
 use crate::engine::{BucketOutcome, Census, Outcome};
 use crate::input::weights::Weights;
+use crate::stages::fetches::Fetched;
 use crate::stages::footprint::{Entry, FootprintSet, GroupCount, Key, Maps};
 use crate::stages::incidence::{ALIKE, Incidence, Mark};
 use crate::stages::reuse::{REPLICATES, RepSums, ReuseTotals};
@@ -24,7 +25,7 @@ use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-const MAGIC: &[u8; 8] = b"MGZPART5";
+const MAGIC: &[u8; 8] = b"MGZPART6";
 /// Columns longer than this are damage.
 const MOST: u64 = 1 << 34;
 
@@ -245,8 +246,15 @@ impl Partial {
         for levels in o.windows.levels() {
             out.column(levels.totals().iter().flatten().copied())?;
         }
+        out.column(o.fetches.iter().flat_map(|f| [f.lines, f.bytes]))?;
         out.column([u64::from(o.weights.is_some())])?;
         out.column(o.weights.iter().flat_map(|w| w.by_sample().iter().copied()))?;
+        // What is not known is not a number.
+        let executed = o.weights.iter().flat_map(|w| w.executed_by_sample());
+        out.column(executed.flat_map(|e| {
+            let (loads, error) = e.unwrap_or((f64::NAN, f64::NAN));
+            [loads.to_bits(), error.to_bits()]
+        }))?;
         let pieces = self.code.site_pieces();
         let strides = o.strides.iter().filter_map(|&(site, bin, count)| {
             Some([u64::from(*pieces.get(site as usize)?), bin.into(), count])
@@ -265,6 +273,7 @@ impl Partial {
                 s.thread.into(),
                 s.sample.into(),
                 s.loads,
+                s.start.into(),
                 s.first_time,
                 s.last_time,
             ]
@@ -447,10 +456,24 @@ impl Partial {
             Levels::from_totals(input.groups()?),
             Levels::from_totals(input.groups()?),
         ]);
+        let fetches = input.groups()?.into_iter();
+        let fetches: Vec<_> = fetches
+            .map(|[lines, bytes]| Fetched { lines, bytes })
+            .collect();
+        if fetches.len() as u64 > groups {
+            return Err("the fetches have the wrong length".into());
+        }
         let weighted = input.column()? == [1];
-        let weights = Some(input.column()?)
-            .filter(|_| weighted)
-            .map(|w| Arc::new(Weights::from_parts(w)));
+        let by_sample = input.column()?;
+        let executed = input.groups()?.into_iter().map(|[loads, error]| {
+            let (loads, error) = (f64::from_bits(loads), f64::from_bits(error));
+            (loads.is_finite() && error.is_finite()).then_some((loads, error))
+        });
+        let executed: Vec<_> = executed.collect();
+        if executed.len() != by_sample.len() {
+            return Err("the weights have the wrong length".into());
+        }
+        let weights = weighted.then(|| Arc::new(Weights::from_parts(by_sample, executed)));
         let mut strides = Vec::new();
         for [piece, bin, count] in input.groups()? {
             strides.push((small(piece, pieces.len() as u64)?, small(bin, 2048)?, count));
@@ -468,18 +491,24 @@ impl Partial {
                 sample: small(sample, 1 << 32)?,
             });
         }
-        let samples = input.groups()?.into_iter().map(
-            |[process, thread, sample, loads, first_time, last_time]| SampleInfo {
+        let mut samples = Vec::new();
+        for [process, thread, sample, loads, start, first_time, last_time] in input.groups()? {
+            let start = if start == u64::from(NO_LOAD) {
+                NO_LOAD
+            } else {
+                small(start, groups)?
+            };
+            samples.push(SampleInfo {
                 process: process as u32,
                 thread: thread as u32,
                 sample: sample as u32,
                 loads,
+                start,
                 first_time,
                 last_time,
                 parts: Vec::new(),
-            },
-        );
-        let samples = samples.collect();
+            });
+        }
         let c: [u64; 12] = input
             .column()?
             .try_into()
@@ -522,6 +551,7 @@ impl Partial {
             samples,
             windows,
             strides,
+            fetches,
             incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
             census,
             weights,
@@ -621,6 +651,13 @@ impl Partial {
             their_reuse.levels,
         );
         bucket.reuse.merge(renumbered);
+        for (at, &fetched) in theirs.fetches.iter().enumerate() {
+            let at = group(at as u32) as usize;
+            if mine.fetches.len() <= at {
+                mine.fetches.resize(at + 1, Fetched::default());
+            }
+            mine.fetches[at].merge(fetched);
+        }
         mine.windows.merge(&theirs.windows);
         // What one of them does not know the sum does not know.
         mine.weights = match (mine.weights.take(), theirs.weights) {
@@ -659,6 +696,11 @@ impl Partial {
         mine.samples
             .extend(theirs.samples.into_iter().map(|s| SampleInfo {
                 sample: s.sample + first_sample,
+                start: if s.start == NO_LOAD {
+                    NO_LOAD
+                } else {
+                    group(s.start)
+                },
                 ..s
             }));
         mine.spaces.extend(theirs.spaces);

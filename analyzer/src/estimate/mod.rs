@@ -34,8 +34,10 @@ pub mod growth_tables;
 pub(crate) mod recapture;
 pub mod row_estimates;
 pub mod sample_shares;
+pub mod time_shares;
 
-use crate::input::weights::UNIT;
+use crate::estimate::time_shares::TimeShare;
+use crate::input::weights::{UNIT, Weights};
 use crate::stages::reuse::{REPLICATES, RepSums};
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -275,6 +277,29 @@ pub fn executed(loads: &Loads, samples: &[u64; REPLICATES], design: Design) -> O
         value: value / design.share,
         lo: ((value - half) / design.share).max(observed),
         hi: (value + half) / design.share,
+    })
+}
+
+/// The loads that a row executes whose windows these are, from how fast its own code runs. `None` unless that was measured for all windows. The interval has both the error of the speed
+/// and that of the row's share of time.
+pub fn measured(windows: &[u32], weights: &Weights, share: TimeShare) -> Option<Estimate> {
+    let each = windows
+        .iter()
+        .map(|&sample| weights.executed(sample))
+        .collect::<Option<Vec<_>>>()?;
+    let value: f64 = each.iter().map(|e| e.0).sum();
+    if value <= 0.0 {
+        return None;
+    }
+    // What is measured is one speed for all of a function's windows.
+    let speed = each.iter().map(|e| e.1).fold(0.0, f64::max).ln_1p();
+    let (time, lo, hi) = (share.value?, share.lo?, share.hi?);
+    let less = (time / lo.max(f64::MIN_POSITIVE)).ln().hypot(speed);
+    let more = (hi / time).ln().hypot(speed);
+    Some(Estimate {
+        value,
+        lo: value * (-less).exp(),
+        hi: value * more.exp(),
     })
 }
 

@@ -5,14 +5,15 @@ use crate::data::counts::Counts;
 use crate::engine::{BucketOutcome, Outcome};
 use crate::estimate::growth_tables::Seen;
 use crate::estimate::sample_shares::Shares;
+use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{
     Blocks, Design, Estimate, Grouped, Kinds, Listed, Loads, Sightings, distance, executed,
 };
 use crate::stages::reuse::{REPLICATES, RepSums};
 use serde::Serialize;
 
-/// A row is undersampled if fewer samples than this have seen it.
-const FEW: u64 = 10;
+/// What n windows have not seen takes less than this over n of the time, with 95 % confidence: (1 − 3/n)^n is a twentieth.
+const UNSEEN: f64 = 3.0;
 
 /// Which estimator `F_hat` comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -87,8 +88,58 @@ pub struct Hats {
     pub distance_lo: Option<f64>,
     #[serde(rename = "D_mean_hi")]
     pub distance_hi: Option<f64>,
-    /// Too few samples, or intervals too wide, to act on the row.
+    /// The interval of F_hat is too wide to act on it.
+    #[serde(rename = "F_undersampled")]
+    pub footprint_undersampled: bool,
+    /// The interval of the row's share (of time or loads) is too wide to act on the row.
     pub undersampled: bool,
+}
+
+impl Hats {
+    /// Marked by the interval of the row's share of time.
+    pub fn marked_by(self, share: TimeShare) -> Hats {
+        let undersampled = match (share.lo, share.hi) {
+            (Some(lo), Some(hi)) => Estimate { value: lo, lo, hi }.vague(),
+            _ => true,
+        };
+        Hats {
+            undersampled,
+            ..self
+        }
+    }
+}
+
+/// What bounds the upper end of a footprint.
+#[derive(Clone, Copy, Debug, Default)]
+struct Limits {
+    /// Addresses that phases which no sample has met may touch; none if that is not known.
+    unseen: Option<f64>,
+    /// Bytes of what is touched, if that is known.
+    bytes: Option<u64>,
+}
+
+impl Limits {
+    /// Of a row that so many samples have seen and that executes at most so many loads, of which `kappa` have one record.
+    fn new(seen: u64, loads: Option<f64>, counts: &Counts, bytes: Option<u64>) -> Limits {
+        let recorded = counts.accesses as f64 / (counts.accesses + counts.implied).max(1) as f64;
+        Limits {
+            unseen: loads
+                .filter(|_| seen > 0)
+                .map(|loads| (UNSEEN / seen as f64).min(1.0) * loads * recorded),
+            bytes,
+        }
+    }
+
+    /// The upper end of an estimate, none if nothing bounds it.
+    fn upper(&self, hi: f64, observed: u64) -> Option<f64> {
+        let hi = self.unseen.map(|unseen| hi + unseen);
+        let bound = self.bytes.map(|bytes| bytes as f64);
+        match (hi, bound) {
+            (Some(hi), Some(bound)) => Some(hi.min(bound)),
+            (hi, bound) => hi.or(bound),
+        }
+        .map(|hi| hi.max(observed as f64))
+    }
 }
 
 /// Replicate sums of several targets.
@@ -267,18 +318,26 @@ impl Maker<'_> {
         Maker { resonant, ..self }
     }
 
-    /// Estimates of one row with these counts. `seen`: samples in which it has loads.
-    pub fn make(&self, target: u32, counts: &Counts, seen: u64) -> Hats {
+    /// Estimates of one row with these counts. `seen`: samples in which it has loads; `measured`: where windows come by time, its executed loads if they were measured;
+    /// `bytes`: of the objects that it touches, if they are known.
+    pub fn make(
+        &self,
+        target: u32,
+        counts: &Counts,
+        seen: u64,
+        measured: Option<Option<Estimate>>,
+        bytes: Option<u64>,
+    ) -> Hats {
         let Some(design) = self.design else {
             return Hats {
                 samples_seen: Some(seen),
-                undersampled: true,
-                ..Hats::default()
+                ..unknown(counts, bytes)
             };
         };
         let (sums, loads) = &self.sums.0[target as usize];
         let samples = &self.outcome.reuse.samples;
-        let all = executed(loads, samples, design);
+        let counted = || executed(loads, samples, design);
+        let all = measured.unwrap_or_else(counted);
         // How fast code runs is no matter of how many samples have seen the row.
         let sampled = executed(loads, samples, design.weighted(design.weights.map(|_| 0.0)));
         let mean = distance(sums, samples, design);
@@ -297,20 +356,43 @@ impl Maker<'_> {
             counts,
             (design, self.scale),
             (self.resonant, self.hidden),
+            Limits::new(seen, all.map(|e| e.hi), counts, bytes),
         );
+        let plain = (counts.accesses + counts.implied) as f64 / design.share;
         Hats {
             samples_seen: Some(seen),
-            accesses: all.map(|e| e.value).or(Some(
-                (counts.accesses + counts.implied) as f64 / design.share,
-            )),
+            accesses: all
+                .map(|e| e.value)
+                .or(Some(plain).filter(|_| measured.is_none())),
             accesses_lo: all.map(|e| e.lo),
             accesses_hi: all.map(|e| e.hi),
             distance_lo: mean.map(|e| e.lo),
             distance_hi: mean.map(|e| e.hi),
-            undersampled: !design.complete()
-                && (seen < FEW || vague(&sampled) || (self.blocks.is_some() && hats.undersampled)),
+            undersampled: !design.complete() && vague(&sampled),
             ..hats
         }
+    }
+}
+
+/// The estimates of a row where nothing is known of how much of the run was sampled.
+fn unknown(counts: &Counts, bytes: Option<u64>) -> Hats {
+    let observed = counts.footprint as f64;
+    let hi = Limits {
+        unseen: None,
+        bytes,
+    }
+    .upper(0.0, counts.footprint);
+    let range = hi.map(|hi| Estimate {
+        value: observed,
+        lo: observed,
+        hi,
+    });
+    Hats {
+        footprint_lo: Some(observed),
+        footprint_hi: hi,
+        footprint_undersampled: vague(&range),
+        undersampled: true,
+        ..Hats::default()
     }
 }
 
@@ -325,17 +407,22 @@ fn footprint_hats(
     counts: &Counts,
     (design, scale): (Design, f64),
     (resonant, hidden): (bool, f64),
+    limits: Limits,
 ) -> Hats {
-    let estimate = |list: List, observed: u64| -> Option<Estimate> {
+    // The estimate with its ends. An upper end that nothing bounds is unknown.
+    let estimate = |list: List, observed: u64| -> Option<(f64, f64, Option<f64>)> {
         if design.complete() {
-            return Some(Estimate::exact(observed as f64));
+            let exact = observed as f64;
+            return Some((exact, exact, Some(exact)));
         }
         let mut estimate = estimate_of(list, observed)?;
         estimate.hi += hidden;
         if resonant {
             estimate.hi = estimate.hi.max(observed as f64 / design.share);
         }
-        Some(estimate)
+        let hi = limits.upper(estimate.hi, observed);
+        let most = hi.unwrap_or(f64::INFINITY);
+        Some((estimate.value.min(most), estimate.lo.min(most), hi))
     };
     let memgaze = |observed: u64| observed as f64 / design.share;
     let found = [
@@ -349,9 +436,9 @@ fn footprint_hats(
     ];
     let [f, s, i, l] = found.map(|(estimate, observed)| {
         (
-            estimate.map_or(memgaze(observed), |e| e.value),
-            estimate.map(|e| e.lo),
-            estimate.map(|e| e.hi),
+            estimate.map_or(memgaze(observed), |e| e.0),
+            estimate.map(|e| e.1),
+            estimate.and_then(|e| e.2),
         )
     });
     let per_sample = |of: fn(Sightings) -> f64| sightings.map(|s| of(s) * scale / design.windows());
@@ -372,7 +459,8 @@ fn footprint_hats(
         lines64_lo: l.1,
         lines64_hi: l.2,
         memgaze: Some(memgaze(counts.footprint)),
-        undersampled: vague(&found[0].0),
+        footprint_undersampled: found[0].0.is_some()
+            && vague(&f.1.zip(f.2).map(|(lo, hi)| Estimate { value: f.0, lo, hi })),
         ..Hats::default()
     }
 }
@@ -389,19 +477,18 @@ pub struct Places {
 }
 
 impl Places {
-    /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated.
+    /// Estimates of a place with these counts. `seen`: what samples have seen of it; `scale`: of how many pages these are one; `accesses`: its loads, estimated;
+    /// `bytes`: its size, if it has one.
     pub fn make(
         &self,
         seen: Option<&Kinds>,
         scale: f64,
         counts: &Counts,
         accesses: Option<f64>,
+        bytes: Option<u64>,
     ) -> Hats {
         let Some(design) = self.design else {
-            return Hats {
-                undersampled: true,
-                ..Hats::default()
-            };
+            return unknown(counts, bytes);
         };
         let wanted = self.estimator == Estimator::Recapture && !design.complete();
         let none = Kinds::default();
@@ -409,20 +496,20 @@ impl Places {
         let estimate = |list: List, observed: u64| {
             wanted.then(|| of(kinds, list).footprint(design, scale, observed))
         };
+        let samples_seen =
+            (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
         let hats = footprint_hats(
             estimate,
             wanted.then_some(kinds.sightings),
             counts,
             (design, scale),
             (self.resonant, 0.0),
+            Limits::new(samples_seen.unwrap_or(0), accesses, counts, bytes),
         );
-        let samples_seen =
-            (!design.complete()).then_some((kinds.samples as f64 / design.kept).round() as u64);
-        let undersampled = samples_seen.is_some_and(|n| n < FEW) || wanted && hats.undersampled;
         Hats {
             samples_seen,
             accesses,
-            undersampled,
+            undersampled: hats.footprint_undersampled,
             ..hats
         }
     }

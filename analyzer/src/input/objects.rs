@@ -1,8 +1,9 @@
 //! `objects.parquet` in.
 
-use crate::data::columns::Frame;
+use crate::data::frame;
 use crate::data::object_map::{Instance, Object, Resolver};
 use crate::input::quietly;
+use polars::prelude::DataFrame;
 use std::collections::HashMap;
 use std::path::Path;
 
@@ -22,29 +23,38 @@ pub fn read(folder: &Path) -> Result<Option<Resolver>, String> {
             ));
         }
     };
-    let frame = quietly(|| Frame::read_parquet(file))
+    let found = quietly(|| frame::read_parquet(file))
         .and_then(|r| r)
-        .and_then(|frame| instances(&frame))
+        .and_then(|table| instances(&table))
         .map_err(|e| {
             format!(
                 "{}: damaged ({e}); objects are not named, record again if they matter",
                 path.display()
             )
         })?;
-    Ok(Some(frame))
+    Ok(Some(found))
 }
 
-fn instances(frame: &Frame) -> Result<Resolver, String> {
-    let (process, number) = (frame.numbers("process")?, frame.numbers("object")?);
-    let (start, bytes) = (frame.numbers("start")?, frame.numbers("bytes")?);
-    let (begin, end) = (frame.numbers("begin_ns")?, frame.numbers("end_ns")?);
+fn instances(table: &DataFrame) -> Result<Resolver, String> {
+    let (process, number) = (
+        frame::numbers(table, "process")?,
+        frame::numbers(table, "object")?,
+    );
+    let (start, bytes) = (
+        frame::numbers(table, "start")?,
+        frame::numbers(table, "bytes")?,
+    );
+    let (begin, end) = (
+        frame::numbers(table, "begin_ns")?,
+        frame::numbers(table, "end_ns")?,
+    );
     // Blocks that one row stands for; traces of older recorders have one in each.
-    let times = if frame.has("times") {
-        frame.numbers("times")?
+    let times = if frame::has(table, "times") {
+        frame::numbers(table, "times")?
     } else {
-        vec![1; frame.height()]
+        vec![1; table.height()]
     };
-    let columns = ["kind", "name", "type", "module", "stack"].map(|name| frame.texts(name));
+    let columns = ["kind", "name", "type", "module", "stack"].map(|name| frame::texts(table, name));
     let [kind, name, of_type, module, stack] = columns;
     let (kind, name, of_type, module, stack) = (kind?, name?, of_type?, module?, stack?);
     let mut objects = vec![Object {
@@ -55,15 +65,15 @@ fn instances(frame: &Frame) -> Result<Resolver, String> {
     let mut known: HashMap<u64, u32> = HashMap::new();
     let mut by_content: HashMap<Object, u32> = HashMap::new();
     let mut list = Vec::with_capacity(process.len());
-    for row in 0..frame.height() {
+    for row in 0..table.height() {
         let object = *known.entry(number[row]).or_insert_with(|| {
-            let text = |column: &[Option<String>]| column[row].clone().unwrap_or_default();
+            let text = |column: &[Option<&str>]| column[row].unwrap_or_default().to_string();
             let object = Object {
-                kind: text(kind),
-                name: text(name),
-                of_type: text(of_type),
-                module: text(module),
-                stack: text(stack),
+                kind: text(&kind),
+                name: text(&name),
+                of_type: text(&of_type),
+                module: text(&module),
+                stack: text(&stack),
             };
             *by_content.entry(object.clone()).or_insert_with(|| {
                 objects.push(object);

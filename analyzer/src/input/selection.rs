@@ -277,7 +277,7 @@ pub(crate) fn list(source: &dyn Source) -> Vec<SampleInfo> {
             gap |= chunk.gap_before;
             for run in chunk.runs {
                 let continues = !gap && last.as_ref().is_some_and(|l| l.same_sample(&run));
-                SampleInfo::append(&mut samples, &run, piece, continues);
+                SampleInfo::append(&mut samples, &run, &[], piece, continues);
                 gap = false;
                 last = Some(run);
             }

@@ -1,11 +1,12 @@
-//! How many executed loads each recorded load of a sample stands for: `windows.parquet` in.
+//! How much of the run each recorded load of a sample stands for: `windows.parquet` in.
 //!
-//! Samples of `ring` stand for equally many records. Those of `burst` stand for equal times, in which fast code executes more loads than
-//! slow code; the recorder has measured how many.
+//! Samples of `ring` stand for equally many records, and have no weights. Windows of `burst` that begin every so many loads stand for equally many loads, and those that begin at ticks of CPU time
+//! for equal times: each has one unit, which its rows share. How many loads were executed in that time is known where the recorder has measured how fast the window's own code runs.
 
-use crate::data::columns::Frame;
+use crate::data::frame;
 use crate::input::quietly;
 use mgz_annotations_schema::manifest::WINDOWS;
+use polars::prelude::DataFrame;
 use std::path::Path;
 
 /// Weights by sample.
@@ -13,15 +14,22 @@ use std::path::Path;
 pub struct Weights {
     /// In units of 1/[`UNIT`]; 0 where nothing is known.
     by_sample: Vec<u64>,
+    /// Executed loads that the sample stands for, and the error of their logarithm's 95 % interval (as in the manifest); only as measured of its own code.
+    executed: Vec<Option<(f64, f64)>>,
 }
 
 /// A weight of one.
 pub const UNIT: u64 = 16;
+/// What a window by time weighs, all its loads together.
+const WINDOW: f64 = (1u64 << 20) as f64;
 
 impl Weights {
     /// Weights that were stored before, by sample.
-    pub fn from_parts(by_sample: Vec<u64>) -> Weights {
-        Weights { by_sample }
+    pub fn from_parts(by_sample: Vec<u64>, executed: Vec<Option<(f64, f64)>>) -> Weights {
+        Weights {
+            by_sample,
+            executed,
+        }
     }
 
     /// By sample.
@@ -29,21 +37,36 @@ impl Weights {
         &self.by_sample
     }
 
+    /// Executed loads by sample; see [`Weights::executed`].
+    pub fn executed_by_sample(&self) -> &[Option<(f64, f64)>] {
+        &self.executed
+    }
+
     /// Adds those of other samples, which are numbered from `first` on here.
     pub fn append(&mut self, other: &Weights, first: u32) {
-        let end = first as usize + other.by_sample.len();
-        self.by_sample.resize(end.max(self.by_sample.len()), 0);
-        self.by_sample[first as usize..end].copy_from_slice(&other.by_sample);
+        fn put<T: Copy>(mine: &mut Vec<T>, theirs: &[T], first: usize, none: T) {
+            let end = first + theirs.len();
+            mine.resize(end.max(mine.len()), none);
+            mine[first..end].copy_from_slice(theirs);
+        }
+        let first = first as usize;
+        put(&mut self.by_sample, &other.by_sample, first, 0);
+        put(&mut self.executed, &other.executed, first, None);
     }
 
     /// The weight of a sample.
     pub fn of(&self, sample: u32) -> u64 {
         self.by_sample.get(sample as usize).copied().unwrap_or(0)
     }
+
+    /// Executed loads that a sample stands for, and their relative error; none unless measured of its own code.
+    pub fn executed(&self, sample: u32) -> Option<(f64, f64)> {
+        self.executed.get(sample as usize).copied().flatten()
+    }
 }
 
-/// Reads the weights of a trace. `Ok(None)` if it has none; an error is a sentence for the user.
-pub fn read(folder: &Path) -> Result<Option<Weights>, String> {
+/// Reads the weights of a trace, whose windows begin by time or not. `Ok(None)` if it has none; an error is a sentence for the user.
+pub fn read(folder: &Path, by_time: bool) -> Result<Option<Weights>, String> {
     let path = folder.join(WINDOWS);
     let file = match std::fs::File::open(&path) {
         Ok(file) => file,
@@ -55,71 +78,137 @@ pub fn read(folder: &Path) -> Result<Option<Weights>, String> {
             ));
         }
     };
-    quietly(|| Frame::read_parquet(file))
+    quietly(|| frame::read_parquet(file))
         .and_then(|r| r)
-        .and_then(|frame| weights(&frame))
+        .and_then(|table| weights(&table, by_time))
         .map_err(|e| format!("{}: damaged ({e}); what is said of the whole run is by time, not by loads; record again", path.display()))
 }
 
-fn weights(frame: &Frame) -> Result<Option<Weights>, String> {
-    let (sample, stands_for) = (frame.whole("sample")?, frame.floats("stands_for")?);
-    if stands_for.contains(&None) || frame.height() == 0 {
+/// Whether a speed was measured in the code that it is of. Others are guesses from other code's.
+fn is_own(source: Option<&str>) -> bool {
+    matches!(source, Some("watched" | "lap"))
+}
+
+fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> {
+    let (sample, stands_for) = (
+        frame::whole(table, "sample")?,
+        frame::floats(table, "stands_for")?,
+    );
+    if table.height() == 0 || !by_time && stands_for.contains(&None) {
         return Ok(None);
     }
-    let mut by_sample = Vec::new();
-    for (sample, weight) in sample.iter().zip(stands_for) {
-        let (&Some(sample), &Some(weight)) = (sample, weight) else {
-            continue;
+    let optional = |name: &'static str| frame::has(table, name).then_some(name);
+    let loads = optional("loads")
+        .map(|n| frame::whole(table, n))
+        .transpose()?;
+    let errors = optional("ns_per_load_error")
+        .map(|n| frame::floats(table, n))
+        .transpose()?;
+    let sources = optional("ns_per_load_source")
+        .map(|n| frame::texts(table, n))
+        .transpose()?;
+    let mut weights = Weights::default();
+    for (row, (&sample, &stands_for)) in sample.iter().zip(&stands_for).enumerate() {
+        let Some(sample) = sample else { continue };
+        let loads = loads.as_ref().and_then(|l| l[row]);
+        let weight = match (by_time, loads) {
+            (true, Some(loads)) => WINDOW / loads.max(1) as f64,
+            // Of rows alone nothing is known of the time.
+            (true, None) => return Ok(None),
+            (false, _) => stands_for.unwrap_or(0.0),
         };
         // Windows are numbered one by one: a number far beyond them is damage.
-        if sample > 4 * frame.height() as u64 + 1024 || !(0.0..1e12).contains(&weight) {
+        if sample > 4 * table.height() as u64 + 1024 || !(0.0..1e12).contains(&weight) {
             return Err(format!("sample {sample} with a weight of {weight}"));
         }
         let at = sample as usize;
-        if by_sample.len() <= at {
-            by_sample.resize(at + 1, 0);
+        if weights.by_sample.len() <= at {
+            weights.by_sample.resize(at + 1, 0);
+            weights.executed.resize(at + 1, None);
         }
-        by_sample[at] = (weight * UNIT as f64).round() as u64;
+        weights.by_sample[at] = (weight * UNIT as f64).round() as u64;
+        let error = errors.as_ref().and_then(|e| e[row]);
+        let own = is_own(sources.as_ref().and_then(|s| s[row]));
+        weights.executed[at] = match (stands_for, loads, error) {
+            (Some(each), Some(loads), Some(error))
+                if own && each.is_finite() && error.is_finite() =>
+            {
+                Some((each * loads as f64, error))
+            }
+            _ => None,
+        };
     }
-    Ok(Some(Weights { by_sample }))
+    Ok(Some(weights))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::data::columns::Cells;
+    use crate::data::frame::Kind;
+    use serde_json::{Value, json};
+
+    /// Writes a table of these columns.
+    fn write(path: &Path, columns: &[(&str, Kind, Value)]) {
+        let columns = columns.iter().map(|(name, kind, values)| {
+            let values: Vec<&Value> = values.as_array().unwrap().iter().collect();
+            frame::column(name, *kind, &values).unwrap()
+        });
+        let table = frame::frame(columns.collect()).unwrap();
+        frame::write_parquet(&table, std::fs::File::create(path).unwrap()).unwrap();
+    }
 
     #[test]
     fn weights_are_read_and_damage_is_told() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(read(dir.path()), Ok(None));
+        assert_eq!(read(dir.path(), false), Ok(None));
         let path = dir.path().join(WINDOWS);
-        let write = |samples: &[u64], weights: &[Option<f64>]| {
-            let columns = [
-                (
-                    "sample",
-                    Cells::Whole(samples.iter().copied().map(Some).collect()),
-                ),
-                ("stands_for", Cells::Number(weights.to_vec())),
-            ];
-            let frame = Frame::new(
-                columns
-                    .map(|(name, cells)| (name.to_string(), cells))
-                    .into(),
-            )
-            .unwrap();
-            frame
-                .write_parquet(std::fs::File::create(&path).unwrap())
-                .unwrap();
+        let write = |samples: Value, weights: Value| {
+            write(
+                &path,
+                &[
+                    ("sample", Kind::Whole, samples),
+                    ("stands_for", Kind::Number, weights),
+                ],
+            );
         };
-        write(&[0, 2, 1], &[Some(1.5), Some(1000.0), Some(2.0)]);
-        let weights = read(dir.path()).unwrap().unwrap();
+        write(json!([0, 2, 1]), json!([1.5, 1000.0, 2.0]));
+        let weights = read(dir.path(), false).unwrap().unwrap();
         assert_eq!([0, 1, 2, 3].map(|s| weights.of(s)), [24, 32, 16_000, 0]);
-        write(&[0, 4_000_000_000], &[Some(1.5), Some(1000.0)]);
-        assert!(read(dir.path()).unwrap_err().contains("damaged"));
-        write(&[0, 1], &[Some(1.5), None]);
-        assert_eq!(read(dir.path()), Ok(None));
+        write(json!([0, 4_000_000_000u64]), json!([1.5, 1000.0]));
+        assert!(read(dir.path(), false).unwrap_err().contains("damaged"));
+        write(json!([0, 1]), json!([1.5, null]));
+        assert_eq!(read(dir.path(), false), Ok(None));
         std::fs::write(&path, b"PAR1 nothing").unwrap();
-        assert!(read(dir.path()).is_err());
+        assert!(read(dir.path(), false).is_err());
+    }
+
+    #[test]
+    fn windows_by_time_weigh_the_same_and_tell_loads_only_of_their_own_code() {
+        let dir = tempfile::tempdir().unwrap();
+        write(
+            &dir.path().join(WINDOWS),
+            &[
+                ("sample", Kind::Whole, json!([0, 1, 2, 3])),
+                ("loads", Kind::Whole, json!([1024, 512, 1024, 2048])),
+                ("stands_for", Kind::Number, json!([10.0, 90.0, null, 5.0])),
+                (
+                    "ns_per_load_error",
+                    Kind::Number,
+                    json!([0.5, 9.0, null, 2.0]),
+                ),
+                (
+                    "ns_per_load_source",
+                    Kind::Text,
+                    json!(["watched", "others", null, "balance"]),
+                ),
+            ],
+        );
+        let weights = read(dir.path(), true).unwrap().unwrap();
+        let whole = |s: u32, loads: u64| weights.of(s) * loads;
+        assert!(whole(0, 1024) == whole(1, 512) && whole(2, 1024) == whole(3, 2048));
+        assert_eq!(
+            [0, 1, 2, 3].map(|s| weights.executed(s)),
+            [Some((10_240.0, 0.5)), None, None, None]
+        );
     }
 }

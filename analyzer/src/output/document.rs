@@ -1,9 +1,10 @@
 //! What a subcommand shows: a summary and tables, as text, JSON, CSV or Parquet, with the same keys everywhere.
 
-use crate::data::columns::{Cells, Frame, Kind};
+use crate::data::frame::{self, Kind};
 use crate::output::export::{ExportError, FileFormat, write_frame};
 use crate::util::human::{bytes, count, number};
 use comfy_table::{Cell, CellAlignment, ContentArrangement, presets};
+use polars::prelude::DataFrame;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -107,8 +108,8 @@ impl Document {
         self.summary.push((name, unit, value.into()));
     }
 
-    /// The JSON document.
-    pub fn json(&self) -> Value {
+    /// The JSON document. An error is a sentence about a value that does not fit its column.
+    pub fn json(&self) -> Result<Value, String> {
         let mut out = Map::new();
         out.insert("schema".into(), SCHEMA.into());
         out.insert("command".into(), self.command.into());
@@ -121,18 +122,10 @@ impl Document {
                 .into(),
         );
         for table in &self.tables {
-            let rows = table.rows.iter().map(|row| {
-                let cells = table
-                    .columns
-                    .iter()
-                    .zip(row)
-                    .map(|(c, v)| (c.0.to_string(), v.clone()));
-                Value::Object(cells.collect())
-            });
-            out.insert(table.name.into(), rows.collect());
+            out.insert(table.name.into(), frame::rows(&table.frame()?).into());
         }
         out.insert("warnings".into(), self.warnings.clone().into());
-        Value::Object(out)
+        Ok(Value::Object(out))
     }
 
     /// The text form. `rows` bounds long tables; `width` is that of the terminal.
@@ -210,38 +203,34 @@ impl Document {
         let summary = self
             .summary
             .iter()
-            .map(|(name, unit, v)| frame_column(name, *unit, &[v]))
+            .map(|(name, unit, v)| frame::column(name, unit.kind(), &[v]))
             .collect::<Result<_, _>>();
         let mut files = vec![write_frame(
             folder,
             "summary",
-            summary.and_then(Frame::new),
+            summary.and_then(frame::frame),
             format,
         )?];
         for table in &self.tables {
-            let columns = table.columns.iter().enumerate().map(|(i, c)| {
-                let cells: Vec<&Value> = table
-                    .rows
-                    .iter()
-                    .map(|r| r.get(i).unwrap_or(&Value::Null))
-                    .collect();
-                frame_column(c.0, c.1, &cells)
-            });
-            files.push(write_frame(
-                folder,
-                table.name,
-                columns.collect::<Result<_, _>>().and_then(Frame::new),
-                format,
-            )?);
+            files.push(write_frame(folder, table.name, table.frame(), format)?);
         }
         Ok(files)
     }
 }
 
-fn frame_column(name: &str, unit: Unit, cells: &[&Value]) -> Result<(String, Cells), String> {
-    Cells::of(unit.kind(), cells)
-        .map(|cells| (name.into(), cells))
-        .map_err(|e| format!("column {name:?}: {e}"))
+impl Table {
+    /// The table with the types that its columns have in every result.
+    fn frame(&self) -> Result<DataFrame, String> {
+        let columns = self.columns.iter().enumerate().map(|(i, c)| {
+            let cells: Vec<&Value> = self
+                .rows
+                .iter()
+                .map(|r| r.get(i).unwrap_or(&Value::Null))
+                .collect();
+            frame::column(c.0, c.1.kind(), &cells)
+        });
+        frame::frame(columns.collect::<Result<_, _>>()?)
+    }
 }
 
 fn cell(value: &Value, unit: Unit) -> String {

@@ -1,7 +1,8 @@
 //! The tables as CSV or Parquet files.
 
-use crate::data::columns::{Cells, Frame, Kind};
+use crate::data::frame::{self, Kind};
 use crate::report::Analysis;
+use polars::prelude::DataFrame;
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -78,8 +79,9 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         ) => Kind::Whole,
         (
             _,
-            "A_const_pct" | "A_pct" | "A_parent_pct" | "A_cold_pct" | "A_irr_pct" | "A_per_block"
-            | "kappa" | "line_bytes" | "dF" | "dF_str" | "dF_irr" | "dF_str_pct" | "dF_irr_pct"
+            "first_pct" | "time_pct" | "time_pct_lo" | "time_pct_hi" | "A_const_pct" | "A_pct"
+            | "A_parent_pct" | "A_cold_pct" | "A_irr_pct" | "A_per_block" | "kappa" | "line_bytes"
+            | "line_bytes_set" | "dF" | "dF_str" | "dF_irr" | "dF_str_pct" | "dF_irr_pct"
             | "D_mean" | "D_p50" | "D_p90" | "D_p99" | "interval_mean" | "F_sample"
             | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
@@ -111,8 +113,8 @@ fn map_of<T: Serialize>(row: &T) -> Result<Map, String> {
     }
 }
 
-/// Makes a frame of rows by way of their JSON form, so that files and JSON have the same keys. Columns are there also where there are no rows.
-fn frame<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<Frame, String> {
+/// Makes a table of rows by way of their JSON form, so that files and JSON have the same keys. Columns are there also where there are no rows.
+fn table_of<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<DataFrame, String> {
     let values: Vec<Map> = rows.iter().map(map_of).collect::<Result<_, _>>()?;
     frame_of(table, &map_of(&T::default())?, &values)
 }
@@ -120,8 +122,8 @@ fn frame<T: Serialize + Default>(table: &str, rows: &[T]) -> Result<Frame, Strin
 /// Tables whose rows tell stores.
 const WITH_STORES: [&str; 4] = ["functions", "lines", "loops", "time_zoom"];
 
-/// A frame with the columns that `like` has.
-fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
+/// A table with the columns that `like` has.
+fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<DataFrame, String> {
     let mut names: BTreeSet<&String> = like.keys().collect();
     let stores = "stores".to_string();
     if WITH_STORES.contains(&table) {
@@ -133,11 +135,9 @@ fn frame_of(table: &str, like: &Map, values: &[Map]) -> Result<Frame, String> {
             .iter()
             .map(|v| v.get(name).unwrap_or(&Value::Null))
             .collect();
-        Cells::of(kind, &cells)
-            .map(|cells| (name.clone(), cells))
-            .map_err(|e| format!("column {name:?}: {e}"))
+        frame::column(name, kind, &cells)
     });
-    Frame::new(columns.collect::<Result<_, _>>()?)
+    frame::frame(columns.collect::<Result<_, _>>()?)
 }
 
 /// A tree as rows, parents first. Lists (children, functions, lines) are left out; ids tell the tree.
@@ -145,7 +145,7 @@ fn flat<T: Serialize + Default>(
     table: &str,
     root: &T,
     children: fn(&T) -> &[T],
-) -> Result<Frame, String> {
+) -> Result<DataFrame, String> {
     let plain = |node: &T| {
         let map = map_of(node)?;
         Ok::<Map, String>(map.into_iter().filter(|(_, v)| !v.is_array()).collect())
@@ -163,7 +163,7 @@ fn flat<T: Serialize + Default>(
 pub(crate) fn write_frame(
     folder: &Path,
     name: &str,
-    made: Result<Frame, String>,
+    made: Result<DataFrame, String>,
     format: FileFormat,
 ) -> Result<PathBuf, ExportError> {
     let extension = if format == FileFormat::Csv {
@@ -182,8 +182,8 @@ pub(crate) fn write_frame(
     let written = std::fs::File::create(&temporary)
         .map_err(|e| e.to_string())
         .and_then(|file| match format {
-            FileFormat::Csv => made.write_csv(file).map_err(|e| e.to_string()),
-            FileFormat::Parquet => made.write_parquet(file),
+            FileFormat::Csv => frame::write_csv(&made, file),
+            FileFormat::Parquet => frame::write_parquet(&made, file),
         });
     let done = written.and_then(|()| std::fs::rename(&temporary, &path).map_err(|e| e.to_string()));
     if done.is_err() {
@@ -205,7 +205,7 @@ pub fn write(
         cause: e.to_string(),
     })?;
     let mut files = Vec::new();
-    let mut table = |name: &str, made: Result<Frame, String>| -> Result<(), ExportError> {
+    let mut table = |name: &str, made: Result<DataFrame, String>| -> Result<(), ExportError> {
         files.push(write_frame(folder, name, made, format)?);
         Ok(())
     };
@@ -220,17 +220,23 @@ pub fn write(
         "summary",
         summary.and_then(|s| frame_of("summary", &s, std::slice::from_ref(&s))),
     )?;
-    table("functions", frame("functions", &analysis.functions))?;
-    table("lines", frame("lines", &analysis.lines))?;
-    table("loops", frame("loops", &analysis.loops))?;
-    table("windows", frame("windows", &analysis.windows))?;
-    table("distances", frame("distances", &analysis.summary.distances))?;
-    table("intervals", frame("intervals", &analysis.summary.intervals))?;
-    table("growth", frame("growth", &analysis.growth))?;
-    table("objects", frame("objects", &analysis.objects))?;
-    table("diagnoses", frame("diagnoses", &analysis.diagnoses))?;
+    table("functions", table_of("functions", &analysis.functions))?;
+    table("lines", table_of("lines", &analysis.lines))?;
+    table("loops", table_of("loops", &analysis.loops))?;
+    table("windows", table_of("windows", &analysis.windows))?;
+    table(
+        "distances",
+        table_of("distances", &analysis.summary.distances),
+    )?;
+    table(
+        "intervals",
+        table_of("intervals", &analysis.summary.intervals),
+    )?;
+    table("growth", table_of("growth", &analysis.growth))?;
+    table("objects", table_of("objects", &analysis.objects))?;
+    table("diagnoses", table_of("diagnoses", &analysis.diagnoses))?;
     if let Some(map) = &analysis.heat_map {
-        table("heat_map", frame("heat_map", &map.cells()))?;
+        table("heat_map", table_of("heat_map", &map.cells()))?;
     }
     if let Some(zoom) = &analysis.time_zoom {
         table(

@@ -2,7 +2,8 @@
 
 use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
-use crate::report::Analysis;
+use crate::estimate::time_shares::TimeShare;
+use crate::report::{Analysis, Loads};
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::location::{CodePart, LocationZoom, Region};
 use crate::views::time_tree::{Kind, Node, TimeZoom};
@@ -51,15 +52,90 @@ pub(crate) fn row(cells: Vec<String>, left: usize) -> Vec<Cell> {
         .collect()
 }
 
-const METRIC_HEAD: [&str; 14] = [
-    "A%", "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF", "ΔF_str%", "ΔF_irr%", "D",
-    "D p90", "D max",
-];
+/// What shares and distances of a trace are of.
+#[derive(Clone, Copy)]
+pub(crate) struct Meaning {
+    /// Windows come by time: shares are of time.
+    by_time: bool,
+    /// Distances are inside windows.
+    windows: bool,
+}
 
-/// How far an estimate may be off: `12%`, or `?` where too few samples have seen the row to act on it.
+impl Meaning {
+    pub(crate) fn of(analysis: &Analysis) -> Meaning {
+        let trace = &analysis.summary.trace;
+        Meaning {
+            by_time: trace.by_time,
+            windows: trace.mode != "full",
+        }
+    }
+
+    /// The headers of the share that rows are ranked by.
+    pub(crate) fn share(self) -> &'static [&'static str] {
+        if self.by_time {
+            &["time%", "95 %"]
+        } else {
+            &["loads%"]
+        }
+    }
+
+    /// Their cells.
+    pub(crate) fn share_cells(self, time: TimeShare, loads: Option<f64>) -> Vec<String> {
+        if !self.by_time {
+            return vec![percent(loads)];
+        }
+        let range = match (time.lo, time.hi) {
+            (Some(lo), Some(hi)) => format!("{}–{}", percent(Some(lo)), percent(Some(hi))),
+            _ => "–".into(),
+        };
+        vec![percent(time.value), range]
+    }
+
+    /// The header of the mean distance. Inside windows the share of first touches, which have none, stands before it.
+    pub(crate) fn distance(self) -> &'static [&'static str] {
+        if self.windows {
+            &["first%", "D in window"]
+        } else {
+            &["D"]
+        }
+    }
+
+    pub(crate) fn distance_cells(self, m: &Metrics) -> Vec<String> {
+        let mean = number(m.distance_mean);
+        if self.windows {
+            vec![percent(m.first_pct), mean]
+        } else {
+            vec![mean]
+        }
+    }
+
+    /// What rows are ranked by.
+    pub(crate) fn first(self) -> &'static str {
+        if self.by_time {
+            "most time"
+        } else {
+            "most loads"
+        }
+    }
+
+    /// Headers of tables by code.
+    fn heads(self, names: &[&'static str]) -> Vec<&'static str> {
+        let mut heads = names.to_vec();
+        heads.extend(self.share());
+        heads.extend([
+            "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF",
+        ]);
+        heads.extend(["ΔF_str%", "ΔF_irr%"]);
+        heads.extend(self.distance());
+        heads.extend(["D p90", "D max"]);
+        heads
+    }
+}
+
+/// How far an estimate may be off: `12%`, or `?` where its upper end is unknown or more than twice the lower one.
 pub(crate) fn error_bar(hats: &Hats) -> String {
     match (
-        hats.undersampled,
+        hats.footprint_undersampled,
         hats.footprint,
         hats.footprint_lo,
         hats.footprint_hi,
@@ -76,9 +152,10 @@ pub(crate) fn error_bar(hats: &Hats) -> String {
     }
 }
 
-fn metric_cells(share: Option<f64>, m: &Metrics, hats: &Hats) -> Vec<String> {
-    vec![
-        percent(share),
+fn metric_cells(loads: &Loads, meaning: Meaning) -> Vec<String> {
+    let (m, hats) = (&loads.metrics, &loads.hats);
+    let mut cells = meaning.share_cells(loads.time, loads.share);
+    cells.extend([
         count(m.accesses),
         percent(m.implied_pct),
         count(m.footprint),
@@ -89,10 +166,13 @@ fn metric_cells(share: Option<f64>, m: &Metrics, hats: &Hats) -> Vec<String> {
         number(m.growth),
         percent(m.growth_strided_pct),
         percent(m.growth_irregular_pct),
-        number(m.distance_mean),
+    ]);
+    cells.extend(meaning.distance_cells(m));
+    cells.extend([
         number(m.distance_p90),
         m.distance_max.map_or("–".into(), count),
-    ]
+    ]);
+    cells
 }
 
 /// Shortens from the left: the end of a path or the start of a name says most.
@@ -122,6 +202,7 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     if analysis.summary.metrics.accesses == 0 {
         return out;
     }
+    let meaning = Meaning::of(analysis);
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
     loops(analysis, style, &mut out);
@@ -133,18 +214,33 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         style,
         &mut out,
     );
-    crate::output::text_parts::objects(&analysis.objects, style, &mut out);
+    crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
-        time_zoom(zoom, style, &mut out);
+        time_zoom(zoom, meaning, style, &mut out);
     }
     if let Some(zoom) = &analysis.location_zoom {
-        location_zoom(zoom, style, &mut out);
+        location_zoom(zoom, meaning, style, &mut out);
     }
     if let Some(map) = &analysis.heat_map {
         crate::output::text_parts::heat(map, &mut out);
     }
     crate::output::text_parts::diagnoses(&analysis.diagnoses, &mut out);
+    notes(analysis, meaning, &mut out);
     out
+}
+
+/// What signs in the tables mean, where there are any.
+fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
+    let vague = |hats: &Hats| hats.footprint_undersampled;
+    let rows = (analysis.functions.iter().map(|r| &r.loads))
+        .chain(analysis.lines.iter().map(|r| &r.loads))
+        .chain(analysis.loops.iter().map(|r| &r.loads));
+    if rows.map(|l| &l.hats).any(vague) || analysis.objects.iter().any(|o| vague(&o.hats)) {
+        out.push_str("\n? F_hat is a lower bound: what no window has met may be more than twice as much, or is not known. More windows (a higher --rate, a longer run) tell more.\n");
+    }
+    if meaning.by_time {
+        out.push_str("\ntime% is the share of the windows that begin in the row, with its 95 % interval; of memory and intervals it is the time of the windows' loads there.\n");
+    }
 }
 
 /// Text of a region's or node's hottest code: `name 62 %, other 30 %`.
@@ -159,7 +255,7 @@ pub(crate) fn code_text<'a>(
         .join(", ")
 }
 
-fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
+fn time_zoom(zoom: &TimeZoom, meaning: Meaning, style: Style, out: &mut String) {
     let path = if zoom.path.is_empty() {
         "the run is too short to divide".into()
     } else {
@@ -169,31 +265,19 @@ fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
         out,
         &format!("Time zoom (▶ the path to the hottest interval with the worst locality: {path})"),
     );
-    let mut t = table(
-        style,
-        &[
-            "interval",
-            "",
-            "samples",
-            "A%",
-            "A",
-            "F",
-            "ΔF",
-            "ΔF_str%",
-            "D",
-            "D max",
-            "functions",
-            "loops",
-        ],
-        2,
-    );
+    let mut names = vec!["interval", "", "samples"];
+    names.extend(meaning.share());
+    names.extend(["A", "F", "ΔF", "ΔF_str%"]);
+    names.extend(meaning.distance());
+    names.extend(["D max", "functions", "loops"]);
+    let mut t = table(style, &names, 2);
     let mut at = &zoom.root;
-    time_row(&mut t, at);
+    time_row(&mut t, at, meaning);
     // The path's nodes are each followed by all of their children.
     while !at.children.is_empty() {
         let mut next = None;
         for child in &at.children {
-            time_row(&mut t, child);
+            time_row(&mut t, child, meaning);
             if child.on_path {
                 next = Some(child);
             }
@@ -204,7 +288,7 @@ fn time_zoom(zoom: &TimeZoom, style: Style, out: &mut String) {
     push(out, &t);
 }
 
-fn time_row(t: &mut Table, node: &Node) {
+fn time_row(t: &mut Table, node: &Node, meaning: Meaning) {
     let kind = match (node.kind, node.sample, node.first_load) {
         (Kind::Run, ..) => "run".into(),
         (Kind::Interval, ..) => "interval".into(),
@@ -218,21 +302,17 @@ fn time_row(t: &mut Table, node: &Node) {
         if node.on_path { "▶" } else { " " },
         if node.id.is_empty() { "all" } else { &node.id }
     );
-    let mut cells = row(
-        vec![
-            name,
-            kind,
-            count(node.samples),
-            percent(node.share),
-            count(m.accesses),
-            count(m.footprint),
-            number(m.growth),
-            percent(m.growth_strided_pct),
-            number(m.distance_mean),
-            m.distance_max.map_or("–".into(), count),
-        ],
-        2,
-    );
+    let mut cells = vec![name, kind, count(node.samples)];
+    cells.extend(meaning.share_cells(node.time, node.share));
+    cells.extend([
+        count(m.accesses),
+        count(m.footprint),
+        number(m.growth),
+        percent(m.growth_strided_pct),
+    ]);
+    cells.extend(meaning.distance_cells(m));
+    cells.push(m.distance_max.map_or("–".into(), count));
+    let mut cells = row(cells, 2);
     cells.push(Cell::new(code_text(
         node.functions
             .iter()
@@ -260,7 +340,7 @@ fn time_row(t: &mut Table, node: &Node) {
     t.add_row(cells);
 }
 
-fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
+fn location_zoom(zoom: &LocationZoom, meaning: Meaning, style: Style, out: &mut String) {
     heading(
         out,
         &format!(
@@ -268,35 +348,24 @@ fn location_zoom(zoom: &LocationZoom, style: Style, out: &mut String) {
             number(Some(zoom.tau_pct))
         ),
     );
-    let mut t = table(
-        style,
-        &[
-            "region",
-            "addresses",
-            "size",
-            "A%",
-            "A",
-            "F",
-            "F_hat",
-            "±",
-            "B/line",
-            "ΔF",
-            "ΔF_irr%",
-            "blocks",
-            "A/block",
-            "D",
-            "D max",
-            "objects",
-            "functions",
-            "lines",
-        ],
-        2,
-    );
-    region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), 0);
+    let mut names = vec!["region", "addresses", "size"];
+    names.extend(meaning.share());
+    names.extend(["A", "F", "F_hat", "±", "B/line", "ΔF", "ΔF_irr%"]);
+    names.extend(["blocks", "A/block"]);
+    names.extend(meaning.distance());
+    names.extend(["D max", "objects", "functions", "lines"]);
+    let mut t = table(style, &names, 2);
+    region_rows(&mut t, &zoom.root, zoom.worst.as_deref(), meaning, 0);
     push(out, &t);
 }
 
-fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize) {
+fn region_rows(
+    t: &mut Table,
+    region: &Region,
+    worst: Option<&str>,
+    meaning: Meaning,
+    depth: usize,
+) {
     let mark = if worst == Some(region.id.as_str()) {
         "▶"
     } else {
@@ -308,34 +377,34 @@ fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize
         &region.id
     };
     let m = &region.metrics;
-    let mut cells = row(
-        vec![
-            format!("{mark} {}{name}", "  ".repeat(depth)),
-            if region.id.is_empty() {
-                String::new()
-            } else {
-                format!("{}–{}", region.start, region.end)
-            },
-            if region.id.is_empty() {
-                String::new()
-            } else {
-                bytes(region.bytes)
-            },
-            percent(region.share),
-            count(m.accesses),
-            count(m.footprint),
-            number(region.hats.footprint),
-            error_bar(&region.hats),
-            number(m.line_bytes),
-            number(m.growth),
-            percent(m.growth_irregular_pct),
-            count(region.blocks),
-            number(region.accesses_per_block),
-            number(m.distance_mean),
-            m.distance_max.map_or("–".into(), count),
-        ],
-        2,
-    );
+    let mut cells = vec![
+        format!("{mark} {}{name}", "  ".repeat(depth)),
+        if region.id.is_empty() {
+            String::new()
+        } else {
+            format!("{}–{}", region.start, region.end)
+        },
+        if region.id.is_empty() {
+            String::new()
+        } else {
+            bytes(region.bytes)
+        },
+    ];
+    cells.extend(meaning.share_cells(region.time, region.share));
+    cells.extend([
+        count(m.accesses),
+        count(m.footprint),
+        number(region.hats.footprint),
+        error_bar(&region.hats),
+        number(m.line_bytes),
+        number(m.growth),
+        percent(m.growth_irregular_pct),
+        count(region.blocks),
+        number(region.accesses_per_block),
+    ]);
+    cells.extend(meaning.distance_cells(m));
+    cells.push(m.distance_max.map_or("–".into(), count));
+    let mut cells = row(cells, 2);
     cells.push(Cell::new(code_text(
         region.objects.iter().map(|o| (o.object.as_str(), o.share)),
         1,
@@ -363,7 +432,7 @@ fn region_rows(t: &mut Table, region: &Region, worst: Option<&str>, depth: usize
     ));
     t.add_row(cells);
     for child in &region.children {
-        region_rows(t, child, worst, depth + 1);
+        region_rows(t, child, worst, meaning, depth + 1);
     }
 }
 
@@ -386,6 +455,7 @@ pub(crate) fn push(out: &mut String, table: &Table) {
 fn interval(lo: Option<f64>, hi: Option<f64>) -> String {
     match (lo, hi) {
         (Some(lo), Some(hi)) if lo == hi => ", exact".into(),
+        (Some(lo), None) => format!(", at least {}, upper end unknown", number(Some(lo))),
         (Some(lo), Some(hi)) => format!(
             ", 95 % interval {} to {}",
             number(Some(lo)),
@@ -470,19 +540,31 @@ fn summary(analysis: &Analysis, out: &mut String) {
             "none recorded: there is nothing to measure".into()
         },
     );
-    line("executed", match (t.loads_executed, t.loads_executed_estimate, s.rho) {
-        (Some(n), _, _) if !measured => counted(n, "load", "loads"),
-        (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
-        (None, Some(n), _) => {
-            let error = t.loads_executed_error.map_or(String::new(), |e| format!(", {}", within(e)));
-            format!("≈ {} loads (estimate{error}), ρ {}", number(Some(n)), number(s.rho))
-        }
-        (None, None, None) if t.mode == "burst" => "unknown: the run was too short to measure how fast its code runs, so shares are of time".into(),
-        (None, None, _) if !measured => "unknown".into(),
-        (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
-    });
-    let vague = if s.hats.undersampled {
-        "; undersampled: too vague to act on"
+    line(
+        "executed",
+        match (t.loads_executed, t.loads_executed_estimate, s.rho) {
+            (Some(n), _, _) if !measured => counted(n, "load", "loads"),
+            (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
+            (None, Some(n), _) => {
+                let error = t
+                    .loads_executed_error
+                    .map_or(String::new(), |e| format!(", {}", within(e)));
+                format!(
+                    "≈ {} loads (estimate{error}), ρ {}",
+                    number(Some(n)),
+                    number(s.rho)
+                )
+            }
+            (None, None, None) if t.mode == "burst" => {
+                "unknown: how fast code runs was not measured in all of it, so shares are of time"
+                    .into()
+            }
+            (None, None, _) if !measured => "unknown".into(),
+            (None, None, _) => format!("unknown, ρ {} (from {})", number(s.rho), s.rho_source),
+        },
+    );
+    let vague = if s.hats.footprint_undersampled {
+        "; too vague to act on"
     } else {
         ""
     };
@@ -573,26 +655,28 @@ fn summary(analysis: &Analysis, out: &mut String) {
 }
 
 fn functions(analysis: &Analysis, style: Style, out: &mut String) {
+    let meaning = Meaning::of(analysis);
     let all = analysis.functions.len();
     heading(
         out,
         &format!(
-            "Functions ({} of {all}, most loads first)",
-            all.min(style.rows)
+            "Functions ({} of {all}, {} first)",
+            all.min(style.rows),
+            meaning.first()
         ),
     );
-    let mut names = vec!["function", "module"];
-    names.extend(METRIC_HEAD);
+    let names = meaning.heads(&["function", "module"]);
     let mut t = table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
         let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
-        cells.extend(metric_cells(f.loads.share, &f.loads.metrics, &f.loads.hats));
+        cells.extend(metric_cells(&f.loads, meaning));
         t.add_row(row(cells, 2));
     }
     push(out, &t);
 }
 
 fn lines(analysis: &Analysis, style: Style, out: &mut String) {
+    let meaning = Meaning::of(analysis);
     if analysis.lines.iter().all(|l| l.line == 0) {
         heading(out, "Lines: the traced files have no line information.");
         return;
@@ -600,10 +684,13 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
     let all = analysis.lines.len();
     heading(
         out,
-        &format!("Lines ({} of {all}, most loads first)", all.min(style.rows)),
+        &format!(
+            "Lines ({} of {all}, {} first)",
+            all.min(style.rows),
+            meaning.first()
+        ),
     );
-    let mut names = vec!["line", "function", "inlined into"];
-    names.extend(METRIC_HEAD);
+    let names = meaning.heads(&["line", "function", "inlined into"]);
     let mut t = table(style, &names, 3);
     for l in analysis.lines.iter().take(style.rows) {
         let place = if l.line == 0 {
@@ -617,13 +704,14 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
             [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
         };
         let mut cells = vec![place, head(&l.function, 32), into];
-        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
+        cells.extend(metric_cells(&l.loads, meaning));
         t.add_row(row(cells, 3));
     }
     push(out, &t);
 }
 
 fn loops(analysis: &Analysis, style: Style, out: &mut String) {
+    let meaning = Meaning::of(analysis);
     let all = analysis.loops.len();
     if all == 0 {
         return;
@@ -631,12 +719,12 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
     heading(
         out,
         &format!(
-            "Loops ({} of {all}, most loads first; each with the loops inside it; depth 1: outermost)",
-            all.min(style.rows)
+            "Loops ({} of {all}, {} first; each with the loops inside it; depth 1: outermost)",
+            all.min(style.rows),
+            meaning.first()
         ),
     );
-    let mut names = vec!["loop", "function", "depth"];
-    names.extend(METRIC_HEAD);
+    let names = meaning.heads(&["loop", "function", "depth"]);
     let mut t = table(style, &names, 2);
     for l in analysis.loops.iter().take(style.rows) {
         let place = if l.line == 0 {
@@ -645,7 +733,7 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
             format!("{}:{}", tail(&l.file, 28), l.line)
         };
         let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
-        cells.extend(metric_cells(l.loads.share, &l.loads.metrics, &l.loads.hats));
+        cells.extend(metric_cells(&l.loads, meaning));
         t.add_row(row(cells, 2));
     }
     push(out, &t);

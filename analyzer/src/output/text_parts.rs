@@ -1,7 +1,7 @@
 //! Tables and pictures of objects, growth, heat maps and findings.
 
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
-use crate::output::text::{Style, head, heading, push, row, table, tail};
+use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail};
 use crate::report::diagnose::Diagnosis;
 use crate::util::human::{bytes, count, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
@@ -81,71 +81,56 @@ pub(crate) fn growth(
     }
 }
 
-pub(crate) fn objects(rows: &[ObjectRow], style: Style, out: &mut String) {
+pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &mut String) {
     if rows.is_empty() {
         return;
     }
     heading(
         out,
         &format!(
-            "Objects ({} of {}, most loads first)",
+            "Objects ({} of {}, {} first)",
             rows.len().min(style.rows),
-            rows.len()
+            rows.len(),
+            meaning.first()
         ),
     );
-    let mut t = table(
-        style,
-        &[
-            "object",
-            "kind",
-            "lives",
-            "size",
-            "A%",
-            "A",
-            "F",
-            "F_hat",
-            "±",
-            "B/line",
-            "ΔF",
-            "A_irr%",
-            "blocks",
-            "A/block",
-            "D",
-            "D max",
-            "functions",
-        ],
-        2,
-    );
+    let mut names = vec!["object", "kind", "lives", "size"];
+    names.extend(meaning.share());
+    names.extend(["A", "F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);
+    names.extend(["blocks", "A/block"]);
+    names.extend(meaning.distance());
+    names.extend(["D max", "functions"]);
+    let mut t = table(style, &names, 2);
     for o in rows.iter().take(style.rows) {
-        let mut cells = row(
-            vec![
-                head(&o.object, 48),
-                o.kind.clone(),
-                if o.instances == 0 {
-                    "–".into()
-                } else {
-                    count(o.instances)
-                },
-                if o.bytes == 0 {
-                    "–".into()
-                } else {
-                    bytes(o.bytes)
-                },
-                percent(o.share),
-                count(o.metrics.accesses),
-                count(o.metrics.footprint),
-                number(o.hats.footprint),
-                crate::output::text::error_bar(&o.hats),
-                number(o.metrics.line_bytes),
-                number(o.metrics.growth),
-                percent(o.irregular_share),
-                count(o.blocks),
-                number(o.accesses_per_block),
-                number(o.metrics.distance_mean),
-                o.metrics.distance_max.map_or("–".into(), count),
-            ],
-            2,
-        );
+        let mut cells = vec![
+            head(&o.object, 48),
+            o.kind.clone(),
+            if o.instances == 0 {
+                "–".into()
+            } else {
+                count(o.instances)
+            },
+            if o.bytes == 0 {
+                "–".into()
+            } else {
+                bytes(o.bytes)
+            },
+        ];
+        cells.extend(meaning.share_cells(o.time, o.share));
+        cells.extend([
+            count(o.metrics.accesses),
+            count(o.metrics.footprint),
+            number(o.hats.footprint),
+            crate::output::text::error_bar(&o.hats),
+            number(o.metrics.line_bytes),
+            number(o.metrics.growth),
+            percent(o.irregular_share),
+            count(o.blocks),
+            number(o.accesses_per_block),
+        ]);
+        cells.extend(meaning.distance_cells(&o.metrics));
+        cells.push(o.metrics.distance_max.map_or("–".into(), count));
+        let mut cells = row(cells, 2);
         cells.push(Cell::new(crate::output::text::code_text(
             o.functions.iter().map(|f| (f.function.as_str(), f.share)),
             2,

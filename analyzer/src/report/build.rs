@@ -15,7 +15,7 @@ use crate::stages::incidence::Incidence;
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
-use crate::views::objects::table;
+use crate::views::objects::{bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{heat_map, location, time_tree};
 use std::sync::Arc;
@@ -86,10 +86,11 @@ pub fn partial(
 
 /// What the samples of a trace stand for, if not the same for all.
 fn weights(trace: &Trace, warnings: &mut Vec<String>) -> Option<Arc<Weights>> {
-    let read = input::weights::read(&trace.folder).unwrap_or_else(|sentence| {
-        warnings.push(sentence);
-        None
-    });
+    let read = input::weights::read(&trace.folder, trace.manifest.triggers_by_time())
+        .unwrap_or_else(|sentence| {
+            warnings.push(sentence);
+            None
+        });
     read.map(Arc::new)
 }
 
@@ -167,7 +168,9 @@ pub fn examine(
     progress: &(dyn Fn(u64) + Sync),
 ) -> (Analysis, Vec<String>) {
     let sampled = trace.manifest.mode != "full";
-    let by_block = questions.zoom || questions.objects;
+    // Of samples there are few rows, and what is touched says how far their footprints can go.
+    let bounded = sampled && trace.folder.join(input::objects::OBJECTS_FILE).exists();
+    let by_block = questions.zoom || questions.objects || bounded;
     let source = trace.source(ColumnSet { time: by_block });
     let source = &*source;
     let mut damage = Vec::new();
@@ -250,23 +253,29 @@ pub fn examine(
         .as_mut()
         .map(|z| z.mixed.finish())
         .unwrap_or_default();
+    let sums = outcome.buckets[0].reuse.zoom.as_deref();
+    let entries = || sums.iter().flat_map(|z| z.units.entries());
+    let bounds = objects.as_deref().filter(|_| sampled).map(|objects| {
+        let (spaces, unit) = (&outcome.spaces, wanted.unit_shift);
+        bounds(entries(), spaces, objects, &trace.code, unit)
+    });
+    let bounds = bounds.unwrap_or_default();
     let Built {
         mut analysis,
         whole,
         by_code,
         places,
+        times,
     } = build_with_code(
         &trace.manifest,
         &trace.code,
         &outcome,
-        questions.block,
-        questions.estimator,
+        (questions.block, questions.estimator),
+        &bounds,
         warnings,
     );
     if by_block {
-        let basis = Basis::new(&outcome, &trace.code, places);
-        let sums = outcome.buckets[0].reuse.zoom.as_deref();
-        let entries = || sums.iter().flat_map(|z| z.units.entries());
+        let basis = Basis::new(&outcome, &trace.code, places, times);
         if let Some(objects) = &objects {
             analysis.objects = table(
                 entries(),

@@ -46,7 +46,7 @@ pub fn diagnose(analysis: &Analysis) -> Vec<Diagnosis> {
     for line in analysis
         .lines
         .iter()
-        .filter(|l| l.loads.share.unwrap_or(0.0) >= WORTH && !l.loads.hats.undersampled)
+        .filter(|l| share(l) >= WORTH && is_sure(l))
     {
         found.extend(
             [
@@ -105,8 +105,17 @@ fn made(kind: &'static str, score: f64, finding: String, advice: &str) -> Option
     })
 }
 
+/// The share of the time or of the loads.
 fn share(line: &LineRow) -> f64 {
-    line.loads.share.unwrap_or(0.0)
+    line.loads.weight()
+}
+
+/// Whether a line is worth a word whatever of its share is true.
+fn is_sure(line: &LineRow) -> bool {
+    match line.loads.time.lo {
+        Some(lo) => lo >= WORTH / 3.0,
+        None => !line.loads.hats.undersampled,
+    }
 }
 
 /// A constant stride that skips most of each line.
@@ -248,9 +257,7 @@ fn interleave(analysis: &Analysis) -> Vec<Diagnosis> {
         .lines
         .iter()
         .filter(|l| {
-            share(l) >= WORTH
-                && !l.loads.hats.undersampled
-                && l.loads.metrics.line_bytes.is_some_and(|b| b <= 24.0)
+            share(l) >= WORTH && is_sure(l) && l.loads.metrics.line_bytes.is_some_and(|b| b <= 24.0)
         })
         .filter(|l| {
             l.loads.metrics.growth_irregular_pct.unwrap_or(0.0) >= 80.0

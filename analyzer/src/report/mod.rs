@@ -2,25 +2,35 @@
 
 pub mod build;
 pub mod diagnose;
+mod functions;
+mod lines;
+mod loops;
 mod rows;
 mod summary;
+mod sums;
 mod windows;
 
-pub use rows::{FunctionRow, LineRow, Loads, LoopRow};
+pub use functions::FunctionRow;
+pub use lines::LineRow;
+pub use loops::LoopRow;
+pub use rows::Loads;
 pub(crate) use summary::sample_ratio;
 pub use summary::{Doubtful, StoreFootprint, Summary, TraceInfo};
 pub use windows::WindowRow;
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::counts::Counts;
-use crate::data::histogram::Histogram;
 use crate::engine::Outcome;
-use crate::engine::outcome::group_counts;
-use crate::estimate::Design;
+use crate::estimate::growth_tables;
 use crate::estimate::growth_tables::Seen;
-use crate::estimate::row_estimates::{Estimator, Hats, Places, makers, samples_seen};
+use crate::estimate::row_estimates::{Estimator, Places, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
+use crate::estimate::time_shares::{TimeShare, TimeShares};
+use crate::estimate::{Design, measured};
+use crate::report::rows::{ByTime, Facts};
+use crate::report::sums::{BY_CODE, CodeSums, all_rows};
 use crate::views::ByCode;
+use crate::views::objects::Bounds;
 use mgz_annotations_schema::manifest::Manifest;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -68,28 +78,6 @@ pub struct Analysis {
     pub warnings: Vec<String>,
 }
 
-/// The tables that have rows by code.
-const BY_CODE: [Target; 3] = [Target::Function, Target::Line, Target::Loop];
-
-/// Strides by function, by line, by loop.
-fn strides(outcome: &Outcome, code: &CodeMap) -> [Vec<Vec<(u32, u64)>>; 3] {
-    let mut by = BY_CODE.map(|target| vec![Vec::new(); code.rows(target)]);
-    for &(site, bin, count) in &outcome.strides {
-        let Some(&piece) = code.site_pieces().get(site as usize) else {
-            continue;
-        };
-        for (target, rows) in BY_CODE.into_iter().zip(&mut by) {
-            code.targets(target, piece * 4)
-                .iter()
-                .for_each(|&row| rows[row as usize].push((bin, count)));
-        }
-    }
-    by
-}
-
-/// Strides shown per row.
-const STRIDES: usize = 4;
-
 /// Makes the result.
 pub fn build(
     manifest: &Manifest,
@@ -99,7 +87,15 @@ pub fn build(
     estimator: Estimator,
     warnings: Vec<String>,
 ) -> Analysis {
-    build_with_code(manifest, code, outcome, block, estimator, warnings).analysis
+    build_with_code(
+        manifest,
+        code,
+        outcome,
+        (block, estimator),
+        &Bounds::default(),
+        warnings,
+    )
+    .analysis
 }
 
 /// The result, and what else is to be made of the same counts.
@@ -112,6 +108,43 @@ pub struct Built {
     pub by_code: ByCode,
     /// How estimates are made.
     pub places: Places,
+    /// The windows, where they come by time.
+    pub times: Option<TimeShares>,
+}
+
+/// How the samples were taken. `weights`: the error of what they stand for, where that is not the same for all.
+fn design(rho: f64, outcome: &Outcome, shares: Option<&Shares>, weights: Option<f64>) -> Design {
+    Design::new(rho, outcome.census.samples)
+        .weighted(weights)
+        .keeping(growth_tables::kept(outcome))
+        .standing_for(shares.map(|s| s.windows(growth_tables::marked(outcome))))
+}
+
+/// That samples are in step with the program, every `lag`th.
+fn in_step(manifest: &Manifest, lag: usize) -> String {
+    format!(
+        "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
+        if manifest.period.is_multiple_of(17_389) {
+            19_181
+        } else {
+            17_389
+        }
+    )
+}
+
+/// What windows by time tell of the rows of a table. Loads are known of functions only: how fast code runs is measured by function.
+fn by_time(times: &TimeShares, outcome: &Outcome, code: &CodeMap, target: Target) -> ByTime {
+    let shares = times.by_code(code, target);
+    let executed = match (target, outcome.weights.as_deref()) {
+        (Target::Function | Target::Whole, Some(weights)) => times
+            .windows_by_code(code, target)
+            .iter()
+            .zip(&shares)
+            .map(|(windows, &share)| measured(windows, weights, share))
+            .collect(),
+        _ => Vec::new(),
+    };
+    ByTime { shares, executed }
 }
 
 /// As [`build()`].
@@ -119,65 +152,27 @@ pub fn build_with_code(
     manifest: &Manifest,
     code: &CodeMap,
     outcome: &Outcome,
-    block: u64,
-    estimator: Estimator,
+    (block, estimator): (u64, Estimator),
+    bounds: &Bounds,
     mut warnings: Vec<String>,
 ) -> Built {
-    let bucket = &outcome.buckets[0];
-    let mut rows = Counts::default();
-    (0..code.pieces.len() * 4).for_each(|group| rows.add_rows(&group_counts(bucket, group)));
+    let rows = all_rows(outcome, code);
     let (rho, rho_source) = sample_ratio(manifest, &rows, rows.stores);
     let shares = Shares::new(outcome);
+    let times = manifest
+        .triggers_by_time()
+        .then(|| TimeShares::new(outcome));
     let see = || {
         rho.filter(|&r| r > 1.0 + 1e-9)
             .map(|_| Seen::new(outcome, shares.as_ref()))
     };
-    let (folded, seen) = rayon::join(|| bucket.footprint.fold(code), see);
-    let (mut whole, mut counts) = (folded.whole, [folded.functions, folded.lines, folded.loops]);
-    let mut distances = BY_CODE.map(|target| vec![Histogram::default(); code.rows(target)]);
-    let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
-    for (piece, names) in code.pieces.iter().enumerate() {
-        let mut of_piece = Counts::default();
-        for class in 0..4 {
-            of_piece.add_rows(&group_counts(bucket, piece * 4 + class));
-            let Some(group) = bucket.reuse.distances.get(piece * 4 + class) else {
-                continue;
-            };
-            for (target, rows) in BY_CODE.into_iter().zip(&mut distances) {
-                code.targets(target, piece as u32 * 4)
-                    .iter()
-                    .for_each(|&row| rows[row as usize].merge(group));
-            }
-        }
-        whole.add_rows(&of_piece);
-        for (target, rows) in BY_CODE.into_iter().zip(&mut counts) {
-            code.targets(target, piece as u32 * 4)
-                .iter()
-                .for_each(|&row| rows[row as usize].add_rows(&of_piece));
-        }
-        if of_piece.accesses + of_piece.stores > 0 && !names.chain.is_empty() {
-            chains[names.line as usize].push((of_piece.accesses + of_piece.implied, piece));
-        }
-    }
-    let [functions, lines, loops] = counts;
-    let strides = strides(outcome, code);
-    let top = |counts: &[(u32, u64)]| crate::stages::strides::top(counts.iter().copied(), STRIDES);
+    let (folded, seen) = rayon::join(|| outcome.buckets[0].footprint.fold(code), see);
+    let sums = CodeSums::new(outcome, code, folded);
     let weights = manifest
         .totals
         .loads_executed_error
         .filter(|_| manifest.totals.loads_executed_estimate.is_some());
-    let design = rho.map(|rho| {
-        Design::new(rho, outcome.census.samples)
-            .weighted(weights)
-            .keeping(crate::estimate::growth_tables::kept(outcome))
-    });
-    let design = design.map(|d| {
-        d.standing_for(
-            shares
-                .as_ref()
-                .map(|s| s.windows(crate::estimate::growth_tables::marked(outcome))),
-        )
-    });
+    let design = rho.map(|rho| design(rho, outcome, shares.as_ref(), weights));
     let places = Places {
         design,
         estimator,
@@ -190,7 +185,7 @@ pub fn build_with_code(
     };
     let resonance = || {
         seen.as_ref()
-            .and_then(|s| crate::estimate::growth_tables::resonance(outcome, s))
+            .and_then(|s| growth_tables::resonance(outcome, s))
     };
     let seen_by_code = || {
         BY_CODE
@@ -206,149 +201,91 @@ pub fn build_with_code(
             })
         },
     );
-    if let Some(lag) = resonance {
-        warnings.push(format!(
-            "the samples are in step with the program: every {lag}th sample sees nearly the same addresses, so that other parts of its loops are never seen, and estimates of footprints are lower bounds; record again with another --period (a prime number that is no divisor of the loop, such as {})",
-            if manifest.period.is_multiple_of(17_389) { 19_181 } else { 17_389 }
-        ));
-    }
+    warnings.extend(resonance.map(|lag| in_step(manifest, lag as usize)));
     let places = Places {
         resonant: resonance.is_some(),
         ..places
     };
     let [of_whole, of_functions, of_lines, of_loops] =
         makers.map(|maker| maker.in_step(places.resonant));
-    let [seen_functions, seen_lines, seen_loops] = [0, 1, 2].map(|kind: usize| &seen_by_code[kind]);
-    let all = whole.accesses + whole.implied;
     let tables = || {
         seen.as_ref().map_or_else(Default::default, |s| {
-            crate::estimate::growth_tables::tables(outcome, rho, s, shares.as_ref().zip(weights))
+            growth_tables::tables(outcome, rho, s, shares.as_ref().zip(weights))
         })
     };
-    let ((growth, inter_sample), hats) =
-        rayon::join(tables, || of_whole.make(0, &whole, outcome.census.samples));
-    let of_all = hats.accesses.filter(|&a| weights.is_some() && a > 0.0);
-    // Of executed loads, as far as samples tell: where these stand for different numbers, by weight.
-    let share = |c: &Counts, hats: &Hats| match (of_all, hats.accesses) {
-        (Some(all), Some(part)) => Some(part * 100.0 / all),
-        _ => (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64),
+    let time_of = |target| {
+        times
+            .as_ref()
+            .map(|times| by_time(times, outcome, code, target))
     };
-    let loads =
-        |counts: &Counts, hats: Hats, distances: &Histogram, strides: &[(u32, u64)]| Loads {
-            share: share(counts, &hats),
-            metrics: counts.metrics().with_distances(distances),
-            hats,
-            distances: distances.coarse().bins(),
-            strides: top(strides),
-        };
-    let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
-    let by_heat = |a: &Counts, b: &Counts| {
-        (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores))
-    };
-
-    let mut order: Vec<usize> = (0..functions.len())
-        .filter(|&i| used(&functions[i]))
-        .collect();
-    order.sort_by(|&a, &b| by_heat(&functions[a], &functions[b]).then_with(|| a.cmp(&b)));
-    let mut function_rows: Vec<FunctionRow> = order
-        .par_iter()
-        .map(|&i| {
-            let hats = of_functions.make(i as u32, &functions[i], seen_functions[i]);
-            FunctionRow {
-                function: code.functions[i].function.clone(),
-                module: code.functions[i].module.clone(),
-                loads: loads(&functions[i], hats, &distances[0][i], &strides[0][i]),
-            }
-        })
-        .collect();
-
-    let mut order: Vec<usize> = (0..lines.len()).filter(|&i| used(&lines[i])).collect();
-    order.sort_by(|&a, &b| by_heat(&lines[a], &lines[b]).then_with(|| a.cmp(&b)));
-    for chain in &mut chains {
-        chain.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(&b.1)));
-    }
-    let mut line_rows: Vec<LineRow> = order
-        .par_iter()
-        .map(|&i| {
-            let name = &code.lines[i];
-            let hats = of_lines.make(i as u32, &lines[i], seen_lines[i]);
-            LineRow {
-                function: name.function.clone(),
-                module: name.module.clone(),
-                file: name.file.clone(),
-                line: name.line,
-                inlined_into: chains[i]
-                    .iter()
-                    .map(|&(_, piece)| code.pieces[piece].chain.join(" < "))
-                    .collect(),
-                loads: loads(&lines[i], hats, &distances[1][i], &strides[1][i]),
-            }
-        })
-        .collect();
-
-    let mut order: Vec<usize> = (0..loops.len()).filter(|&i| used(&loops[i])).collect();
-    order.sort_by(|&a, &b| {
-        by_heat(&loops[a], &loops[b])
-            .then_with(|| (code.loops[a].depth, a).cmp(&(code.loops[b].depth, b)))
+    let whole_time = time_of(Target::Whole);
+    let executed = whole_time
+        .as_ref()
+        .map(|t| t.executed.first().copied().flatten());
+    let ((growth, inter_sample), hats) = rayon::join(tables, || {
+        of_whole.make(
+            0,
+            &sums.whole,
+            outcome.census.samples,
+            executed,
+            bounds.whole,
+        )
     });
-    let mut loop_rows: Vec<LoopRow> = order
-        .par_iter()
-        .map(|&i| {
-            let name = &code.loops[i];
-            let function = &code.functions[name.function as usize];
-            let hats = of_loops.make(i as u32, &loops[i], seen_loops[i]);
-            LoopRow {
-                function: function.function.clone(),
-                module: function.module.clone(),
-                file: name.file.clone(),
-                line: name.line,
-                inlined_into: name.chain.join(" < "),
-                address: format!("{:#x}", name.header),
-                outer: name.outer.map(|at| format!("{at:#x}")),
-                depth: name.depth,
-                loads: loads(&loops[i], hats, &distances[2][i], &strides[2][i]),
-            }
-        })
-        .collect();
-
-    if of_all.is_some() {
-        let greatest_first =
-            |a: Option<f64>, b: Option<f64>| b.unwrap_or(0.0).total_cmp(&a.unwrap_or(0.0));
-        function_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
-        line_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
-        loop_rows.sort_by(|a, b| greatest_first(a.loads.share, b.loads.share));
-    }
-
+    let hats = match &whole_time {
+        // All of the time is the whole's, however few windows there are.
+        Some(_) => hats.marked_by(TimeShare::ALL),
+        None => hats,
+    };
+    let all = sums.whole.accesses + sums.whole.implied;
+    let makers = [&of_functions, &of_lines, &of_loops];
+    let [functions, lines, loops] = [0, 1, 2].map(|kind: usize| Facts {
+        sums: &sums.tables[kind],
+        seen: &seen_by_code[kind],
+        maker: makers[kind],
+        by_time: time_of(BY_CODE[kind]),
+        bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
+        all,
+        executed: hats
+            .accesses
+            .filter(|&a| a > 0.0 && (weights.is_some() || whole_time.is_some())),
+    });
+    let functions = functions::function_rows(code, &functions);
+    let lines = lines::line_rows(code, &lines, &sums.chains);
+    let loops = loops::loop_rows(code, &loops);
     summary::doubts(outcome, &mut warnings);
     let summary = summary::summary(
         manifest,
         outcome,
-        (&whole, &folded.stores),
+        (&sums.whole, &sums.stores),
         hats,
         (rho, rho_source),
         (block, estimator),
     );
-    let analysis = Analysis {
-        format: FORMAT,
-        version: VERSION,
-        summary,
-        functions: function_rows,
-        lines: line_rows,
-        loops: loop_rows,
-        windows: windows::window_rows(outcome),
-        growth,
-        inter_sample,
-        objects: Vec::new(),
-        diagnoses: Vec::new(),
-        heat_map: None,
-        time_zoom: None,
-        location_zoom: None,
-        warnings,
-    };
+    let [functions_counts, _, loops_counts] = sums.tables.map(|table| table.counts);
     Built {
-        analysis,
-        whole,
-        by_code: ByCode { functions, loops },
+        analysis: Analysis {
+            format: FORMAT,
+            version: VERSION,
+            summary,
+            functions,
+            lines,
+            loops,
+            windows: windows::window_rows(outcome),
+            growth,
+            inter_sample,
+            objects: Vec::new(),
+            diagnoses: Vec::new(),
+            heat_map: None,
+            time_zoom: None,
+            location_zoom: None,
+            warnings,
+        },
+        whole: sums.whole,
+        by_code: ByCode {
+            functions: functions_counts,
+            loops: loops_counts,
+        },
         places,
+        times,
     }
 }

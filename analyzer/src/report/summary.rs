@@ -26,6 +26,8 @@ pub struct TraceInfo {
     pub program_status: String,
     /// Of what `period` and `window` are numbers.
     pub unit: String,
+    /// Windows come by time: each stands for as much time, and shares are of time.
+    pub by_time: bool,
     /// Records per period; 0 in `full`.
     pub period: u64,
     /// Records per window; 0 in `full`.
@@ -183,6 +185,20 @@ pub(crate) fn summary(
     let whole_distances = outcome.buckets[0].reuse.all_distances();
     let totals = &manifest.totals;
     let census = &outcome.census;
+    let by_time = manifest.triggers_by_time();
+    // Where windows come by time, what the recorder makes of code that it has not measured is no measurement.
+    let (estimate, error, rho) = if by_time && totals.loads_executed.is_none() {
+        let ends = hats.accesses.zip(hats.accesses_hi);
+        let recorded = (whole.accesses + whole.implied).max(1) as f64;
+        (
+            hats.accesses,
+            ends.map(|(value, hi)| hi / value - 1.0),
+            hats.accesses.map(|loads| loads / recorded),
+        )
+    } else {
+        let totals = (totals.loads_executed_estimate, totals.loads_executed_error);
+        (totals.0, totals.1, rho)
+    };
     Summary {
         trace: TraceInfo {
             command: manifest.command.clone(),
@@ -192,14 +208,15 @@ pub(crate) fn summary(
             state: manifest.state.clone(),
             program_status: manifest.program_status.clone(),
             unit: manifest.unit.clone(),
+            by_time,
             period: manifest.period,
             window: manifest.window,
             wall_seconds: manifest.wall_seconds,
             records_executed: totals.records_executed,
             records_kept: totals.records_kept,
             loads_executed: totals.loads_executed,
-            loads_executed_estimate: totals.loads_executed_estimate,
-            loads_executed_error: totals.loads_executed_error,
+            loads_executed_estimate: estimate,
+            loads_executed_error: error,
             dropped: totals.dropped.clone(),
             truncated_windows: totals.truncated_windows.clone(),
             coverage: manifest.coverage.clone(),

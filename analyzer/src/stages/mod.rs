@@ -1,5 +1,6 @@
 //! What is counted of the rows, one pass each.
 
+pub mod fetches;
 pub mod footprint;
 pub mod incidence;
 pub mod pages;

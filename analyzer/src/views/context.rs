@@ -1,10 +1,13 @@
 //! What rows of places (regions, objects, intervals of the run) are made from, besides their own sums.
 
 use crate::data::code_map::CodeMap;
+use crate::data::counts::Counts;
 use crate::engine::Outcome;
 use crate::estimate::row_estimates::Places;
 use crate::estimate::sample_shares::Shares;
+use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::input::weights::UNIT;
+use crate::stages::fetches::Fetched;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
 use crate::stages::strides::ByGroup;
@@ -24,23 +27,36 @@ pub struct Basis<'a> {
     pub shares: Option<Shares>,
     /// Strides of the code.
     pub strides: ByGroup,
-    /// By group of code: executed loads that each recorded or implied one stands for; none if that is not known.
+    /// The windows, where they come by time.
+    pub times: Option<TimeShares>,
+    /// By group of code: executed loads that each recorded or implied one stands for, or its time where windows come by time; none if that is not known.
     stands_for: Option<Vec<f64>>,
+    /// What all loads stand for.
+    all: f64,
+    /// By group: loads, and lines that they fetched.
+    fetches: Vec<(u64, Fetched)>,
 }
 
 impl<'a> Basis<'a> {
     /// From what a pass has found.
-    pub fn new(outcome: &'a Outcome, code: &CodeMap, places: Places) -> Basis<'a> {
+    pub fn new(
+        outcome: &'a Outcome,
+        code: &CodeMap,
+        places: Places,
+        times: Option<TimeShares>,
+    ) -> Basis<'a> {
         let bucket = &outcome.buckets[0];
         let loads = |group: u32| bucket.counts.get(group as usize).map_or(0, |c| c.rows);
-        let stands_for = places.design.map(|design| {
+        let weighted = outcome.weights.is_some();
+        let share = places.design.map(|design| design.share);
+        let stands_for = share.or(weighted.then_some(1.0)).map(|share| {
             let of = |group: usize| {
                 let replicates = bucket
                     .reuse
                     .replicates
                     .get(group)
                     .and_then(|r| r.as_deref())
-                    .filter(|_| design.weights.is_some());
+                    .filter(|_| weighted);
                 let (touches, weighted) = replicates
                     .into_iter()
                     .flatten()
@@ -48,12 +64,22 @@ impl<'a> Basis<'a> {
                 if touches > 0 {
                     weighted as f64 / touches as f64 / UNIT as f64
                 } else {
-                    1.0 / design.share
+                    1.0 / share
                 }
             };
-            (0..bucket.counts.len()).map(of).collect()
+            (0..bucket.counts.len()).map(of).collect::<Vec<f64>>()
         });
+        let all = stands_for.iter().flatten().zip(&bucket.counts);
+        let all = all
+            .map(|(each, c)| each * (c.rows + c.implied) as f64)
+            .sum();
+        let fetched = |group: usize| outcome.fetches.get(group).copied().unwrap_or_default();
+        let fetches = bucket.counts.iter().enumerate();
+        let fetches = fetches.map(|(g, c)| (c.rows, fetched(g))).collect();
         Basis {
+            fetches,
+            all,
+            times,
             footprint: &bucket.footprint,
             incidence: &outcome.incidence,
             places,
@@ -65,6 +91,34 @@ impl<'a> Basis<'a> {
 
     /// Executed loads of a place, estimated. `parts`: groups, and their recorded and implied loads there.
     pub(crate) fn executed(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
+        self.stands_for(parts).filter(|_| self.times.is_none())
+    }
+
+    /// The share of the time that a place's loads take, where windows come by time: each window's time is that of its loads in equal parts.
+    pub(crate) fn time(&self, parts: impl Iterator<Item = (u32, u64)>) -> TimeShare {
+        match (&self.times, self.stands_for(parts)) {
+            (Some(times), Some(part)) if self.all > 0.0 => times.of_share(part / self.all),
+            _ => TimeShare::default(),
+        }
+    }
+
+    /// Adds the lines that were fetched for a place: of each group of code the share of its loads that is there. Exact for code that loads one place alone.
+    pub(crate) fn add_fetches(&self, counts: &mut Counts, parts: impl Iterator<Item = (u32, u64)>) {
+        let (mut lines, mut bytes) = (0.0, 0.0);
+        for (group, starts) in parts {
+            let Some(&(loads, fetched)) = self.fetches.get(group as usize) else {
+                continue;
+            };
+            let share = starts as f64 / loads.max(1) as f64;
+            lines += fetched.lines as f64 * share;
+            bytes += fetched.bytes as f64 * share;
+        }
+        // Sums of fractions depend on their order: what is left of them are whole numbers.
+        counts.fetches += lines.round() as u64;
+        counts.fetched_bytes += bytes.round() as u64;
+    }
+
+    fn stands_for(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
         let stands_for = self.stands_for.as_ref()?;
         let mut parts: Vec<(u32, u64)> = parts.collect();
         // Sums of fractions depend on their order.
@@ -97,7 +151,10 @@ impl Default for Basis<'static> {
             places,
             shares: None,
             strides: ByGroup::default(),
+            times: None,
             stands_for: None,
+            all: 0.0,
+            fetches: Vec::new(),
         }
     }
 }

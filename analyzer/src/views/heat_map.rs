@@ -320,6 +320,7 @@ mod tests {
             thread: 1,
             sample: 0,
             loads,
+            start: 0,
             first_time: 0,
             last_time: 1,
             parts: vec![(0, loads)],

@@ -21,6 +21,7 @@ use crate::data::counts::{Counts, Metrics};
 use crate::data::object_map::{Resolver, UNKNOWN};
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
+use crate::estimate::time_shares::TimeShare;
 use crate::stages::pages::UnitEntry;
 use crate::stages::strides::StrideShare;
 use crate::util::fast_hash::Mixed;
@@ -50,7 +51,10 @@ pub struct Region {
     pub page: u64,
     /// Bytes from first to last page. Saturates for the root.
     pub bytes: u64,
-    /// Share of all accesses, percent.
+    /// Share of the time, where windows come by time.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of all accesses, percent; unknown where windows come by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Share of the parent's accesses, percent.
@@ -169,10 +173,11 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
         }
     }
     let mut counts = footprints(basis.footprint, &places);
-    counts
-        .iter_mut()
-        .zip(&found)
-        .for_each(|(c, f)| c.add_rows(&f.sums.counts()));
+    counts.iter_mut().zip(&found).for_each(|(c, f)| {
+        c.add_rows(&f.sums.counts());
+        let starts = f.by_group.iter().map(|(&group, sums)| (group, sums.starts));
+        basis.add_fetches(c, starts);
+    });
     let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         places.below_root(space, mark.address)
     });
@@ -242,21 +247,26 @@ impl Maker<'_> {
             }
             _ => (0, u128::from(u64::MAX)),
         };
+        let loads = || {
+            let of = found.by_group.iter();
+            of.map(|(&group, sums)| (group, sums.starts + sums.implied))
+        };
+        let time = self.basis.time(loads());
         let hats = match found.parent {
             None => self.whole.clone(),
             Some(_) => {
-                let executed = self.basis.executed(
-                    found
-                        .by_group
-                        .iter()
-                        .map(|(&group, sums)| (group, sums.starts + sums.implied)),
-                );
-                self.basis.places.make(
+                let hats = self.basis.places.make(
                     self.seen.of(number),
                     self.basis.incidence.scale(),
                     counts,
-                    executed,
-                )
+                    self.basis.executed(loads()),
+                    u64::try_from(end - start + 1).ok(),
+                );
+                if self.basis.times.is_some() {
+                    hats.marked_by(time)
+                } else {
+                    hats
+                }
             }
         };
         let (by_function, by_line) = by_function_and_line(self.code, &found.by_group);
@@ -271,7 +281,8 @@ impl Maker<'_> {
             end: format!("{end:#x}"),
             page: found.page.map_or(0, |p| 1 << p),
             bytes: u64::try_from(end - start + 1).unwrap_or(u64::MAX),
-            share: pct(counts.accesses, self.total),
+            time,
+            share: pct(counts.accesses, self.total).filter(|_| self.basis.times.is_none()),
             parent_share: pct(counts.accesses, around),
             blocks,
             accesses_per_block: mean(counts.accesses, blocks),
@@ -325,12 +336,12 @@ fn finish(root: Region, tau: f64, sizes: Sizes, pages: &[u32]) -> LocationZoom {
     collect_leaves(&root, &mut leaves);
     let worst = leaves
         .iter()
-        .filter(|r| !r.id.is_empty() && r.metrics.distance_mean.is_some())
+        .filter(|r| !r.id.is_empty() && r.metrics.badness().is_some())
         .max_by(|a, b| {
             a.metrics
-                .distance_mean
+                .badness()
                 .unwrap_or(0.0)
-                .total_cmp(&b.metrics.distance_mean.unwrap_or(0.0))
+                .total_cmp(&b.metrics.badness().unwrap_or(0.0))
                 .then(b.id.cmp(&a.id))
         })
         .map(|r| r.id.clone());

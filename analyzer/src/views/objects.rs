@@ -1,11 +1,12 @@
 //! The table of objects: what each was loaded, and how far apart.
 
-use crate::data::code_map::{CLASS_STORE, CodeMap};
+use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::data::counts::Metrics;
 use crate::data::object_map::{OwnStack, Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
+use crate::estimate::time_shares::TimeShare;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{NOBODY, UnitEntry};
 use crate::stages::strides::StrideShare;
@@ -14,7 +15,7 @@ use crate::views::context::{Basis, STRIDES};
 use crate::views::location::{ByGroup, CodePart, Sums, by_function_and_line, code_parts};
 use crate::views::region_footprints::{Places, WholePages, of_objects};
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 /// An object.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -34,7 +35,10 @@ pub struct ObjectRow {
     pub instances: u64,
     /// Sum of their bytes.
     pub bytes: u64,
-    /// Share of all recorded loads, percent.
+    /// Share of the time, where windows come by time.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of the loads, percent; unknown where windows come by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Distinct blocks touched.
@@ -81,6 +85,51 @@ pub(crate) fn object_of(
         }
         object => object,
     }
+}
+
+/// Bytes of the objects that code has touched: no more can its footprint be, as long as it touches no others. Of code that touched something unknown nothing is known.
+pub(crate) fn bounds(
+    entries: impl Iterator<Item = UnitEntry>,
+    spaces: &[u32],
+    resolver: &Resolver,
+    code: &CodeMap,
+    unit_shift: u32,
+) -> Bounds {
+    let mut touched: HashSet<(u32, u32)> = HashSet::new();
+    for entry in entries.filter(|e| e.group & 3 != CLASS_STORE && e.starts > 0) {
+        let object = object_of(&entry, spaces, resolver, unit_shift);
+        touched.insert((entry.group, object));
+    }
+    let of = |target: Target| {
+        let mut objects: Vec<HashSet<u32>> = vec![HashSet::new(); code.rows(target)];
+        for &(group, object) in &touched {
+            for &row in code.targets(target, group) {
+                objects[row as usize].insert(object);
+            }
+        }
+        let size = |&object: &u32| {
+            let bytes = resolver.bytes.get(object as usize).copied();
+            bytes.filter(|&bytes| bytes > 0 && object != UNKNOWN)
+        };
+        let sum = |row: &HashSet<u32>| {
+            let sizes = row.iter().map(size).collect::<Option<Vec<u64>>>()?;
+            (!sizes.is_empty()).then(|| sizes.into_iter().fold(0, u64::saturating_add))
+        };
+        objects.iter().map(sum).collect::<Vec<_>>()
+    };
+    Bounds {
+        whole: of(Target::Whole)[0],
+        by_code: [Target::Function, Target::Line, Target::Loop].map(of),
+    }
+}
+
+/// Bytes of the objects that code has touched, where they are all known.
+#[derive(Clone, Debug, Default)]
+pub struct Bounds {
+    /// Of the whole.
+    pub whole: Option<u64>,
+    /// By function, line and loop; nothing where no objects are known.
+    pub by_code: [Vec<Option<u64>>; 3],
 }
 
 /// What samples have seen of each object. On pages that several share it is the object that was there in the middle of the sample.
@@ -168,10 +217,23 @@ pub fn table(
                 .unwrap_or_default();
             let mut counts = footprints.get(number as usize).copied().unwrap_or_default();
             counts.add_rows(&part.sums.counts());
-            let executed = basis.executed(
-                part.by_group
-                    .iter()
-                    .map(|(&group, sums)| (group, sums.starts + sums.implied)),
+            let starts = part
+                .by_group
+                .iter()
+                .map(|(&group, sums)| (group, sums.starts));
+            basis.add_fetches(&mut counts, starts);
+            let loads = || {
+                let of = part.by_group.iter();
+                of.map(|(&group, sums)| (group, sums.starts + sums.implied))
+            };
+            let time = basis.time(loads());
+            let size = resolver.bytes.get(number as usize).copied().unwrap_or(0);
+            let hats = basis.places.make(
+                seen.of(number),
+                basis.incidence.scale(),
+                &counts,
+                basis.executed(loads()),
+                (size > 0 && number != UNKNOWN).then_some(size),
             );
             let (by_function, by_line) = by_function_and_line(code, &part.by_group);
             ObjectRow {
@@ -190,18 +252,18 @@ pub fn table(
                     .get(number as usize)
                     .copied()
                     .unwrap_or(0),
-                bytes: resolver.bytes.get(number as usize).copied().unwrap_or(0),
-                share: pct(part.sums.starts, total),
+                bytes: size,
+                time,
+                share: pct(part.sums.starts, total).filter(|_| basis.times.is_none()),
                 blocks: part.blocks,
                 accesses_per_block: mean(part.sums.starts, part.blocks),
                 irregular_share: pct(part.irregular, part.sums.starts),
                 metrics: counts.metrics().without_stores(),
-                hats: basis.places.make(
-                    seen.of(number),
-                    basis.incidence.scale(),
-                    &counts,
-                    executed,
-                ),
+                hats: if basis.times.is_some() {
+                    hats.marked_by(time)
+                } else {
+                    hats
+                },
                 strides: basis.strides.of(
                     part.by_group
                         .iter()
@@ -213,10 +275,11 @@ pub fn table(
             }
         })
         .collect();
+    let time = |row: &ObjectRow| row.time.value.unwrap_or(0.0);
     rows.sort_by(|a, b| {
-        b.metrics
-            .accesses
-            .cmp(&a.metrics.accesses)
+        time(b)
+            .total_cmp(&time(a))
+            .then_with(|| b.metrics.accesses.cmp(&a.metrics.accesses))
             .then_with(|| a.object.cmp(&b.object))
     });
     rows

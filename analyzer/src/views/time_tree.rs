@@ -21,6 +21,7 @@ use crate::data::samples::SampleInfo;
 use crate::engine::{BucketOutcome, Collect, Options, Outcome, ReuseTotals, analyse};
 use crate::estimate::row_estimates::{Hats, Places};
 use crate::estimate::sample_shares::Shares;
+use crate::estimate::time_shares::TimeShare;
 use crate::estimate::{Design, Grouped, Kinds};
 use crate::input::selection;
 use crate::input::selection::{Chosen, Extent, Held};
@@ -80,7 +81,10 @@ pub struct Node {
     pub sample: Option<u32>,
     /// First load of a sub-window inside its sample.
     pub first_load: Option<u64>,
-    /// Share of the run's recorded and implied loads, percent.
+    /// Share of the time, where windows come by time.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of the run's recorded and implied loads, percent; unknown where windows come by time.
     #[serde(rename = "A_pct")]
     pub share: Option<f64>,
     /// Metrics.
@@ -318,7 +322,22 @@ impl Describer<'_> {
                 design,
                 ..basis.places
             }
-            .make(seen, basis.incidence.scale(), counts, executed)
+            .make(seen, basis.incidence.scale(), counts, executed, None)
+        };
+        // Each window has as much time, which its loads share.
+        let time = basis.times.as_ref().map(|times| {
+            let mut windows = 0.0;
+            extent.each(|sample, range| {
+                if let Some(info) = samples.get(sample).filter(|s| s.loads > 0) {
+                    let loads = range.end.min(info.loads).saturating_sub(range.start);
+                    windows += loads as f64 / info.loads as f64;
+                }
+            });
+            times.of_share(windows / times.len().max(1) as f64)
+        });
+        let hats = match time {
+            Some(time) if !exact => hats.marked_by(time),
+            _ => hats,
         };
         Node {
             kind: if id.is_empty() { Kind::Run } else { kind },
@@ -342,7 +361,8 @@ impl Describer<'_> {
             } else {
                 None
             },
-            share: (all > 0)
+            time: time.unwrap_or_default(),
+            share: (all > 0 && time.is_none())
                 .then(|| (counts.accesses + counts.implied) as f64 * 100.0 / all as f64),
             metrics: counts.metrics().with_distances(&part.distances),
             distances: part.distances.coarse().bins(),
@@ -369,7 +389,7 @@ fn worst(children: &[&Counts]) -> (Vec<bool>, Option<usize>) {
     };
     let hot: Vec<bool> = children.iter().map(|&c| is_hot(c)).collect();
     let metrics: Vec<Metrics> = children.iter().map(|c| c.metrics()).collect();
-    let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.distance_mean.unwrap_or(0.0));
+    let key = |m: &Metrics| (m.growth.unwrap_or(0.0), m.badness().unwrap_or(0.0));
     let worst = (0..children.len()).filter(|&i| hot[i]).max_by(|&a, &b| {
         let (x, y) = (key(&metrics[a]), key(&metrics[b]));
         // The earliest of equals.
@@ -728,6 +748,7 @@ mod tests {
             thread: 1,
             sample: 0,
             loads: 1000,
+            start: 0,
             first_time: 0,
             last_time: 1,
             parts: vec![(0, 1000)],

@@ -1,0 +1,234 @@
+//! Shares of time, from windows that begin at ticks of CPU time.
+//!
+//! A tick falls on whatever runs then, so the part of the windows that *begin* in a piece of code is an unbiased estimate of its part of the time. What a window holds further on is not: it goes
+//! on for a number of records, which in fast code is less time than in slow code, and it leaves the code in which it began.
+//!
+//! *Interval.* With n windows of which a share p begins in the row, Wilson's interval for a share, for n_eff = n / d windows. The design effect d ≥ 1 tells how much more the shares of
+//! [`BATCHES`] batches of consecutive windows differ than those of independent windows would (batch means): phases of the program make windows alike that follow each other. With few
+//! windows there are no batches, and Wilson's interval alone remains, which is wide then. Quantiles are Student's for the number of batches.
+
+use crate::data::code_map::{CodeMap, Target};
+use crate::data::samples::NO_LOAD;
+use crate::engine::Outcome;
+use crate::estimate::{Z, student};
+use serde::Serialize;
+
+/// Batches of consecutive windows.
+pub const BATCHES: usize = 32;
+/// Windows of a batch at least.
+const LEAST: usize = 8;
+
+/// A share of the time in percent, and its 95 % interval. Without windows by time nothing is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct TimeShare {
+    /// The estimate.
+    #[serde(rename = "time_pct")]
+    pub value: Option<f64>,
+    /// Lower end.
+    #[serde(rename = "time_pct_lo")]
+    pub lo: Option<f64>,
+    /// Upper end.
+    #[serde(rename = "time_pct_hi")]
+    pub hi: Option<f64>,
+}
+
+impl TimeShare {
+    /// Of what takes all the time.
+    pub const ALL: TimeShare = TimeShare {
+        value: Some(100.0),
+        lo: Some(100.0),
+        hi: Some(100.0),
+    };
+
+    fn of((share, lo, hi): (f64, f64, f64)) -> TimeShare {
+        TimeShare {
+            value: Some(share * 100.0),
+            lo: Some(lo * 100.0),
+            hi: Some(hi * 100.0),
+        }
+    }
+}
+
+/// The windows of a trace by time, in the order of time.
+#[derive(Clone, Debug, Default)]
+pub struct TimeShares {
+    /// Number and first code of each.
+    windows: Vec<(u32, u32)>,
+}
+
+/// How many windows of each batch have something.
+type Counts = [f64; BATCHES];
+
+impl TimeShares {
+    /// The windows that have loads.
+    pub fn new(outcome: &Outcome) -> TimeShares {
+        let mut order: Vec<_> = outcome
+            .samples
+            .iter()
+            .filter(|s| s.start != NO_LOAD)
+            .collect();
+        order.sort_by_key(|s| (s.first_time, s.sample));
+        TimeShares {
+            windows: order.into_iter().map(|s| (s.sample, s.start)).collect(),
+        }
+    }
+
+    /// Number of windows.
+    pub fn len(&self) -> usize {
+        self.windows.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.windows.is_empty()
+    }
+
+    /// Batches that there are windows for.
+    fn batches(&self) -> usize {
+        (self.len() / LEAST).min(BATCHES)
+    }
+
+    /// The batch of a window.
+    fn batch(&self, number: usize) -> usize {
+        number * self.batches().max(1) / self.len().max(1)
+    }
+
+    /// Shares of all rows of a kind.
+    pub fn by_code(&self, code: &CodeMap, target: Target) -> Vec<TimeShare> {
+        let mut counts: Vec<Counts> = vec![[0.0; BATCHES]; code.rows(target)];
+        for (number, &(_, start)) in self.windows.iter().enumerate() {
+            let batch = self.batch(number);
+            code.targets(target, start)
+                .iter()
+                .for_each(|&row| counts[row as usize][batch] += 1.0);
+        }
+        counts.iter().map(|of| self.share(of)).collect()
+    }
+
+    /// The share of what begins some windows, or has a part of each.
+    pub fn of_windows(&self, part: impl Fn(u32) -> f64) -> TimeShare {
+        let mut counts = [0.0; BATCHES];
+        for (number, &(sample, _)) in self.windows.iter().enumerate() {
+            counts[self.batch(number)] += part(sample);
+        }
+        self.share(&counts)
+    }
+
+    /// The share of a place of which only that is known; its windows count as if they were worth no more than those of the whole in `like`.
+    pub fn of_share(&self, share: f64) -> TimeShare {
+        if self.is_empty() {
+            return TimeShare::default();
+        }
+        let share = share.clamp(0.0, 1.0);
+        let (lo, hi) = wilson(share, self.len() as f64, Z);
+        TimeShare::of((share, lo, hi))
+    }
+
+    /// Windows that begin in each row of a kind.
+    pub fn windows_by_code(&self, code: &CodeMap, target: Target) -> Vec<Vec<u32>> {
+        let mut windows = vec![Vec::new(); code.rows(target)];
+        for &(sample, start) in &self.windows {
+            code.targets(target, start)
+                .iter()
+                .for_each(|&row| windows[row as usize].push(sample));
+        }
+        windows
+    }
+
+    fn share(&self, counts: &Counts) -> TimeShare {
+        if self.is_empty() {
+            return TimeShare::default();
+        }
+        let n = self.len() as f64;
+        let p = (counts.iter().sum::<f64>() / n).clamp(0.0, 1.0);
+        let batches = self.batches();
+        let simple = p * (1.0 - p) / n;
+        if batches < 4 || simple == 0.0 {
+            let (lo, hi) = wilson(p, n, Z);
+            return TimeShare::of((p, lo, hi));
+        }
+        let mut sizes = [0.0; BATCHES];
+        (0..self.len()).for_each(|number| sizes[self.batch(number)] += 1.0);
+        let b = batches as f64;
+        let varies: f64 = (0..batches)
+            .map(|k| (counts[k] / sizes[k] - p).powi(2))
+            .sum::<f64>()
+            / (b * (b - 1.0));
+        let effect = (varies / simple).max(1.0);
+        let (lo, hi) = wilson(p, n / effect, student(b - 1.0));
+        TimeShare::of((p, lo, hi))
+    }
+}
+
+/// Wilson's interval of a share that was found in `n` windows.
+fn wilson(p: f64, n: f64, z: f64) -> (f64, f64) {
+    let square = z * z / n;
+    let middle = (p + square / 2.0) / (1.0 + square);
+    let half = z / (1.0 + square) * (p * (1.0 - p) / n + square / (4.0 * n)).sqrt();
+    ((middle - half).clamp(0.0, p), (middle + half).clamp(p, 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn random(state: &mut u64) -> f64 {
+        *state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (*state >> 33) as f64 / (1u64 << 31) as f64
+    }
+
+    #[test]
+    fn wilsons_interval_is_that_of_tables() {
+        let (lo, hi) = wilson(0.0, 10.0, Z);
+        assert!(lo == 0.0 && (hi - 0.2775).abs() < 1e-3, "{hi}");
+        let (lo, hi) = wilson(0.25, 400.0, Z);
+        assert!((lo - 0.210).abs() < 1e-3 && (hi - 0.2946).abs() < 1e-3);
+    }
+
+    /// Windows of a program that stays in one of two places for a while cover the truth as often as they should, and independent ones have no wider intervals than needed.
+    #[test]
+    fn intervals_cover_the_share_of_clustered_windows() {
+        for (stay, most_width) in [(0.0, 13.0), (0.8, 45.0)] {
+            let mut state = 5;
+            let (mut covered, mut width) = (0, 0.0);
+            let cases = 400;
+            for _ in 0..cases {
+                let mut inside = random(&mut state) < 0.25;
+                let windows: Vec<(u32, u32)> = (0..400)
+                    .map(|sample| {
+                        if random(&mut state) >= stay {
+                            inside = random(&mut state) < 0.25;
+                        }
+                        (sample, u32::from(inside))
+                    })
+                    .collect();
+                let shares = TimeShares {
+                    windows: windows.clone(),
+                };
+                let found = shares.of_windows(|s| f64::from(windows[s as usize].1));
+                let (lo, hi) = (found.lo.unwrap(), found.hi.unwrap());
+                covered += u32::from((lo..=hi).contains(&25.0));
+                width += (hi - lo) / f64::from(cases);
+            }
+            assert!(
+                f64::from(covered) >= 0.93 * f64::from(cases) && width < most_width,
+                "stay {stay}: {covered} of {cases}, width {width}"
+            );
+        }
+    }
+
+    #[test]
+    fn few_windows_say_little() {
+        let shares = TimeShares {
+            windows: vec![(0, 0), (1, 0), (2, 0)],
+        };
+        let none = shares.of_windows(|_| 0.0);
+        assert!(none.value == Some(0.0) && none.hi.unwrap() > 50.0);
+        assert_eq!(
+            TimeShares::default().of_windows(|_| 1.0),
+            TimeShare::default()
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! The table of source lines.
+
+use crate::data::code_map::CodeMap;
+use crate::report::rows::{Facts, Loads, rows_by};
+use serde::Serialize;
+
+/// A source line.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LineRow {
+    /// Innermost function.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Source file.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Where it was inlined, hottest first; each is `caller at file:line`, from the inside out.
+    pub inlined_into: Vec<String>,
+    /// Its loads.
+    #[serde(flatten)]
+    pub loads: Loads,
+}
+
+/// The rows of the table. `chains`: pieces of each line that are inlined.
+pub(crate) fn line_rows(code: &CodeMap, facts: &Facts<'_>, chains: &[Vec<usize>]) -> Vec<LineRow> {
+    rows_by(
+        facts,
+        |_| 0,
+        |number, loads| {
+            let name = &code.lines[number];
+            LineRow {
+                function: name.function.clone(),
+                module: name.module.clone(),
+                file: name.file.clone(),
+                line: name.line,
+                inlined_into: chains[number]
+                    .iter()
+                    .map(|&piece| code.pieces[piece].chain.join(" < "))
+                    .collect(),
+                loads,
+            }
+        },
+    )
+}

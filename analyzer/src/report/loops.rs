@@ -1,0 +1,52 @@
+//! The table of loops.
+
+use crate::data::code_map::CodeMap;
+use crate::report::rows::{Facts, Loads, rows_by};
+use serde::Serialize;
+
+/// A loop of the machine code, with the loops inside it.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct LoopRow {
+    /// Function that it is in.
+    pub function: String,
+    /// Module.
+    pub module: String,
+    /// Source file of the branch back to its head; empty if unknown.
+    pub file: String,
+    /// Line of that; 0 if unknown.
+    pub line: u32,
+    /// Where that code was inlined: `caller at file:line`, from the inside out.
+    pub inlined_into: String,
+    /// Link-time address of its head, hexadecimal.
+    pub address: String,
+    /// That of the loop around it.
+    pub outer: Option<String>,
+    /// 1 for an outermost loop.
+    pub depth: u32,
+    /// Its loads.
+    #[serde(flatten)]
+    pub loads: Loads,
+}
+
+/// The rows of the table; of equal loops the outer one is first.
+pub(crate) fn loop_rows(code: &CodeMap, facts: &Facts<'_>) -> Vec<LoopRow> {
+    rows_by(
+        facts,
+        |number| code.loops[number].depth,
+        |number, loads| {
+            let name = &code.loops[number];
+            let function = &code.functions[name.function as usize];
+            LoopRow {
+                function: function.function.clone(),
+                module: function.module.clone(),
+                file: name.file.clone(),
+                line: name.line,
+                inlined_into: name.chain.join(" < "),
+                address: format!("{:#x}", name.header),
+                outer: name.outer.map(|at| format!("{at:#x}")),
+                depth: name.depth,
+                loads,
+            }
+        },
+    )
+}

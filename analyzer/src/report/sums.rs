@@ -1,0 +1,104 @@
+//! What a pass has counted, summed by the rows of the tables by code.
+
+use crate::data::code_map::{CodeMap, Target};
+use crate::data::counts::Counts;
+use crate::data::histogram::Histogram;
+use crate::engine::Outcome;
+use crate::engine::outcome::group_counts;
+use crate::stages::footprint::fold::Folded;
+
+/// The tables that have rows by code.
+pub(crate) const BY_CODE: [Target; 3] = [Target::Function, Target::Line, Target::Loop];
+
+/// Sums of the rows of one table.
+#[derive(Default)]
+pub(crate) struct RowSums {
+    pub(crate) counts: Vec<Counts>,
+    pub(crate) distances: Vec<Histogram>,
+    /// Bin and number.
+    pub(crate) strides: Vec<Vec<(u32, u64)>>,
+}
+
+/// Sums of the whole and of all tables.
+pub(crate) struct CodeSums {
+    pub(crate) whole: Counts,
+    pub(crate) stores: Counts,
+    /// In the order of [`BY_CODE`].
+    pub(crate) tables: [RowSums; 3],
+    /// By line: its pieces that are inlined, hottest first.
+    pub(crate) chains: Vec<Vec<usize>>,
+}
+
+/// Loads and stores of all groups, without footprints.
+pub(crate) fn all_rows(outcome: &Outcome, code: &CodeMap) -> Counts {
+    let mut rows = Counts::default();
+    (0..code.pieces.len() * 4)
+        .for_each(|group| rows.add_rows(&group_counts(&outcome.buckets[0], group)));
+    rows
+}
+
+impl CodeSums {
+    /// Adds the counts of groups to the footprints that were folded.
+    pub(crate) fn new(outcome: &Outcome, code: &CodeMap, folded: Folded) -> CodeSums {
+        let bucket = &outcome.buckets[0];
+        let mut whole = folded.whole;
+        let counts = [folded.functions, folded.lines, folded.loops];
+        let mut tables = counts.map(|counts| RowSums {
+            distances: vec![Histogram::default(); counts.len()],
+            strides: vec![Vec::new(); counts.len()],
+            counts,
+        });
+        let mut chains: Vec<Vec<(u64, usize)>> = vec![Vec::new(); code.lines.len()];
+        for (piece, names) in code.pieces.iter().enumerate() {
+            let mut of_piece = Counts::default();
+            for class in 0..4 {
+                let group = piece * 4 + class;
+                of_piece.add_rows(&group_counts(bucket, group));
+                let fetched = outcome.fetches.get(group).copied().unwrap_or_default();
+                of_piece.fetches += fetched.lines;
+                of_piece.fetched_bytes += fetched.bytes;
+                let Some(distances) = bucket.reuse.distances.get(group) else {
+                    continue;
+                };
+                for (target, table) in BY_CODE.into_iter().zip(&mut tables) {
+                    code.targets(target, group as u32)
+                        .iter()
+                        .for_each(|&row| table.distances[row as usize].merge(distances));
+                }
+            }
+            whole.add_rows(&of_piece);
+            for (target, table) in BY_CODE.into_iter().zip(&mut tables) {
+                code.targets(target, piece as u32 * 4)
+                    .iter()
+                    .for_each(|&row| table.counts[row as usize].add_rows(&of_piece));
+            }
+            if of_piece.accesses + of_piece.stores > 0 && !names.chain.is_empty() {
+                chains[names.line as usize].push((of_piece.accesses + of_piece.implied, piece));
+            }
+        }
+        add_strides(outcome, code, &mut tables);
+        let hottest_first = |mut chain: Vec<(u64, usize)>| {
+            chain.sort_by_key(|&(loads, piece)| (std::cmp::Reverse(loads), piece));
+            chain.into_iter().map(|(_, piece)| piece).collect()
+        };
+        CodeSums {
+            whole,
+            stores: folded.stores,
+            tables,
+            chains: chains.into_iter().map(hottest_first).collect(),
+        }
+    }
+}
+
+fn add_strides(outcome: &Outcome, code: &CodeMap, tables: &mut [RowSums; 3]) {
+    for &(site, bin, count) in &outcome.strides {
+        let Some(&piece) = code.site_pieces().get(site as usize) else {
+            continue;
+        };
+        for (target, table) in BY_CODE.into_iter().zip(&mut *tables) {
+            code.targets(target, piece * 4)
+                .iter()
+                .for_each(|&row| table.strides[row as usize].push((bin, count)));
+        }
+    }
+}

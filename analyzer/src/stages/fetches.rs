@@ -1,0 +1,208 @@
+//! How much of each cache line is used between its fetch and its last touch.
+//!
+//! The bytes that a set of rows has touched of a line grow with every further window, so over a whole trace nearly all of each line seems used. What a cache sees is narrower: a line is fetched, some
+//! bytes of it are read, and it is displaced. This stage plays a first-level cache of [`SETS`] × [`WAYS`] lines over each sample, from empty, and counts per fetch the bytes that are read until the
+//! line is displaced or the sample ends. They count for the code whose load has fetched the line.
+//!
+//! Of long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are played: ratios are wanted, and one load in eight tells them.
+
+use crate::data::rows::Rows;
+
+/// Log2 of the bytes of a line.
+const LINE: u32 = 6;
+/// Sets of the cache: 32 KiB in all.
+const SETS: usize = 64;
+/// Lines of a set.
+const WAYS: usize = 8;
+/// Loads of a stretch.
+const STRETCH: usize = 1 << 14;
+/// Loads from the beginning of a stretch to that of the next.
+const EVERY: usize = 1 << 17;
+/// No line has this number.
+const EMPTY: u64 = u64::MAX;
+
+/// Fetches of a group of code, and the bytes that were used of the lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fetched {
+    /// Lines that its loads have fetched.
+    pub lines: u64,
+    /// Bytes of them that were read until they were displaced.
+    pub bytes: u64,
+}
+
+impl Fetched {
+    /// Adds another one.
+    pub fn merge(&mut self, other: Fetched) {
+        self.lines += other.lines;
+        self.bytes += other.bytes;
+    }
+}
+
+/// Adds counts by group.
+pub(crate) fn add(all: &mut Vec<Fetched>, some: &[Fetched]) {
+    all.resize(all.len().max(some.len()), Fetched::default());
+    all.iter_mut().zip(some).for_each(|(a, &b)| a.merge(b));
+}
+
+/// A line in the cache.
+#[derive(Clone, Copy)]
+struct Line {
+    number: u64,
+    /// Bytes that were read.
+    bytes: u64,
+    group: u32,
+}
+
+const NO_LINE: Line = Line {
+    number: EMPTY,
+    bytes: 0,
+    group: 0,
+};
+
+/// The cache, and what was counted by group.
+pub struct Fetches {
+    /// The lines of each set, the one used last first.
+    sets: Box<[[Line; WAYS]; SETS]>,
+    counts: Vec<Fetched>,
+}
+
+impl Default for Fetches {
+    fn default() -> Fetches {
+        Fetches {
+            sets: Box::new([[NO_LINE; WAYS]; SETS]),
+            counts: Vec::new(),
+        }
+    }
+}
+
+impl Fetches {
+    /// Plays the loads of a sample, or of a part of it. What is in the cache then is taken as displaced.
+    pub fn sample(&mut self, rows: &Rows<'_>) {
+        let mut from = 0;
+        while from < rows.len() {
+            self.stretch(&rows.slice(from..from + STRETCH));
+            from += EVERY;
+        }
+    }
+
+    fn stretch(&mut self, rows: &Rows<'_>) {
+        let Rows {
+            address,
+            size,
+            group,
+            ..
+        } = *rows;
+        for ((&address, &size), &group) in address.iter().zip(size).zip(group) {
+            let last = address.saturating_add(u64::from(size.max(1)) - 1);
+            for number in address >> LINE..=last >> LINE {
+                let start = address.saturating_sub(number << LINE).min(63) as u32;
+                let end = (last - (number << LINE)).min(63) as u32;
+                self.touch(number, u64::MAX >> (63 - end) & u64::MAX << start, group);
+            }
+        }
+        for set in 0..SETS {
+            for way in 0..WAYS {
+                let line = std::mem::replace(&mut self.sets[set][way], NO_LINE);
+                self.count(line);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, number: u64, bytes: u64, group: u32) {
+        let set = &mut self.sets[number as usize % SETS];
+        if set[0].number == number {
+            set[0].bytes |= bytes;
+            return;
+        }
+        match set.iter().position(|line| line.number == number) {
+            Some(way) => {
+                set[..=way].rotate_right(1);
+                set[0].bytes |= bytes;
+            }
+            None => {
+                let displaced = set[WAYS - 1];
+                set.rotate_right(1);
+                set[0] = Line {
+                    number,
+                    bytes,
+                    group,
+                };
+                self.count(displaced);
+            }
+        }
+    }
+
+    fn count(&mut self, line: Line) {
+        if line.number == EMPTY {
+            return;
+        }
+        let at = line.group as usize;
+        if self.counts.len() <= at {
+            self.counts.resize(at + 1, Fetched::default());
+        }
+        self.counts[at].merge(Fetched {
+            lines: 1,
+            bytes: u64::from(line.bytes.count_ones()),
+        });
+    }
+
+    /// By group.
+    pub fn counts(&self) -> &[Fetched] {
+        &self.counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn played(loads: &[(u64, u32, u32)]) -> Vec<Fetched> {
+        let columns = |of: fn(&(u64, u32, u32)) -> u32| loads.iter().map(of).collect::<Vec<_>>();
+        let address: Vec<u64> = loads.iter().map(|l| l.0).collect();
+        let mut fetches = Fetches::default();
+        fetches.sample(&Rows {
+            address: &address,
+            size: &columns(|l| l.1),
+            group: &columns(|l| l.2),
+            implied: &vec![0; loads.len()],
+        });
+        fetches.counts().to_vec()
+    }
+
+    fn fetched(lines: u64, bytes: u64) -> Fetched {
+        Fetched { lines, bytes }
+    }
+
+    #[test]
+    fn a_walk_uses_its_lines_and_columns_of_a_matrix_do_not() {
+        let walk: Vec<_> = (0..8192).map(|i| (i * 8, 8, 0)).collect();
+        assert_eq!(played(&walk), [fetched(1024, 65_536)]);
+        // Two columns that share their lines, 16 KiB from row to row: each line is displaced before the next column.
+        let columns: Vec<_> = (0..2048)
+            .map(|i| (i % 1024 * 16_384 + i / 1024 * 8, 8, 0))
+            .collect();
+        assert_eq!(played(&columns), [fetched(2048, 16_384)]);
+        // Structures of 64 bytes of which one field is read, and again while it is in the cache.
+        let fields: Vec<_> = (0..2000).map(|i| (i / 2 * 64, 8, 0)).collect();
+        assert_eq!(played(&fields), [fetched(1000, 8000)]);
+    }
+
+    #[test]
+    fn bytes_count_for_the_code_that_has_fetched_the_line() {
+        assert_eq!(
+            played(&[(60, 8, 2), (0, 4, 1), (64, 64, 0)]),
+            [fetched(0, 0), fetched(0, 0), fetched(2, 8 + 64)]
+        );
+        assert_eq!(played(&[(0, 0, 0), (u64::MAX - 3, 16, 0)])[0].lines, 2);
+    }
+
+    #[test]
+    fn of_long_samples_stretches_are_played() {
+        let long: Vec<_> = (0..3 * EVERY as u64).map(|i| (i * 64, 8, 0)).collect();
+        assert_eq!(
+            played(&long),
+            [fetched(3 * STRETCH as u64, 3 * 8 * STRETCH as u64)]
+        );
+    }
+}
