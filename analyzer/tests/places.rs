@@ -68,10 +68,15 @@ fn write_objects(folder: &Path) {
         ("begin_ns", u64s(|l| l.3)),
         ("end_ns", u64s(|l| l.4)),
     ];
+    write_windows(folder, columns);
+}
+
+/// Writes `windows.parquet`.
+fn write_windows(folder: &Path, columns: Vec<(&str, ArrayRef)>) {
     let schema = Arc::new(Schema::new(
         columns
             .iter()
-            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
+            .map(|(name, c)| Field::new(*name, c.data_type().clone(), true))
             .collect::<Vec<_>>(),
     ));
     let mut writer = ArrowWriter::try_new(
@@ -209,7 +214,10 @@ impl Place {
             ("F_64", json!(distinct(6))),
             ("F_4k", json!(distinct(12))),
             ("F_bytes", json!(self.bytes.len())),
-            ("line_bytes", ratio(self.bytes.len() as u64, distinct(6))),
+            (
+                "line_bytes_set",
+                ratio(self.bytes.len() as u64, distinct(6)),
+            ),
             ("dF", ratio(f, all)),
             ("dF_str_pct", pct(strided, f)),
             ("dF_irr_pct", pct(irregular, f)),
@@ -444,6 +452,84 @@ fn write_burst(folder: &Path, rows: &[Row]) {
         .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
         .unwrap();
     writer.close().unwrap();
+}
+
+/// Windows by CPU time: 30 of 40 begin in one function and go on in the other for most of their loads. Speed was measured in the first function only.
+#[test]
+fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured() {
+    let rows: Vec<Row> = (0..40u64)
+        .flat_map(|window| {
+            (0..100u64).map(move |i| {
+                let site = if window % 4 == 3 || i >= 20 { 8 } else { 0 };
+                let seq = window * 100 + i;
+                Row {
+                    process: 7,
+                    thread: 7,
+                    seq,
+                    time_ns: 1000 + seq,
+                    sample: window as u32,
+                    site,
+                    address: 0x10_0000 + (seq * 7919) % 512 * 8,
+                    size: 8,
+                    class: 1,
+                    ..Row::default()
+                }
+            })
+        })
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let sidecar = sidecar(16);
+    let mut manifest = manifest("burst", &sidecar);
+    manifest.trigger = "cpu time (software clock)".into();
+    manifest.totals.loads_executed_estimate = Some(4e6);
+    manifest.totals.loads_executed_error = Some(1.0);
+    write_trace(folder.path(), &manifest, &sidecar, &[rows], 1000);
+    let helper = |window: u32| window % 4 == 3;
+    let columns: Vec<(&str, ArrayRef)> = vec![
+        ("sample", Arc::new(UInt32Array::from_iter_values(0..40))),
+        (
+            "loads",
+            Arc::new(UInt32Array::from_iter_values((0..40).map(|_| 100))),
+        ),
+        (
+            "stands_for",
+            Arc::new(Float64Array::from_iter_values((0..40).map(|_| 1000.0))),
+        ),
+        (
+            "ns_per_load_error",
+            Arc::new(Float64Array::from_iter_values((0..40).map(|_| 0.5))),
+        ),
+        (
+            "ns_per_load_source",
+            Arc::new(StringArray::from_iter_values(
+                (0..40).map(|w| if helper(w) { "others" } else { "watched" }),
+            )),
+        ),
+    ];
+    write_windows(folder.path(), columns);
+    let result = analyze(folder.path(), &[]);
+    let [first, second] = [0, 1].map(|at: usize| &result["functions"][at]);
+    assert_eq!(
+        [&first["function"], &second["function"]],
+        ["main", "helper"]
+    );
+    for (row, share) in [(first, 75.0), (second, 25.0)] {
+        let of = |key: &str| row[key].as_f64().unwrap();
+        assert_eq!(of("time_pct"), share, "{row}");
+        let (lo, hi) = (of("time_pct_lo"), of("time_pct_hi"));
+        assert!(share - 25.0 < lo && lo < share && share < hi && hi < share + 25.0);
+        assert!(row["A_pct"].is_null(), "{row}");
+    }
+    assert_eq!(first["A_hat"], 3e6);
+    assert!(first["A_lo"].as_f64().unwrap() < 2e6 && first["A_hi"].as_f64().unwrap() > 4.5e6);
+    // Of the other function only other code's speed is known: no loads, and no upper end.
+    for key in ["A_hat", "A_lo", "A_hi", "F_hi"] {
+        assert!(second[key].is_null(), "{key}: {second}");
+    }
+    assert_eq!(second["F_undersampled"], true);
+    let trace = &result["summary"]["trace"];
+    assert!(trace["by_time"] == true && trace["loads_executed_hat"].is_null());
+    assert!(result["summary"]["rho"].is_null() && result["summary"]["A_hat"].is_null());
 }
 
 /// Means per window of the run: of code, objects, regions, intervals, and by window size, where samples stand for different numbers of loads and differ in length.
@@ -722,6 +808,8 @@ fn samples_tell_the_footprint_of_their_size_and_not_that_of_the_start() {
         .collect();
     let folder = tempfile::tempdir().unwrap();
     write(folder.path(), "ring", &rows);
+    // Sizes of objects would bound what is asked for here.
+    std::fs::remove_file(folder.path().join("objects.parquet")).unwrap();
     let result = analyze(folder.path(), &[]);
     for row in result["growth"]
         .as_array()

@@ -78,6 +78,15 @@ impl Counts {
         self.captures += other.captures;
     }
 
+    /// The same without what is known of fetches.
+    pub fn without_fetches(&self) -> Counts {
+        Counts {
+            fetches: 0,
+            fetched_bytes: 0,
+            ..*self
+        }
+    }
+
     /// The metrics.
     pub fn metrics(&self) -> Metrics {
         let all = self.accesses + self.implied;

@@ -2,6 +2,7 @@
 
 use crate::data::rows::{Chunk, Rows, Run};
 use crate::engine::{Collect, Driver};
+use crate::stages::fetches::Fetches;
 use crate::stages::reuse::SampleReuse;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
@@ -77,6 +78,7 @@ pub(crate) struct Handover {
     pub(crate) reuse: Slot<SampleReuse>,
     pub(crate) windows: Slot<WindowEngine>,
     pub(crate) strides: Slot<Strides>,
+    pub(crate) fetches: Slot<Fetches>,
 }
 
 pub(crate) enum Task<'a> {

@@ -131,6 +131,7 @@ struct Open {
     reuse: SampleReuse,
     windows: WindowEngine,
     strides: Strides,
+    fetches: Fetches,
 }
 
 /// Runs all stages. `progress` is told the rows done.
@@ -401,6 +402,7 @@ impl Driver {
         open.reuse.finish(&mut worker.bucket(home).reuse);
         worker.windows.merge(&open.windows);
         worker.strides.merge(open.strides);
+        worker.fetches.merge(open.fetches);
         self.give_back(worker);
     }
 
@@ -440,6 +442,7 @@ impl Driver {
             before.reuse.put(open.reuse);
             before.windows.put(open.windows);
             before.strides.put(open.strides);
+            before.fetches.put(open.fetches);
         }
         let tasks = self.tasks(chunks, &spans);
         let (this, before, after) = (&*self, &before, &after);
@@ -463,10 +466,11 @@ impl Driver {
             }
         }
         if let Some(span) = spans.last().filter(|s| s.open)
-            && let (Some(reuse), Some(windows), Some(strides)) = (
+            && let (Some(reuse), Some(windows), Some(strides), Some(fetches)) = (
                 after.reuse.take(),
                 after.windows.take(),
                 after.strides.take(),
+                after.fetches.take(),
             )
         {
             self.open = Some(Open {
@@ -475,6 +479,7 @@ impl Driver {
                 reuse,
                 windows,
                 strides,
+                fetches,
             });
         }
     }
@@ -543,12 +548,13 @@ impl Driver {
                                     self.options.block_shift,
                                 );
                                 strides.run(rows.address, sites(part), self.options.sites);
-                                fetches.sample(&rows);
+                                fetches.run(&rows);
                             }
                             if with_incidence {
                                 incidence.add(&rows, span.space, span.run.sample);
                             }
                         }
+                        fetches.finish();
                     }
                     sample.finish(reuse);
                 }
@@ -581,6 +587,10 @@ impl Driver {
                 } else {
                     None
                 };
+                let mut fetches = Some(span)
+                    .filter(|span| span.continues)
+                    .and_then(|_| before.fetches.take())
+                    .unwrap_or_default();
                 let (mut windows, mut strides) = continued.unwrap_or_else(|| {
                     let (mut windows, mut strides) = (WindowEngine::default(), Strides::default());
                     windows.begin(self.weight(span.run.sample));
@@ -592,7 +602,7 @@ impl Driver {
                     if with_windows {
                         windows.run(&rows);
                         strides.run(rows.address, sites(part), self.options.sites);
-                        worker.fetches.sample(&rows);
+                        fetches.run(&rows);
                     }
                     if with_incidence {
                         worker.incidence.add(&rows, span.space, span.run.sample);
@@ -601,9 +611,11 @@ impl Driver {
                 if span.open {
                     after.windows.put(windows);
                     after.strides.put(strides);
+                    after.fetches.put(fetches);
                 } else {
                     worker.windows.merge(&windows);
                     worker.strides.merge(strides);
+                    worker.fetches.merge(fetches);
                 }
             }
         }

@@ -236,10 +236,16 @@ fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
         .chain(analysis.lines.iter().map(|r| &r.loads))
         .chain(analysis.loops.iter().map(|r| &r.loads));
     if rows.map(|l| &l.hats).any(vague) || analysis.objects.iter().any(|o| vague(&o.hats)) {
-        out.push_str("\n? F_hat is a lower bound: what no window has met may be more than twice as much, or is not known. More windows (a higher --rate, a longer run) tell more.\n");
+        heading(
+            out,
+            "? F_hat is a lower bound: what no window has met may be more than twice as much, or is not known. More windows (a higher --rate, a longer run) tell more.",
+        );
     }
     if meaning.by_time {
-        out.push_str("\ntime% is the share of the windows that begin in the row, with its 95 % interval; of memory and intervals it is the time of the windows' loads there.\n");
+        heading(
+            out,
+            "time% is the share of the windows that begin in the row, with its 95 % interval; of memory and intervals it is the time of the windows' loads there.",
+        );
     }
 }
 

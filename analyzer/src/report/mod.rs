@@ -261,7 +261,11 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
-    let [functions_counts, _, loops_counts] = sums.tables.map(|table| table.counts);
+    // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
+    let bare = |counts: Vec<Counts>| -> Vec<Counts> {
+        counts.iter().map(Counts::without_fetches).collect()
+    };
+    let [functions_counts, _, loops_counts] = sums.tables.map(|table| bare(table.counts));
     Built {
         analysis: Analysis {
             format: FORMAT,
@@ -280,7 +284,7 @@ pub fn build_with_code(
             location_zoom: None,
             warnings,
         },
-        whole: sums.whole,
+        whole: sums.whole.without_fetches(),
         by_code: ByCode {
             functions: functions_counts,
             loops: loops_counts,

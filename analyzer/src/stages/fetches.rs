@@ -4,14 +4,19 @@
 //! bytes of it are read, and it is displaced. This stage plays a first-level cache of [`SETS`] × [`WAYS`] lines over each sample, from empty, and counts per fetch the bytes that are read until the
 //! line is displaced or the sample ends. They count for the code whose load has fetched the line.
 //!
+//! A line's set is chosen by a hash: what columns of a matrix lose by powers of two is a matter of one machine's cache, and the next level has it.
+//!
 //! Of long samples, stretches of [`STRETCH`] loads in every [`EVERY`] are played: ratios are wanted, and one load in eight tells them.
 
 use crate::data::rows::Rows;
+use mgz_models::util::hash::spread;
 
 /// Log2 of the bytes of a line.
 const LINE: u32 = 6;
 /// Sets of the cache: 32 KiB in all.
 const SETS: usize = 64;
+/// What is left of a hash is the number of a set.
+const SET_SHIFT: u32 = 64 - SETS.trailing_zeros();
 /// Lines of a set.
 const WAYS: usize = 8;
 /// Loads of a stretch.
@@ -63,6 +68,8 @@ const NO_LINE: Line = Line {
 pub struct Fetches {
     /// The lines of each set, the one used last first.
     sets: Box<[[Line; WAYS]; SETS]>,
+    /// Loads of the sample so far.
+    at: usize,
     counts: Vec<Fetched>,
 }
 
@@ -70,22 +77,48 @@ impl Default for Fetches {
     fn default() -> Fetches {
         Fetches {
             sets: Box::new([[NO_LINE; WAYS]; SETS]),
+            at: 0,
             counts: Vec::new(),
         }
     }
 }
 
 impl Fetches {
-    /// Plays the loads of a sample, or of a part of it. What is in the cache then is taken as displaced.
-    pub fn sample(&mut self, rows: &Rows<'_>) {
+    /// Plays further loads of the sample.
+    pub fn run(&mut self, rows: &Rows<'_>) {
         let mut from = 0;
         while from < rows.len() {
-            self.stretch(&rows.slice(from..from + STRETCH));
-            from += EVERY;
+            let inside = self.at % EVERY;
+            let (end, played) = if inside < STRETCH {
+                (STRETCH, true)
+            } else {
+                (EVERY, false)
+            };
+            let some = (end - inside).min(rows.len() - from);
+            if played {
+                self.play(&rows.slice(from..from + some));
+            }
+            from += some;
+            self.at += some;
+            if played && inside + some == STRETCH {
+                self.empty();
+            }
         }
     }
 
-    fn stretch(&mut self, rows: &Rows<'_>) {
+    /// The sample is complete: what is in the cache is taken as displaced.
+    pub fn finish(&mut self) {
+        self.empty();
+        self.at = 0;
+    }
+
+    /// Adds those of another one, whose sample is complete.
+    pub fn merge(&mut self, mut other: Fetches) {
+        other.finish();
+        add(&mut self.counts, &other.counts);
+    }
+
+    fn play(&mut self, rows: &Rows<'_>) {
         let Rows {
             address,
             size,
@@ -100,6 +133,9 @@ impl Fetches {
                 self.touch(number, u64::MAX >> (63 - end) & u64::MAX << start, group);
             }
         }
+    }
+
+    fn empty(&mut self) {
         for set in 0..SETS {
             for way in 0..WAYS {
                 let line = std::mem::replace(&mut self.sets[set][way], NO_LINE);
@@ -110,7 +146,7 @@ impl Fetches {
 
     #[inline(always)]
     fn touch(&mut self, number: u64, bytes: u64, group: u32) {
-        let set = &mut self.sets[number as usize % SETS];
+        let set = &mut self.sets[(spread(number) >> SET_SHIFT) as usize];
         if set[0].number == number {
             set[0].bytes |= bytes;
             return;
@@ -161,12 +197,13 @@ mod tests {
         let columns = |of: fn(&(u64, u32, u32)) -> u32| loads.iter().map(of).collect::<Vec<_>>();
         let address: Vec<u64> = loads.iter().map(|l| l.0).collect();
         let mut fetches = Fetches::default();
-        fetches.sample(&Rows {
+        fetches.run(&Rows {
             address: &address,
             size: &columns(|l| l.1),
             group: &columns(|l| l.2),
             implied: &vec![0; loads.len()],
         });
+        fetches.finish();
         fetches.counts().to_vec()
     }
 
@@ -179,13 +216,36 @@ mod tests {
         let walk: Vec<_> = (0..8192).map(|i| (i * 8, 8, 0)).collect();
         assert_eq!(played(&walk), [fetched(1024, 65_536)]);
         // Two columns that share their lines, 16 KiB from row to row: each line is displaced before the next column.
-        let columns: Vec<_> = (0..2048)
-            .map(|i| (i % 1024 * 16_384 + i / 1024 * 8, 8, 0))
-            .collect();
-        assert_eq!(played(&columns), [fetched(2048, 16_384)]);
+        let columns = |rows: u64, columns: u64| -> Vec<_> {
+            (0..rows * columns)
+                .map(|i| (i % rows * 16_384 + i / rows * 8, 8, 0))
+                .collect()
+        };
+        assert_eq!(played(&columns(4096, 2)), [fetched(8192, 65_536)]);
+        // Of a block of 16 rows the lines stay, although they are a power of two apart.
+        assert_eq!(played(&columns(16, 8)), [fetched(16, 1024)]);
         // Structures of 64 bytes of which one field is read, and again while it is in the cache.
         let fields: Vec<_> = (0..2000).map(|i| (i / 2 * 64, 8, 0)).collect();
         assert_eq!(played(&fields), [fetched(1000, 8000)]);
+    }
+
+    #[test]
+    fn how_a_sample_is_cut_is_no_matter() {
+        let loads: Vec<u64> = (0..40_000u64).map(|i| i * i % 9973 * 24).collect();
+        let counted = |cut: usize| {
+            let mut fetches = Fetches::default();
+            for part in loads.chunks(cut) {
+                fetches.run(&Rows {
+                    address: part,
+                    size: &vec![8; part.len()],
+                    group: &vec![0; part.len()],
+                    implied: &vec![0; part.len()],
+                });
+            }
+            fetches.finish();
+            fetches.counts().to_vec()
+        };
+        assert_eq!(counted(7), counted(40_000));
     }
 
     #[test]

@@ -118,6 +118,14 @@ impl<'a> Basis<'a> {
         counts.fetched_bytes += bytes.round() as u64;
     }
 
+    /// Adds all lines that were fetched.
+    pub(crate) fn add_all_fetches(&self, counts: &mut Counts) {
+        for (_, fetched) in &self.fetches {
+            counts.fetches += fetched.lines;
+            counts.fetched_bytes += fetched.bytes;
+        }
+    }
+
     fn stands_for(&self, parts: impl Iterator<Item = (u32, u64)>) -> Option<f64> {
         let stands_for = self.stands_for.as_ref()?;
         let mut parts: Vec<(u32, u64)> = parts.collect();

@@ -176,7 +176,10 @@ pub fn zoom<I: Iterator<Item = UnitEntry>>(
     counts.iter_mut().zip(&found).for_each(|(c, f)| {
         c.add_rows(&f.sums.counts());
         let starts = f.by_group.iter().map(|(&group, sums)| (group, sums.starts));
-        basis.add_fetches(c, starts);
+        match f.parent {
+            Some(_) => basis.add_fetches(c, starts),
+            None => basis.add_all_fetches(c),
+        }
     });
     let seen = Grouped::by_mark(basis.incidence, basis.shares.as_ref(), |space, mark| {
         places.below_root(space, mark.address)
