@@ -68,23 +68,19 @@ fn write_objects(folder: &Path) {
         ("begin_ns", u64s(|l| l.3)),
         ("end_ns", u64s(|l| l.4)),
     ];
-    write_windows(folder, columns);
+    write_table(&folder.join(OBJECTS), columns);
 }
 
-/// Writes `windows.parquet`.
-fn write_windows(folder: &Path, columns: Vec<(&str, ArrayRef)>) {
+/// Writes a table of the trace.
+fn write_table(path: &Path, columns: Vec<(&str, ArrayRef)>) {
     let schema = Arc::new(Schema::new(
         columns
             .iter()
             .map(|(name, c)| Field::new(*name, c.data_type().clone(), true))
             .collect::<Vec<_>>(),
     ));
-    let mut writer = ArrowWriter::try_new(
-        std::fs::File::create(folder.join(OBJECTS)).unwrap(),
-        schema.clone(),
-        None,
-    )
-    .unwrap();
+    let mut writer =
+        ArrowWriter::try_new(std::fs::File::create(path).unwrap(), schema.clone(), None).unwrap();
     writer
         .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
         .unwrap();
@@ -436,22 +432,7 @@ fn write_burst(folder: &Path, rows: &[Row]) {
             )),
         ),
     ];
-    let schema = Arc::new(Schema::new(
-        columns
-            .iter()
-            .map(|(name, c)| Field::new(*name, c.data_type().clone(), false))
-            .collect::<Vec<_>>(),
-    ));
-    let mut writer = ArrowWriter::try_new(
-        std::fs::File::create(folder.join(WINDOWS)).unwrap(),
-        schema.clone(),
-        None,
-    )
-    .unwrap();
-    writer
-        .write(&RecordBatch::try_new(schema, columns.into_iter().map(|c| c.1).collect()).unwrap())
-        .unwrap();
-    writer.close().unwrap();
+    write_table(&folder.join(WINDOWS), columns);
 }
 
 /// Windows by CPU time: 30 of 40 begin in one function and go on in the other for most of their loads. Speed was measured in the first function only.
@@ -506,7 +487,7 @@ fn windows_by_time_tell_shares_of_time_and_loads_only_where_speed_was_measured()
             )),
         ),
     ];
-    write_windows(folder.path(), columns);
+    write_table(&folder.path().join(WINDOWS), columns);
     let result = analyze(folder.path(), &[]);
     let [first, second] = [0, 1].map(|at: usize| &result["functions"][at]);
     assert_eq!(
