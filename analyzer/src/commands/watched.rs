@@ -446,6 +446,6 @@ mod tests {
         let one = Value::from(1);
         let process = frame::column("process", frame::Kind::Whole, &[&one]).unwrap();
         let table = frame::frame(vec![process]).unwrap();
-        assert!(rows(&frame, false).is_err_and(|e| e.contains("thread")));
+        assert!(rows(&table, false).is_err_and(|e| e.contains("thread")));
     }
 }
