@@ -22,7 +22,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64};
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -280,6 +280,20 @@ pub struct Header {
     pub stack_count: AtomicU64,
     /// What is known of the stacks of threads when they begin.
     pub stacks: [StackRow; STACK_ROWS],
+    /// Burst: millionths of the program's CPU time that recording may take; 0: triggers come at `trigger_period`.
+    pub budget_share: u64,
+    /// Burst: nanoseconds that recording may take in the first half second.
+    pub budget_least: u64,
+    /// Burst: nanoseconds that a trigger by the event clock costs a thread by itself.
+    pub trigger_toll: u64,
+    /// Burst: nanoseconds that the signals of a window cost: there and back, for the trigger and for the fault.
+    pub signal_ns: u64,
+    /// Burst: CPU time of all threads, by their triggers, nanoseconds.
+    pub cpu: AtomicU64,
+    /// Burst: of which recording took so many.
+    pub spent: AtomicU64,
+    /// Burst: what the last windows cost, their triggers apart, nanoseconds.
+    pub window_ns: AtomicU64,
 }
 
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
@@ -591,13 +605,15 @@ pub struct ChunkInfo {
     /// System thread id.
     pub tid: u32,
     /// `CAUSE_*`: why it is shorter than a chunk or window.
-    pub cause: u32,
+    pub cause: u16,
+    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
+    pub place: u16,
     /// Slots in it.
     pub slots: u32,
     /// Offset of the first slot from the chunk's start, bytes.
     pub offset: u32,
-    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
-    pub place: u32,
+    /// Burst: how often triggers came when this one did, see [`ChunkInfo::period`].
+    pub period: u32,
     /// Number of the first slot among all that the thread wrote.
     pub first_slot: u64,
     /// Slots that the thread had written when this was published.
@@ -609,6 +625,21 @@ pub struct ChunkInfo {
     pub end_ns: u64,
     /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not measured.
     pub pace: u64,
+}
+
+impl ChunkInfo {
+    /// Burst: nanoseconds of the thread's CPU time, or loads, from one trigger to the next on average when its own came; 0 if
+    /// that is not known. (To 24 bits.)
+    pub fn period(&self) -> u64 {
+        // Longer ones do not come, unless the program scribbles here.
+        const LONGEST: u64 = 1 << 40;
+        (f32::from_bits(self.period) as u64).min(LONGEST)
+    }
+
+    /// As it stands in [`ChunkInfo::period`].
+    pub fn period_bits(period: u64) -> u32 {
+        (period as f32).to_bits()
+    }
 }
 
 /// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the next 29, records in the lowest 32.

@@ -8,7 +8,7 @@
 //! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
 //! detected and never decoded as data; reading panics on no bytes.
 //!
-//! # Format (version 3, all numbers little-endian)
+//! # Format (version 4, all numbers little-endian)
 //!
 //! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
 //! 24-byte file header and then segments.
@@ -21,7 +21,7 @@
 //! | 16 | process u32 |
 //! | 20 | thread u32 |
 //!
-//! | offset | segment header, 72 bytes |
+//! | offset | segment header, 80 bytes (up to version 3: 72) |
 //! |---|---|
 //! | 0 | `MGZS` |
 //! | 4 | kind u8 (0 full, 1 window) |
@@ -39,6 +39,7 @@
 //! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
 //! | 64 | length of the id stream u32 |
 //! | 68 | slots of the ring that they were in u32, see [`SegmentHeader::written`]; zero (always in version 2): as many |
+//! | 72 | windows of `burst`: period u64, see [`SegmentHeader::period`]; else zero |
 //!
 //! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last, stride, next},
 //! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
@@ -79,7 +80,7 @@ use std::path::{Path, PathBuf};
 pub use write::{EncodedSegment, SpillWriter};
 
 /// Version of the format.
-pub const SPILL_VERSION: u32 = 3;
+pub const SPILL_VERSION: u32 = 4;
 /// Oldest version that is read: in it each record had a slot of its own.
 const OLDEST: u32 = 2;
 /// Ending of spill file names.
@@ -88,7 +89,17 @@ pub const SPILL_EXTENSION: &str = "spill";
 const FILE_MAGIC: &[u8; 8] = b"MGZSPILL";
 const FILE_HEADER: usize = 24;
 const SEGMENT_MAGIC: &[u8; 4] = b"MGZS";
-const SEGMENT_HEADER: usize = 72;
+const SEGMENT_HEADER: usize = 80;
+
+/// Bytes of a segment header in a file of this version.
+fn segment_header(version: u32) -> usize {
+    const WITHOUT_PERIOD: usize = 72;
+    if version < 4 {
+        WITHOUT_PERIOD
+    } else {
+        SEGMENT_HEADER
+    }
+}
 /// Slots per control block.
 const BLOCK: usize = 1024;
 /// Slots that a control word stands for.
@@ -239,6 +250,9 @@ pub struct SegmentHeader {
     pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
     pub pace: Pace,
+    /// Windows of `burst`: what lay between two triggers on average when this one's came, nanoseconds of the thread's
+    /// CPU time or loads; 0 if unknown.
+    pub period: u64,
 }
 
 impl SegmentHeader {

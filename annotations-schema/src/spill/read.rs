@@ -11,6 +11,8 @@ pub struct Segment {
     bits: u8,
     /// Of the streams, in their order.
     pub(crate) lengths: [u32; 4],
+    /// Bytes before the streams.
+    header_bytes: usize,
 }
 
 /// A spill file opened for reading. Segments may be decoded in any order and from several threads.
@@ -155,6 +157,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
         process: u32_at(bytes, 16),
         thread: u32_at(bytes, 20),
     };
+    let header_bytes = segment_header(u32_at(bytes, 8));
     let mut at = (u32_at(bytes, 12) as usize).max(FILE_HEADER);
     let mut segments = Vec::new();
     loop {
@@ -162,7 +165,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
         if rest.is_empty() {
             return Ok((key, segments, at > bytes.len(), None));
         }
-        if rest.len() < SEGMENT_HEADER {
+        if rest.len() < header_bytes {
             return Ok((key, segments, true, None));
         }
         let bits = rest[6];
@@ -181,7 +184,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             u32_at(rest, 16),
             u32_at(rest, 20),
         ];
-        let total = SEGMENT_HEADER + lengths.iter().map(|&l| l as usize).sum::<usize>();
+        let total = header_bytes + lengths.iter().map(|&l| l as usize).sum::<usize>();
         if rest.len() < total {
             return Ok((key, segments, true, None));
         }
@@ -198,12 +201,18 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             begin_ns: u64_at(rest, 32),
             end_ns: u64_at(rest, 40),
             pace: Pace::from_word(u64_at(rest, 56)),
+            period: if header_bytes == SEGMENT_HEADER {
+                u64_at(rest, 72)
+            } else {
+                0
+            },
         };
         segments.push(Segment {
             header,
             offset: at as u64,
             bits,
             lengths,
+            header_bytes,
         });
         at += total;
     }
@@ -219,21 +228,22 @@ pub(crate) fn decode(
         offset: segment.offset,
         what,
     };
-    let total = SEGMENT_HEADER + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
+    let total = segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
     let start = segment.offset as usize;
     let bytes = file
         .get(start..)
         .and_then(|rest| rest.get(..total))
         .ok_or_else(|| damaged("is cut off"))?;
-    let (header, streams) = bytes.split_at(SEGMENT_HEADER);
+    let (header, streams) = bytes.split_at(segment.header_bytes);
     let (control, streams) = streams.split_at(segment.lengths[0] as usize);
     let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
     let (data, aux) = streams.split_at(segment.lengths[2] as usize);
     let mut check = Check::new();
     let mut bare = [0u8; SEGMENT_HEADER];
+    let bare = &mut bare[..header.len()];
     bare.copy_from_slice(header);
     bare[48..56].fill(0);
-    check.part(&bare);
+    check.part(bare);
     [control, ids, data, aux]
         .iter()
         .for_each(|stream| check.part(stream));

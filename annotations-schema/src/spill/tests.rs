@@ -87,6 +87,7 @@ fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
                     records: 2048,
                     ns: (1 << 29) - 1,
                 },
+                period: 1 << 50,
             },
             second,
         ),

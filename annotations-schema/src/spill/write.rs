@@ -63,6 +63,7 @@ impl EncodedSegment {
             bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
         bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
+        bytes[72..80].copy_from_slice(&header.period.to_le_bytes());
         let mut check = Check::new();
         check.part(&bytes);
         streams.iter().for_each(|stream| check.part(stream));

@@ -256,6 +256,7 @@ fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
     let by_loads = trigger.by_loads();
     Manifest {
         rate: trigger.rate(),
+        overhead: trigger.budget.map_or(0.0, |b| b.percent()),
         trigger_ns: toll,
         period: if by_loads { trigger.period } else { 0 },
         trigger: if by_loads {

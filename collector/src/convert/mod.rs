@@ -220,9 +220,6 @@ pub fn convert(
     done
 }
 
-/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
-const MOST_TOLL: f64 = 0.9;
-
 /// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
 /// instrumented code.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
@@ -241,20 +238,23 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
             error: chance + manifest.threads.len() as f64 / begun,
         });
     }
-    if manifest.rate <= 0.0 {
-        return None;
-    }
-    let asked = 1e9 / manifest.rate;
-    // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
-    let period = if manifest.trigger.contains(crate::soft::AT_MOST) || count("slowed") > 0.0 {
-        asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0))
+    let asked = if manifest.rate > 0.0 {
+        1e9 / manifest.rate
     } else {
-        asked
+        0.0
     };
-    let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
+    // Timers that were to come more often than the tick did not.
+    let late = asked > 0.0 && manifest.trigger.contains(crate::soft::AT_MOST);
+    let slower = if late {
+        (manifest.cpu_seconds * 1e9 / came.max(1.0) / asked).max(1.0)
+    } else {
+        1.0
+    };
     Some(PerWindow::Time {
-        ns: period * each,
-        toll,
+        each,
+        asked,
+        slower,
+        toll: manifest.trigger_ns as f64,
     })
 }
 

@@ -86,9 +86,35 @@ pub fn toll(signal: i32) -> Option<u64> {
     (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
 }
 
+/// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler and back. A window takes two,
+/// its trigger and the fault at its end.
+pub fn handled() -> u64 {
+    const ROUNDS: u32 = 16;
+    let Some(_counted) = Counted::new(libc::SIGIO) else {
+        return 0;
+    };
+    let mut rounds = [0u64; ROUNDS as usize];
+    for took in &mut rounds {
+        let began = Instant::now();
+        // SAFETY: a signal to this thread, which is handled.
+        unsafe {
+            libc::raise(libc::SIGIO);
+            libc::raise(libc::SIGIO);
+        }
+        *took = began.elapsed().as_nanos() as u64;
+    }
+    *rounds.select_nth_unstable(ROUNDS as usize / 2).1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_that_are_handled_cost_something() {
+        let ns = handled();
+        assert!((100..10_000_000).contains(&ns), "{ns} ns");
+    }
 
     #[test]
     fn a_signal_costs_something_and_leaves_nothing_behind() {

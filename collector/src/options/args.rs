@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
-  mgz-record -- ./app.inst input.dat      100 windows of 1,000 records a second, at native speed, into ./trace
+  mgz-record -- ./app.inst input.dat      windows of 1,000 records for 1% of the CPU time, into ./trace
   mgz-record --mode full -o t -- ./app.inst small.dat
                                           every load, in order (small inputs: the trace grows fast)
   mgz-record --rate 5000 --force -- ./app.inst
@@ -65,7 +65,13 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Windows or samples per second of a thread's CPU time (modes burst and watch) [default: 100]
+    /// Percent of the program's CPU time that recording may cost (mode burst); more of the first half second, at most 28
+    /// ms, so that short runs have hundreds of windows [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "rate")]
+    pub overhead: Option<f64>,
+
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch), whatever they cost [default: as
+    /// --overhead allows; mode watch: 100]
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     pub rate: Option<f64>,
 
@@ -242,6 +248,7 @@ impl Cli {
             event: self.loads_event.clone(),
             period: self.period,
             rate: self.rate,
+            overhead: self.overhead,
         }
     }
 }
@@ -301,6 +308,19 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         .filter(|r| (0.1..=50_000.0).contains(r));
     rate.ok_or_else(|| {
         format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000")
+    })
+}
+
+/// A share of the CPU time.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .trim()
+        .trim_end_matches('%')
+        .parse::<f64>()
+        .ok()
+        .filter(|p| (0.01..=50.0).contains(p));
+    percent.ok_or_else(|| {
+        format!("{text:?} is not a share of the CPU time; give percent, from 0.01 to 50")
     })
 }
 

@@ -111,7 +111,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 33] = [
     rule(
         "output",
         MAKES,
@@ -153,6 +153,12 @@ const RULES: [Rule; 32] = [
             .and(Way::WATCH_BY_TIME),
         Idle::Refused,
         "nothing happens so many times a second there; give --period where records or loads are counted, --pt clock=HZ with Intel PT, or --mode burst",
+    ),
+    rule(
+        "overhead",
+        Way::BURST_BY_TIME.and(Way::ATTACH_BY_TIME),
+        Idle::Refused,
+        "windows do not come as a budget allows there; give --period where records or loads are counted, or --mode burst",
     ),
     rule(
         "trigger",
@@ -368,6 +374,7 @@ mod tests {
             "backend" => "soft",
             "period" | "window" | "near" => "100",
             "rate" => "50",
+            "overhead" => "2",
             "trigger" => "loads",
             "loads_event" => "4:1",
             "signal" => "61",

@@ -203,6 +203,8 @@ pub struct RunOutcome {
     pub heap: Option<Heap>,
     /// Programs in which the runtime began.
     pub programs: u64,
+    /// `burst` by CPU time: nanoseconds that recording took of the program's time, as far as the runtime can tell.
+    pub spent_ns: u64,
 }
 
 /// Why a program could not be run.
@@ -455,6 +457,10 @@ fn record(
         mgz_abi::shared_memory::TRIGGER_EVENT => {
             "cpu time (perf_event, user space only)".to_owned()
         }
+        mgz_abi::shared_memory::TRIGGER_TIMER if began_with_events(options) => {
+            "cpu time (perf_event, user space only, then POSIX timers at the kernel's tick)"
+                .to_owned()
+        }
         mgz_abi::shared_memory::TRIGGER_TIMER if options.trigger.is_some_and(|t| t.tick != 0) => {
             "cpu time (POSIX timers, at the kernel's tick)".to_owned()
         }
@@ -491,11 +497,19 @@ fn record(
         interrupted,
         heap,
         programs: arena.counter(count::PROGRAMS),
+        spent_ns: arena.account().1,
     })
 }
 
 /// What `trigger` of the manifest says of timers that may have been asked for more often than the kernel looks at them.
 pub const AT_MOST: &str = "at most at the kernel's tick";
+
+/// Whether windows began by the event clock before timers took over, as a budget has it.
+fn began_with_events(options: &RunOptions) -> bool {
+    options
+        .trigger
+        .is_some_and(|t| t.budget.is_some() && t.costs.has_events())
+}
 
 /// What is to be said of threads that could not be sampled in `burst`.
 fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {

@@ -77,6 +77,8 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
 fn pace(manifest: &Manifest) -> String {
     if manifest.triggers_by_loads() {
         format!("a window every {} loads", count(manifest.period as f64))
+    } else if manifest.overhead > 0.0 {
+        format!("windows for {}% of the CPU time", manifest.overhead)
     } else {
         format!("{} windows a second", count(manifest.rate))
     }

@@ -106,7 +106,8 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
             // Its slots are nobody's.
             return crate::record::window::rest(header, ring);
         }
-        publish_burst(header, ring, slots, cause, syscall::now_ns());
+        let period = crate::record::window::period(ring);
+        publish_burst(header, ring, slots, cause, syscall::now_ns(), period);
         return crate::record::window::rest(header, ring);
     }
     if header.mode == MODE_RING {
@@ -152,10 +153,10 @@ fn describe(
     ChunkInfo {
         pid: control.pid,
         tid: control.tid,
-        cause,
+        cause: cause as u16,
         slots: slots as u32,
         offset: (control.base - ring.chunk(place, header) as u64) as u32,
-        place: place as u32,
+        place: place as u16,
         first_slot: control.slots_before,
         executed: control.slots_before + slots,
         begin_ns: control.begin_ns,
@@ -164,8 +165,15 @@ fn describe(
     }
 }
 
-/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`.
-pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns: u64) {
+/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`, and whose trigger came as one does each `period`.
+pub fn publish_burst(
+    header: &Header,
+    ring: Ring,
+    slots: u64,
+    cause: u32,
+    end_ns: u64,
+    period: u64,
+) {
     let control = ring.control();
     if slots == 0 {
         return process::count(count::EMPTY_WINDOWS, 1);
@@ -173,6 +181,7 @@ pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns
     let place = thread_ring::place_of(header, ring, control.base);
     let info = ChunkInfo {
         pace: crate::record::speed_probe::take(ring),
+        period: ChunkInfo::period_bits(period),
         ..describe(header, ring, place, slots, cause, end_ns)
     };
     control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
@@ -210,10 +219,10 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     let info = ChunkInfo {
         pid: control.pid,
         tid: control.tid,
-        cause,
+        cause: cause as u16,
         slots: window as u32,
         offset: 0,
-        place: place as u32,
+        place: place as u16,
         first_slot: executed - window,
         executed,
         begin_ns: begin,

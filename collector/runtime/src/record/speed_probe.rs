@@ -321,6 +321,9 @@ pub fn hit(ring: Ring, context: &Context) {
     }
     pace.armed = false;
     disable(pace.event);
+    if let Some(header) = crate::sys::process::header() {
+        crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
+    }
     let took = now.saturating_sub(pace.since);
     if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records)
         && context.registers[RIP].abs_diff(pace.from) < NEARBY

@@ -11,6 +11,7 @@
 //! default is death. So what has queued up is taken off the queue, triggers that find the thread where it was are made fewer ([`left_over`]),
 //! and such a SIGIO is a trigger like others (`signals`).
 
+use crate::record::budget;
 use crate::record::signals;
 use crate::record::thread_ring::Ring;
 use crate::sys::signal_frame::{Context, Info, RIP};
@@ -38,6 +39,8 @@ pub struct Trigger {
     calm: u8,
     /// Where the last signal found the thread.
     seen: u64,
+    /// What lies between two signals on average.
+    period: u64,
 }
 
 /// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
@@ -91,18 +94,27 @@ fn random() -> u64 {
     x
 }
 
-/// A period of ±1/8 around the asked one.
-fn period(header: &Header) -> u64 {
-    let asked = header.trigger_period.max(8);
-    asked - asked / 8 + random() % (asked / 4)
+/// What shall lie between two signals on average, and whether timers at the tick shall bring them.
+fn wanted(header: &Header) -> budget::Plan {
+    match budget::account(header).filter(|_| !by_loads(header)) {
+        Some(account) => budget::plan(&account),
+        None => budget::Plan {
+            period: header.trigger_period.max(8),
+            at_ticks: header.trigger_tick != 0,
+        },
+    }
+}
+
+/// A period of ±1/8 around the wanted one.
+fn period(wanted: u64) -> u64 {
+    wanted - wanted / 8 + random() % (wanted / 4).max(1)
 }
 
 /// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
 /// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
-fn ticks(header: &Header) -> u64 {
-    let asked = header.trigger_period.max(8);
-    (asked / 2 + random() % asked)
-        .saturating_sub(header.trigger_tick / 2)
+fn ticks(wanted: u64, tick: u64) -> u64 {
+    (wanted / 2 + random() % wanted.max(1))
+        .saturating_sub(tick / 2)
         .max(1)
 }
 
@@ -138,12 +150,7 @@ pub fn arm(ring: Ring) {
     // The first signal may come before it is noted whose it is; its handler would take it for the program's.
     let old = syscall::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
-    let trigger = match header.trigger_tick {
-        _ if by_loads => event(header, syscall::gettid()),
-        0 => event(header, syscall::gettid()).or_else(|| timer(header, syscall::gettid())),
-        _ => timer(header, syscall::gettid()).or_else(|| event(header, syscall::gettid())),
-    };
-    match trigger {
+    match made(header, syscall::gettid()) {
         Some(trigger) => {
             header.trigger_kind.store(
                 if by_loads {
@@ -162,6 +169,18 @@ pub fn arm(ring: Ring) {
     }
 }
 
+/// Makes a thread's trigger: as is wanted, else as can be had.
+fn made(header: &Header, tid: u32) -> Option<Trigger> {
+    let budget::Plan { period, at_ticks } = wanted(header);
+    if by_loads(header) {
+        event(header, tid, period)
+    } else if at_ticks {
+        timer(header, tid, period).or_else(|| event(header, tid, period))
+    } else {
+        event(header, tid, period).or_else(|| timer(header, tid, period))
+    }
+}
+
 /// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
 static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
@@ -174,12 +193,7 @@ pub fn arm_for(tid: u32) {
     let Some(header) = process::header().filter(|h| !is_over(h)) else {
         return;
     };
-    let made = match header.trigger_tick {
-        _ if by_loads(header) => event(header, tid),
-        0 => event(header, tid).or_else(|| timer(header, tid)),
-        _ => timer(header, tid).or_else(|| event(header, tid)),
-    };
-    let noted = made.is_some_and(|made| {
+    let noted = made(header, tid).is_some_and(|made| {
         let entry = for_other(made.kind, made.handle);
         FOR_OTHERS.iter().any(|place| {
             place
@@ -289,13 +303,13 @@ pub fn renew(ring: Ring) {
     arm(ring);
 }
 
-fn event(header: &Header, tid: u32) -> Option<Trigger> {
+fn event(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     const BYTES: usize = 64;
     // struct perf_event_attr, first version: type, size, config, period.
     let mut attributes = [0u64; BYTES / 8];
     attributes[0] = u64::from(header.trigger_type) | (BYTES as u64) << 32;
     attributes[1] = header.trigger_config;
-    attributes[2] = period(header);
+    attributes[2] = period(wanted);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
     open_event(header, &attributes, tid).map(|fd| Trigger {
@@ -303,6 +317,7 @@ fn event(header: &Header, tid: u32) -> Option<Trigger> {
         handle: fd as i32,
         left: SAME,
         tid,
+        period: wanted,
         ..Trigger::default()
     })
 }
@@ -441,7 +456,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
 /// Marks the signals of [`timer`].
 const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
-fn timer(header: &Header, tid: u32) -> Option<Trigger> {
+fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     const TIMER_CREATE: usize = 222;
     const CLOCK_THREAD_CPUTIME: usize = 3;
     // Of another thread: the id's complement, and what makes it a thread's scheduler clock.
@@ -471,12 +486,13 @@ fn timer(header: &Header, tid: u32) -> Option<Trigger> {
     if made < 0 {
         return None;
     }
-    set_timer(number, ticks(header));
+    set_timer(number, ticks(wanted, header.trigger_tick));
     Some(Trigger {
         kind: TRIGGER_TIMER,
         handle: number,
         left: 1,
         tid,
+        period: wanted,
         ..Trigger::default()
     })
 }
@@ -555,6 +571,8 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
     let trigger = &mut ring.private().trigger;
+    let period = trigger.period;
+    charge(*trigger);
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
         trigger.left = if trigger.kind == TRIGGER_TIMER {
@@ -566,10 +584,10 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         if trigger.calm >= CALM {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
         }
-        renew_period(*trigger);
+        renew_period(ring);
     }
     // Last: the window's time begins.
-    let outcome = crate::record::window::trigger(ring, context);
+    let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
     if outcome == count::WINDOWS {
         ring.private().trigger.in_a_row = 0;
@@ -578,14 +596,36 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     }
 }
 
-/// Draws a new period.
-fn renew_period(trigger: Trigger) {
+/// A signal says that a thread has used the time of a period, and costs some itself.
+fn charge(trigger: Trigger) {
+    let Some(header) = process::header().filter(|h| !by_loads(h)) else {
+        return;
+    };
+    budget::ran(header, trigger.period);
+    if trigger.kind == TRIGGER_EVENT {
+        budget::spend(header, header.trigger_toll);
+    }
+}
+
+/// Draws a new period, and changes to another kind of trigger where that is wanted.
+fn renew_period(ring: Ring) {
     let Some(header) = process::header() else {
         return;
     };
+    let wanted = wanted(header);
+    let trigger = ring.private().trigger;
+    if budget::account(header).is_some()
+        && !by_loads(header)
+        && wanted.at_ticks != (trigger.kind == TRIGGER_TIMER)
+        && change_kind(header, ring, wanted)
+    {
+        return;
+    }
+    let trigger = &mut ring.private().trigger;
     match trigger.kind {
         TRIGGER_EVENT => {
-            let next = period(header) << trigger.slower;
+            trigger.period = wanted.period << trigger.slower;
+            let next = period(trigger.period);
             // SAFETY: the number lives across the call.
             unsafe {
                 syscall::call(
@@ -599,9 +639,37 @@ fn renew_period(trigger: Trigger) {
                 )
             };
         }
-        TRIGGER_TIMER => set_timer(trigger.handle, ticks(header)),
+        TRIGGER_TIMER => {
+            trigger.period = wanted.period;
+            set_timer(trigger.handle, ticks(wanted.period, header.trigger_tick));
+        }
         _ => {}
     }
+}
+
+/// Gives the calling thread the other kind of trigger; returns whether there is one. (Where events are refused there are timers alone.)
+fn change_kind(header: &Header, ring: Ring, wanted: budget::Plan) -> bool {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if REFUSED.load(Ordering::Relaxed) {
+        return false;
+    }
+    let before = ring.private().trigger;
+    let made = if wanted.at_ticks {
+        timer(header, before.tid, wanted.period)
+    } else {
+        event(header, before.tid, wanted.period)
+    };
+    let Some(made) = made else {
+        REFUSED.store(true, Ordering::Relaxed);
+        return false;
+    };
+    end(before.kind, before.handle);
+    ring.private().trigger = Trigger {
+        seen: before.seen,
+        ..made
+    };
+    header.trigger_kind.store(made.kind, Ordering::Relaxed);
+    true
 }
 
 /// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
@@ -620,7 +688,7 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
         if trigger.slower < SLOWEST {
             trigger.slower += 1;
             process::count(count::TRIGGERS_SLOWED, 1);
-            renew_period(*trigger);
+            renew_period(ring);
         }
     }
 }

@@ -68,6 +68,8 @@ pub struct Window {
     outside: u64,
     /// Slots of the lap that it is instead of a window (`speed_probe`), or 0.
     lap: u64,
+    /// How often triggers came when its own did.
+    period: u64,
 }
 
 /// Longest stay in code without a clone, nanoseconds.
@@ -83,6 +85,11 @@ pub fn is_lap(ring: Ring) -> bool {
     ring.private().window.lap != 0
 }
 
+/// How often triggers came when that of the thread's window did.
+pub fn period(ring: Ring) -> u64 {
+    ring.private().window.period
+}
+
 /// Puts the thread's control page in the state between windows.
 pub fn rest(header: &Header, ring: Ring) {
     let control = ring.control();
@@ -94,8 +101,8 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
-/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
-pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
+/// Moves a thread that was interrupted in original code into the clone, by a trigger that comes each `period`. Returns what [`count`] says of it.
+pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
@@ -139,6 +146,7 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     transfer_hooks::set(control, Hooks::Window);
     ring.private().window = Window {
         open: true,
+        period,
         ..Window::default()
     };
     control.begin_ns = clock::now_ns();
@@ -194,19 +202,24 @@ fn close(ring: Ring, why: Why, now: u64) {
         // What that is about was not completed.
         slots = 0;
     }
+    let inside = end_ns.saturating_sub(control.begin_ns + window.outside);
     if window.lap != 0 {
-        speed_probe::lapped(
-            ring,
-            slots / 16,
-            window.lap,
-            end_ns.saturating_sub(control.begin_ns + window.outside),
-        );
+        crate::record::budget::spend(header, inside);
+        speed_probe::lapped(ring, slots / 16, window.lap, inside);
         return rest(header, ring);
     }
+    crate::record::budget::window(header, inside);
     control.cursor = control.base + slots;
     // Time elsewhere is none of the window's.
     control.begin_ns = (control.begin_ns + window.outside).min(end_ns);
-    crate::record::publish::publish_burst(header, ring, slots / 16, why.cause(), end_ns);
+    crate::record::publish::publish_burst(
+        header,
+        ring,
+        slots / 16,
+        why.cause(),
+        end_ns,
+        window.period,
+    );
     rest(header, ring);
 }
 
@@ -349,8 +362,8 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     stay < STAY
 }
 
-/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
-pub fn trigger(ring: Ring, context: &mut Context) -> usize {
+/// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
+pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;
     };
@@ -368,7 +381,7 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
         if modules::enter(rip).is_some() {
             // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
             close(ring, Why::Callback, syscall::now_ns());
-            return open(header, ring, context);
+            return open(header, ring, context, period);
         }
         if clock::since(window.since) < STAY {
             return count::TRIGGERS_BUSY;
@@ -383,5 +396,5 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
         // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
         close(ring, Why::NoClone, syscall::now_ns());
     }
-    open(header, ring, context)
+    open(header, ring, context, period)
 }

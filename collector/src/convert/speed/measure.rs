@@ -396,6 +396,7 @@ mod tests {
             first: (0, function),
             last: (0, function),
             pace: Pace { kind, records, ns },
+            period: 0,
         }
     }
 

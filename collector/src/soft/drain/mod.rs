@@ -296,6 +296,7 @@ impl<'a> Drainer<'a> {
             slots: 0,
             ring_slots: info.slots,
             pace: Pace::from_word(info.pace),
+            period: info.period(),
         }
     }
 

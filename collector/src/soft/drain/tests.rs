@@ -589,7 +589,7 @@ proptest::proptest! {
         producer.announce(ChunkInfo {
             pid: info[0],
             tid: info[1],
-            cause: info[2] % 12,
+            cause: (info[2] % 12) as u16,
             slots: info[3] % 300,
             offset: info[4] % 5000,
             first_slot: numbers[0] >> (numbers[1] % 64),

@@ -240,6 +240,13 @@ impl Arena {
                 (*header).trigger_type = trigger.kind;
                 (*header).trigger_config = trigger.config;
                 (*header).trigger_tick = trigger.tick;
+                if let Some(budget) = trigger.budget {
+                    (*header).budget_share = budget.share;
+                    (*header).budget_least = budget.least;
+                }
+                (*header).trigger_toll = trigger.costs.toll;
+                (*header).signal_ns = trigger.costs.signals;
+                (*header).window_ns = trigger.costs.window().into();
             }
             (*header).signal = settings.signal;
             (*header).places = settings.places as u32;
@@ -292,6 +299,18 @@ impl Arena {
     pub fn image_offset(&self) -> u64 {
         // SAFETY: written once, when the mapping was made.
         unsafe { (*self.header()).image.offset }
+    }
+
+    /// CPU time of the traced threads by their triggers, and what recording took of it, nanoseconds; 0 where that is not
+    /// counted.
+    pub fn account(&self) -> (u64, u64) {
+        // SAFETY: atomics in the mapping.
+        unsafe {
+            (
+                (*self.header()).cpu.load(Ordering::Relaxed),
+                (*self.header()).spent.load(Ordering::Relaxed),
+            )
+        }
     }
 
     /// What was written into the header at the start.

@@ -132,7 +132,7 @@ impl<'a> Producer<'a> {
             ChunkInfo {
                 pid,
                 tid,
-                cause,
+                cause: cause as u16,
                 slots,
                 first_slot: c.slots_before,
                 executed: c.slots_before + u64::from(slots),
@@ -185,7 +185,7 @@ impl<'a> Producer<'a> {
         self.control(|c| {
             let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
             c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo {
-                place: place as u32,
+                place: place as u16,
                 ..info
             };
             c.published.fetch_add(1, Ordering::Release);
