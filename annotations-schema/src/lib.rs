@@ -17,5 +17,5 @@ pub mod sidecar;
 pub mod spill;
 
 pub use crate::atomic_replace::replace;
-pub use crate::sidecar::columns::{Beside, Content, Encoded, Parts, Piece, Runs};
+pub use crate::sidecar::write::{Beside, Content, Encoded, EncodedTables, Parts, Runs};
 pub use sidecar::{Sidecar, SidecarError};

@@ -17,7 +17,7 @@
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
@@ -580,6 +580,51 @@ pub struct Control {
     pub late: u64,
     /// The queue.
     pub chunks: [ChunkInfo; QUEUE],
+}
+
+/// Declares [`Snapshot`]: the fields of [`Control`] that the recorder reads together.
+macro_rules! snapshot {
+    ($($field:ident: $type:ty,)*) => {
+        /// A thread slot's numbers, as they were at one moment; any of them may be nonsense. Each is
+        /// the field of [`Control`] with the same name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "Control has the words")]
+        pub struct Snapshot {
+            $(pub $field: $type,)*
+            pub published: u64,
+        }
+
+        impl Snapshot {
+            /// Reads a control page that its owner may be writing.
+            ///
+            /// # Safety
+            ///
+            /// `control` points at a mapped control page.
+            pub unsafe fn read(control: *const Control) -> Snapshot {
+                // SAFETY: volatile reads of plain integers in the page, and of an atomic one.
+                unsafe {
+                    let published = (*control).published.load(Ordering::Acquire);
+                    Snapshot {
+                        $($field: (&raw const (*control).$field).read_volatile(),)*
+                        published,
+                    }
+                }
+            }
+        }
+    };
+}
+snapshot! {
+    cursor: u64,
+    self_addr: u64,
+    pid: u32,
+    tid: u32,
+    base: u64,
+    guard: u64,
+    ring_start: u64,
+    slots_before: u64,
+    period_before: u64,
+    begin_ns: u64,
+    filling: u64,
 }
 
 /// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.

@@ -9,7 +9,13 @@
 //! sum is taken modulo 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row;
 //! their number is [`Region::implied_const`], and goes to the region's first row.
 
-pub(crate) mod columns;
+mod codec;
+mod macros;
+mod read;
+#[cfg(test)]
+mod tests;
+mod validate;
+pub(crate) mod write;
 
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +116,7 @@ pub const REG_NONE: u8 = 0xff;
 /// Register number in operand literals: rip.
 pub const REG_RIP: u8 = 0x10;
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A load (or, with `--stores`, a store). Index: site id. Sorted by function, then `ip`.
     Site {
         /// Function index.
@@ -160,7 +166,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A straight piece of a basic block whose records belong together. Index: region.
     Region {
         /// Function index.
@@ -178,7 +184,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A record. Index: module-local record number.
     Record {
         /// Region index.
@@ -195,7 +201,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// The `ptwrite`s of the PT flavour, sorted by `ip`. Empty in the soft flavour.
     PtWrite {
         /// Link-time clone address of the `ptwrite`.
@@ -208,7 +214,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// How the lanes of a gather lie in its records: record [`Site::a`] holds the operand's base register plus
     /// displacement; the records that follow it hold the index vector, then the mask vector, eight bytes each. (Where record `a` takes several slots, these
     /// bytes are in its raw slots instead, 16 in each.)
@@ -225,7 +231,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A function (one piece of code with its own unwind entry, or one symbol).
     Function {
         /// Name: string index ([`NONE`] if there is no symbol).
@@ -243,7 +249,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A natural loop of the machine code. Index: loop. Loops come before the ones that enclose them.
     Loop {
         /// Function index.
@@ -259,7 +265,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A source position, with its inline chain.
     Location {
         /// Function name as the debug information has it (demangled): string index or [`NONE`].

@@ -7,6 +7,9 @@
 //! there is nothing to fetch.
 
 use crate::kernel::Area;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Offsets in the control page.
@@ -48,6 +51,41 @@ impl TimeConversion {
     }
 }
 
+struct Unmapped(NonNull<u8>, usize);
+
+impl Drop for Unmapped {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
+    }
+}
+
+/// Maps memory that an event shares with the kernel.
+pub fn map(event: &impl AsRawFd, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
+    let protection = if writable {
+        libc::PROT_READ | libc::PROT_WRITE
+    } else {
+        libc::PROT_READ
+    };
+    // SAFETY: a new mapping.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            libc::MAP_SHARED,
+            event.as_raw_fd(),
+            offset as libc::off_t,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let base = NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED");
+    // SAFETY: the mapping lives until `Unmapped` is dropped.
+    Ok(unsafe { Area::new(base, len, Box::new(Unmapped(base, len))) })
+}
+
 /// One event's ring.
 pub struct Ring {
     area: Area,
@@ -69,6 +107,13 @@ pub struct Pending<'a> {
 }
 
 impl Ring {
+    /// Maps the ring of an event, with that many pages for records, a power of two.
+    pub fn map(event: &impl AsRawFd, pages: usize) -> io::Result<Ring> {
+        const PAGE: usize = 4096;
+        let area = map(event, (1 + pages) * PAGE, 0, true)?;
+        Ring::new(area, PAGE).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// A mapped ring: a control page and data behind it. `None` if the memory does not fit.
     pub fn new(area: Area, page: usize) -> Option<Ring> {
         let size = area.len().checked_sub(page)?;

@@ -1,7 +1,8 @@
 //! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back.
 
-use crate::watch::events::{check, counting, open, signals};
+use crate::watch::events::{counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
+use mgz_perf::open::{check, open};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -64,7 +65,7 @@ pub fn toll(signal: i32) -> Option<u64> {
         read_format: 0,
         ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
     };
-    let event = open(&attr, 0, -1).ok()?;
+    let event = open(&attr, 0, -1, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
     let mut gaps = Vec::with_capacity(SIGNALS);

@@ -4,7 +4,7 @@
 //! debug information; stacks, the heap and files follow from `/proc/PID/maps`, which is looked at now and then while the program runs,
 //! so that the life of a mapping is known to the distance of two looks, and one that came and went in between is not seen.
 //!
-//! * [`maps`]: what one look shows.
+//! * [`ranges`]: what one look shows.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
@@ -15,13 +15,14 @@
 pub mod globals;
 pub mod heap;
 pub mod lives;
-pub mod maps;
+pub mod ranges;
 pub mod stacks;
 pub mod write;
 
 use crate::util::clock::monotonic_ns;
 use lives::Lives;
-use maps::Mapping;
+use mgz_perf::proc_maps;
+use ranges::ObjectRange;
 use stacks::{StackSeen, Stacks};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -201,13 +202,13 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
 }
 
 /// Looks at a process; returns what is mapped now.
-fn look(pid: u32, process: &mut Process) -> Vec<Mapping> {
+fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
     process.looked = Instant::now();
     // A process that is gone shows nothing; what was seen of it stays.
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+    let Ok(text) = proc_maps::read(pid) else {
         return Vec::new();
     };
-    let seen = maps::parse(&text);
+    let seen = ranges::parse(&text);
     if !seen.is_empty() {
         process.lives.look(monotonic_ns(), seen.clone());
     }

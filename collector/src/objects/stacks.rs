@@ -7,7 +7,7 @@
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
-use crate::objects::maps::Mapping;
+use crate::objects::ranges::ObjectRange;
 use crate::objects::{Instance, Kind, Object};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -45,7 +45,7 @@ fn page_end(address: u64) -> u64 {
 }
 
 /// The addresses of a stack. `mappings` are those of the process, which are looked at only where the size is not known.
-pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<Mapping>) -> Option<Range<u64>> {
+pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<ObjectRange>) -> Option<Range<u64>> {
     let StackSeen {
         at,
         thread_area,
@@ -196,8 +196,8 @@ impl Stacks {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, guarded: bool) -> Mapping {
-        Mapping {
+    fn mapping(start: u64, end: u64, guarded: bool) -> ObjectRange {
+        ObjectRange {
             start,
             end,
             kind: Kind::Anonymous,
@@ -218,7 +218,7 @@ mod tests {
         }
     }
 
-    fn nothing() -> Vec<Mapping> {
+    fn nothing() -> Vec<ObjectRange> {
         panic!("nobody has to look")
     }
 
@@ -273,7 +273,7 @@ mod tests {
     #[test]
     fn of_a_stack_of_unknown_size_a_guarded_mapping_tells_the_ends() {
         let at =
-            |mappings: &[Mapping], at, area| range(&seen(at, area, 0, 0), || mappings.to_vec());
+            |mappings: &[ObjectRange], at, area| range(&seen(at, area, 0, 0), || mappings.to_vec());
         let guarded = mapping(0x10_0000, 0x20_0000, true);
         assert_eq!(
             at(std::slice::from_ref(&guarded), 0x1f_f000, 0),
@@ -292,7 +292,7 @@ mod tests {
         );
         assert_eq!(at(std::slice::from_ref(&guarded), 0x30_0000, 0), None);
         // The first thread's stack has its name already.
-        let main = Mapping {
+        let main = ObjectRange {
             kind: Kind::Stack,
             ..guarded
         };

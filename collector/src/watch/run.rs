@@ -4,7 +4,7 @@ use crate::target::signals::Signals;
 use crate::target::spawn;
 use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
-use crate::watch::code_names::{Maps, Place};
+use crate::watch::code_names::{CodeOffset, Maps};
 use crate::watch::events::{Events, Trigger};
 use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
@@ -49,10 +49,10 @@ pub struct Row {
     pub thread: i32,
     /// What was seen.
     pub pair: Pair,
-    /// Place of the use.
-    pub used: Place,
-    /// Place of the reuse.
-    pub reused: Place,
+    /// CodeOffset of the use.
+    pub used: CodeOffset,
+    /// CodeOffset of the reuse.
+    pub reused: CodeOffset,
 }
 
 /// What a run came to.
@@ -482,7 +482,7 @@ impl Session<'_> {
         for pair in pairs {
             let used = self.maps.place(process, pair.use_ip);
             let reused = if pair.reuse_ip == 0 {
-                Place::default()
+                CodeOffset::default()
             } else {
                 self.maps.place(process, pair.reuse_ip)
             };

@@ -3,6 +3,7 @@
 use crate::objects::heap::log::Record;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use mgz_perf::proc_maps;
 use object::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::HashMap;
@@ -172,36 +173,16 @@ impl Unwinders {
 
     /// Reads the mappings of a process.
     fn look(&mut self, pid: u32) -> Process {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = proc_maps::read(pid).unwrap_or_default();
         let mut ranges: Vec<(PathBuf, u64, u64, bool)> = Vec::new();
-        for line in text.lines() {
-            let mut fields = line.splitn(6, ' ');
-            let (Some(range), Some(access), Some(_), Some(_), Some(_), Some(path)) = (
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-            ) else {
-                continue;
-            };
-            let path = path.trim_start();
-            let Some((start, end)) = range.split_once('-') else {
-                continue;
-            };
-            let (Ok(start), Ok(end)) =
-                (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-            else {
-                continue;
-            };
+        for line in proc_maps::lines(&text) {
+            let (path, executable) = (line.name, line.is_executable());
             if !path.starts_with('/') || path.starts_with("/memfd:") || path.starts_with("/dev/") {
                 continue;
             }
-            let executable = access.as_bytes().get(2) == Some(&b'x');
             match ranges.last_mut().filter(|r| r.0 == Path::new(path)) {
-                Some(last) => (last.2, last.3) = (end, last.3 || executable),
-                None => ranges.push((path.into(), start, end, executable)),
+                Some(last) => (last.2, last.3) = (line.end, last.3 || executable),
+                None => ranges.push((path.into(), line.start, line.end, executable)),
             }
         }
         let mut mapped = Vec::new();

@@ -19,6 +19,7 @@ use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEAT
 use mgz_abi::shared_memory::{
     Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
 };
+use mgz_perf::proc_maps;
 use object::{Object, ObjectSymbol};
 use process::{Module, Process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -525,7 +526,7 @@ fn map_image(
 /// A system call instruction in the vDSO.
 fn find_system_call(process: &Process) -> Option<u64> {
     let maps = process.maps().ok()?;
-    let vdso = maps.iter().find(|m| m.name == "[vdso]")?;
+    let vdso = proc_maps::lines(&maps).find(|m| m.name == "[vdso]")?;
     let mut code = vec![0; (vdso.end - vdso.start) as usize];
     process.memory.read(vdso.start, &mut code).ok()?;
     let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;

@@ -1,7 +1,8 @@
 //! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether what is said of a
 //! chunk can be true. Any numbers may be given.
 
-use crate::soft::shared_memory::{SLOT, Settings, Snapshot};
+use crate::soft::shared_memory::{SLOT, Settings};
+use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE};
 use mgz_abi::slot::MAX_REGION_SLOTS;
 use mgz_annotations_schema::spill::cause;

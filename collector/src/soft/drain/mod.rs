@@ -14,8 +14,9 @@ pub(crate) mod queue;
 pub(crate) mod tests;
 
 use crate::soft::drain::leftover::Rest;
-use crate::soft::shared_memory::{Arena, SLOT, Snapshot, ThreadSlot};
+use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner};
+use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
 use mgz_annotations_schema::spill::{
     EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,

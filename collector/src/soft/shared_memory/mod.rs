@@ -19,7 +19,7 @@ use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
     MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
-    StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
@@ -465,35 +465,6 @@ fn until_zero(bytes: [u8; PATH_BYTES]) -> Vec<u8> {
     bytes.iter().copied().take_while(|&b| b != 0).collect()
 }
 
-/// A thread slot's numbers, as they were at one moment; any of them may be nonsense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// See [`Control::cursor`].
-    pub cursor: u64,
-    /// See [`Control::self_addr`].
-    pub self_addr: u64,
-    /// See [`Control::pid`].
-    pub pid: u32,
-    /// See [`Control::tid`].
-    pub tid: u32,
-    /// See [`Control::base`].
-    pub base: u64,
-    /// See [`Control::guard`].
-    pub guard: u64,
-    /// See [`Control::ring_start`].
-    pub ring_start: u64,
-    /// See [`Control::slots_before`].
-    pub slots_before: u64,
-    /// See [`Control::period_before`].
-    pub period_before: u64,
-    /// See [`Control::begin_ns`].
-    pub begin_ns: u64,
-    /// See [`Control::published`].
-    pub published: u64,
-    /// See [`Control::filling`].
-    pub filling: u64,
-}
-
 /// Number of this process's namespace of process ids; 0 if the kernel does not tell.
 fn process_namespace() -> u64 {
     let link = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
@@ -552,25 +523,8 @@ impl<'a> ThreadSlot<'a> {
 
     /// The owner's numbers.
     pub fn snapshot(self) -> Snapshot {
-        let c = self.control();
-        let published = self.published();
-        // SAFETY: volatile reads of plain integers in the mapping.
-        unsafe {
-            Snapshot {
-                cursor: (&raw const (*c).cursor).read_volatile(),
-                self_addr: (&raw const (*c).self_addr).read_volatile(),
-                pid: (&raw const (*c).pid).read_volatile(),
-                tid: (&raw const (*c).tid).read_volatile(),
-                base: (&raw const (*c).base).read_volatile(),
-                guard: (&raw const (*c).guard).read_volatile(),
-                ring_start: (&raw const (*c).ring_start).read_volatile(),
-                slots_before: (&raw const (*c).slots_before).read_volatile(),
-                period_before: (&raw const (*c).period_before).read_volatile(),
-                begin_ns: (&raw const (*c).begin_ns).read_volatile(),
-                published,
-                filling: (&raw const (*c).filling).read_volatile(),
-            }
-        }
+        // SAFETY: a control page in the mapping, which the arena keeps.
+        unsafe { Snapshot::read(self.control()) }
     }
 
     /// What the owner says of the chunk with this number.

@@ -111,10 +111,9 @@ mod tests {
     #[test]
     fn they_are_found_in_the_c_library() {
         let own = std::env::current_exe().unwrap().display().to_string();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let libc = maps
-            .lines()
-            .filter_map(|l| l.split_whitespace().nth(5))
+        let maps = mgz_perf::proc_maps::read(std::process::id()).unwrap();
+        let libc = mgz_perf::proc_maps::lines(&maps)
+            .map(|l| l.name)
             .find(|p| p.contains("libc.so"))
             .unwrap();
         let file = |path: &str, instrumented| LoadedFile {

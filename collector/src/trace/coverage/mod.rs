@@ -11,6 +11,7 @@ use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::clock_sampler::{Sampler, Shares};
+use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -114,12 +115,12 @@ impl Watch {
             look.last = Instant::now();
         }
         // A process that is gone shows nothing; what was seen of it stays.
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+        let Ok(text) = proc_maps::read(pid) else {
             return;
         };
         self.has_looked |= text.contains(" r-xp ");
         let (mut generated, mut seen) = (0, 0);
-        for code in text.lines().filter_map(|line| code_of(line, pid)) {
+        for code in proc_maps::lines(&text).filter_map(|line| code_of(&line, pid)) {
             if code.path.is_empty() {
                 generated += code.end - code.start;
             }
@@ -259,26 +260,18 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     shares
 }
 
-/// Executable memory in a line of `/proc/PID/maps`.
-fn code_of(line: &str, process: u32) -> Option<Code> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    if fields.next()?.as_bytes().get(2) != Some(&b'x') {
-        return None;
-    }
-    let path = fields.nth(3).unwrap_or("").trim_start();
+/// Executable memory in the list of a process's mappings.
+fn code_of(line: &MapsLine, process: u32) -> Option<Code> {
     // Memory with a name that somebody has given it is code of no file all the same.
-    let path = match path {
+    let path = match line.name {
         p if p.starts_with("/memfd:mgz-") => OURS,
         p if p.starts_with("[anon") || p.starts_with("/memfd:") || p.starts_with("//") => "",
         p => p.strip_suffix(" (deleted)").unwrap_or(p),
     };
-    (start < end && path != "[vsyscall]").then(|| Code {
+    (line.is_executable() && path != "[vsyscall]").then(|| Code {
         process,
-        start,
-        end,
+        start: line.start,
+        end: line.end,
         path: path.into(),
     })
 }
@@ -289,7 +282,8 @@ mod tests {
 
     #[test]
     fn code_is_read_from_the_kernels_lines() {
-        let code = |line: &str| code_of(line, 7).map(|c| (c.start, c.end, c.path));
+        let code =
+            |line: &str| code_of(&MapsLine::parse(line)?, 7).map(|c| (c.start, c.end, c.path));
         let libc = "7f00-8f00 r-xp 00026000 fe:01 5181 /usr/lib/libc.so.6";
         assert_eq!(
             code(libc),
