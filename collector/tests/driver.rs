@@ -1,7 +1,8 @@
 //! The driver with real processes. None of them is instrumented: what is tested is that they are left as
 //! they are, and that their ends are understood.
 
-use mgz_collector::soft::{DriverError, Event, Mode, RunOptions, RunOutcome, run};
+use mgz_collector::soft::outcome::{DriverError, Event, RunOutcome};
+use mgz_collector::soft::run::{Mode, RunOptions, run};
 use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,8 @@
 use crate::import;
 use crate::machine::backend::Choice;
 use crate::machine::capabilities::ProbeReport;
-use crate::options::args::{Cli, Mode};
+use crate::options::args::Cli;
+use crate::options::request::PtWindows;
 use crate::program::modules::Instrumented;
 use crate::pt::capture::Stopped;
 use crate::pt::filter;
@@ -37,26 +38,12 @@ fn own(message: impl std::fmt::Display) -> Failure {
 /// Records a program; returns the exit status to pass on.
 pub fn record(
     cli: &Cli,
+    windows: PtWindows,
     program: PathBuf,
     modules: &[Instrumented],
     choice: &Choice,
     probe: &ProbeReport,
 ) -> Result<i32, Failure> {
-    let windows = match cli.mode.unwrap_or(Mode::Ring) {
-        Mode::Full => None,
-        Mode::Ring => Some((cli.records(), cli.window)),
-        Mode::Burst => {
-            return Err(own(
-                "--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time",
-            ));
-        }
-        Mode::Watch => {
-            return Err(own(
-                "--mode watch needs no Intel PT and no instrumentation; leave --backend out",
-            ));
-        }
-        Mode::Off => return Err(own("--mode off is for the software backend")),
-    };
     Folder::check(&cli.output, cli.force)?;
     let mut kernel = Linux::default();
     let machine =

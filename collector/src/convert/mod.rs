@@ -246,7 +246,8 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     }
     let asked = 1e9 / manifest.rate;
     // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
-    let period = if manifest.trigger.contains(crate::soft::AT_MOST) || count("slowed") > 0.0 {
+    let period = if manifest.trigger.contains(crate::soft::texts::AT_MOST) || count("slowed") > 0.0
+    {
         asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0))
     } else {
         asked

@@ -7,7 +7,7 @@ use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, Codec, Format};
 use crate::program::modules;
-use crate::soft::{Event, ModuleSeen, RunOutcome};
+use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
 use crate::trace::{coverage, dir, summary};
