@@ -16,6 +16,7 @@
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
+use core::cell::Cell;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -525,45 +526,48 @@ pub struct ModuleRow {
 }
 
 /// The control page of a thread: `%gs` points here.
+///
+/// Fields are cells or atomic, since more than one reference may be alive: of a function of the runtime, and of a signal handler
+/// that has interrupted it. The recorder, another process, reads cells by [`Snapshot::read`] and writes none.
 #[repr(C)]
 pub struct Control {
     /// Address of the next free slot ([`GS_CURSOR`](crate::probe::GS_CURSOR)). Written by probes.
-    pub cursor: u64,
+    pub cursor: Cell<u64>,
     /// Spill places ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
-    pub spill: [u64; 8],
+    pub spill: [Cell<u64>; 8],
     /// Where translated clones jump ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that follow).
-    pub hooks: [u64; 4],
+    pub hooks: Cell<[u64; 4]>,
     /// Addresses of the hooks around system calls ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE), [`GS_HOOK_AFTER`](crate::probe::GS_HOOK_AFTER)).
-    pub system_hooks: [u64; 2],
+    pub system_hooks: Cell<[u64; 2]>,
     /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
-    pub hold: [u64; 18],
+    pub hold: [Cell<u64>; 18],
     /// Which hook is not in its short way now, or 0.
-    pub in_hook: u64,
+    pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
-    pub hook_top: u64,
+    pub hook_top: Cell<u64>,
     /// Address of this page in its process.
-    pub self_addr: u64,
+    pub self_addr: Cell<u64>,
     /// FREE, LIVE or CLOSING.
     pub state: AtomicU32,
     /// Number of this thread slot.
-    pub index: u32,
+    pub index: Cell<u32>,
     /// System process id of the owner.
-    pub pid: u32,
+    pub pid: Cell<u32>,
     /// System thread id of the owner.
-    pub tid: u32,
+    pub tid: Cell<u32>,
     /// Address of the first slot written since the last chunk or lap began.
-    pub base: u64,
+    pub base: Cell<u64>,
     /// Address behind the last slot that fits: the guard page.
-    pub guard: u64,
+    pub guard: Cell<u64>,
     /// Ring mode: address where the mirrored ring begins; the physical offset of an address is
     /// `(address - ring_start) % ring_bytes`.
-    pub ring_start: u64,
+    pub ring_start: Cell<u64>,
     /// Slots that the owner had written when `base` was set, since it began.
-    pub slots_before: u64,
+    pub slots_before: Cell<u64>,
     /// Ring mode: slots since the end of the last window that were written before `base`.
-    pub period_before: u64,
+    pub period_before: Cell<u64>,
     /// CLOCK_MONOTONIC when the chunk or the period began.
-    pub begin_ns: u64,
+    pub begin_ns: Cell<u64>,
     /// Chunks published so far. Entry k % [`QUEUE`] describes chunk k.
     pub published: AtomicU64,
     /// Futex: chunks drained so far (modulo 2³²).
@@ -571,15 +575,15 @@ pub struct Control {
     /// Zero.
     pub reserved: u32,
     /// `burst`: number of the chunk that the open window will be. Once it is published this is not the next one's number.
-    pub filling: u64,
+    pub filling: Cell<u64>,
     /// Ring mode: slots from the end of the last window to the end of the next.
-    pub stretch: u64,
+    pub stretch: Cell<u64>,
     /// Ring mode: windows since the stream began.
-    pub windows: u64,
+    pub windows: Cell<u64>,
     /// Ring mode: how late in its period the last window lies, slots.
-    pub late: u64,
+    pub late: Cell<u64>,
     /// The queue.
-    pub chunks: [ChunkInfo; QUEUE],
+    pub chunks: [Cell<ChunkInfo>; QUEUE],
 }
 
 /// Declares [`Snapshot`]: the fields of [`Control`] that the recorder reads together.
@@ -605,9 +609,22 @@ macro_rules! snapshot {
                 unsafe {
                     let published = (*control).published.load(Ordering::Acquire);
                     Snapshot {
-                        $($field: (&raw const (*control).$field).read_volatile(),)*
+                        $($field: (&raw const (*control).$field).cast::<$type>().read_volatile(),)*
                         published,
                     }
+                }
+            }
+
+            /// Sets all of them to zero, as they are in a control page that nobody has had.
+            ///
+            /// # Safety
+            ///
+            /// `control` points at a mapped control page, whose owner is gone.
+            pub unsafe fn clear(control: *mut Control) {
+                // SAFETY: volatile writes of plain integers in the page, and of an atomic one.
+                unsafe {
+                    $((&raw mut (*control).$field).cast::<$type>().write_volatile(0);)*
+                    (*control).published.store(0, Ordering::Release);
                 }
             }
         }
@@ -625,6 +642,20 @@ snapshot! {
     period_before: u64,
     begin_ns: u64,
     filling: u64,
+}
+
+impl Control {
+    /// All of [`Control::spill`].
+    pub fn spilled(&self) -> [u64; 8] {
+        self.spill.each_ref().map(Cell::get)
+    }
+
+    /// Sets all of [`Control::spill`].
+    pub fn set_spilled(&self, values: [u64; 8]) {
+        for (place, value) in self.spill.iter().zip(values) {
+            place.set(value);
+        }
+    }
 }
 
 /// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.

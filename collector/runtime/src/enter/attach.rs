@@ -84,11 +84,15 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         return attached::GS_USED;
     }
     // One that nobody told of has its creator's.
-    let own = before
-        .filter(|r| r.control().tid == syscall::gettid() && r.control().pid == syscall::getpid());
-    let mut alternate = own.map_or([0, thread_ring::SS_DISABLE, 0], |r| r.private().stack);
+    let own = before.filter(|r| {
+        r.control().tid.get() == syscall::gettid() && r.control().pid.get() == syscall::getpid()
+    });
+    let mut alternate = own.map_or([0, thread_ring::SS_DISABLE, 0], |r| r.private().stack.get());
     let (segv, triggered) = match own {
-        Some(ring) => (ring.private().segv_blocked, ring.private().trigger_blocked),
+        Some(ring) => (
+            ring.private().segv_blocked.get(),
+            ring.private().trigger_blocked.get(),
+        ),
         None => (mask & signals::SEGV_BIT != 0, mask & trigger::bit() != 0),
     };
     if own.is_none() {
@@ -120,9 +124,9 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         return attached::NO_RING;
     };
     let private = ring.private();
-    private.stack = alternate;
-    private.segv_blocked = segv;
-    private.trigger_blocked = triggered;
+    private.stack.set(alternate);
+    private.segv_blocked.set(segv);
+    private.trigger_blocked.set(triggered);
     thread_ring::tell_stack(thread_ring::Stack::UNKNOWN, stack as usize);
     attached::DONE
 }

@@ -23,7 +23,7 @@ pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     signals::take_segv_back();
     if context.mask & signals::SEGV_BIT != 0 {
         context.mask &= !signals::SEGV_BIT;
-        ring.private().segv_blocked = true;
+        ring.private().segv_blocked.set(true);
     }
     on_own_stack(ring, context)
 }

@@ -245,16 +245,17 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
-            control.index = index as u32;
-            control.published = AtomicU64::new(0);
-            control.drained = AtomicU32::new(0);
+            control.index.set(index as u32);
+            control.published.store(0, Ordering::Relaxed);
+            control.drained.store(0, Ordering::Relaxed);
             if place_rest(header, ring, fd, offset) {
                 return Claim::Found;
             }
             control.state.store(FREE, Ordering::Release);
             return Claim::Failed;
         }
-        left |= control.pid != 0 && syscall::tgkill(control.pid, control.tid, 0) == -3;
+        left |= control.pid.get() != 0
+            && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -3;
     }
     Claim::Full { left }
 }
@@ -285,7 +286,7 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     for k in 0..CHUNKS {
         done &= place_chunk(header, ring, fd, offset, k);
     }
-    ring.private().mapped = (1 << CHUNKS) - 1;
+    ring.private().mapped.set((1 << CHUNKS) - 1);
     // A child has none of its parent's other places; nothing else may come to lie there.
     let (rest, end) = (
         ring.chunk(CHUNKS, header),
@@ -316,15 +317,15 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     }
     let entries = (published - u64::from(waiting))..published;
     let taken = entries.fold(0u32, |taken, k| {
-        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31)
+        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].get().place & 31)
     });
     // The lowest, so that a recorder that keeps up needs little memory.
     let place = (!taken).trailing_zeros();
     if place >= places {
         return None;
     }
-    let mapped = &mut ring.private().mapped;
-    if *mapped & 1 << place == 0 {
+    let mapped = &ring.private().mapped;
+    if mapped.get() & 1 << place == 0 {
         let fd = process::open_shared();
         if fd < 0 {
             return None;
@@ -333,14 +334,14 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
             header,
             ring,
             fd,
-            slot_offset(control.index as usize, header.stride),
+            slot_offset(control.index.get() as usize, header.stride),
             place as usize,
         );
         syscall::close(fd);
         if !done {
             return None;
         }
-        *mapped |= 1 << place;
+        mapped.set(mapped.get() | 1 << place);
     }
     Some(place as usize)
 }

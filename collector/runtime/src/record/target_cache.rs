@@ -6,6 +6,8 @@
 //!
 //! What makes this hard: only the thread itself reads and writes values, but a signal may end that anywhere, and another thread may be forgetting all keys.
 
+use core::cell::Cell;
+
 /// Entries of the near table.
 pub const NEAR: usize = 128;
 /// Bytes of the far table; the table of facts is as large, and lies behind it.
@@ -100,7 +102,7 @@ impl Known {
     }
 
     /// Notes where an original address goes on, for [`Known::recall`] and hooks.
-    pub fn note(self, original: u64, clone: u64, turn: &mut u32) {
+    pub fn note(self, original: u64, clone: u64, turn: &Cell<u32>) {
         add(self.far, original, clone, turn);
     }
 
@@ -110,7 +112,7 @@ impl Known {
     }
 
     /// Notes what is so of an address of the program. (Hooks must not find it: a call through a pointer that has just these bits too would go to the value.)
-    pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &mut u32) {
+    pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {
             add(self.far + FAR_BYTES, fact.key(address), value, turn);
         }
@@ -135,14 +137,14 @@ fn find(table: usize, key: u64) -> Option<u64> {
 
 /// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it,
 /// and would miss what moves.
-fn add(table: usize, key: u64, value: u64, turn: &mut u32) {
+fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, SETS);
     // SAFETY: entries of this thread's table.
     let free =
         (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
-    *turn = turn.wrapping_add(1);
+    turn.set(turn.get().wrapping_add(1));
     put(
-        way(table, place, free.unwrap_or(*turn as usize % WAYS)),
+        way(table, place, free.unwrap_or(turn.get() as usize % WAYS)),
         place,
         key,
         value,
@@ -198,7 +200,7 @@ mod tests {
         let all = addresses().concat();
         for &original in &all {
             known.note_near(original, original + 1);
-            known.note(original, original + 1, &mut 0);
+            known.note(original, original + 1, &Cell::new(0));
         }
         assert!(
             all.iter()
@@ -215,7 +217,7 @@ mod tests {
         let known = tables();
         let address = 0x7f12_3456_7890;
         for fact in [Fact::Outside, Fact::ReturnedTo, Fact::Linked] {
-            known.note_fact(fact, address, 1, &mut 0);
+            known.note_fact(fact, address, 1, &Cell::new(0));
             assert_eq!(known.recall_fact(fact, address), Some(1));
             for tagged in [
                 fact as u64 | address,
@@ -227,7 +229,7 @@ mod tests {
                     "a call through a pointer with a tag goes where it goes"
                 );
                 assert_eq!(known.recall_fact(fact, tagged), None);
-                known.note_fact(fact, tagged, 2, &mut 0);
+                known.note_fact(fact, tagged, 2, &Cell::new(0));
                 assert_eq!(known.recall_fact(fact, address), Some(1));
             }
         }
@@ -263,13 +265,13 @@ mod tests {
                 known.forget();
                 closed
                     .iter()
-                    .for_each(|&original| known.note(original, 1, &mut 0));
+                    .for_each(|&original| known.note(original, 1, &Cell::new(0)));
                 begun.store(round, Ordering::Release);
                 // Somewhere the two meet.
                 (0..round % 256).for_each(|_| std::hint::spin_loop());
                 open.iter()
                     .rev()
-                    .for_each(|&original| known.note(original, 2, &mut 0));
+                    .for_each(|&original| known.note(original, 2, &Cell::new(0)));
                 wait(&ended, round);
                 back += closed
                     .iter()

@@ -50,13 +50,15 @@ pub fn join(context: &mut Context) -> bool {
 pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();
-        private.stack = [
+        private.stack.set([
             alternate[0],
             alternate[1] & thread_ring::SS_DISABLE,
             alternate[2],
-        ];
-        private.segv_blocked = mask & signals::SEGV_BIT != 0;
-        private.trigger_blocked = mask & crate::record::trigger::bit() != 0;
+        ]);
+        private.segv_blocked.set(mask & signals::SEGV_BIT != 0);
+        private
+            .trigger_blocked
+            .set(mask & crate::record::trigger::bit() != 0);
     }
 }
 

@@ -222,8 +222,8 @@ pub enum Hooks {
 }
 
 /// Sets the hooks of a control page.
-pub fn set(control: &mut Control, hooks: Hooks) {
-    control.hooks = match hooks {
+pub fn set(control: &Control, hooks: Hooks) {
+    control.hooks.set(match hooks {
         Hooks::Closed => [
             label!("mgz_plain_return"),
             label!("mgz_plain_call"),
@@ -242,7 +242,7 @@ pub fn set(control: &mut Control, hooks: Hooks) {
             label!("mgz_jump"),
             label!("mgz_back"),
         ],
-    };
+    });
 }
 
 /// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
@@ -257,11 +257,11 @@ pub fn forget(ring: Ring) {
 }
 
 fn note(ring: Ring, key: u64, value: u64) {
-    known(ring).note(key, value, &mut ring.private().noted);
+    known(ring).note(key, value, &ring.private().noted);
 }
 
 fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
-    known(ring).note_fact(fact, address, value, &mut ring.private().noted);
+    known(ring).note_fact(fact, address, value, &ring.private().noted);
 }
 
 /// [`modules::back_of`], remembered.
@@ -291,22 +291,15 @@ extern "C" fn slow(kind: u64) -> u64 {
         return 0;
     };
     // SAFETY: %gs points at this page: the ring's control page, or its spare one.
-    let control = unsafe { &mut *(gs as *mut Control) };
-    let stack = control.hold[4];
-    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
+    let control = unsafe { &*(gs as *const Control) };
+    let stack = control.hold[4].get();
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
     let recording = gs == ring.address;
     go(ring, control, recording, kind, stack, target)
 }
 
 /// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
-fn go(
-    ring: Ring,
-    control: &mut Control,
-    recording: bool,
-    kind: u64,
-    stack: u64,
-    target: u64,
-) -> u64 {
+fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
@@ -395,12 +388,12 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     };
     if burst {
         let arguments = [
-            control.hold[9],
-            control.hold[8],
-            control.hold[5],
-            control.hold[1],
-            control.hold[10],
-            control.hold[11],
+            control.hold[9].get(),
+            control.hold[8].get(),
+            control.hold[5].get(),
+            control.hold[1].get(),
+            control.hold[10].get(),
+            control.hold[11].get(),
         ];
         let why = if !leaves {
             Some(window::Why::NoClone)
@@ -432,26 +425,26 @@ pub fn settle(context: &mut Context) -> bool {
         return false;
     };
     // SAFETY: %gs points at this page.
-    let control = unsafe { &mut *(gs as *mut Control) };
+    let control = unsafe { &*(gs as *const Control) };
     let rip = context.registers[RIP];
     let inside = rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end");
     let recording = gs == ring.address;
     if let Some((target, saved, call)) = modules::way_out(rip) {
         if saved {
-            *context.register(0) = control.spill[mgz_abi::probe::PLACE_RAX as usize];
+            *context.register(0) = control.spill[mgz_abi::probe::PLACE_RAX as usize].get();
         }
         let kind = if call { CALL } else { JUMP };
         end(ring, control, recording, kind, context, target);
         return true;
     }
-    if !inside && control.in_hook == 0 {
+    if !inside && control.in_hook.get() == 0 {
         return false;
     }
-    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
-    if control.in_hook != 0 {
-        let kind = control.in_hook;
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
+    if control.in_hook.get() != 0 {
+        let kind = control.in_hook.get();
         restore_all(control, context);
-        control.in_hook = 0;
+        control.in_hook.set(0);
         end(ring, control, recording, kind, context, target);
         return true;
     }
@@ -515,10 +508,10 @@ pub fn settle(context: &mut Context) -> bool {
         return false;
     };
     if rip >= at[0] {
-        *context.register(0) = control.hold[0];
+        *context.register(0) = control.hold[0].get();
     }
     if rip >= at[1] {
-        *context.register(1) = control.hold[1];
+        *context.register(1) = control.hold[1].get();
     }
     if rip >= at[2] {
         restore_flags(control, context);
@@ -533,7 +526,7 @@ pub fn settle(context: &mut Context) -> bool {
 /// Brings a hook to its end by changing the registers.
 fn end(
     ring: Ring,
-    control: &mut Control,
+    control: &Control,
     recording: bool,
     kind: u64,
     context: &mut Context,
@@ -542,7 +535,7 @@ fn end(
     let stack = *context.register(4);
     // `go` looks at the arguments here.
     for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
-        control.hold[slot] = *context.register(register);
+        control.hold[slot].set(*context.register(register));
     }
     context.registers[RIP] = go(ring, control, recording, kind, stack, target);
     match kind {
@@ -606,16 +599,16 @@ fn refuse(context: &mut Context, target: u64) {
 const FLAG_BITS: u64 = 0x8d5;
 
 fn restore_flags(control: &Control, context: &mut Context) {
-    let kept = control.hold[2];
+    let kept = control.hold[2].get();
     let flags = &mut context.registers[RIP + 1];
     *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
 }
 
 /// All registers as the hook found them; vector registers from where it has saved them.
-fn restore_all(control: &mut Control, context: &mut Context) {
+fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-    let hold = control.hold;
+    let hold = control.hold.each_ref().map(core::cell::Cell::get);
     *context.register(0) = hold[0];
     *context.register(1) = hold[1];
     *context.register(4) = hold[4];
@@ -632,7 +625,7 @@ fn restore_all(control: &mut Control, context: &mut Context) {
         unsafe {
             let area = context.extended as *mut u8;
             core::ptr::copy_nonoverlapping(
-                (control.hook_top - 512 + VECTORS.start as u64) as *const u8,
+                (control.hook_top.get() - 512 + VECTORS.start as u64) as *const u8,
                 area.add(VECTORS.start),
                 VECTORS.len(),
             );
@@ -651,5 +644,5 @@ pub fn interrupted(rip: u64) -> bool {
     }
     // SAFETY: %gs points at this page.
     let control = unsafe { &*(gs as *const Control) };
-    control.in_hook != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
+    control.in_hook.get() != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
 }

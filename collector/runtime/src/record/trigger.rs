@@ -131,7 +131,7 @@ pub fn arm(ring: Ring) {
     if !READY.load(Ordering::Relaxed)
         || is_over(header)
         || syscall::gs() != ring.address
-        || ring.private().trigger.kind != 0
+        || ring.private().trigger.get().kind != 0
     {
         return;
     }
@@ -153,7 +153,7 @@ pub fn arm(ring: Ring) {
                 },
                 Ordering::Relaxed,
             );
-            ring.private().trigger = trigger;
+            ring.private().trigger.set(trigger);
         }
         None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
     }
@@ -215,7 +215,7 @@ pub fn was_for_other(info: &Info) -> bool {
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
     crate::record::speed_probe::end(ring);
-    let trigger = core::mem::take(&mut ring.private().trigger);
+    let trigger = ring.private().trigger.take();
     end(trigger.kind, trigger.handle);
 }
 
@@ -237,7 +237,7 @@ fn end(kind: u32, handle: i32) {
 
 /// Before `exec`: the new program must not get the signal. Returns whether there was a trigger.
 pub fn quiet(ring: Ring) -> bool {
-    if ring.private().trigger.kind == 0 {
+    if ring.private().trigger.get().kind == 0 {
         return false;
     }
     let old = syscall::sigprocmask(0, Some(bit()));
@@ -251,13 +251,13 @@ pub fn quiet(ring: Ring) -> bool {
 
 /// Whether a ring's trigger, if there is one, is that of the calling thread.
 pub fn is_of_this_thread(ring: Ring) -> bool {
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     trigger.kind == 0 || trigger.tid == syscall::gettid()
 }
 
 /// Number of a ring's event, if that is its trigger.
 pub fn descriptor(ring: Ring) -> Option<i32> {
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     (trigger.kind == TRIGGER_EVENT).then_some(trigger.handle)
 }
 
@@ -272,7 +272,7 @@ pub fn replace_if_closed(ring: Ring) {
     };
     if descriptor(ring).is_some_and(is_closed) {
         crate::record::speed_probe::forget(ring);
-        ring.private().trigger = Trigger::default();
+        ring.private().trigger.set(Trigger::default());
         arm(ring);
     }
 }
@@ -282,7 +282,7 @@ pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
     RAISED.store(false, Ordering::Relaxed);
     crate::record::speed_probe::forget(ring);
-    let inherited = core::mem::take(&mut ring.private().trigger);
+    let inherited = ring.private().trigger.take();
     if inherited.kind == TRIGGER_EVENT {
         syscall::close(inherited.handle as isize);
     }
@@ -510,7 +510,7 @@ pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
     const PAGE: u64 = 4096;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     // What lies on the page before need not be mapped; such a call is taken for none.
-    ring.private().trigger.kind == TRIGGER_TIMER && rip % PAGE >= 2
+    ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE >= 2
         // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
@@ -525,7 +525,7 @@ fn is_overflow(info: &Info) -> bool {
 /// Whether a signal came from this thread's trigger or watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
         return true;
     }
@@ -554,7 +554,7 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if !crate::record::attachment::is_ready(ring, context) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
-    let trigger = &mut ring.private().trigger;
+    let mut trigger = ring.private().trigger.get();
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
         trigger.left = if trigger.kind == TRIGGER_TIMER {
@@ -566,13 +566,17 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         if trigger.calm >= CALM {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
         }
-        renew_period(*trigger);
+        renew_period(trigger);
     }
+    ring.private().trigger.set(trigger);
     // Last: the window's time begins.
     let outcome = crate::record::window::trigger(ring, context);
     process::count(outcome, 1);
     if outcome == count::WINDOWS {
-        ring.private().trigger.in_a_row = 0;
+        ring.private().trigger.set(Trigger {
+            in_a_row: 0,
+            ..ring.private().trigger.get()
+        });
     } else {
         left_over(ring, context, outcome);
     }
@@ -606,11 +610,11 @@ fn renew_period(trigger: Trigger) {
 
 /// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
 fn left_over(ring: Ring, context: &Context, outcome: usize) {
-    if ring.private().trigger.kind != TRIGGER_EVENT {
+    if ring.private().trigger.get().kind != TRIGGER_EVENT {
         return;
     }
     let in_time = take_queued(ring);
-    let trigger = &mut ring.private().trigger;
+    let mut trigger = ring.private().trigger.get();
     let here = context.registers[RIP];
     let stuck = outcome == count::TRIGGERS_BUSY || here == trigger.seen;
     trigger.seen = here;
@@ -620,9 +624,10 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
         if trigger.slower < SLOWEST {
             trigger.slower += 1;
             process::count(count::TRIGGERS_SLOWED, 1);
-            renew_period(*trigger);
+            renew_period(trigger);
         }
     }
+    ring.private().trigger.set(trigger);
 }
 
 /// Takes queued signals of this thread's events off the queue, unless the program uses the signal as well: it would miss its own, or see them in another order.

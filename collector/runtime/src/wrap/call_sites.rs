@@ -203,7 +203,7 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         if gs == ring.address {
             threads::begin_raw(ring);
         }
-    } else if ring.control().tid != syscall::gettid() {
+    } else if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
         trigger::renew(ring);

@@ -147,7 +147,7 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         }
         return;
     }
-    if ring.control().tid != syscall::gettid() {
+    if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
         // A child with memory of its own: the trigger is its parent's.

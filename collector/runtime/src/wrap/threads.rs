@@ -49,8 +49,8 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
         return 0;
     }
     let ring = thread_ring::current();
-    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
-    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);
+    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked.get());
+    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked.get());
     let new = Start {
         used: AtomicU32::new(1),
         function,
@@ -132,8 +132,8 @@ extern "C" fn begin(start: *mut Start) -> Call {
 /// A thread or process that has just come into being by a system call and shares its creator's memory, with the %gs base of its creator.
 pub fn begin_raw(parents: thread_ring::Ring) {
     come_into_being(
-        parents.private().segv_blocked,
-        parents.private().trigger_blocked,
+        parents.private().segv_blocked.get(),
+        parents.private().trigger_blocked.get(),
         Stack::UNKNOWN,
     );
 }
@@ -144,8 +144,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
     let gs = syscall::gs();
     if let Some(ring) = own_ring(gs) {
         // It was met at the system call that has made it.
-        ring.private().segv_blocked = segv_blocked;
-        ring.private().trigger_blocked = trigger_blocked;
+        ring.private().segv_blocked.set(segv_blocked);
+        ring.private().trigger_blocked.set(trigger_blocked);
         // Its stack was not known there.
         thread_ring::tell_stack(stack, 0);
         if let Ok(old) = old {
@@ -170,8 +170,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
             thread_ring::set_up()
         }
         if let Some(ring) = thread_ring::current() {
-            ring.private().segv_blocked = segv_blocked;
-            ring.private().trigger_blocked = trigger_blocked;
+            ring.private().segv_blocked.set(segv_blocked);
+            ring.private().trigger_blocked.set(trigger_blocked);
             thread_ring::tell_stack(stack, 0);
         }
     }
@@ -185,8 +185,8 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
     // (The control page of a parent is not there.)
     thread_ring::ring_at(gs).filter(|ring| {
         !process::is_forked()
-            && ring.control().tid == syscall::gettid()
-            && ring.control().pid == syscall::getpid()
+            && ring.control().tid.get() == syscall::gettid()
+            && ring.control().pid.get() == syscall::getpid()
     })
 }
 

@@ -531,7 +531,9 @@ impl<'a> ThreadSlot<'a> {
     pub fn chunk(self, number: u64) -> ChunkInfo {
         // SAFETY: a volatile read of plain integers in the mapping; the entry is kept in range.
         unsafe {
-            (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile()
+            (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize])
+                .cast::<ChunkInfo>()
+                .read_volatile()
         }
     }
 
@@ -659,23 +661,9 @@ impl<'a> ThreadSlot<'a> {
     /// Forgets the dead owner: zero in all fields that describe it. The state is not changed.
     pub fn reset(self) {
         let c = self.control();
-        // SAFETY: volatile writes of plain integers in the mapping; the owner is gone.
+        // SAFETY: a control page in the mapping, whose owner is gone.
         unsafe {
-            for field in [
-                &raw mut (*c).cursor,
-                &raw mut (*c).self_addr,
-                &raw mut (*c).base,
-                &raw mut (*c).guard,
-                &raw mut (*c).ring_start,
-                &raw mut (*c).slots_before,
-                &raw mut (*c).period_before,
-                &raw mut (*c).begin_ns,
-            ] {
-                field.write_volatile(0);
-            }
-            (&raw mut (*c).pid).write_volatile(0);
-            (&raw mut (*c).tid).write_volatile(0);
-            (*c).published.store(0, Ordering::Release);
+            Snapshot::clear(c);
             (*c).drained.store(0, Ordering::Release);
         }
     }

@@ -43,7 +43,7 @@ pub fn install() {
         syscall::sigprocmask(1, Some(SEGV_BIT)),
         thread_ring::current(),
     ) {
-        ring.private().segv_blocked = old & SEGV_BIT != 0;
+        ring.private().segv_blocked.set(old & SEGV_BIT != 0);
     }
 }
 
@@ -70,7 +70,9 @@ fn install_trigger() {
         syscall::sigprocmask(1, Some(trigger::bit())),
         thread_ring::current(),
     ) {
-        ring.private().trigger_blocked = old & trigger::bit() != 0;
+        ring.private()
+            .trigger_blocked
+            .set(old & trigger::bit() != 0);
     }
 }
 
@@ -207,7 +209,7 @@ pub(crate) fn reset(signal: usize) {
 
 /// Whether the program handles a signal, or waits for it.
 pub fn is_used(ring: Ring, signal: usize) -> bool {
-    ring.private().trigger_blocked || seen(signal).handler != SIG_DFL
+    ring.private().trigger_blocked.get() || seen(signal).handler != SIG_DFL
 }
 
 /// Whether threads are moved into clones and back.

@@ -103,7 +103,7 @@ pub(crate) unsafe extern "C" fn deliver(
         } else {
             ring.spare()
         };
-        spill = control.spill;
+        spill = control.spilled();
         commit(control, c, &place.state);
         if recording {
             begun = self::begun(control);
@@ -149,7 +149,7 @@ pub(crate) unsafe extern "C" fn deliver(
             if segv_mask::is_blocked(private, c.registers[RSP] as usize) {
                 c.mask |= SEGV_BIT;
             }
-            if private.trigger_blocked {
+            if private.trigger_blocked.get() {
                 c.mask |= trigger::bit();
             }
             outer = segv_mask::raise(private, delivery as usize, mask);
@@ -185,7 +185,7 @@ pub(crate) unsafe extern "C" fn deliver(
 fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     const EINTR: u64 = 4;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let mask = ring.private().waiting?;
+    let mask = ring.private().waiting.get()?;
     // Before the call, or behind it, the frame's own mask is right.
     // SAFETY: code that has just been executed, two bytes of it at least.
     let interrupted = context.registers[RAX] == EINTR.wrapping_neg()
@@ -193,7 +193,7 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     if !interrupted {
         return None;
     }
-    ring.private().waiting = None;
+    ring.private().waiting.set(None);
     Some(mask)
 }
 
@@ -210,7 +210,9 @@ pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
             c.registers[RSP] as usize,
             c.mask & SEGV_BIT != 0,
         );
-        ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
+        ring.private()
+            .trigger_blocked
+            .set(c.mask & trigger::bit() != 0);
         c.mask &= !(SEGV_BIT | trigger::bit());
     }
     settle(delivery, c);
@@ -262,7 +264,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         ring.spare()
     };
     resume(control, c, before, &place.state);
-    control.spill = *spill;
+    control.set_spilled(*spill);
 }
 
 /// What stands before a slot of whose two records the first is none.
@@ -282,11 +284,11 @@ fn half(place: &modules::Place) -> Option<u32> {
 }
 
 /// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
-pub(crate) fn commit_half(control: &mut mgz_abi::shared_memory::Control, place: &modules::Place) {
-    let Some(id) = half(place).filter(|_| control.cursor < control.guard) else {
+pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::Place) {
+    let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
     };
-    let slot = control.cursor as *mut RingSlot;
+    let slot = control.cursor.get() as *mut RingSlot;
     // SAFETY: below the guard, in this thread's ring.
     unsafe {
         let payload = slot.read_volatile().short();
@@ -296,23 +298,23 @@ pub(crate) fn commit_half(control: &mut mgz_abi::shared_memory::Control, place: 
             id,
         });
     }
-    control.cursor += 16;
+    control.cursor.set(control.cursor.get() + 16);
 }
 
 /// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
-    if control.cursor >= control.guard {
+    if control.cursor.get() >= control.guard.get() {
         return RingSlot::default();
     }
     // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *const RingSlot).read_volatile() }
+    unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
 /// Puts what [`begun`] gave where the interrupted record's slot is now.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
-        unsafe { (ring.control().cursor as *mut RingSlot).write(begun) };
+        unsafe { (ring.control().cursor.get() as *mut RingSlot).write(begun) };
     }
 }
 
@@ -336,14 +338,15 @@ fn avoid_patch(context: &mut Context) {
     };
     for [register, slot] in state.saved {
         if register != mgz_abi::address_map::NO_REG {
-            control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS] =
-                *context.register(register);
+            control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS]
+                .set(*context.register(register));
         }
     }
     let base = control
         .cursor
+        .get()
         .wrapping_sub(16 * u64::from(state.slots_done));
-    control.cursor = base;
+    control.cursor.set(base);
     if state.base_reg != mgz_abi::address_map::NO_REG {
         *context.register(state.base_reg) =
             base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
@@ -353,7 +356,7 @@ fn avoid_patch(context: &mut Context) {
 
 /// Puts the clone's registers back, with the region's base where the ring now is.
 fn resume(
-    control: &mut mgz_abi::shared_memory::Control,
+    control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
     before: &[u64; REGISTERS],
     state: &mgz_abi::address_map::ProbeState,
@@ -363,8 +366,9 @@ fn resume(
     if in_flight {
         let base = control
             .cursor
+            .get()
             .wrapping_sub(16 * u64::from(state.slots_done));
-        control.cursor = base;
+        control.cursor.set(base);
         if state.base_reg != mgz_abi::address_map::NO_REG {
             *context.register(state.base_reg) =
                 base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
@@ -385,7 +389,7 @@ pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     if action.flags & SA_ONSTACK != 0
         && let Some(ring) = thread_ring::current()
     {
-        let [address, flags, size] = ring.private().stack;
+        let [address, flags, size] = ring.private().stack.get();
         if flags & thread_ring::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
             top = address + size;
         }
@@ -419,23 +423,27 @@ pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState
 
 /// Commits the slots of the region in flight to the page that %gs points at.
 pub fn commit(
-    control: &mut mgz_abi::shared_memory::Control,
+    control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
     state: &mgz_abi::address_map::ProbeState,
 ) {
     if state.base_reg != mgz_abi::address_map::NO_REG {
-        control.cursor = context
-            .register(state.base_reg)
-            .wrapping_sub(16 * u64::from(state.base_ahead))
-            & 0xffff_ffff;
+        control.cursor.set(
+            context
+                .register(state.base_reg)
+                .wrapping_sub(16 * u64::from(state.base_ahead))
+                & 0xffff_ffff,
+        );
     }
-    control.cursor += 16 * u64::from(state.slots_done);
+    control
+        .cursor
+        .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
 /// Whether there is a free slot at the cursor; if not, recording ends here. All signals are blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();
-    if control.cursor < control.guard {
+    if control.cursor.get() < control.guard.get() {
         return true;
     }
     let Some(header) = process::header() else {
@@ -455,6 +463,6 @@ pub(crate) fn append(ring: Ring, slot: RingSlot) {
     }
     let control = ring.control();
     // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *mut RingSlot).write(slot) };
-    control.cursor += 16;
+    unsafe { (control.cursor.get() as *mut RingSlot).write(slot) };
+    control.cursor.set(control.cursor.get() + 16);
 }

@@ -109,11 +109,13 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     };
     if gs != ring.address {
         let spare = ring.spare();
-        if address < spare.guard || address >= spare.guard + mgz_abi::shared_memory::PAGE as u64 {
+        if address < spare.guard.get()
+            || address >= spare.guard.get() + mgz_abi::shared_memory::PAGE as u64
+        {
             return false;
         }
         thread_ring::begin_spare(ring);
-        let start = ring.spare().base;
+        let start = ring.spare().base.get();
         return go_on(ring.spare(), start, context);
     }
     let at_guard = |address| {
@@ -131,7 +133,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         }
         return thread_ring::adopt_after_fork(ring);
     }
-    let guard = ring.control().guard;
+    let guard = ring.control().guard.get();
     if address < guard
         || address >= guard + mgz_abi::shared_memory::PAGE as u64
         || !modules::in_clone(context.registers[RIP])
@@ -139,21 +141,17 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return false;
     }
     if publish::turn(header, ring) {
-        let start = ring.control().base;
+        let start = ring.control().base.get();
         go_on(ring.control(), start, context)
     } else {
         publish::give_up(ring);
-        let start = ring.spare().base;
+        let start = ring.spare().base.get();
         go_on(ring.spare(), start, context)
     }
 }
 
 /// Lets the interrupted store write its slot at `start`: moves the region's base there.
-pub fn go_on(
-    control: &mut mgz_abi::shared_memory::Control,
-    start: u64,
-    context: &mut Context,
-) -> bool {
+pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mut Context) -> bool {
     let mut code = [0u8; 16];
     // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
     unsafe {
@@ -163,7 +161,7 @@ pub fn go_on(
         return false;
     };
     let base = start.wrapping_sub(16 * u64::from(store.slot));
-    control.cursor = base;
+    control.cursor.set(base);
     *context.register(store.base) = base;
     true
 }

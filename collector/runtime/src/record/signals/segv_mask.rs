@@ -34,7 +34,7 @@ pub struct Shield {
 impl Shield {
     /// Whether a thread with this stack pointer is in the handler.
     fn covers(self, private: &Private, sp: usize) -> bool {
-        let [address, flags, size] = private.stack;
+        let [address, flags, size] = private.stack.get();
         let on_alternate =
             |at: usize| flags & thread_ring::SS_DISABLE == 0 && at.wrapping_sub(address) < size;
         // A handler on the alternate stack is left by whoever is on another one; from one on the thread's own stack a second one may have come there.
@@ -49,55 +49,61 @@ impl Shield {
 
 /// Whether the program has SIGSEGV blocked, as it believes, where its stack pointer is `sp`.
 pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
-    private.segv_blocked || private.shield.covers(private, sp)
+    private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
 
 /// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns what [`lower`] needs.
-pub(crate) fn raise(private: &mut Private, frame: usize, mask: u64) -> Shield {
-    let outer = private.shield;
+pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
+    let outer = private.shield.get();
     if mask & SEGV_BIT != 0 {
         expect_jumps();
-        private.shield = Shield {
+        private.shield.set(Shield {
             frame,
-            before: private.segv_blocked,
+            before: private.segv_blocked.get(),
             ..outer
-        };
+        });
     }
     outer
 }
 
 /// That handler has returned. `blocked`: what the mask says that it returns to.
-pub(crate) fn lower(private: &mut Private, outer: Shield, sp: usize, blocked: bool) {
-    private.shield = Shield {
-        pending: private.shield.pending,
+pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) {
+    private.shield.set(Shield {
+        pending: private.shield.get().pending,
         ..outer
-    };
+    });
     // Of an outer handler it is noted there.
     if !blocked || !outer.covers(private, sp) {
-        private.segv_blocked = blocked;
+        private.segv_blocked.set(blocked);
     }
     send(private, sp);
 }
 
 /// The program's mask is set, with or without SIGSEGV: that holds until the handler returns.
-pub(crate) fn set(private: &mut Private, blocked: bool) {
-    private.shield = Shield {
-        pending: private.shield.pending,
+pub(crate) fn set(private: &Private, blocked: bool) {
+    private.shield.set(Shield {
+        pending: private.shield.get().pending,
         ..Shield::default()
-    };
-    private.segv_blocked = blocked;
+    });
+    private.segv_blocked.set(blocked);
     send(private, 0);
 }
 
 /// Somebody has sent SIGSEGV while the program had it blocked: it waits.
-pub(crate) fn keep(private: &mut Private) {
-    private.shield.pending = true;
+pub(crate) fn keep(private: &Private) {
+    private.shield.set(Shield {
+        pending: true,
+        ..private.shield.get()
+    });
 }
 
 /// Sends the thread what has waited, if that is not blocked any more.
-fn send(private: &mut Private, sp: usize) {
-    if private.shield.pending && !is_blocked(private, sp) {
-        private.shield.pending = false;
+fn send(private: &Private, sp: usize) {
+    if private.shield.get().pending && !is_blocked(private, sp) {
+        private.shield.set(Shield {
+            pending: false,
+            ..private.shield.get()
+        });
         syscall::tgkill(
             syscall::getpid(),
             syscall::gettid(),
@@ -118,10 +124,10 @@ fn leave(restores: bool) {
         return;
     };
     // A handler that came right before or behind a call that waits leaves that as well.
-    private.waiting = None;
+    private.waiting.set(None);
     let here = core::ptr::from_ref(&restores) as usize;
-    if private.shield.covers(private, here) {
-        let before = private.shield.before;
+    if private.shield.get().covers(private, here) {
+        let before = private.shield.get().before;
         set(private, before || !restores);
     }
 }
