@@ -18,7 +18,7 @@ pub const PT: u32 = 8;
 
 /// Something that happens on a CPU.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ScriptEvent {
     /// A record of the tracking event.
     Track {
         /// Where.
@@ -201,7 +201,7 @@ pub struct Fake {
     /// Bytes that may be mapped.
     pub lockable: usize,
     /// What is still to happen.
-    pub script: VecDeque<Step>,
+    pub script: VecDeque<ScriptEvent>,
     /// How many events were closed.
     pub closed: usize,
     /// What the kernel could not deliver: records, bytes of PT data.
@@ -497,9 +497,9 @@ impl Fake {
         self.emit(event, kind::SAMPLE, 2, &body, identity);
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: ScriptEvent) {
         match step {
-            Step::Track {
+            ScriptEvent::Track {
                 cpu,
                 kind,
                 misc,
@@ -513,33 +513,33 @@ impl Fake {
                 });
                 self.emit(event, kind, misc, &body, (pid, tid, time));
             }
-            Step::Pt {
+            ScriptEvent::Pt {
                 cpu,
                 bytes,
                 pid,
                 tid,
                 time,
             } => self.pt(cpu, &bytes, (pid, tid, time)),
-            Step::Sample {
+            ScriptEvent::Sample {
                 cpu,
                 ip,
                 pid,
                 tid,
                 time,
             } => self.sample(cpu, ip, (pid, tid, time)),
-            Step::Pause {
+            ScriptEvent::Pause {
                 cpu,
                 pid,
                 tid,
                 time,
             } => self.pause(cpu, (pid, tid, time)),
-            Step::Out {
+            ScriptEvent::Out {
                 cpu,
                 pid,
                 tid,
                 time,
             } => self.out(cpu, (pid, tid, time)),
-            Step::Wake => {}
+            ScriptEvent::Wake => {}
         }
     }
 
@@ -710,7 +710,7 @@ impl Kernel for Fake {
 
     fn wait(&mut self, _: Duration) -> io::Result<bool> {
         while let Some(step) = self.script.pop_front() {
-            if matches!(step, Step::Wake) {
+            if matches!(step, ScriptEvent::Wake) {
                 break;
             }
             self.step(step);

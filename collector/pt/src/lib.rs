@@ -21,7 +21,7 @@ pub mod stream;
 pub use crate::clock::{Clock, ClockSettings};
 pub use crate::ptwrite::{Loss, Ptwrite, Ptwrites, estimate_unsynchronised};
 pub use packet::{Fault, Ip, Packet, decode};
-pub use stream::{Gap, GapReason, Packets, Step, find_psb};
+pub use stream::{Gap, GapReason, PacketOrGap, Packets, find_psb};
 
 use std::io;
 use std::io::Write;
@@ -34,14 +34,14 @@ pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     let mut hex = String::new();
     for step in Packets::new(bytes) {
         match step {
-            Step::Packet { at, len, packet } => {
+            PacketOrGap::Packet { at, len, packet } => {
                 hex.clear();
                 for byte in &bytes[at..at + len] {
                     let _ = write!(hex, "{byte:02x} ");
                 }
                 writeln!(out, "{at:08x}  {hex:<48}  {packet}")?;
             }
-            Step::Gap(gap) => writeln!(
+            PacketOrGap::Gap(gap) => writeln!(
                 out,
                 "{:08x}  {} bytes skipped: {}",
                 gap.from,

@@ -6,7 +6,7 @@
 
 use crate::clock::{Clock, ClockSettings};
 use crate::packet::{Ip, Packet};
-use crate::stream::{GapReason, Packets, Step, find_psb, may_run_on};
+use crate::stream::{GapReason, PacketOrGap, Packets, find_psb, may_run_on};
 
 /// The last IP, against which the next is compressed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -250,8 +250,8 @@ impl Ptwrites<'_> {
     fn any(&mut self) -> Option<Ptwrite> {
         while let Some(step) = self.packets.next() {
             let (packet, start, end) = match step {
-                Step::Packet { at, len, packet } => (packet, at, at + len),
-                Step::Gap(gap) => {
+                PacketOrGap::Packet { at, len, packet } => (packet, at, at + len),
+                PacketOrGap::Gap(gap) => {
                     let bytes = (gap.to - gap.from) as u64;
                     match gap.reason {
                         GapReason::BeforePsb => {
@@ -334,11 +334,11 @@ pub fn estimate_unsynchronised(bytes: &[u8]) -> (u64, usize) {
     for skip in 0..16.min(end) {
         let mut count = 0;
         let fits = Packets::synchronised(&head[skip..]).all(|step| match step {
-            Step::Packet { packet, .. } => {
+            PacketOrGap::Packet { packet, .. } => {
                 count += u64::from(matches!(packet, Packet::Ptw { .. }));
                 true
             }
-            Step::Gap(gap) => whole && gap.reason == GapReason::Cut,
+            PacketOrGap::Gap(gap) => whole && gap.reason == GapReason::Cut,
         });
         if fits {
             return (count, end);

@@ -37,7 +37,7 @@ pub struct Gap {
 
 /// What [`Packets`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PacketOrGap {
     /// A packet.
     Packet {
         /// Its offset.
@@ -164,14 +164,14 @@ impl<'a> Packets<'a> {
 }
 
 impl Iterator for Packets<'_> {
-    type Item = Step;
+    type Item = PacketOrGap;
 
     #[inline]
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<PacketOrGap> {
         if !self.synchronised
             && let Some(gap) = self.synchronise(GapReason::BeforePsb, 0)
         {
-            return Some(Step::Gap(gap));
+            return Some(PacketOrGap::Gap(gap));
         }
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         match decode(rest, self.block) {
@@ -184,7 +184,7 @@ impl Iterator for Packets<'_> {
                 {
                     let from = std::mem::replace(&mut self.at, psb);
                     self.block = None;
-                    return Some(Step::Gap(Gap {
+                    return Some(PacketOrGap::Gap(Gap {
                         from,
                         to: psb,
                         reason: GapReason::BadPacket,
@@ -197,7 +197,7 @@ impl Iterator for Packets<'_> {
                 }
                 let at = self.at;
                 self.at += len;
-                Some(Step::Packet { at, len, packet })
+                Some(PacketOrGap::Packet { at, len, packet })
             }
             Err(Fault::Cut) => {
                 let gap = Gap {
@@ -206,7 +206,7 @@ impl Iterator for Packets<'_> {
                     reason: GapReason::Cut,
                 };
                 self.at = gap.to;
-                Some(Step::Gap(gap))
+                Some(PacketOrGap::Gap(gap))
             }
             // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside the packets before none begins,
             // but for those that the caller decoded.
@@ -219,7 +219,7 @@ impl Iterator for Packets<'_> {
                     Some(psb) if psb < self.at => {
                         self.at = psb;
                         self.block = None;
-                        Some(Step::Gap(Gap {
+                        Some(PacketOrGap::Gap(Gap {
                             from: psb,
                             to: psb,
                             reason: GapReason::BadPacket,
@@ -227,7 +227,7 @@ impl Iterator for Packets<'_> {
                     }
                     _ => self
                         .synchronise(GapReason::BadPacket, self.at + 1)
-                        .map(Step::Gap),
+                        .map(PacketOrGap::Gap),
                 }
             }
         }
@@ -238,7 +238,7 @@ impl Iterator for Packets<'_> {
 mod tests {
     use super::*;
 
-    fn steps(bytes: &[u8]) -> Vec<Step> {
+    fn steps(bytes: &[u8]) -> Vec<PacketOrGap> {
         Packets::new(bytes).collect()
     }
 
@@ -249,8 +249,8 @@ mod tests {
         bytes.extend_from_slice(&[0x05, 0x59, 0x00]);
         bytes.extend_from_slice(&PSB);
         bytes.extend_from_slice(&[0x59]);
-        let gap = |from, to, reason| Step::Gap(Gap { from, to, reason });
-        let psb = |at| Step::Packet {
+        let gap = |from, to, reason| PacketOrGap::Gap(Gap { from, to, reason });
+        let psb = |at| PacketOrGap::Packet {
             at,
             len: 16,
             packet: Packet::Psb,
@@ -287,7 +287,7 @@ mod tests {
 
     fn psbs(bytes: &[u8]) -> Vec<usize> {
         let places = steps(bytes).into_iter().filter_map(|step| match step {
-            Step::Packet {
+            PacketOrGap::Packet {
                 at,
                 packet: Packet::Psb,
                 ..
@@ -342,12 +342,12 @@ mod tests {
                 assert_eq!(psbs(&bytes), [0, second], "{what}");
                 let bad = steps(&bytes)
                     .into_iter()
-                    .find(|s| matches!(s, Step::Gap(_)));
+                    .find(|s| matches!(s, PacketOrGap::Gap(_)));
                 let whole = cut == 0 || decode(&packet[..cut], None).is_ok();
                 assert!(
                     whole
                         || bad
-                            == Some(Step::Gap(Gap {
+                            == Some(PacketOrGap::Gap(Gap {
                                 from: second - cut,
                                 to: second,
                                 reason: GapReason::BadPacket
@@ -416,8 +416,8 @@ mod tests {
                 let mut at = 0;
                 for step in packets {
                     let (from, to) = match step {
-                        Step::Packet { at, len, .. } => (at, at + len),
-                        Step::Gap(gap) => (gap.from, gap.to),
+                        PacketOrGap::Packet { at, len, .. } => (at, at + len),
+                        PacketOrGap::Gap(gap) => (gap.from, gap.to),
                     };
                     assert!(from == at && to > from, "{step:?} at {at}");
                     at = to;

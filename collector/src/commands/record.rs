@@ -15,7 +15,7 @@ use crate::soft::outcome::{DriverError, Event, RunOutcome};
 use crate::soft::run::RunOptions;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::session::{Session, Started, hex, report};
+use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
 use mgz_abi::module_note::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
@@ -304,7 +304,7 @@ fn into_trace(
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
-    let mut session = Session {
+    let mut session = Recording {
         manifest,
         folder,
         objects: Objects::default(),
@@ -368,7 +368,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
-    let mut session = Session {
+    let mut session = Recording {
         folder,
         manifest: m,
         objects: Objects::default(),

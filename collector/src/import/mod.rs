@@ -88,7 +88,7 @@ pub fn run_with(
         Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = crate::trace::session::Session {
+    let mut trace = crate::trace::recording::Recording {
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
@@ -129,7 +129,7 @@ pub fn run_with(
     trace.convert(cli);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
-    crate::trace::session::report(&trace.manifest, &cli.output, cli.format);
+    crate::trace::recording::report(&trace.manifest, &cli.output, cli.format);
     written.map_err(|e| {
         failure(format!(
             "{}: the manifest could not be written: {e}",
@@ -205,7 +205,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
 
 /// Copies the sidecars that were used and enters the modules that processes were met in.
 fn enter_modules(
-    trace: &mut crate::trace::session::Session,
+    trace: &mut crate::trace::recording::Recording,
     session: &Session<'_>,
     modules: &Modules,
     met: &BTreeSet<(u32, usize)>,

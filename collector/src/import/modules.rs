@@ -31,7 +31,7 @@ impl Hasher for AddressHasher {
 
 /// What a `ptwrite` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPart {
     /// Record id, as slots have it.
     pub id: u32,
     /// Which part of the record.
@@ -58,7 +58,7 @@ pub struct Annotations {
     /// Slots of each record.
     slots: Vec<u32>,
     /// By link-time address.
-    places: HashMap<u64, Place, BuildHasherDefault<AddressHasher>>,
+    places: HashMap<u64, RecordPart, BuildHasherDefault<AddressHasher>>,
 }
 
 /// Why a file cannot be imported with these sidecars. The text is for the user.
@@ -86,7 +86,7 @@ impl Annotations {
         let place = |p: &mgz_annotations_schema::sidecar::PtWrite| {
             (
                 p.ip,
-                Place {
+                RecordPart {
                     id: header.id_first.wrapping_add(p.record),
                     part: p.part,
                 },
@@ -379,7 +379,7 @@ impl Modules {
 
     /// What the `ptwrite` at a run-time address in a mapping writes.
     #[inline]
-    pub fn record(&self, placed: Placed, ip: u64) -> Option<Place> {
+    pub fn record(&self, placed: Placed, ip: u64) -> Option<RecordPart> {
         self.sidecars[placed.sidecar]
             .places
             .get(&ip.wrapping_sub(placed.bias))

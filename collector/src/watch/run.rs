@@ -128,7 +128,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         .map_err(own("starting a process"))?;
     let root = held.pid() as i32;
     ptrace::seize(root).map_err(Obstacle::Trace)?;
-    let mut session = Session {
+    let mut session = WatchLoop {
         job,
         root,
         costs,
@@ -179,7 +179,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         }
     })?;
     let wall = began.elapsed();
-    let Session {
+    let WatchLoop {
         maps,
         rows,
         sums,
@@ -232,7 +232,7 @@ struct Watched {
     sampler: Sampler,
 }
 
-struct Session<'a> {
+struct WatchLoop<'a> {
     job: &'a Job,
     root: i32,
     costs: Costs,
@@ -249,7 +249,7 @@ struct Session<'a> {
     recorder: Recorder,
 }
 
-impl Session<'_> {
+impl WatchLoop<'_> {
     /// Handles all stops until the program has ended.
     fn follow(&mut self) -> io::Result<()> {
         loop {

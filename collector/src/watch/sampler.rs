@@ -9,7 +9,7 @@
 //! A load has two reuses: by the next access, where loads and stores count, and by the next load, where loads alone do. Processors
 //! cannot watch reads alone. So the thread stops at each hit; if it was a store, the first of the two is known, and the watch for the second goes on.
 
-use crate::watch::access::{LONGEST, Reader, Registers, Step};
+use crate::watch::access::{LONGEST, NextInsn, Reader, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
 use mgz_models::sampling::rdx::{Decision, Reservoir};
 use mgz_models::util::random::Random;
@@ -546,7 +546,7 @@ impl Sampler {
     }
 
     /// A sample begins.
-    fn begin(&mut self, part: &Part, ip: u64) -> Pending {
+    fn begin(&mut self, part: &SingleAccess, ip: u64) -> Pending {
         self.samples += 1;
         let pair = Pair {
             sample: self.samples,
@@ -577,7 +577,7 @@ impl Sampler {
     }
 
     /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
-    fn near(&mut self, open: &mut Option<Pending>, part: &Part, ip: u64) -> bool {
+    fn near(&mut self, open: &mut Option<Pending>, part: &SingleAccess, ip: u64) -> bool {
         let Some(pending) = open else { return false };
         let pair = Pair {
             outcome: Outcome::Near,
@@ -607,7 +607,7 @@ impl Sampler {
     fn stepped_on_watched(
         &mut self,
         thread: &mut dyn Stopped,
-        part: &Part,
+        part: &SingleAccess,
         ip: u64,
     ) -> io::Result<()> {
         for slot in 0..self.slots.len() {
@@ -673,13 +673,13 @@ impl Sampler {
 }
 
 /// One load or one store of an instruction.
-struct Part {
+struct SingleAccess {
     address: u64,
     size: u64,
     written: bool,
 }
 
-impl Part {
+impl SingleAccess {
     fn one(&self) -> Accesses {
         Accesses {
             loads: u64::from(!self.written),
@@ -700,12 +700,12 @@ impl Part {
 }
 
 /// Loads, then stores, that an instruction names.
-fn parts(step: &Step) -> Vec<Part> {
+fn parts(step: &NextInsn) -> Vec<SingleAccess> {
     let of = |written: bool| {
         step.accesses
             .iter()
             .filter(move |a| !a.implicit && if written { a.written } else { a.read })
-            .map(move |a| Part {
+            .map(move |a| SingleAccess {
                 address: a.address,
                 size: a.size,
                 written,

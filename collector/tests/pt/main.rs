@@ -13,7 +13,7 @@ mod libipt;
 mod mixed;
 mod words;
 
-use encode::{Encoder, Place, Random, Style, Write, writes};
+use encode::{Encoder, PacketSpan, Random, Style, Write, writes};
 use file::{Kind, PerfFile};
 use mgz_collector::import::dump::{RawReport, raw_bytes};
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write>
 }
 
 /// Ends of packets at about `every` bytes.
-fn ends(places: &[Place], every: usize) -> Vec<&Place> {
+fn ends(places: &[PacketSpan], every: usize) -> Vec<&PacketSpan> {
     let mut at = 0;
     let mut out = Vec::new();
     for place in places {

@@ -6,7 +6,7 @@
 //! up to the old window's end must agree.
 
 use mgz_pt::packet::PSB;
-use mgz_pt::{Packet, Packets, Step, find_psb};
+use mgz_pt::{Packet, PacketOrGap, Packets, find_psb};
 use std::collections::HashMap;
 
 /// Where a window's new part begins.
@@ -25,16 +25,16 @@ const MIN_PLAIN: usize = 64;
 fn stamp(bytes: &[u8]) -> Option<u64> {
     for step in Packets::synchronised(bytes).skip(1) {
         match step {
-            Step::Packet {
+            PacketOrGap::Packet {
                 packet: Packet::Tsc(tsc),
                 ..
             } => return Some(tsc),
-            Step::Packet {
+            PacketOrGap::Packet {
                 packet: Packet::PsbEnd | Packet::Ovf | Packet::Psb,
                 ..
             }
-            | Step::Gap(_) => return None,
-            Step::Packet { .. } => {}
+            | PacketOrGap::Gap(_) => return None,
+            PacketOrGap::Packet { .. } => {}
         }
     }
     None

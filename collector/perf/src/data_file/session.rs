@@ -63,7 +63,7 @@ pub struct Window<'a> {
 
 /// A piece of a full trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct AuxSpan<'a> {
     /// Its number in the file: the `sample` column.
     pub number: u32,
     /// Offset in the stream.
@@ -76,7 +76,7 @@ pub struct Piece<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct FullStream<'a> {
     /// Pieces, in the order of the file.
-    pub pieces: Vec<Piece<'a>>,
+    pub pieces: Vec<AuxSpan<'a>>,
     /// CPU, if the buffer is one CPU's.
     pub cpu: Option<u32>,
     /// Thread, if the buffer is one thread's.
@@ -782,7 +782,7 @@ impl<'a> Reader<'a> {
             .or_default();
         stream.cpu = known(u64::from(cpu));
         stream.thread = known(u64::from(thread));
-        stream.pieces.push(Piece {
+        stream.pieces.push(AuxSpan {
             number,
             offset,
             bytes: record.trailer,

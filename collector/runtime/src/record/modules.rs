@@ -607,7 +607,7 @@ pub fn caught_call(ip: u64) -> Option<u64> {
 
 /// What a clone address stands for.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct ClonePoint {
     /// Run-time address of the original instruction.
     pub orig: u64,
     /// Link-time address in the clone.
@@ -624,13 +624,13 @@ pub fn in_clone(ip: u64) -> bool {
 }
 
 /// Looks a clone address up in its module's address map.
-pub fn place(ip: u64) -> Option<Place> {
+pub fn place(ip: u64) -> Option<ClonePoint> {
     let module = modules()
         .iter()
         .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
-    Some(Place {
+    Some(ClonePoint {
         orig: step.orig + module.bias,
         clone: ip - module.bias,
         state,
@@ -638,7 +638,7 @@ pub fn place(ip: u64) -> Option<Place> {
 }
 
 /// Id of the first of the two records in a slot of which one is written at this place ([`mgz_abi::address_map::STATE_HALF`]): the store of the pair's id follows in the same block.
-pub fn half_id(place: &Place) -> Option<u32> {
+pub fn half_id(place: &ClonePoint) -> Option<u32> {
     let module = modules()
         .iter()
         .find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;

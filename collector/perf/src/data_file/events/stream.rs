@@ -1,7 +1,7 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
 use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
-use crate::data_file::session::{FullStream, Piece, Session, Stream};
+use crate::data_file::session::{AuxSpan, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -83,7 +83,8 @@ pub fn all<T: Send>(
         work,
     };
     // Where the kernel says that data is missing before the first byte that there is.
-    let lost_first = |piece: &Piece<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
+    let lost_first =
+        |piece: &AuxSpan<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
     let mut assembly = Assembly {
         behind_hole: full.pieces.first().is_some_and(lost_first),
         ..Assembly::default()

@@ -22,7 +22,7 @@ pub(crate) struct Delivery {
     /// It was recording.
     recording: bool,
     /// The ring and place in the clone that were interrupted.
-    interrupted: Option<(Ring, modules::Place)>,
+    interrupted: Option<(Ring, modules::ClonePoint)>,
     /// Registers as the clone had them, and as the handler sees them.
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
@@ -275,7 +275,7 @@ pub const REPEAT: RingSlot = RingSlot {
 };
 
 /// Id of a record that is written while the slot that it shares is not.
-fn half(place: &modules::Place) -> Option<u32> {
+fn half(place: &modules::ClonePoint) -> Option<u32> {
     if place.state.flags & mgz_abi::address_map::STATE_HALF == 0 {
         None
     } else {
@@ -284,7 +284,7 @@ fn half(place: &modules::Place) -> Option<u32> {
 }
 
 /// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
-pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::Place) {
+pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
     let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
     };

@@ -64,7 +64,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
 }
 
 /// A trace in the making.
-pub(crate) struct Session {
+pub(crate) struct Recording {
     pub(crate) folder: Folder,
     pub(crate) manifest: Manifest,
     /// Only while a program runs.
@@ -73,7 +73,7 @@ pub(crate) struct Session {
     pub(crate) watch: coverage::Watch,
 }
 
-impl Session {
+impl Recording {
     /// Copies what is needed while it is certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
