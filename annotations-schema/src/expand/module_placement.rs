@@ -19,8 +19,8 @@ struct DatedPlacement {
 }
 
 impl ModuleMap {
-    /// `sidecar_of` gives the number that a module's sidecar has in [`crate::expand::Tables`]; modules without one
-    /// are left out.
+    /// `sidecar_of` gives the number that a module's sidecar has in [`crate::expand::Tables`];
+    /// modules without one are left out.
     pub fn new(modules: &[Module], sidecar_of: impl Fn(&Module) -> Option<usize>) -> ModuleMap {
         let mut map = ModuleMap::default();
         for (number, module) in modules.iter().enumerate() {
@@ -55,9 +55,10 @@ impl ModuleMap {
         map
     }
 
-    /// The modules of `process` for a segment that ended at `end_ns`, into `out` (cleared first). Per
-    /// sidecar, that is the last place where the process had loaded it by then, else its first later; for
-    /// a process that is not named at all the same over all processes (a forked child has its parent's modules).
+    /// The modules of `process` for a segment that ended at `end_ns`, into `out` (cleared first).
+    /// Per sidecar, that is the last place where the process had loaded it by then, else its
+    /// first later; for a process that is not named at all the same over all processes (a
+    /// forked child has its parent's modules).
     pub fn at(&self, process: u32, end_ns: u64, out: &mut Vec<Placement>) {
         out.clear();
         for places in &self.sidecars {

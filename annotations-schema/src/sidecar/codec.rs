@@ -5,14 +5,16 @@ use crate::sidecar::Column;
 #[cfg(doc)]
 use crate::sidecar::macros::Row;
 
-/// The form of a column's elements before compression. Compression takes time by the byte, and finds less in wide numbers.
+/// The form of a column's elements before compression. Compression takes time by the byte, and
+/// finds less in wide numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// Little-endian.
     Plain,
     /// LEB128, the sign in the lowest bit: for numbers that are small, of either sign.
     Varint,
-    /// The difference to the element before (0 before the first), modulo the type's width, as [`Form::Varint`] has it: for numbers that follow each other.
+    /// The difference to the element before (0 before the first), modulo the type's width, as
+    /// [`Form::Varint`] has it: for numbers that follow each other.
     Delta,
 }
 
@@ -73,9 +75,11 @@ fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
     at
 }
 
-/// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they are not so many, or do not fit.
+/// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they
+/// are not so many, or do not fit.
 pub(crate) fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<u8>> {
-    // Each has a byte at least, so that a damaged count cannot ask for more memory than the file has earned.
+    // Each has a byte at least, so that a damaged count cannot ask for more memory than the file
+    // has earned.
     let rows = usize::try_from(rows)
         .ok()
         .filter(|&rows| rows <= numbers.len())?;

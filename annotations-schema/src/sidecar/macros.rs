@@ -2,7 +2,8 @@
 
 use crate::sidecar::codec::Form;
 
-/// Declares a table's row type and its conversion to and from columns. Behind each field's type stands the [`Form`] of its column.
+/// Declares a table's row type and its conversion to and from columns. Behind each field's type
+/// stands the [`Form`] of its column.
 macro_rules! table {
     ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident => $form:ident, )* }) => {
         $(#[$doc])*
@@ -39,7 +40,9 @@ pub(crate) use table;
 pub(crate) trait Row: Copy + Default + Send + Sync {
     /// Names, types and forms of the fields.
     const FIELDS: &'static [(&'static str, &'static str, Form)];
-    /// Writes one field of all rows to the beginning of `room`, [`LONGEST`](crate::sidecar::codec::LONGEST) bytes for each, and tells how many bytes that were. `before`: the row before them.
+    /// Writes one field of all rows to the beginning of `room`,
+    /// [`LONGEST`](crate::sidecar::codec::LONGEST) bytes for each, and tells how many bytes that
+    /// were. `before`: the row before them.
     fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
     /// Sets one field of all rows, from little-endian elements.
     fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);

@@ -1,4 +1,5 @@
-//! Reads sidecars. Nothing in a file is trusted: what [`Sidecar::from_bytes`] returns has been checked.
+//! Reads sidecars. Nothing in a file is trusted: what [`Sidecar::from_bytes`] returns has been
+//! checked.
 
 use crate::sidecar::codec::{expand, width};
 use crate::sidecar::macros::Row;
@@ -9,7 +10,8 @@ use crate::sidecar::{
 use mgz_abi::module_note::{Prelude, SIDECAR_MAGIC, SIDECAR_VERSION};
 use std::path::Path;
 
-/// Columns that were added since the version's first files: where one is missing, its fields are zero.
+/// Columns that were added since the version's first files: where one is missing, its fields are
+/// zero.
 const ADDED: [(&str, &str); 1] = [("sites", "in_loop")];
 
 /// Upper bound for the raw size of one column: guards against absurd headers.

@@ -392,7 +392,8 @@ fn files_of_before_there_were_loops_are_read() {
 
 #[test]
 fn regions_that_share_records_or_sites_are_refused() {
-    // A chain of ranges that overlap by one: each range is short, and each record names the last region that has it.
+    // A chain of ranges that overlap by one: each range is short, and each record names the last
+    // region that has it.
     let mut chained = small();
     chained.regions = (0..5)
         .map(|i| Region {

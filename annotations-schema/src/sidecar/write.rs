@@ -19,7 +19,8 @@ use zstd::bulk::Compressor;
 /// Level of compression. Higher ones take several times as long for a tenth less.
 const LEVEL: i32 = 1;
 
-/// Rows that are encoded at a time, as one frame of each column: by their number, which is the same on all machines.
+/// Rows that are encoded at a time, as one frame of each column: by their number, which is the same
+/// on all machines.
 pub(crate) const CHUNK: usize = 1 << 15;
 
 /// Rows whose fields are taken one after the other while they are in the fastest cache.
@@ -33,7 +34,8 @@ pub struct Runs<'a, R> {
 }
 
 impl<'a, R: Default> Runs<'a, R> {
-    /// Runs of rows that follow each other. `place` is given each run's number, and makes of some of its rows those of the table.
+    /// Runs of rows that follow each other. `place` is given each run's number, and makes of some
+    /// of its rows those of the table.
     pub fn new(runs: Vec<&'a [R]>, place: impl Fn(usize, &mut [R]) + Sync + 'a) -> Runs<'a, R> {
         Runs {
             runs,
@@ -239,7 +241,8 @@ pub struct Content<'a> {
     pub strings: &'a [String],
 }
 
-/// Compressed columns of some rows of all tables; those of several stand one after the other in the file.
+/// Compressed columns of some rows of all tables; those of several stand one after the other in the
+/// file.
 pub struct EncodedTables(Vec<(TableHead, Vec<Chunk>)>);
 
 /// What stands in the header of a table's columns.

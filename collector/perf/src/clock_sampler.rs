@@ -1,8 +1,8 @@
 //! `perf_event_open`: a sampling clock that the program and all its threads and children inherit.
 //!
-//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of inherited
-//! events only so); a child that this thread starts inherits them, and they begin to count when it
-//! executes the program.
+//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of
+//! inherited events only so); a child that this thread starts inherits them, and they begin to
+//! count when it executes the program.
 
 use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use crate::data_file::header::bits;
@@ -15,7 +15,8 @@ use std::os::fd::OwnedFd;
 
 /// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
 pub const PERIOD_NS: u64 = 1_001_003;
-/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB per CPU).
+/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB
+/// per CPU).
 const RING_PAGES: usize = 64;
 const MISC_COMM_EXEC: u16 = 1 << 13;
 
@@ -173,7 +174,8 @@ impl Sampler {
         self.placer.samples
     }
 
-    /// The same for the files of some processes. What the recorder itself has put there does not count.
+    /// The same for the files of some processes. What the recorder itself has put there does not
+    /// count.
     pub fn shares(self, of: &dyn Fn(u32) -> bool) -> Shares {
         let mut shares = Shares::default();
         for ((process, path), n) in self.finish().files {

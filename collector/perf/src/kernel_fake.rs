@@ -332,7 +332,8 @@ impl Fake {
         ring.set(page::DATA_HEAD, head + record.len() as u64);
     }
 
-    /// As `perf_output_begin`: what does not fit is counted, and told before the next record that does.
+    /// As `perf_output_begin`: what does not fit is counted, and told before the next record that
+    /// does.
     fn emit(
         &mut self,
         event: usize,
@@ -543,7 +544,8 @@ impl Fake {
         }
     }
 
-    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that all of it was overwritten.
+    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that
+    /// all of it was overwritten.
     fn out(&mut self, cpu: u32, identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.kind == PT);
         let buffers = &self.buffers[&cpu];
@@ -680,7 +682,8 @@ impl Kernel for Fake {
             let ring = Memory::new(len);
             ring.set(page::DATA_OFFSET, PAGE as u64);
             ring.set(page::DATA_SIZE, (len - PAGE) as u64);
-            // perf's clock: half a nanosecond a tick (as in the tests' encoder): mult 512, shift 10.
+            // perf's clock: half a nanosecond a tick (as in the tests' encoder): mult 512, shift
+            // 10.
             ring.set(page::CAPABILITIES, page::CAP_USER_TIME_ZERO);
             ring.set(48, 512 << 32 | 10 << 16);
             let area = ring.area();

@@ -44,7 +44,8 @@ impl Kernel for Linux {
     fn file_system(&self, path: &str) -> io::Result<i64> {
         let path = CString::new(path)?;
         let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
-        // SAFETY: a zero-terminated text and room for the answer, both of which live across the call.
+        // SAFETY: a zero-terminated text and room for the answer, both of which live across the
+        // call.
         check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so the kernel has filled it in.
         Ok(unsafe { about.assume_init() }.f_type)

@@ -1,10 +1,10 @@
 //! The memory that the kernel shares: a ring of records with a control page in front
 //! (`struct perf_event_mmap_page`), and the AUX area with PT data.
 //!
-//! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between is ours
-//! until `tail` is moved. Both count on for ever; places are taken modulo the size, a power of two. An AUX
-//! area that is mapped read-only is a flight recorder: the kernel overwrites it, and its head says only where, so that
-//! there is nothing to fetch.
+//! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between
+//! is ours until `tail` is moved. Both count on for ever; places are taken modulo the size, a power
+//! of two. An AUX area that is mapped read-only is a flight recorder: the kernel overwrites it, and
+//! its head says only where, so that there is nothing to fetch.
 
 use crate::kernel::Area;
 use std::io;
@@ -132,11 +132,13 @@ impl Ring {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: aligned and inside the control page, which lives as long as the ring; the kernel changes it atomically.
+        // SAFETY: aligned and inside the control page, which lives as long as the ring; the kernel
+        // changes it atomically.
         unsafe { &*self.area.base().as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Tells the kernel how large the AUX area will be and where it will be mapped; returns that place.
+    /// Tells the kernel how large the AUX area will be and where it will be mapped; returns that
+    /// place.
     pub fn announce_aux(&self, bytes: usize) -> u64 {
         let offset = self.area.len() as u64;
         self.word(page::AUX_OFFSET).store(offset, Ordering::Relaxed);
@@ -204,8 +206,8 @@ impl Ring {
         self.word(page::DATA_TAIL).store(head, Ordering::Release);
     }
 
-    /// PT data between the tail and the head; whole words only unless it is the `last` time, so that no
-    /// padding comes between.
+    /// PT data between the tail and the head; whole words only unless it is the `last` time, so
+    /// that no padding comes between.
     pub fn pending(&self, last: bool) -> Option<Pending<'_>> {
         let area = self.aux.as_ref().filter(|_| self.fetched)?;
         let size = area.len() as u64;
@@ -221,7 +223,8 @@ impl Ring {
         let begin = tail % size;
         let first = length.min(size - begin);
         let part = |from: u64, count: u64| {
-            // SAFETY: inside the AUX area, which lives as long as the ring; the kernel does not write between tail and head.
+            // SAFETY: inside the AUX area, which lives as long as the ring; the kernel does not
+            // write between tail and head.
             unsafe {
                 std::slice::from_raw_parts(area.base().as_ptr().add(from as usize), count as usize)
             }

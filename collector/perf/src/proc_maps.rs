@@ -21,7 +21,8 @@ pub struct MapsLine<'a> {
     pub device: (u32, u32),
     /// The file's inode; 0 if there is no file.
     pub inode: u64,
-    /// Path, or the kernel's name in brackets; empty for memory without one. Spaces are part of it.
+    /// Path, or the kernel's name in brackets; empty for memory without one. Spaces are part of
+    /// it.
     pub name: &'a str,
 }
 

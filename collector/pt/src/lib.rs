@@ -1,17 +1,18 @@
 //! Intel Processor Trace, as far as `ptwrite` needs it: bytes in, (IP, payload, time) out.
 //!
-//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are compressed
-//! against the one before, and the IP of a `ptwrite` comes in a packet of its own (a FUP) behind it. So a
-//! stream can be read only from a PSB on, and after anything that is not understood only from the next.
+//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are
+//! compressed against the one before, and the IP of a `ptwrite` comes in a packet of its own (a
+//! FUP) behind it. So a stream can be read only from a PSB on, and after anything that is not
+//! understood only from the next.
 //!
 //! * [`packet`]: one packet, pure.
 //! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
 //! * [`clock`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
 //! * [`ptwrite`]: `ptwrite`s with their IPs.
 //!
-//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every byte
-//! of the input is in a packet or in a reported gap; a payload never gets the IP of another `ptwrite`.
-//! Not done: branches are not followed (no TNT is interpreted), so code is never needed.
+//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every
+//! byte of the input is in a packet or in a reported gap; a payload never gets the IP of another
+//! `ptwrite`. Not done: branches are not followed (no TNT is interpreted), so code is never needed.
 
 pub mod clock;
 pub mod packet;

@@ -51,7 +51,8 @@ pub enum PacketOrGap {
     Gap(Gap),
 }
 
-/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be there to take time.
+/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be
+/// there to take time.
 const LONGEST_RUN: usize = 4 * PSB.len();
 
 /// Bytes from `start` on in which `02 82` repeats.
@@ -85,7 +86,8 @@ pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by chance.
+/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by
+/// chance.
 #[inline(always)]
 pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
     u16::from_ne_bytes(next) & 0x7f7f == 0x0202
@@ -93,8 +95,9 @@ pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
 
 /// Offset of a PSB that begins inside the packet `at..end` and ends behind it.
 ///
-/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is nothing. A whole packet may
-/// end in bytes that look like a PSB's first, but then the run is longer by these.
+/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is
+/// nothing. A whole packet may end in bytes that look like a PSB's first, but then the run is
+/// longer by these.
 #[cold]
 fn swallowed(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
     let start = (at + 1..end).find(|&start| bytes[start..].starts_with(&PSB))?;
@@ -147,7 +150,8 @@ impl<'a> Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// The bytes from the next packet on and their offset, where packets are in step and no block is open.
+    /// The bytes from the next packet on and their offset, where packets are in step and no block
+    /// is open.
     #[inline(always)]
     pub(crate) fn in_step(&self) -> Option<(&'a [u8], usize)> {
         if !self.synchronised || self.block.is_some() {
@@ -208,8 +212,8 @@ impl Iterator for Packets<'_> {
                 self.at = gap.to;
                 Some(PacketOrGap::Gap(gap))
             }
-            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside the packets before none begins,
-            // but for those that the caller decoded.
+            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside
+            // the packets before none begins, but for those that the caller decoded.
             Err(Fault::Bad) => {
                 let from = self.at.saturating_sub(PSB.len() - 1);
                 match find_psb(
@@ -297,8 +301,8 @@ mod tests {
         places.collect()
     }
 
-    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does what of the PSB is left,
-    /// where that looks like a packet.
+    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does
+    /// what of the PSB is left, where that looks like a packet.
     #[test]
     fn a_psb_whose_first_bytes_a_cut_packet_took_is_found() {
         let packets: [&[u8]; 28] = [

@@ -1,7 +1,8 @@
 //! `mgz-record --backend pt`: capture, then import.
 //!
-//! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If that fails, or if the
-//! recorder is killed, it stays, and `mgz-record --import` makes the trace of it.
+//! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If
+//! that fails, or if the recorder is killed, it stays, and `mgz-record --import` makes the trace of
+//! it.
 
 use crate::import;
 use crate::machine::backend::Choice;
@@ -101,7 +102,8 @@ pub fn record(
     Ok(ended.status.exit_status())
 }
 
-/// What the user should know of the capture. What the file itself tells (loss) is told by the import.
+/// What the user should know of the capture. What the file itself tells (loss) is told by the
+/// import.
 fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     let mut list = ended.finished.notes.clone();
     match &ended.finished.stopped {

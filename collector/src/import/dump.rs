@@ -202,7 +202,8 @@ impl fmt::Display for RawReport {
     }
 }
 
-/// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of standard input.
+/// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of
+/// standard input.
 pub struct Input {
     /// The one with the header first.
     files: Vec<DumpFile>,
@@ -269,8 +270,9 @@ fn part(path: &Path) -> Result<DumpFile, PerfDataError> {
     let about = file.metadata()?;
     // Threads of perf that had nothing to write leave empty files.
     if about.is_file() && about.len() > 0 {
-        // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access
-        // faults, as with every mapped input; no memory of ours is affected.
+        // SAFETY: the mapping is private and read-only. If another process shortens the file
+        // meanwhile, access faults, as with every mapped input; no memory of ours is
+        // affected.
         return Ok(DumpFile::Mapped(unsafe { memmap2::Mmap::map(&file)? }));
     }
     let mut bytes = Vec::new();

@@ -1,7 +1,8 @@
 //! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
 //!
-//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which record it is follows from
-//! where the program's files were mapped; which records may be joined, from what is known to be missing between them.
+//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which
+//! record it is follows from where the program's files were mapped; which records may be joined,
+//! from what is known to be missing between them.
 //!
 //! * [`modules`]: address to record, by mappings and sidecars.
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
@@ -9,8 +10,9 @@
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
 //! * [`account`]: what was kept and lost, for the manifest.
 //!
-//! The spill files are those of the software backend, so that expansion, columns and analysis are the same. Slices of one
-//! thread that directly follow each other make one sample; where something may be missing the next begins.
+//! The spill files are those of the software backend, so that expansion, columns and analysis are
+//! the same. Slices of one thread that directly follow each other make one sample; where something
+//! may be missing the next begins.
 
 pub mod account;
 pub mod dump;

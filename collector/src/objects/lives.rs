@@ -20,7 +20,8 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// What was mapped at a moment. A mapping that grew or shrank at its end (a heap, a file's zeros) or its begin (a stack) goes on.
+    /// What was mapped at a moment. A mapping that grew or shrank at its end (a heap, a file's
+    /// zeros) or its begin (a stack) goes on.
     pub fn look(&mut self, now: u64, seen: Vec<ObjectRange>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {

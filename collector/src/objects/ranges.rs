@@ -24,7 +24,8 @@ fn is_ours(path: &str) -> bool {
         || matches!(path, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]")
 }
 
-/// Mappings that can be read, with neighbours of the same file (text, constants, data) joined. Lines that make no sense are left out.
+/// Mappings that can be read, with neighbours of the same file (text, constants, data) joined.
+/// Lines that make no sense are left out.
 pub fn parse(text: &str) -> Vec<ObjectRange> {
     let mut list: Vec<ObjectRange> = Vec::new();
     // Where the last one ends that cannot be read.

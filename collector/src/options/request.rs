@@ -1,6 +1,6 @@
-//! What `mgz-record` is asked to do. A command line becomes a request once, here: options that do not
-//! go together are refused, and those without effect told of ([`effect`]), as soon as it is known what
-//! is done. What follows does not look for contradictions again.
+//! What `mgz-record` is asked to do. A command line becomes a request once, here: options that do
+//! not go together are refused, and those without effect told of ([`effect`]), as soon as it is
+//! known what is done. What follows does not look for contradictions again.
 
 use crate::machine::backend::Backend;
 use crate::options::args::{Cli, Mode};

@@ -1,4 +1,5 @@
-//! What kernels and processors do, each in a transcript: what is known of them from their sources and errata.
+//! What kernels and processors do, each in a transcript: what is known of them from their sources
+//! and errata.
 
 use crate::import::account;
 use crate::import::dump::RawReport;
@@ -75,8 +76,8 @@ fn behind_losses(file: &[u8]) -> Vec<bool> {
     out
 }
 
-/// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no room, turns PT off, and
-/// writes no record that says so.
+/// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no
+/// room, turns PT off, and writes no record that says so.
 #[test]
 fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let mut random = Random(31);
@@ -106,7 +107,8 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     assert_eq!(behind_losses(&file).last(), Some(&true));
 }
 
-/// Linux before 6.13: an area that fills from empty to full before the driver looks is told as one with nothing in it.
+/// Linux before 6.13: an area that fills from empty to full before the driver looks is told as one
+/// with nothing in it.
 #[test]
 fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     let mut random = Random(32);
@@ -142,7 +144,8 @@ fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     assert!(text.contains("2 of these times no size was told"), "{text}");
 }
 
-/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. That is no data to fetch.
+/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. That is no
+/// data to fetch.
 #[test]
 fn a_flight_recorder_is_not_emptied_though_its_head_moves() {
     let mut random = Random(33);
@@ -221,7 +224,8 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     }
 }
 
-/// A thread that ends before its first sample's time is nearly over would never be traced, if tracing began with a sample.
+/// A thread that ends before its first sample's time is nearly over would never be traced, if
+/// tracing began with a sample.
 #[test]
 fn pausing_leaves_the_beginning_of_threads_in() {
     let mut random = Random(34);
@@ -256,7 +260,8 @@ fn pausing_leaves_the_beginning_of_threads_in() {
     assert_eq!(report.totals.samples, 1);
 }
 
-/// A kernel that throttles stops sampling until the next tick: a longer period loses less, and each sample tells its own.
+/// A kernel that throttles stops sampling until the next tick: a longer period loses less, and each
+/// sample tells its own.
 #[test]
 fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
     let mut random = Random(35);
@@ -381,7 +386,8 @@ fn shares_of_what_is_missing_come_first() {
     );
 }
 
-/// A filter names a file by its inode; programs on overlayfs (containers) are mapped by another one.
+/// A filter names a file by its inode; programs on overlayfs (containers) are mapped by another
+/// one.
 #[test]
 fn filters_for_files_on_overlayfs_are_refused_where_they_match_nothing() {
     let filter = "filter 0x1000/0x200@/nowhere/program filter 0x10/0x20@/nowhere/library";
@@ -430,7 +436,8 @@ fn filters_for_files_on_overlayfs_are_refused_where_they_match_nothing() {
     assert!(open(&mut fake, &found, &request, PID, SIZES).is_ok());
 }
 
-/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels use one since 5.5, no more since 6.1.
+/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels use one
+/// since 5.5, no more since 6.1.
 #[test]
 fn processors_with_wrong_single_range_output_are_warned_of() {
     let info = |model: u32| {

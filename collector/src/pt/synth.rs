@@ -1,5 +1,6 @@
 //! Records that the kernel does not write: how the clock runs, which counter is where, what PT's
-//! configuration means, and what a process had mapped before events followed it. Layouts: tools/lib/perf/include/perf/event.h.
+//! configuration means, and what a process had mapped before events followed it. Layouts:
+//! tools/lib/perf/include/perf/event.h.
 
 use mgz_perf::data_file::records::kind;
 use mgz_perf::data_file::writer::record;
@@ -25,7 +26,8 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The ratio of the TSC's frequency to that of the crystal, as numerator and denominator (CPUID leaf 0x15); 0 if unknown.
+/// The ratio of the TSC's frequency to that of the crystal, as numerator and denominator (CPUID
+/// leaf 0x15); 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TscRatio {
     /// Numerator (EBX).
@@ -88,7 +90,8 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter `id`, without a thread.
+/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter
+/// `id`, without a thread.
 pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
     const TRUNCATED: u64 = 1;
     let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
@@ -132,7 +135,8 @@ pub fn auxtrace_info(
     record(kind::AUXTRACE_INFO, 0, &body)
 }
 
-/// The name of a process and its executable mappings, as they are now, as records of the counter `id` at time 0.
+/// The name of a process and its executable mappings, as they are now, as records of the counter
+/// `id` at time 0.
 pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
     // As the tracking event's records end: process and thread, time, CPU, counter.
     let trailer = words(&[pair(pid, pid), 0, 0, id]);
@@ -187,8 +191,8 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
     let file = std::fs::File::open(Path::new(path))
         .ok()
         .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
-    // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access faults, as
-    // with every mapped input.
+    // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile,
+    // access faults, as with every mapped input.
     let bytes = unsafe { memmap2::Mmap::map(&file).ok()? };
     let parsed = object::File::parse(&bytes[..]).ok()?;
     let id = parsed.build_id().ok()??;

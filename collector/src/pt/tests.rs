@@ -1,4 +1,5 @@
-//! Recordings from transcripts, read back by the importer and by perf; and the parts that need no PT, on the real kernel.
+//! Recordings from transcripts, read back by the importer and by perf; and the parts that need no
+//! PT, on the real kernel.
 
 use crate::import::dump::{RawReport, raw_bytes};
 use crate::pt::capture::{Capture, Finished};
@@ -1029,7 +1030,8 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     }
 }
 
-// What follows runs on the real kernel, with its clock in place of PT: everything but AUX data is the same.
+// What follows runs on the real kernel, with its clock in place of PT: everything but AUX data is
+// the same.
 
 /// One recording of this process at a time, since signal settings are per process.
 static REAL: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -1259,8 +1261,8 @@ fn recorder_process() {
     assert_eq!(ended.status, ProgramStatus::Signaled(libc::SIGINT));
 }
 
-/// Starts a recorder of an endless program, and sends it a signal once it has written samples. The file and the
-/// recorder's status.
+/// Starts a recorder of an endless program, and sends it a signal once it has written samples. The
+/// file and the recorder's status.
 fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)> {
     use std::os::unix::process::CommandExt;
     let dir = tempfile::tempdir().unwrap();
@@ -1271,7 +1273,8 @@ fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)>
         .env(CHILD, &path)
         .stdout(std::process::Stdio::null())
         .process_group(0);
-    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore it.)
+    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore
+    // it.)
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);

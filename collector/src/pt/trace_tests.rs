@@ -21,7 +21,8 @@ use std::path::Path;
 /// Where the transcripts' program is mapped.
 const BASE: u64 = 0x5555_5555_0000;
 
-/// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a `ptwrite` of the program.
+/// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a
+/// `ptwrite` of the program.
 fn sidecar() -> Sidecar {
     let mut sidecar = Sidecar {
         functions: vec![Function {

@@ -1,9 +1,10 @@
-//! Runs a program under the software backend, from the start of the process to the last record on disk.
+//! Runs a program under the software backend, from the start of the process to the last record on
+//! disk.
 //!
 //! Guarantees: the program's standard streams, signals, process group and status are its own; the
-//! recorder never blocks it for good; when the recorder dies, the program goes on unrecorded. Processes
-//! that outlive the program (daemons, background children) are recorded up to a short grace after its end, and
-//! that they were cut is told.
+//! recorder never blocks it for good; when the recorder dies, the program goes on unrecorded.
+//! Processes that outlive the program (daemons, background children) are recorded up to a short
+//! grace after its end, and that they were cut is told.
 
 pub mod attach;
 pub mod drain;

@@ -57,9 +57,11 @@ pub struct RunOptions {
     pub max_bytes: Option<u64>,
     /// Log heap blocks, of these functions as well.
     pub heap: Option<Vec<Hook>>,
-    /// Libraries of the program that stand in for functions of the C library themselves, and what comes before them: the runtime comes behind these.
+    /// Libraries of the program that stand in for functions of the C library themselves, and what
+    /// comes before them: the runtime comes behind these.
     pub before_runtime: Vec<String>,
-    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is in one of them, bytes of the list before it.
+    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is
+    /// in one of them, bytes of the list before it.
     pub heap_place: Option<usize>,
 }
 
@@ -75,8 +77,8 @@ pub fn run(
     })
 }
 
-/// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or somebody asks the recorder to end.
-/// `program` and `argv` of the options are not looked at.
+/// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or
+/// somebody asks the recorder to end. `program` and `argv` of the options are not looked at.
 pub fn run_attached(
     options: &RunOptions,
     candidate: Candidate,

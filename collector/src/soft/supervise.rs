@@ -135,7 +135,8 @@ struct Supervisor<'a> {
     unfinished: Option<Instant>,
     /// Process and thread that were seen last in each thread slot.
     threads: Vec<(u32, u32)>,
-    /// Rows of the threads' stacks that were read, and the one that was not complete at the last look.
+    /// Rows of the threads' stacks that were read, and the one that was not complete at the last
+    /// look.
     stacks: u64,
     waited_for: Option<u64>,
     problems: Vec<String>,
@@ -196,7 +197,8 @@ impl Supervisor<'_> {
             .any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
     }
 
-    /// After the program's end: takes what is left, and waits a little for processes that outlive it.
+    /// After the program's end: takes what is left, and waits a little for processes that outlive
+    /// it.
     fn wind_up(&mut self, pid: u32, status: ProgramStatus, on_event: &mut dyn FnMut(&Event)) {
         let cause = match status {
             ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
@@ -225,7 +227,8 @@ impl Supervisor<'_> {
         self.report(true, on_event);
     }
 
-    /// The next row of the module table. One whose process was killed while it wrote is left out: at once if all are `over`.
+    /// The next row of the module table. One whose process was killed while it wrote is left out:
+    /// at once if all are `over`.
     fn next_row(&mut self, over: bool) -> Option<Row> {
         const LONGEST: Duration = Duration::from_secs(2);
         while self.rows < self.arena.modules_claimed() {
@@ -245,7 +248,8 @@ impl Supervisor<'_> {
         None
     }
 
-    /// The next row of the threads' stacks. Rows that others have taken the place of are left out, and so is one whose thread was killed while it wrote.
+    /// The next row of the threads' stacks. Rows that others have taken the place of are left out,
+    /// and so is one whose thread was killed while it wrote.
     fn next_stack(&mut self) -> Option<StackSeen> {
         loop {
             let claimed = self.arena.stacks_claimed();

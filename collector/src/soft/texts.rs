@@ -26,7 +26,8 @@ pub fn outlived(threads: u64, grace: Duration) -> String {
     )
 }
 
-/// What `trigger` of the manifest says of timers that may have been asked for more often than the kernel looks at them.
+/// What `trigger` of the manifest says of timers that may have been asked for more often than the
+/// kernel looks at them.
 pub const AT_MOST: &str = "at most at the kernel's tick";
 
 /// What is to be said of threads that could not be sampled in `burst`.

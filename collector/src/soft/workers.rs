@@ -14,8 +14,9 @@ const NAP: Duration = Duration::from_millis(20);
 /// More workers than this do not help: they all write to one disk.
 const MAX_WORKERS: usize = 16;
 
-/// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost them as much as a small window: it looks
-/// often enough that a few windows wait at most: more of them would push the program's own data out of the caches that both share.
+/// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost
+/// them as much as a small window: it looks often enough that a few windows wait at most: more of
+/// them would push the program's own data out of the caches that both share.
 fn nap(settings: &Settings) -> Duration {
     const LEAST: Duration = Duration::from_micros(500);
     const WAITING: u64 = 4;
@@ -66,7 +67,8 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Windows of `burst` come one by one, long after each other: who waits for the next one on the processor, or wakes others for a few, takes it from the program.
+    /// Windows of `burst` come one by one, long after each other: who waits for the next one on the
+    /// processor, or wakes others for a few, takes it from the program.
     fn sparing(&self) -> bool {
         self.size == 1 || self.arena.settings().mode == mgz_abi::shared_memory::MODE_BURST
     }
@@ -100,7 +102,8 @@ impl<'a> Crew<'a> {
         }
     }
 
-    /// Takes what waits, from the first thread slot to the last or the other way around; tells whether there was anything. Who is called sees for itself whether it is needed.
+    /// Takes what waits, from the first thread slot to the last or the other way around; tells
+    /// whether there was anything. Who is called sees for itself whether it is needed.
     fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
         let Hands { ready, segment } = hands;
         self.drainer.ready(ready);
@@ -112,7 +115,8 @@ impl<'a> Crew<'a> {
         }
         let mut taken = false;
         for &index in ready.iter() {
-            // At most what fits into the queue, so that a fast thread does not keep a worker for itself.
+            // At most what fits into the queue, so that a fast thread does not keep a worker for
+            // itself.
             for _ in 0..self.arena.settings().places {
                 let more = || {
                     if !self.sparing() {

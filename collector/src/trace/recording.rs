@@ -282,7 +282,8 @@ impl Recording {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes what is known of data objects, and names the files in which triggers came `elsewhere`. Where that fails, a sentence says so.
+    /// Writes what is known of data objects, and names the files in which triggers came
+    /// `elsewhere`. Where that fails, a sentence says so.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
@@ -308,7 +309,8 @@ impl Recording {
         }
     }
 
-    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may be gone; then it is the file that it is a copy of.
+    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may
+    /// be gone; then it is the file that it is a copy of.
     pub(crate) fn file_of(&self, module: &Module) -> PathBuf {
         let gone = |m: &&Module| !Path::new(&m.path).exists();
         let original = Some(module).filter(gone).and_then(|gone| {
@@ -528,8 +530,8 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
     })
 }
 
-/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or where a
-/// sentence of its own exists.
+/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or
+/// where a sentence of its own exists.
 pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
         "threads_without_ring" => format!(

@@ -47,7 +47,8 @@ impl Access {
 /// An instruction that is about to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NextInsn {
-    /// What it will access. Conditional accesses (`cmov`, masked vectors) count as if they happened, as the processor's counters have it.
+    /// What it will access. Conditional accesses (`cmov`, masked vectors) count as if they
+    /// happened, as the processor's counters have it.
     pub accesses: Vec<Access>,
     /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
     pub opaque: bool,

@@ -1,4 +1,5 @@
-//! Addresses of code to files and offsets while a process runs, and to functions and lines afterwards.
+//! Addresses of code to files and offsets while a process runs, and to functions and lines
+//! afterwards.
 
 use mgz_elf::function_names::Symbols;
 use mgz_perf::proc_maps;
@@ -22,7 +23,8 @@ pub struct Maps {
 }
 
 impl Maps {
-    /// The file and offset of an address. The process's mappings are read again if they do not have it.
+    /// The file and offset of an address. The process's mappings are read again if they do not have
+    /// it.
     pub fn place(&mut self, process: i32, ip: u64) -> CodeOffset {
         if let Some(place) = self.known(process, ip) {
             return place;

@@ -1,8 +1,9 @@
 //! A thread's perf events: the one that stops it, those that count, and its watchpoints.
 //!
-//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit, and the registers. A watchpoint is an event of
-//! its own that is opened for one word and stays on until it is closed; each hit stops the thread by the signal that the timer uses.
-//! None of them counts or traps in the kernel.
+//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit,
+//! and the registers. A watchpoint is an event of its own that is opened for one word and stays on
+//! until it is closed; each hit stops the thread by the signal that the timer uses. None of them
+//! counts or traps in the kernel.
 
 use crate::watch::sampler::{Accesses, Clock, Hit};
 use mgz_perf::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
@@ -17,7 +18,8 @@ const TYPE_BREAKPOINT: u32 = 5;
 /// HW_BREAKPOINT_R | HW_BREAKPOINT_W: the processor cannot watch reads alone.
 const READ_WRITE: u32 = 3;
 const FORMAT_GROUP: u64 = 8;
-/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in the order of their encoding.
+/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in
+/// the order of their encoding.
 const REGISTERS: u64 = 0xff_00ff;
 const ENCODING: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// The leader's record: its number, and the processor with four bytes behind.
@@ -41,7 +43,8 @@ pub struct Trigger {
     pub period: u64,
     /// Number of the signal.
     pub signal: i32,
-    /// Events that count loads and stores; the first one stops the thread. `None` where nothing counts them.
+    /// Events that count loads and stores; the first one stops the thread. `None` where nothing
+    /// counts them.
     pub counters: Option<[Counter; 2]>,
 }
 
@@ -92,7 +95,8 @@ struct Watchpoint {
     id: u64,
 }
 
-/// Counts an event of the calling thread while something is done, and the samples that one in every `period` of them makes.
+/// Counts an event of the calling thread while something is done, and the samples that one in every
+/// `period` of them makes.
 pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Result<(u64, u64)> {
     let attr = Attr {
         sample_period: period.max(1),

@@ -115,7 +115,8 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> WatchError {
     move |error| WatchError::Own(what, error)
 }
 
-/// Runs a program to its end and watches it. One at a time per process, since signal settings are per process.
+/// Runs a program to its end and watches it. One at a time per process, since signal settings are
+/// per process.
 pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let costs = calibrate(&job.trigger)?;
     let signals = Signals::install().map_err(own("setting up signals"))?;
@@ -160,13 +161,15 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 for signal in signals.to_forward() {
-                    // SAFETY: integer arguments; the program is waited for only when this loop is over, or at most a tick before.
+                    // SAFETY: integer arguments; the program is waited for only when this loop is
+                    // over, or at most a tick before.
                     unsafe { libc::kill(root, signal) };
                 }
                 std::thread::sleep(TICK);
             }
         });
-        // The word to execute comes from here, so that this thread can follow the execution, which stops on its way.
+        // The word to execute comes from here, so that this thread can follow the execution, which
+        // stops on its way.
         let release = scope.spawn(move || held.release());
         session.follow().map_err(own("waiting for the program"))?;
         match release.join() {

@@ -1,9 +1,9 @@
 //! What two windows of one stream have in common.
 //!
-//! A window ends at a known moment and holds what the buffer held then, so the next window may begin
-//! before the last one's end. Both can be read only from a PSB on, so it is enough to find a PSB of the
-//! new window in the old one. The time stamp behind a PSB makes it unique; without time stamps, everything
-//! up to the old window's end must agree.
+//! A window ends at a known moment and holds what the buffer held then, so the next window may
+//! begin before the last one's end. Both can be read only from a PSB on, so it is enough to find a
+//! PSB of the new window in the old one. The time stamp behind a PSB makes it unique; without time
+//! stamps, everything up to the old window's end must agree.
 
 use mgz_pt::packet::PSB;
 use mgz_pt::{Packet, PacketOrGap, Packets, find_psb};

@@ -1,16 +1,20 @@
 //! How the runtime gets into a process that runs already.
 //!
-//! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and added its address where that is to be
-//! added, as the entry point of a static executable does. Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`],
-//! on a stack of the recorder's making and with all signals blocked. What wrappers of a preloaded library would have seen since the
-//! start is asked of the kernel: which signals have handlers. From then on the wrappers are called as ever, because the recorder lets the
-//! global offset tables of all modules lead to them.
+//! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and
+//! added its address where that is to be added, as the entry point of a static executable does.
+//! Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of
+//! the recorder's making and with all signals blocked. What wrappers of a preloaded library would
+//! have seen since the start is asked of the kernel: which signals have handlers. From then on the
+//! wrappers are called as ever, because the recorder lets the global offset tables of all modules
+//! lead to them.
 //!
-//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its old alternate stack back
-//! from the kernel when it returns, so `record::attachment` looks at each trigger where it runs, and puts that right.
+//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its
+//! old alternate stack back from the kernel when it returns, so `record::attachment` looks at each
+//! trigger where it runs, and puts that right.
 //!
-//! When recording is over the triggers end and everything else stays as it is, since a thread may hold addresses of the runtime for as
-//! long as it lives. The process can be attached to again: the recorder finds the image and calls the same functions.
+//! When recording is over the triggers end and everything else stays as it is, since a thread may
+//! hold addresses of the runtime for as long as it lives. The process can be attached to again: the
+//! recorder finds the image and calls the same functions.
 
 use crate::enter::preload;
 use crate::record::attachment::{ATTACHED, is_attached};

@@ -1,5 +1,5 @@
-//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe that met the
-//! guard page goes on in the next one.
+//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
+//! that met the guard page goes on in the next one.
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Ring;
@@ -36,8 +36,9 @@ pub fn begin_stretch(header: &Header, ring: Ring) {
     control.cursor.set(control.base.get());
 }
 
-/// Draws how far it is to the end of the next window. There is one window in each period, anywhere in it, so that samples cannot be in step with the
-/// program; what is drawn depends on the thread slot and the number of the window alone, so that runs can be repeated.
+/// Draws how far it is to the end of the next window. There is one window in each period, anywhere
+/// in it, so that samples cannot be in step with the program; what is drawn depends on the thread
+/// slot and the number of the window alone, so that runs can be repeated.
 fn draw(header: &Header, control: &Control) {
     let most = header.period.saturating_sub(header.window);
     // splitmix64 (Steele, Lea and Flood 2014).
@@ -57,8 +58,8 @@ fn draw(header: &Header, control: &Control) {
     control.windows.set(control.windows.get() + 1);
 }
 
-/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
-/// over for this thread.
+/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if
+/// recording is over for this thread.
 pub fn turn(header: &Header, ring: Ring) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
@@ -104,8 +105,8 @@ pub fn turn(header: &Header, ring: Ring) -> bool {
     true
 }
 
-/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows), and
-/// leaves the ring ready for a new stream.
+/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows),
+/// and leaves the ring ready for a new stream.
 pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
     let slots = (control.cursor.get() - control.base.get()) / 16;
@@ -190,7 +191,8 @@ pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns
         .set(control.slots_before.get() + slots + 1);
     let published = control.published.fetch_add(1, Ordering::Release) + 1;
     header.doorbell.fetch_add(1, Ordering::Release);
-    // The recorder looks often enough at the rate that was asked for; it is called only if that goes wrong.
+    // The recorder looks often enough at the rate that was asked for; it is called only if that
+    // goes wrong.
     let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed));
     if waiting > header.places / 4 * 3 {
         syscall::futex_wake(header.doorbell.as_ptr());
@@ -202,8 +204,8 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
     let window = window.min(header.chunk_bytes / 16);
-    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped, and the
-    // recorder does not touch a place that is not published.
+    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped,
+    // and the recorder does not touch a place that is not published.
     unsafe {
         core::ptr::copy_nonoverlapping(
             (end - 16 * window) as *const u8,
@@ -263,7 +265,8 @@ fn wait_for_place(header: &Header, ring: Ring) -> bool {
 /// Lets the calling thread's probes write into the spare ring from now on.
 pub fn give_up(ring: Ring) {
     thread_ring::begin_spare(ring);
-    // The probe that met the guard page will take its borrowed registers back from the page that %gs points at.
+    // The probe that met the guard page will take its borrowed registers back from the page that
+    // %gs points at.
     ring.spare().set_spilled(ring.control().spilled());
     // SAFETY: the spare control page is set up.
     unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };

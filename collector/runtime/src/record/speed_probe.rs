@@ -1,15 +1,20 @@
-//! How fast the code of a window runs: samples are by time, and what they say of loads needs the loads per nanosecond.
+//! How fast the code of a window runs: samples are by time, and what they say of loads needs the
+//! loads per nanosecond.
 //!
-//! The time of the window itself says little: it is short, and spent with cold caches in code that records. So after a few windows
-//! a second the thread is watched a little longer, in one of two ways.
+//! The time of the window itself says little: it is short, and spent with cold caches in code that
+//! records. So after a few windows a second the thread is watched a little longer, in one of two
+//! ways.
 //!
-//! *Watched*: where an address among the window's last records advances by a constant stride, a hardware watchpoint is put where it will be so many
-//! iterations later, and the thread goes on in the original code. Its signal tells how long those took, at the program's own speed.
+//! *Watched*: where an address among the window's last records advances by a constant stride, a
+//! hardware watchpoint is put where it will be so many iterations later, and the thread goes on in
+//! the original code. Its signal tells how long those took, at the program's own speed.
 //!
-//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the
+//! clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
-//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a
+//! measurement costs by itself.
 
 use crate::record::thread_ring::Ring;
 use crate::record::trigger;
@@ -21,18 +26,21 @@ use mgz_abi::slot::RingSlot;
 
 /// Slots of a lap.
 pub const LAP: u64 = 2048;
-/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a signal.)
+/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a
+/// signal.)
 const LAP_NEAR: u64 = 256;
 /// Records of a near watch.
 const NEAR: u64 = 512;
-/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled when it was not, up to so often. (A watchpoint costs 20 µs in
-/// a virtual machine, so its way must be long; loops are often short.)
+/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled
+/// when it was not, up to so often. (A watchpoint costs 20 µs in a virtual machine, so its way must
+/// be long; loops are often short.)
 const FAR: u32 = 16 << 10;
 const HALVED: i32 = 3;
 const DOUBLED: i8 = 4;
 /// A thread's first measurements follow one another at once, so that short runs have some.
 const FIRST: u32 = 24;
-/// Afterwards places that have had fewer are measured behind every so many windows: some functions come late, and few measurements are mostly noise.
+/// Afterwards places that have had fewer are measured behind every so many windows: some functions
+/// come late, and few measurements are mostly noise.
 const PLACE_FIRST: u16 = 24;
 /// See [`PLACE_FIRST`].
 const SELDOM: u32 = 4;
@@ -44,7 +52,8 @@ const PLACES: usize = 64;
 const NEIGHBOURS: u32 = 10;
 /// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
 const NEAR_OF: u16 = 3;
-/// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
+/// Watched for longer than this, and this for each record, the address was met by another way (a
+/// loop that has ended, and another that comes there).
 const LONGEST: [u64; 2] = [100_000, 20];
 /// The watched instruction lies this near to where the window ended, bytes.
 const NEARBY: u64 = 4096;
@@ -61,7 +70,8 @@ struct CodeSpot {
     failed: bool,
 }
 
-/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none made yet.
+/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none
+/// made yet.
 #[repr(C)]
 pub struct Pace {
     /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
@@ -142,7 +152,8 @@ pub enum Plan {
     Lap(u64),
 }
 
-/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands at `address`.
+/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands
+/// at `address`.
 pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     let pace = &ring.private().pace;
     if pace.armed.get() {
@@ -161,7 +172,8 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     pace.due.set(now + EVERY);
     place.begun = place.begun.wrapping_add(1).max(1);
     let near = place.begun % NEAR_OF == 2;
-    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
+    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap
+    // where a watch was in vain.
     let watched = pace.event.get() >= 0
         && !core::mem::take(&mut place.failed)
         && place.begun.is_multiple_of(2);
@@ -186,7 +198,8 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     Plan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
-/// An address that advances steadily in the last slots of a window: where it was last, its stride, and how many slots so many iterations took, as far as they can be followed back: three
+/// An address that advances steadily in the last slots of a window: where it was last, its stride,
+/// and how many slots so many iterations took, as far as they can be followed back: three
 /// alone would say little of loops whose iterations differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Records that are tried.
@@ -198,7 +211,8 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Strides beyond this are of something else.
     const MOST: i64 = 4096;
     let count = slots as usize;
-    // SAFETY: the slots were just written by this thread; the place is its own until it is published.
+    // SAFETY: the slots were just written by this thread; the place is its own until it is
+    // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
     // Of slots that two records share, either payload may advance.
@@ -275,8 +289,8 @@ pub fn watch(
     pace.records.set(records);
     pace.kind.set(kind);
     pace.from.set(context.registers[RIP]);
-    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off so is never on again.
-    // SAFETY: integers only.
+    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off
+    // so is never on again. SAFETY: integers only.
     unsafe {
         syscall::call(
             syscall::nr::IOCTL,
@@ -291,7 +305,8 @@ pub fn watch(
     pace.since.set(syscall::now_ns());
 }
 
-/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1, one wake-up each.
+/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1,
+/// one wake-up each.
 fn attributes(address: u64) -> [u64; 9] {
     const BYTES: u64 = 72;
     const READ_WRITE: u64 = 3;

@@ -1,10 +1,13 @@
 //! What a thread's hooks know of where original addresses go on (see `transfer_hooks`).
 //!
-//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original addresses to their clones; hooks look into both by instructions of their own.
-//! The near one has one entry for each hash, the others have two. The third, which only [`Known::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most
-//! calls of code without a clone their looks into the address map.
+//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original
+//! addresses to their clones; hooks look into both by instructions of their own. The near one has
+//! one entry for each hash, the others have two. The third, which only [`Known::recall_fact`]
+//! reads, tells other [`Fact`]s of addresses: they spare most calls of code without a clone their
+//! looks into the address map.
 //!
-//! What makes this hard: only the thread itself reads and writes values, but a signal may end that anywhere, and another thread may be forgetting all keys.
+//! What makes this hard: only the thread itself reads and writes values, but a signal may end that
+//! anywhere, and another thread may be forgetting all keys.
 
 use core::cell::Cell;
 
@@ -14,12 +17,14 @@ pub const NEAR: usize = 128;
 const FAR_BYTES: usize = 16 * 1024;
 /// Bytes of the far table and that of facts.
 pub const BYTES: usize = 2 * FAR_BYTES;
-/// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns would often throw each other out.
+/// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns
+/// would often throw each other out.
 const WAYS: usize = 2;
 /// Hashes of the far table.
 pub const SETS: usize = FAR_BYTES / 16 / WAYS;
-/// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at multiples of 16 and lie far apart, so that low bits alone make pairs
-/// of them throw each other out at every call.)
+/// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at
+/// multiples of 16 and lie far apart, so that low bits alone make pairs of them throw each other
+/// out at every call.)
 pub const HASH: u32 = 0x9e37_79b1;
 
 /// A number below `places`, a power of two.
@@ -27,8 +32,9 @@ const fn hash(key: u64, places: usize) -> usize {
     ((key as u32).wrapping_mul(HASH) >> (32 - places.trailing_zeros())) as usize
 }
 
-/// The key of an entry that holds nothing, by the hash that keys of this entry have: it has another one, so that nobody finds it. (Zero has the first: were zero
-/// there, a call through a null pointer would find whatever value the entry has had.)
+/// The key of an entry that holds nothing, by the hash that keys of this entry have: it has another
+/// one, so that nobody finds it. (Zero has the first: were zero there, a call through a null
+/// pointer would find whatever value the entry has had.)
 const fn nothing(place: usize) -> u64 {
     (place == 0) as u64
 }
@@ -36,7 +42,8 @@ const fn nothing(place: usize) -> u64 {
 const _: () =
     assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
 
-/// What is known of an address besides where its clone is: a bit that keys of the table of facts have, and no address of a program.
+/// What is known of an address besides where its clone is: a bit that keys of the table of facts
+/// have, and no address of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fact {
@@ -44,7 +51,8 @@ pub enum Fact {
     Outside = 1 << 63,
     /// A return address that code without a clone shall not have; the value is what it gets.
     ReturnedTo = 1 << 62,
-    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
+    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time:
+    /// binding may change it.)
     Linked = 1 << 61,
 }
 
@@ -70,13 +78,15 @@ pub struct Known {
 impl Known {
     /// # Safety
     ///
-    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else and as long as this is used.
+    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else
+    /// and as long as this is used.
     pub const unsafe fn at(near: usize, far: usize) -> Known {
         Known { near, far }
     }
 
-    /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a key goes on to its value, so that values stay. (What is forgotten for a
-    /// library that is unmapped, nobody looks for who may call it.)
+    /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a
+    /// key goes on to its value, so that values stay. (What is forgotten for a library that is
+    /// unmapped, nobody looks for who may call it.)
     pub fn forget(self) {
         for (table, places, ways) in [
             (self.near, NEAR, 1),
@@ -84,7 +94,8 @@ impl Known {
             (self.far + FAR_BYTES, SETS, WAYS),
         ] {
             for n in 0..places * ways {
-                // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it by whole words, too.
+                // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it
+                // by whole words, too.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
             }
         }
@@ -111,7 +122,8 @@ impl Known {
         find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
 
-    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a pointer that has just these bits too would go to the value.)
+    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a
+    /// pointer that has just these bits too would go to the value.)
     pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {
             add(self.far + FAR_BYTES, fact.key(address), value, turn);
@@ -135,8 +147,9 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it,
-/// and would miss what moves.
+/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What
+/// is not noted now stays where it is: another thread may be forgetting it, and would miss what
+/// moves.
 fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, SETS);
     // SAFETY: entries of this thread's table.

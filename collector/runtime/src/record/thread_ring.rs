@@ -7,12 +7,13 @@
 //!                                                                                    | ring: lap (mirrored), guard, chunks
 //! ```
 //!
-//! `%gs` points at the control page. The *spare* control page and ring are private memory that nobody
-//! reads: `%gs` points there while records must not count (between `vfork` and `exec`, after the
-//! recorder is gone), because a probe always writes somewhere.
+//! `%gs` points at the control page. The *spare* control page and ring are private memory that
+//! nobody reads: `%gs` points there while records must not count (between `vfork` and `exec`, after
+//! the recorder is gone), because a probe always writes somewhere.
 //!
 //! The control page and everything behind it belong to the recorder's file and are not inherited by
-//! forked children: their first probe faults, and the handler gives them a slot of their own at the same addresses.
+//! forked children: their first probe faults, and the handler gives them a slot of their own at the
+//! same addresses.
 
 pub use crate::record::ring_memory::{
     free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end,
@@ -30,14 +31,15 @@ use mgz_abi::shared_memory::*;
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
-/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables of what hooks know.
+/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
+/// of what hooks know.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
 pub const SPARE: usize = SPARE_RING + 2 * PAGE;
-/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
-/// thread's probes write into the spare ring.
+/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no
+/// slot left. Its thread's probes write into the spare ring.
 pub(crate) const PRIVATE: u32 = 3;
 /// [`Control::index`] of such a page that [`set_up_borrower`] has made.
 const BORROWERS: u32 = u32::MAX;
@@ -50,7 +52,8 @@ pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 pub struct Private {
     /// Whether the program has SIGSEGV blocked. It is never really blocked.
     pub segv_blocked: Cell<bool>,
-    /// The handler of the program that blocks SIGSEGV while it runs, see [`crate::record::signals`].
+    /// The handler of the program that blocks SIGSEGV while it runs, see
+    /// [`crate::record::signals`].
     pub shield: Cell<crate::record::signals::Shield>,
     /// The mask of the call in which the thread waits for signals, if it does.
     pub waiting: Cell<Option<u64>>,
@@ -93,7 +96,8 @@ static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
 const MAX_RESERVATIONS: usize = 1 << 16;
-/// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
+/// Reservations that a new thread looks at for one to take over; those of many threads are looked
+/// at in turn.
 const LOOKS: usize = 64;
 static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
 /// Reservations before this one were made for another recorder, whose rings had another size.
@@ -130,17 +134,17 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 /// A thread's control page, and where it stands in this process.
 ///
 /// A copy of an address, from which shared references to three pieces of memory are made. All that
-/// changes in them is a cell or atomic, so that references may coexist: those of a function with those
-/// of a signal handler that interrupts it, or that it calls. Who may change cells follows from whose
-/// the reservation is:
+/// changes in them is a cell or atomic, so that references may coexist: those of a function with
+/// those of a signal handler that interrupts it, or that it calls. Who may change cells follows
+/// from whose the reservation is:
 ///
-/// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler of
-///   the runtime looks at the field; its probes change `cursor` and `spill` between two instructions
-///   of the program;
-/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed
-///   [`Control::state`] from FREE;
-/// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]), by
-///   volatile writes.
+/// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
+///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
+///   instructions of the program;
+/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed [`Control::state`]
+///   from FREE;
+/// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
+///   by volatile writes.
 ///
 /// Others may read cells of a living thread (`pid`, `tid`, `index`), which then do not change.
 #[derive(Clone, Copy)]
@@ -220,13 +224,15 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is a process that shares its creator's memory and knows it (the child of a `vfork`): its signal handlers and mask are its own.
+/// Whether the caller is a process that shares its creator's memory and knows it (the child of a
+/// `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
     ring_at(gs).is_some_and(|ring| gs != ring.address) && process::borrows_memory()
 }
 
-/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds a lock.
+/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
+/// a lock.
 pub fn notice_fork() {
     if !process::is_forked() {
         return;
@@ -241,7 +247,8 @@ pub fn notice_fork() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps until then must not come to lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps
+/// until then must not come to lie there.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -252,8 +259,8 @@ pub fn hold_place() {
     }
 }
 
-/// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
-/// parent's, which is not mapped here. Returns whether that was so.
+/// If this process is a new child, gives the calling (only) thread a slot of its own in place of
+/// the parent's, which is not mapped here. Returns whether that was so.
 pub fn adopt_after_fork(ring: Ring) -> bool {
     if !process::is_forked() {
         return false;
@@ -279,8 +286,9 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
     new
 }
 
-/// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
-/// yet that the other threads of the parent are not here: forgets their reservations.
+/// To be called in a new thread with the %gs base of its creator. If this process is a child of a
+/// thread without a ring, nobody has noticed yet that the other threads of the parent are not here:
+/// forgets their reservations.
 pub fn forget_parents(gs: usize) {
     let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
         return;
@@ -299,7 +307,8 @@ pub fn forget_parents(gs: usize) {
     }
 }
 
-/// The other threads of the parent are not in this child: what they have reserved and locked is free. `ring` is that of the calling thread.
+/// The other threads of the parent are not in this child: what they have reserved and locked is
+/// free. `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
@@ -319,7 +328,8 @@ fn forget_others(ring: Option<Ring>) {
     process::own();
 }
 
-/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
+/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go
+/// nowhere and are not counted as kept.
 pub fn set_up() {
     set_up_with(|header| {
         reuse(header, LOOKS)
@@ -328,8 +338,8 @@ pub fn set_up() {
     });
 }
 
-/// The same for the first thread of a process that runs beside its creator and shares its memory: the recorder knows its creator alone, so its records
-/// go nowhere.
+/// The same for the first thread of a process that runs beside its creator and shares its memory:
+/// the recorder knows its creator alone, so its records go nowhere.
 pub fn set_up_borrower() {
     set_up_with(|_| {
         let ring = reuse_borrowers().or_else(|| list(reserve_private))?;
@@ -344,7 +354,8 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     };
     let ring = exclusively(&LOCK, || {
         let ring = take(header).or_else(|| list(provision))?;
-        // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
+        // Under the lock, so that nobody meets a ring of this process that still names its dead
+        // owner.
         begin(header, ring);
         Some(ring)
     });
@@ -375,7 +386,8 @@ pub const SS_DISABLE: usize = 2;
 fn install_signal_stack(ring: Ring) {
     const EPERM: isize = 1;
     let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
-    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
+    // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
     // signals blocked.)
     unsafe {
         let set = syscall::call(
@@ -393,7 +405,8 @@ fn install_signal_stack(ring: Ring) {
     }
 }
 
-/// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.
+/// Takes over the reservation of a thread of this process that has ended, if there is one among the
+/// next `looks`.
 fn reuse(header: &Header, looks: usize) -> Option<Ring> {
     let pid = syscall::getpid();
     for _ in 0..looks {
@@ -482,7 +495,8 @@ fn close(header: &Header, ring: Ring, cause: u32) {
     }
 }
 
-/// Another recorder comes: reservations that were made for the last one are taken over by nobody. Threads that have one need a new one.
+/// Another recorder comes: reservations that were made for the last one are taken over by nobody.
+/// Threads that have one need a new one.
 pub fn forget_reservations() {
     let made = RESERVATIONS
         .iter()
@@ -531,8 +545,8 @@ fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     Some(ring)
 }
 
-/// A private page in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
-/// at a guard page there, so only the spare ring may be written.
+/// A private page in place of a thread slot: a thread that got none still needs a place to write
+/// to. Nothing ends at a guard page there, so only the spare ring may be written.
 fn use_private_page(ring: Ring) {
     private_page(ring);
     begin_spare(ring);
@@ -591,7 +605,8 @@ impl Stack {
     pub const UNKNOWN: Stack = Stack { low: 0, bytes: 0 };
 }
 
-/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this function's. A thread whose records go nowhere is none to it.
+/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this
+/// function's. A thread whose records go nowhere is none to it.
 pub fn tell_stack(stack: Stack, at: usize) {
     let (Some(header), Some(ring)) = (process::header(), current()) else {
         return;

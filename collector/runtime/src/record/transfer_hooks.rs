@@ -1,13 +1,15 @@
-//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to code without a clone
-//! go on (see `abi`, "Translated clones").
+//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to
+//! code without a clone go on (see `abi`, "Translated clones").
 //!
-//! What makes this hard: it stands between any two instructions of the program, so it may change no register, no flag and
-//! nothing on the stack, and a signal may arrive at each of its own instructions. So all that it saves lies in the control
-//! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
-//! was to go) or was never met.
+//! What makes this hard: it stands between any two instructions of the program, so it may change no
+//! register, no flag and nothing on the stack, and a signal may arrive at each of its own
+//! instructions. So all that it saves lies in the control page, and [`settle`] can undo it from
+//! there at any moment: a hook that was interrupted is either done (control is where it was to go)
+//! or was never met.
 //!
-//! A small table in each control page maps original addresses to their clones, and a larger one what does not fit there ([`known`](crate::record::target_cache)); a miss in both
-//! calls [`slow`], on a stack of its own.
+//! A small table in each control page maps original addresses to their clones, and a larger one
+//! what does not fit there ([`known`](crate::record::target_cache)); a miss in both calls [`slow`],
+//! on a stack of its own.
 
 use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
@@ -42,8 +44,10 @@ const _: () = {
     assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR <= PAGE);
 };
 
-// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses the legacy ones alone, whose upper halves legacy
-// instructions leave as they are; they lie where fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows: see `Hook`.
+// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses
+// the legacy ones alone, whose upper halves legacy instructions leave as they are; they lie where
+// fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows:
+// see `Hook`.
 global_asm!(
     ".section .text.mgz_hooks, \"ax\", @progbits",
     ".p2align 6",
@@ -247,7 +251,8 @@ pub fn set(control: &Control, hooks: Hooks) {
 
 /// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
 fn known(ring: Ring) -> Known {
-    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set aside for them.
+    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set
+    // aside for them.
     unsafe { Known::at(ring.address + CACHE, ring.hook_stack()) }
 }
 
@@ -298,7 +303,8 @@ extern "C" fn slow(kind: u64) -> u64 {
     go(ring, control, recording, kind, stack, target)
 }
 
-/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
+/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address
+/// of a call or jump.
 fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
@@ -306,7 +312,8 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
     let open = recording && (!burst || window::is_open(ring));
     match kind {
         RETURN => {
-            // A clone that was called by code without one returns to what the runtime has put there.
+            // A clone that was called by code without one returns to what the runtime has put
+            // there.
             let original = if modules::in_clone(top) {
                 modules::original_of_back(top).unwrap_or(top)
             } else {
@@ -362,7 +369,8 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
             let is_plain = if burst || leaves {
                 leaves && linked.is_none_or(modules::leaves)
             } else {
-                // A function that was left: where no window is to end it is like one of another file.
+                // A function that was left: where no window is to end it is like one of another
+                // file.
                 kind == CALL && linked.is_none()
             };
             if is_plain {
@@ -374,14 +382,16 @@ fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, tar
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no instrumented file; in a window, such code of an instrumented file may
-/// call code that has a clone, unseen.
+/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no
+/// instrumented file; in a window, such code of an instrumented file may call code that has a
+/// clone, unseen.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
     let back = match call || leaves {
-        // What an entry jump stands at leads back by itself; then who looks at the stack sees the original's address.
+        // What an entry jump stands at leads back by itself; then who looks at the stack sees the
+        // original's address.
         true if !burst && modules::enters_clone(top) => None,
         true => back_of(ring, top),
         false => None,
@@ -417,8 +427,9 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     }
 }
 
-/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or had not begun: control
-/// is then at an original address, or at a place of a clone that the address map knows. Returns whether that was so.
+/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or
+/// had not begun: control is then at an original address, or at a place of a clone that the address
+/// map knows. Returns whether that was so.
 pub fn settle(context: &mut Context) -> bool {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
@@ -576,8 +587,9 @@ fn is_address(target: u64) -> bool {
     }
 }
 
-/// A call to an address where no code can be fails at the call, which pushes nothing; whoever repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and
-/// returns to such addresses nobody knows where they were: they are shown where they lead.)
+/// A call to an address where no code can be fails at the call, which pushes nothing; whoever
+/// repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and returns to such
+/// addresses nobody knows where they were: they are shown where they lead.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;
@@ -620,8 +632,9 @@ fn restore_all(control: &Control, context: &mut Context) {
     const MAGIC: u32 = 0x4650_5853;
     const SSE: u64 = 2;
     if context.extended != 0 {
-        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the end of its stack. If the
-        // software bytes say that a header follows, its first word tells which parts are not in their initial state.
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the
+        // end of its stack. If the software bytes say that a header follows, its first word
+        // tells which parts are not in their initial state.
         unsafe {
             let area = context.extended as *mut u8;
             core::ptr::copy_nonoverlapping(

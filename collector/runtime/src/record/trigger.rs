@@ -1,15 +1,22 @@
-//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a certain CPU time.
+//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a
+//! certain CPU time.
 //!
-//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded, sends it at any rate, and only while the thread runs
-//! code of its own: no system call is ever interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a POSIX timer on the
-//! thread's CPU clock does it, which the kernel looks at once per tick (250 Hz on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
-//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the program had got a signal; since then, the signal waits until the call is over.
-//! Such signals begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do not march in step with the program.
+//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded,
+//! sends it at any rate, and only while the thread runs code of its own: no system call is ever
+//! interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a
+//! POSIX timer on the thread's CPU clock does it, which the kernel looks at once per tick (250 Hz
+//! on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
+//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the
+//! program had got a signal; since then, the signal waits until the call is over. Such signals
+//! begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do
+//! not march in step with the program.
 //!
-//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they would follow one another and leave the program none: their
-//! kind queues up, and where the queue is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead, whose
-//! default is death. So what has queued up is taken off the queue, triggers that find the thread where it was are made fewer ([`left_over`]),
-//! and such a SIGIO is a trigger like others (`signals`).
+//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they
+//! would follow one another and leave the program none: their kind queues up, and where the queue
+//! is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO
+//! instead, whose default is death. So what has queued up is taken off the queue, triggers that
+//! find the thread where it was are made fewer ([`left_over`]), and such a SIGIO is a trigger like
+//! others (`signals`).
 
 use crate::record::signals;
 use crate::record::thread_ring::Ring;
@@ -40,7 +47,8 @@ pub struct Trigger {
     seen: u64,
 }
 
-/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
+/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel
+/// programs its timer twice.
 const SAME: u32 = 8;
 
 /// So many signals in a row that find the thread no further are a sign that they leave it no time.
@@ -97,8 +105,10 @@ fn period(header: &Header) -> u64 {
     asked - asked / 8 + random() % (asked / 4)
 }
 
-/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
-/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
+/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few
+/// ticks make one, and half a tick less, which is how much too late it is found to be over.
+/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks,
+/// and each one begins a window.)
 fn ticks(header: &Header) -> u64 {
     let asked = header.trigger_period.max(8);
     (asked / 2 + random() % asked)
@@ -135,7 +145,8 @@ pub fn arm(ring: Ring) {
     {
         return;
     }
-    // The first signal may come before it is noted whose it is; its handler would take it for the program's.
+    // The first signal may come before it is noted whose it is; its handler would take it for the
+    // program's.
     let old = syscall::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
     let trigger = match header.trigger_tick {
@@ -162,14 +173,16 @@ pub fn arm(ring: Ring) {
     }
 }
 
-/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
+/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number.
+/// 0 is free.
 static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 fn for_other(kind: u32, handle: i32) -> u64 {
     u64::from(kind) << 32 | u64::from(handle as u32)
 }
 
-/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the first signal ([`was_for_other`]).
+/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the
+/// first signal ([`was_for_other`]).
 pub fn arm_for(tid: u32) {
     let Some(header) = process::header().filter(|h| !is_over(h)) else {
         return;
@@ -192,7 +205,8 @@ pub fn arm_for(tid: u32) {
     }
 }
 
-/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger ends, since the thread makes its own now.
+/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
+/// ends, since the thread makes its own now.
 pub fn was_for_other(info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
     let (kind, handle) = match info.code {
@@ -223,7 +237,8 @@ fn end(kind: u32, handle: i32) {
     const TIMER_DELETE: usize = 226;
     match kind {
         TRIGGER_EVENT => {
-            // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+            // SAFETY: integers only; the event is the runtime's own (if the program has not closed
+            // it).
             unsafe { syscall::call(syscall::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
             syscall::close(handle as isize);
         }
@@ -307,7 +322,8 @@ fn event(header: &Header, tid: u32) -> Option<Trigger> {
     })
 }
 
-/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
+/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a
+/// `struct perf_event_attr`.
 pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize> {
     const PERF_EVENT_OPEN: usize = 298;
     const FCNTL: usize = 72;
@@ -370,7 +386,8 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
 /// A thread of the process has raised the limit on descriptors for a moment.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may be what a handler has interrupted that calls this.
+/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may
+/// be what a handler has interrupted that calls this.
 fn only_one() -> bool {
     const SCHED_YIELD: usize = 24;
     (0..1000).any(|_| {
@@ -383,8 +400,9 @@ fn only_one() -> bool {
     })
 }
 
-/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is raised for that moment, or, where that is as high as the hard
-/// one, a high number below it. `None`, and the descriptor closed, if there is none.
+/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is
+/// raised for that moment, or, where that is as high as the hard one, a high number below it.
+/// `None`, and the descriptor closed, if there is none.
 fn out_of_sight(fd: isize) -> Option<isize> {
     const FCNTL: usize = 72;
     const PRLIMIT64: usize = 302;
@@ -412,7 +430,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     let copy = |least: usize| unsafe {
         syscall::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
     };
-    // Of two threads at once, one would find the limit lowered by the other, or take the raised one for the program's.
+    // Of two threads at once, one would find the limit lowered by the other, or take the raised one
+    // for the program's.
     let alone = only_one();
     let before = limits(None).unwrap_or_default();
     let mut high = -1;
@@ -420,7 +439,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         && let raised = [before[1], before[1]]
         && let Some(before) = limits(Some(&raised))
     {
-        // Not the very next number: a limit may be lowered to what was open before. (The kernel's table grows with the number.)
+        // Not the very next number: a limit may be lowered to what was open before. (The kernel's
+        // table grows with the number.)
         high = copy(before[0].max((before[1] - before[1] / 4).min(1 << 14)) as usize);
         // Another thread may have set limits in the meantime: its own ones stay.
         if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
@@ -504,8 +524,8 @@ fn set_timer(number: i32, ns: u64) {
     };
 }
 
-/// Whether a timer's signal, which found the thread at this instruction of an instrumented file, came while the kernel was at work for it.
-/// (The clock leaves that time out by itself.)
+/// Whether a timer's signal, which found the thread at this instruction of an instrumented file,
+/// came while the kernel was at work for it. (The clock leaves that time out by itself.)
 pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
     const PAGE: u64 = 4096;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -515,8 +535,8 @@ pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
 
-/// Whether it is the signal that the kernel sends when there is no room for the one that was asked for. (A program's own, which
-/// the same code marks, is seen by its own handler.)
+/// Whether it is the signal that the kernel sends when there is no room for the one that was asked
+/// for. (A program's own, which the same code marks, is seen by its own handler.)
 fn is_overflow(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     info.signal == SIGIO as i32 && info.code == SI_KERNEL
@@ -608,7 +628,8 @@ fn renew_period(trigger: Trigger) {
     }
 }
 
-/// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
+/// A signal that began no window: those that came in the meantime would not either. If this goes
+/// on, there are too many of them.
 fn left_over(ring: Ring, context: &Context, outcome: usize) {
     if ring.private().trigger.get().kind != TRIGGER_EVENT {
         return;
@@ -630,8 +651,9 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
     ring.private().trigger.set(trigger);
 }
 
-/// Takes queued signals of this thread's events off the queue, unless the program uses the signal as well: it would miss its own, or see them in another order.
-/// Returns false if that took so long that they come faster than a thread can take them.
+/// Takes queued signals of this thread's events off the queue, unless the program uses the signal
+/// as well: it would miss its own, or see them in another order. Returns false if that took so long
+/// that they come faster than a thread can take them.
 fn take_queued(ring: Ring) -> bool {
     const RT_TGSIGQUEUEINFO: usize = 297;
     /// Nanoseconds: hundreds are taken in that time.

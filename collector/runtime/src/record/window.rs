@@ -1,14 +1,15 @@
-//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the clone until its records fill a
-//! window, and is moved back.
+//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the
+//! clone until its records fill a window, and is moved back.
 //!
-//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page: the store that would be the
-//! first behind the window faults, and the fault's handler moves the thread to the original instruction. While no window
-//! is open, the cursor is at the guard page, so that clone code that is met all the same (a landing pad of a
-//! window that was closed meanwhile) leaves at its first record.
+//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page:
+//! the store that would be the first behind the window faults, and the fault's handler moves the
+//! thread to the original instruction. While no window is open, the cursor is at the guard page, so
+//! that clone code that is met all the same (a landing pad of a window that was closed meanwhile)
+//! leaves at its first record.
 //!
-//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to code without a clone is
-//! noted ([`goes_away`]) and must come back to the same place ([`comes_back`]) soon; if it does anything else, the window ends
-//! where control went away.
+//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to
+//! code without a clone is noted ([`goes_away`]) and must come back to the same place
+//! ([`comes_back`]) soon; if it does anything else, the window ends where control went away.
 
 use crate::record::speed_probe::Plan;
 use crate::record::thread_ring::Ring;
@@ -94,7 +95,8 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
-/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
+/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says
+/// of it.
 pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
@@ -120,7 +122,8 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
         .filling
         .set(control.published.load(Ordering::Relaxed));
     prefetch(control.base.get(), control.guard.get());
-    // Slots of the region that control would have passed already lie before the window and are never written.
+    // Slots of the region that control would have passed already lie before the window and are
+    // never written.
     let mut start = control.base.get() - 16 * u64::from(state.slots_done);
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
         // SAFETY: the window's first slot, in this thread's ring.
@@ -156,8 +159,9 @@ fn tell_elsewhere(header: &Header, address: u64) {
     header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
 }
 
-/// Fetches the memory of a window, which the recorder has read on another processor, while the way into the clone is prepared: the
-/// first so many bytes, since the processor keeps only a few requests in flight.
+/// Fetches the memory of a window, which the recorder has read on another processor, while the way
+/// into the clone is prepared: the first so many bytes, since the processor keeps only a few
+/// requests in flight.
 fn prefetch(from: u64, to: u64) {
     const MOST: u64 = 16 << 10;
     for line in (from..to.min(from + MOST)).step_by(64) {
@@ -229,7 +233,8 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     }
 }
 
-/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
+/// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a
+/// clone. All signals are blocked.
 pub fn leave(ring: Ring, context: &mut Context, why: Why) {
     leave_at(ring, context, why, syscall::now_ns());
 }
@@ -258,8 +263,8 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     close(ring, why, now);
 }
 
-/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in the original code, unless the speed of the clone is to be
-/// measured.
+/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in
+/// the original code, unless the speed of the clone is to be measured.
 pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
     let window = ring.private().window.get();
@@ -306,7 +311,8 @@ fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
     control.guard.set(end);
     control.base.set(end - 16 * slots);
     for page in (control.base.get()..end).step_by(PAGE) {
-        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is taken.
+        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is
+        // taken.
         unsafe { (page as *mut u64).write_volatile(0) };
     }
     // A killed thread's recorder must not take it for a window.
@@ -359,7 +365,8 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     stay < STAY
 }
 
-/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
+/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked.
+/// Returns what [`count`] says of it.
 pub fn trigger(ring: Ring, context: &mut Context) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;
@@ -376,7 +383,8 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
     let window = ring.private().window.get();
     if window.open && window.away {
         if modules::enter(rip).is_some() {
-            // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
+            // Called back by a pointer that was not among the arguments, or back by another way:
+            // what was loaded here is missing, so the window ended when control went away.
             close(ring, Why::Callback, syscall::now_ns());
             return open(header, ring, context);
         }
@@ -390,7 +398,8 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
         return count::TRIGGERS_OUTSIDE;
     }
     if window.open {
-        // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
+        // It has left the clone unseen: it was moved there between reading a jump table and the
+        // jump, which led to the original code.
         close(ring, Why::NoClone, syscall::now_ns());
     }
     open(header, ring, context)

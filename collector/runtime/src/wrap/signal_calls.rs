@@ -1,4 +1,5 @@
-//! What the program calls: the C library's functions about actions, masks and alternate stacks, for its own view of them.
+//! What the program calls: the C library's functions about actions, masks and alternate stacks, for
+//! its own view of them.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::{segv_mask, *};
@@ -164,7 +165,8 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     }
 }
 
-/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
+/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns
+/// 0 or −errno.
 pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
     crate::sys::begin::early();
     let ring = thread_ring::current();
@@ -253,7 +255,8 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
     }
 }
 
-/// A call that waits with another mask. Handlers that end it run with that one, which they cannot be shown by the kernel: it tells of the mask behind the call.
+/// A call that waits with another mask. Handlers that end it run with that one, which they cannot
+/// be shown by the kernel: it tells of the mask behind the call.
 struct Waiting {
     set: [u64; 16],
     null: bool,
@@ -325,7 +328,8 @@ waits! {
     epoll_pwait2, c"epoll_pwait2", (fd: i32, events: usize, n: i32, timeout: usize);
 }
 
-/// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers. Returns 0 or −errno.
+/// The kernel is told of the runtime's own stack; the program's is remembered and used for its
+/// handlers. Returns 0 or −errno.
 ///
 /// # Safety
 /// As the C function: null or valid pointers.

@@ -1,4 +1,5 @@
-//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands against attaching to it.
+//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands
+//! against attaching to it.
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
@@ -21,7 +22,8 @@ const MOST_MODULES: usize = 4096;
 /// Longest path.
 const MOST_PATH: usize = 4096;
 
-/// Its memory. Writing goes past the protection of pages, as debuggers do; pages that are shared with a file are copied first.
+/// Its memory. Writing goes past the protection of pages, as debuggers do; pages that are shared
+/// with a file are copied first.
 pub struct Memory(File);
 
 impl Memory {
@@ -337,7 +339,8 @@ impl Process {
         proc_maps::read(self.pid as u32)
     }
 
-    /// Address of an image of the runtime that an earlier recording has left in the process. One of another version is an error.
+    /// Address of an image of the runtime that an earlier recording has left in the process. One of
+    /// another version is an error.
     pub fn image(&self, flat: &Flat) -> Result<Option<u64>, Refused> {
         let maps = self.maps().map_err(|e| {
             Refused(format!(
@@ -393,7 +396,8 @@ impl Process {
     }
 }
 
-/// The functions that modules define: address of the version that programs are linked to, the first in the order of the list.
+/// The functions that modules define: address of the version that programs are linked to, the first
+/// in the order of the list.
 pub fn definitions(
     process: &Process,
     modules: &[Module],
@@ -439,8 +443,8 @@ fn add_definitions(
     Ok(())
 }
 
-/// Entries of a module's global offset table that hold addresses of the named functions: name, run-time address of the entry. Read as the loader reads it:
-/// files need not have section headers.
+/// Entries of a module's global offset table that hold addresses of the named functions: name,
+/// run-time address of the entry. Read as the loader reads it: files need not have section headers.
 pub fn linked(data: &[u8], bias: u64, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(String, u64)> {
     read_linked(data, bias, is_wanted).unwrap_or_default()
 }

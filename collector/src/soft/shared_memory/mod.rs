@@ -1,11 +1,11 @@
 //! The memory that recorder and traced processes share, from the recorder's side.
 //!
-//! What makes this hard: the other side is a foreign process that runs at full speed, may die anywhere
-//! and may scribble over all of it. So this module is the only one that touches the mapping. It makes no
-//! references to plain fields in it (only to atomics), reads numbers with volatile accesses, copies
-//! records out before anybody looks at them, and checks every range against the sizes that the
-//! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
-//! nobody can shrink it under the mapping.
+//! What makes this hard: the other side is a foreign process that runs at full speed, may die
+//! anywhere and may scribble over all of it. So this module is the only one that touches the
+//! mapping. It makes no references to plain fields in it (only to atomics), reads numbers with
+//! volatile accesses, copies records out before anybody looks at them, and checks every range
+//! against the sizes that the recorder itself has chosen, never against numbers from the mapping.
+//! The file is sealed, so that nobody can shrink it under the mapping.
 
 #[cfg(test)]
 pub(crate) mod producer;
@@ -37,8 +37,8 @@ pub const SLOT: u64 = 16;
 const LINE: u64 = 64;
 /// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
 pub const MAX_WINDOW: u64 = 1 << 20;
-/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it, small
-/// enough to stay in the caches on its way from program to recorder.
+/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it,
+/// small enough to stay in the caches on its way from program to recorder.
 const FULL_CHUNK: u64 = 256 << 10;
 /// Bytes of windows that may wait for the recorder in `burst`, unless four take more.
 const BURST_QUEUE: u64 = 512 << 10;
@@ -89,7 +89,8 @@ impl Settings {
         }
     }
 
-    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
+    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense
+    /// together.
     pub fn ring(period: u64, window: u64) -> Option<Settings> {
         if window == 0 || window > MAX_WINDOW || period < window {
             return None;
@@ -144,8 +145,8 @@ pub struct Arena {
     settings: Settings,
 }
 
-// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are atomic,
-// volatile, or copies of ranges whose content is not relied upon.
+// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are
+// atomic, volatile, or copies of ranges whose content is not relied upon.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -272,7 +273,8 @@ impl Arena {
         unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
     }
 
-    /// Where traced processes find sidecars of files that they have made copies of. To be told before the first one starts.
+    /// Where traced processes find sidecars of files that they have made copies of. To be told
+    /// before the first one starts.
     pub fn set_sidecars(&self, folder: &Path) {
         let mut bytes = [0u8; PATH_BYTES];
         let path = folder.as_os_str().as_bytes();
@@ -323,7 +325,8 @@ impl Arena {
 
     /// What the runtime has counted, see `shared_memory::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others
+        // change.)
         let (first, rest) =
             unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
         first
@@ -376,8 +379,9 @@ impl Arena {
     /// A complete row of the module table, or `None` if there is none at this place yet.
     pub fn module(&self, index: usize) -> Option<Row> {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
-        // SAFETY: the row lies in the mapping (the place is below the table's length). Only an atomic is referred to; plain fields are
-        // copied by volatile reads, and every bit pattern is a value of theirs.
+        // SAFETY: the row lies in the mapping (the place is below the table's length). Only an
+        // atomic is referred to; plain fields are copied by volatile reads, and every bit
+        // pattern is a value of theirs.
         unsafe {
             let row = &raw mut (*self.header()).modules[place];
             if (*row).ready.load(Ordering::Acquire) as usize != turn {
@@ -428,7 +432,8 @@ impl Arena {
         unsafe { &(*self.header()).stack_count }.load(Ordering::Acquire)
     }
 
-    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its place.
+    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its
+    /// place.
     pub fn stack(&self, number: u64) -> Option<StackSeen> {
         // SAFETY: the row lies in the mapping, and consists of atomics.
         let row = unsafe { &(*self.header()).stacks[(number % STACK_ROWS as u64) as usize] };
@@ -510,8 +515,9 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).published }.load(Ordering::Acquire)
     }
 
-    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half of them are free: woken for each, it fills one and
-    /// waits again, which is two switches of threads a chunk. Until then there is more to drain, so that it is never forgotten.
+    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half
+    /// of them are free: woken for each, it fills one and waits again, which is two switches of
+    /// threads a chunk. Until then there is more to drain, so that it is never forgotten.
     pub fn set_drained(self, drained: u64) {
         // SAFETY: an atomic in the mapping.
         let word = unsafe { &(*self.control()).drained };
@@ -537,7 +543,8 @@ impl<'a> ThreadSlot<'a> {
         }
     }
 
-    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and gives nothing, if there are no such slots.
+    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and
+    /// gives nothing, if there are no such slots.
     #[must_use]
     pub fn read_chunk(
         self,
@@ -564,17 +571,20 @@ impl<'a> ThreadSlot<'a> {
         fits
     }
 
-    /// Clears ids in a chunk from an offset on, once its slots were copied, so that [`ThreadSlot::written_from`] can tell what its owner writes there next. (A
-    /// window may have written more than it kept.) One id in each line of the cache is enough; most are in reach of the processor that has just read them.
+    /// Clears ids in a chunk from an offset on, once its slots were copied, so that
+    /// [`ThreadSlot::written_from`] can tell what its owner writes there next. (A window may
+    /// have written more than it kept.) One id in each line of the cache is enough; most are in
+    /// reach of the processor that has just read them.
     pub fn clear(self, place: usize, offset: u64) {
         for id in self.marks(place, offset) {
-            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and written as they come.
+            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and
+            // written as they come.
             unsafe { id.write_volatile(0) };
         }
     }
 
-    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots are written one after the other, so all before one that is
-    /// written are.
+    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots
+    /// are written one after the other, so all before one that is written are.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
         // SAFETY: as above.
         let last = self
@@ -612,8 +622,9 @@ impl<'a> ThreadSlot<'a> {
         })
     }
 
-    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
-    /// to `to`, in portions. Returns false, and gives nothing, if the ring is too small for that.
+    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the
+    /// mirrored address space) to `to`, in portions. Returns false, and gives nothing, if the
+    /// ring is too small for that.
     #[must_use]
     pub fn read_ring(self, end: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
         let ring = self.arena.settings.ring_bytes;
@@ -629,7 +640,8 @@ impl<'a> ThreadSlot<'a> {
 
     /// Gives the records in slots at an offset inside this thread slot.
     fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
-        /// Slots that are copied at a time, to where nobody else writes: they and their records stay in the nearest cache.
+        /// Slots that are copied at a time, to where nobody else writes: they and their records
+        /// stay in the nearest cache.
         const PIECE: usize = 256;
         assert!(
             offset + slots * SLOT <= self.arena.settings.stride(),
@@ -641,8 +653,9 @@ impl<'a> ThreadSlot<'a> {
         let mut left = slots as usize;
         while left > 0 {
             let count = left.min(PIECE);
-            // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are copied, so alignment does not matter; another process may
-            // change them meanwhile, and any bytes are a valid RingSlot.
+            // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are
+            // copied, so alignment does not matter; another process may change them
+            // meanwhile, and any bytes are a valid RingSlot.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     from,

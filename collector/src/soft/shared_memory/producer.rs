@@ -3,8 +3,8 @@
 use crate::soft::shared_memory::*;
 use mgz_abi::shared_memory::{FREE, LIVE, ModuleRow};
 
-/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the control
-/// page claims to be.
+/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the
+/// control page claims to be.
 pub struct Producer<'a> {
     arena: &'a Arena,
     slot: ThreadSlot<'a>,
@@ -54,7 +54,8 @@ impl<'a> Producer<'a> {
     }
 
     pub fn control<R>(&mut self, change: impl FnOnce(&Control) -> R) -> R {
-        // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain fields.
+        // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain
+        // fields.
         change(unsafe { &*self.slot.control() })
     }
 

@@ -1,4 +1,5 @@
-//! Functions that read memory for an instrumented file in another one: what the program gives to `memcpy` and its kin is read where nobody records.
+//! Functions that read memory for an instrumented file in another one: what the program gives to
+//! `memcpy` and its kin is read where nobody records.
 
 use mgz_annotations_schema::coverage::LoadedFile;
 use object::read::elf::ElfFile64;
@@ -33,11 +34,13 @@ fn reads(name: &str) -> bool {
 
 fn map(path: &Path) -> Option<memmap2::Mmap> {
     let file = std::fs::File::open(path).ok()?;
-    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps
+    // it.
     unsafe { memmap2::Mmap::map(&file).ok() }
 }
 
-/// Dynamic symbols of a file that such functions have: those that it wants from others, or those that it defines.
+/// Dynamic symbols of a file that such functions have: those that it wants from others, or those
+/// that it defines.
 fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     let Some(data) = map(path) else {
         return BTreeSet::new();
@@ -46,7 +49,8 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         return BTreeSet::new();
     };
     file.dynamic_symbols()
-        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as strlen.)
+        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as
+        // strlen.)
         .filter(|s| s.is_undefined() != defined)
         .filter_map(|s| s.name().ok())
         .filter(|name| reads(name))

@@ -1,8 +1,9 @@
 //! What runs beside what is recorded: files without instrumentation, generated code, programs.
 //!
-//! Three sources, none of which the program notices: the recorded processes' mappings, looked at now and then; in `full` and `ring` a clock that samples where they
-//! spend their time (`burst` has its triggers for that); and what the runtime tells of programs that it passes through. All of it is a help for reading a trace: what cannot be
-//! found out is left out.
+//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
+//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
+//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
+//! is a help for reading a trace: what cannot be found out is left out.
 
 pub(crate) mod functions;
 
@@ -54,7 +55,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Also samples where the time goes, from the execution of the next program on that this thread starts. Where the kernel refuses that, nothing is known of time.
+    /// Also samples where the time goes, from the execution of the next program on that this thread
+    /// starts. Where the kernel refuses that, nothing is known of time.
     pub fn sample_time(&mut self) {
         self.sampler = Sampler::open(PERIOD_NS).ok();
         if let Some(sampler) = &mut self.sampler {
@@ -149,7 +151,8 @@ impl Watch {
         files
     }
 
-    /// What there is to say, now that the run is over; the manifest has the modules and the counts of triggers.
+    /// What there is to say, now that the run is over; the manifest has the modules and the counts
+    /// of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
@@ -182,7 +185,8 @@ impl Watch {
     }
 }
 
-/// The same of a recording that was imported: path and bytes of all code that its processes had mapped.
+/// The same of a recording that was imported: path and bytes of all code that its processes had
+/// mapped.
 pub fn of_mappings<'a>(
     manifest: &'a Manifest,
     mappings: impl Iterator<Item = (&'a str, u64)>,
@@ -203,8 +207,9 @@ pub fn of_mappings<'a>(
     }
 }
 
-/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since nothing was
-/// seen of processes that were over too soon. `samples` tells of a file how many there are in it.
+/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since
+/// nothing was seen of processes that were over too soon. `samples` tells of a file how many there
+/// are in it.
 fn files<'a>(
     manifest: &'a Manifest,
     mut paths: BTreeSet<&'a str>,
@@ -240,7 +245,8 @@ fn files<'a>(
     files
 }
 
-/// `burst`: triggers by CPU time say where that went. The files of those that came where no window can begin are known of the last ones.
+/// `burst`: triggers by CPU time say where that went. The files of those that came where no window
+/// can begin are known of the last ones.
 fn shares_of_triggers(manifest: &Manifest) -> Shares {
     let t = &manifest.totals;
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);

@@ -124,7 +124,8 @@ pub fn all<T: Send>(
         }
         let end = offset.saturating_add(bytes.len() as u64);
         expected = Some(expected.unwrap_or(0).max(end));
-        // Where the kernel says that data is missing the last packet may be cut, and must not swallow what follows.
+        // Where the kernel says that data is missing the last packet may be cut, and must not
+        // swallow what follows.
         let first = full.cuts.partition_point(|&cut| cut <= offset);
         for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
             let (before, behind) = bytes.split_at((cut - offset) as usize);
@@ -330,7 +331,8 @@ impl<T: Send> Context<'_, '_, T> {
         totals.loss = ptwrites.loss();
         lost |= totals.loss.torn_at_end > 0;
         if !last {
-            // A PSB follows, which ends a pair as anything else does, and which no packet may be cut off by.
+            // A PSB follows, which ends a pair as anything else does, and which no packet may be
+            // cut off by.
             totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
             let cut = std::mem::take(&mut totals.loss.cut_bytes);
             totals.loss.bad_packets += u64::from(cut > 0);

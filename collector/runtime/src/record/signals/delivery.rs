@@ -1,4 +1,5 @@
-//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on behind it.
+//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on
+//! behind it.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::{actions, *};
@@ -10,12 +11,14 @@ use crate::sys::{process, signal_frame, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of `entry::on_signal`.
+/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of
+/// `entry::on_signal`.
 #[repr(C)]
 pub(crate) struct Delivery {
     /// Address of the program's handler.
     handler: usize,
-    /// Where the runtime goes on if the handler is called from the file's code, and that code (`mgz_abi::probe::HANDLER_CALL`).
+    /// Where the runtime goes on if the handler is called from the file's code, and that code
+    /// (`mgz_abi::probe::HANDLER_CALL`).
     back: usize,
     call: usize,
     signal: i32,
@@ -33,15 +36,17 @@ pub(crate) struct Delivery {
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS (of the system call that a filter refused).
+/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
+/// (of the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
-/// done behind it, [`THROUGH_FILE`] if it is to be called from there, or the address of a moved frame on which to start again.
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names
+/// it, [`DIRECT`] if it names it and nothing is to be done behind it, [`THROUGH_FILE`] if it is to
+/// be called from there, or the address of a moved frame on which to start again.
 pub(crate) unsafe extern "C" fn deliver(
     signal: i32,
     info: *mut Info,
@@ -140,7 +145,8 @@ pub(crate) unsafe extern "C" fn deliver(
     };
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
-    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
+    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
+    // (Executables without a loader have code to call handlers from.)
     let direct = crate::record::attachment::is_attached() && interrupted.is_none();
     let mut outer = Shield::default();
     if let Some(ring) = ring {
@@ -181,7 +187,8 @@ pub(crate) unsafe extern "C" fn deliver(
     }
 }
 
-/// The mask with which the thread waited, if the signal has ended such a call: it holds for the handler, and not behind it.
+/// The mask with which the thread waited, if the signal has ended such a call: it holds for the
+/// handler, and not behind it.
 fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     const EINTR: u64 = 4;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
@@ -283,7 +290,8 @@ fn half(place: &modules::ClonePoint) -> Option<u32> {
     }
 }
 
-/// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
+/// Commits the first of two records where the second has not been written: its load may have been
+/// executed. The cursor is behind what else is committed.
 pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
     let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
@@ -301,7 +309,8 @@ pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &mod
     control.cursor.set(control.cursor.get() + 16);
 }
 
-/// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
+/// What stands at the cursor. Between the stores of a record its slot is not committed: the
+/// handler's records are written over it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
     if control.cursor.get() >= control.guard.get() {
         return RingSlot::default();
@@ -318,8 +327,8 @@ fn go_on_with(ring: Ring, begun: RingSlot) {
     }
 }
 
-/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one before): it goes on in the clone, as if it had come
-/// there with nothing recorded yet.
+/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one
+/// before): it goes on in the clone, as if it had come there with nothing recorded yet.
 fn avoid_patch(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
@@ -376,8 +385,9 @@ fn resume(
     }
 }
 
-/// Copies the frame from the runtime's stack to where the program's handler shall run: the program's alternate
-/// stack, or the interrupted one. The runtime's stack is free again at once, even if the handler never returns.
+/// Copies the frame from the runtime's stack to where the program's handler shall run: the
+/// program's alternate stack, or the interrupted one. The runtime's stack is free again at once,
+/// even if the handler never returns.
 pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
@@ -397,8 +407,8 @@ pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     // The extended state keeps its alignment of 64.
     let target = ((top - bytes - 64) & !63) | (start & 63);
     let shift = target.wrapping_sub(start);
-    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's own
-    // handler could not have run there either, and this fault ends it.
+    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's
+    // own handler could not have run there either, and this fault ends it.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
     // SAFETY: the copy has the same layout.
     let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
@@ -440,7 +450,8 @@ pub fn commit(
         .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
-/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are blocked.
+/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are
+/// blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();
     if control.cursor.get() < control.guard.get() {
