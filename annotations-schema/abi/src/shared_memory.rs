@@ -509,7 +509,7 @@ pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 /// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
-pub const MODULE_READS_CODE: u32 = 9;
+pub const MODULE_READS_CODE: u32 = 14;
 
 /// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
@@ -521,6 +521,33 @@ pub const MODULE_32_BIT: u32 = 11;
 pub const MODULE_LATE: u32 = 12;
 /// [`ModuleRow::result`]: the process has a shadow stack.
 pub const MODULE_SHADOW_STACK: u32 = 13;
+
+/// All results, of modules and of programs.
+pub const MODULE_RESULTS: [u32; 15] = [
+    MODULE_OK,
+    MODULE_VERSION,
+    MODULE_FLAVOUR,
+    MODULE_NO_SIDECAR,
+    MODULE_OTHER_SIDECAR,
+    MODULE_OVERLAP,
+    MODULE_UNPATCHED,
+    MODULE_NOT_TRANSLATED,
+    MODULE_TOO_MANY,
+    MODULE_PLAIN,
+    MODULE_PRIVILEGED,
+    MODULE_32_BIT,
+    MODULE_LATE,
+    MODULE_SHADOW_STACK,
+    MODULE_READS_CODE,
+];
+// Each has a number of its own.
+const _: () = {
+    let mut i = 0;
+    while i < MODULE_RESULTS.len() {
+        assert!(MODULE_RESULTS[i] == i as u32);
+        i += 1;
+    }
+};
 
 /// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it
 /// still lives.

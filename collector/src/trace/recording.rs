@@ -566,3 +566,23 @@ pub(crate) fn nothing_recorded(outcome: &RunOutcome) -> i32 {
         _ => 125,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A library that reads its own code was taken for a program without instrumentation, since both had
+    /// the same number.
+    #[test]
+    fn each_result_is_of_a_program_or_has_its_own_reason() {
+        let reasons: Vec<&str> = shared_memory::MODULE_RESULTS
+            .into_iter()
+            .filter(|&result| !is_program(result))
+            .filter_map(refused_module)
+            .collect();
+        let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
+        // All but the five of programs, and the one that is recorded.
+        assert_eq!((reasons.len(), distinct.len()), (9, 9));
+        assert!(!distinct.contains("the runtime refused it"));
+    }
+}
