@@ -32,8 +32,9 @@ impl SpillFile {
         let map = if length == 0 {
             None
         } else {
-            // SAFETY: the map is private and read-only; if another process truncated the file meanwhile,
-            // an access could fault, as for every program that maps its input.
+            // SAFETY: the map is private and read-only; if another process truncated the file
+            // meanwhile, an access could fault, as for every program that maps its
+            // input.
             Some(unsafe { memmap2::Mmap::map(&file)? })
         };
         Self::index(map)
@@ -97,8 +98,8 @@ impl SpillReader {
         self.file.key
     }
 
-    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file ends
-    /// inside a segment: then [`SpillReader::truncated`] is true.
+    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file
+    /// ends inside a segment: then [`SpillReader::truncated`] is true.
     #[allow(
         clippy::should_implement_trait,
         reason = "it fills a buffer of the caller's"
@@ -139,8 +140,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 pub(crate) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
 
-/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the offset
-/// is the last part of the result.
+/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the
+/// offset is the last part of the result.
 pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
@@ -250,7 +251,8 @@ pub(crate) fn decode(
     if check.value() != u64_at(header, 48) {
         return Err(damaged("does not match its check value"));
     }
-    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no wild size.
+    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no
+    // wild size.
     let slots = segment.header.slots as usize;
     if slots.div_ceil(BLOCK) * 8 > control.len() {
         return Err(damaged("has too little control data"));

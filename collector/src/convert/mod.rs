@@ -1,13 +1,14 @@
 //! Spill files in, `samples/part-*.parquet` out.
 //!
-//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by thread, and
-//! memory must stay bounded. So one thread decodes and expands (cheap, in order), several encode row groups
-//! (dear, independent), and one appends them to the files in order. The number of row groups on the way
-//! is bounded.
+//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by
+//! thread, and memory must stay bounded. So one thread decodes and expands (cheap, in order),
+//! several encode row groups (dear, independent), and one appends them to the files in order. The
+//! number of row groups on the way is bounded.
 //!
-//! Guarantees: a part appears under its name only when it is whole; on any error all parts are removed and the spill
-//! files stay, so that nothing is lost or counted twice; spill files of another version are such an error; damaged or torn spill segments are left out,
-//! counted and named.
+//! Guarantees: a part appears under its name only when it is whole; on any error all parts are
+//! removed and the spill files stay, so that nothing is lost or counted twice; spill files of
+//! another version are such an error; damaged or torn spill segments are left out, counted and
+//! named.
 
 mod encode;
 mod expand;
@@ -134,7 +135,8 @@ pub enum ConvertError {
         /// Identity in the manifest.
         expected: String,
     },
-    /// A spill file is of another version: not damage that one goes on without, or the whole of it would be lost.
+    /// A spill file is of another version: not damage that one goes on without, or the whole of it
+    /// would be lost.
     #[error("{path}: {error}")]
     OtherVersion {
         /// The spill file.
@@ -244,7 +246,7 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
         0.0
     };
     // Timers that were to come more often than the tick did not.
-    let late = asked > 0.0 && manifest.trigger.contains(crate::soft::AT_MOST);
+    let late = asked > 0.0 && manifest.trigger.contains(crate::soft::texts::AT_MOST);
     let slower = if late {
         (manifest.cpu_seconds * 1e9 / came.max(1.0) / asked).max(1.0)
     } else {

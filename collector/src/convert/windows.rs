@@ -31,9 +31,11 @@ pub(crate) struct Window {
     pub records: u32,
     /// Loads in it, implied ones included.
     pub loads: u32,
-    /// Times that one load was in another function than the one before: calls and returns, which take a recording thread longer.
+    /// Times that one load was in another function than the one before: calls and returns, which
+    /// take a recording thread longer.
     pub changes: u32,
-    /// Different pairs of loads among these: where there are many, each call and return is foreseen by no branch predictor.
+    /// Different pairs of loads among these: where there are many, each call and return is
+    /// foreseen by no branch predictor.
     pub ways: u32,
     pub begin_ns: u64,
     pub end_ns: u64,
@@ -54,7 +56,8 @@ pub(crate) struct Collector {
     /// By module of the manifest, then by site: the function.
     functions: Vec<Vec<u32>>,
     pub list: Vec<Window>,
-    /// The thread of the window before, if it has rows: a measurement is told with the window that follows it.
+    /// The thread of the window before, if it has rows: a measurement is told with the window that
+    /// follows it.
     before: Option<ThreadKey>,
     /// Of the current window: code and number of loads, by row.
     rows: Vec<(Code, u32)>,

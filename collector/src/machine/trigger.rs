@@ -1,7 +1,9 @@
-//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so much of its CPU time.
+//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so
+//! much of its CPU time.
 //!
-//! Samples by loads are what most numbers of the analysis are about, so they are the default where they can be had. Whether they can is not believed
-//! but tried: virtual machines have counters that never overflow.
+//! Samples by loads are what most numbers of the analysis are about, so they are the default where
+//! they can be had. Whether they can is not believed but tried: virtual machines have counters that
+//! never overflow.
 
 use crate::machine::counters::Found;
 use crate::machine::{counters, signal_cost};
@@ -23,7 +25,8 @@ const LEAST_SPENT: u64 = 28_000_000;
 const WINDOW: u64 = 20_000;
 /// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
 const SELDOM: u64 = 2_500_000;
-/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two thousand.
+/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
+/// thousand.
 const DEAR: u64 = 8_000;
 /// Loads that a thread executes in a nanosecond at most, rounded up.
 const LOADS_PER_NS: u64 = 16;
@@ -149,7 +152,8 @@ impl Trigger {
         }
     }
 
-    /// The same, but no more often than a thread can stand where a signal takes it `toll` nanoseconds: what comes before the one before is over leaves no time to the program.
+    /// The same, but no more often than a thread can stand where a signal takes it `toll`
+    /// nanoseconds: what comes before the one before is over leaves no time to the program.
     /// With a sentence for the user if that is not what was asked for.
     pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
@@ -168,7 +172,8 @@ impl Trigger {
         (slower, Some(why))
     }
 
-    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in step with the tick.
+    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in
+    /// step with the tick.
     pub fn at_ticks(self, tick: u64) -> Option<Trigger> {
         (!self.by_loads() && tick > 0 && self.period >= 2 * tick)
             .then_some(Trigger { tick, ..self })
@@ -190,7 +195,8 @@ pub enum By {
     Loads,
     /// CPU time in user space; --rate times a second
     CpuTime,
-    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a second, at most every other tick
+    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a
+    /// second, at most every other tick
     Ticks,
 }
 
@@ -304,11 +310,13 @@ pub struct Chosen {
     pub why: String,
     /// A sentence for the user if it comes more seldom than was asked for.
     pub slower: Option<String>,
-    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside the period.
+    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside
+    /// the period.
     pub toll: u64,
 }
 
-/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
+/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one
+/// that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     let (trigger, why) = choose(asked, find)?;
     if trigger.by_loads() {
@@ -333,7 +341,8 @@ pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
 struct Kernel {
     /// Nanoseconds from tick to tick; 0 if unknown.
     tick: u64,
-    /// Whether a timer that a tick finds to be over while a system call is at work lets it end first (Linux 5.10 on x86-64).
+    /// Whether a timer that a tick finds to be over while a system call is at work lets it end
+    /// first (Linux 5.10 on x86-64).
     calls_end_first: bool,
 }
 
@@ -368,7 +377,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear or refused, the one that is looked at at the tick.
+/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any
+/// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
 /// `toll` is what such a signal costs, if it comes.
 fn choose_clock(
     trigger: Trigger,
@@ -514,7 +524,8 @@ fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
     let word = AtomicU64::new(0);
     let (events, samples) = events::try_out(counter, period, || {
         for _ in 0..TRIAL {
-            // A word that nobody else sees need not be loaded at all, as far as the compiler is concerned.
+            // A word that nobody else sees need not be loaded at all, as far as the compiler is
+            // concerned.
             let word = std::hint::black_box(&word);
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
@@ -697,7 +708,8 @@ mod tests {
             clock(125.0, false, KERNEL, 50_000),
             Ok((4_000_000, 8_000_000, 0))
         );
-        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells nothing.
+        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells
+        // nothing.
         assert_eq!(clock(100.0, false, KERNEL, 2_000), Ok((0, 10_000_000, 0)));
         assert_eq!(clock(200.0, false, KERNEL, 50_000), Ok((0, 5_000_000, 0)));
         assert_eq!(

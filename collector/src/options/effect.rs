@@ -1,5 +1,6 @@
-//! Which option has an effect where. An option that does nothing is refused if it asks for something to be recorded (or not), and told of otherwise: nobody shall believe in
-//! a setting that nobody reads.
+//! Which option has an effect where. An option that does nothing is refused if it asks for
+//! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
+//! nobody reads.
 
 use crate::options::args::{Cli, Format};
 
@@ -93,7 +94,8 @@ enum Idle {
     Told,
 }
 
-/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to do there instead.
+/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to
+/// do there instead.
 struct Rule {
     id: &'static str,
     effect: Way,
@@ -277,7 +279,8 @@ fn flag(id: &str) -> String {
     }
 }
 
-/// Looks at what was given on the command line. An error is a sentence for the user, as are the warnings.
+/// Looks at what was given on the command line. An error is a sentence for the user, as are the
+/// warnings.
 pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
     for rule in RULES.iter().filter(|r| cli.given.contains(r.id)) {
@@ -314,7 +317,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts `--` before the program means that.
+/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts
+/// `--` before the program means that.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -341,7 +345,8 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     ))
 }
 
-/// Our options, but for those that most programs have as well and nobody expects of us behind a program.
+/// Our options, but for those that most programs have as well and nobody expects of us behind a
+/// program.
 fn own_flags() -> Vec<String> {
     const COMMON: [&str; 2] = ["help", "version"];
     let command = <Cli as clap::CommandFactory>::command();

@@ -10,7 +10,7 @@ use mgz_abi::module_note::FLAVOUR_SOFT;
 use mgz_annotations_schema::sidecar::{
     Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site,
 };
-use mgz_annotations_schema::{Content, Encoded, Piece, Runs};
+use mgz_annotations_schema::{Content, Encoded, EncodedTables, Runs};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -92,7 +92,7 @@ struct Batch {
 
 impl Batch {
     /// Columns of the batch, if the first clone lies at `start`: in the columns are distances, so that it matters where there is nothing before.
-    fn encode(&self, start: u64) -> std::io::Result<Piece> {
+    fn encode(&self, start: u64) -> std::io::Result<EncodedTables> {
         fn runs<'a, R: Default>(
             batch: &'a Batch,
             of: impl Fn(&'a Rows) -> &'a [R],
@@ -181,7 +181,7 @@ struct State {
     filling: Batch,
     /// Batches that are not encoded yet, and the others' columns, by number.
     held: Vec<(usize, Batch)>,
-    encoded: Vec<(usize, std::io::Result<Piece>)>,
+    encoded: Vec<(usize, std::io::Result<EncodedTables>)>,
     batches: usize,
     counts: Counts,
 }
@@ -347,7 +347,7 @@ impl Columns {
             encoded.push((number, piece));
         }
         encoded.sort_unstable_by_key(|(number, _)| *number);
-        let pieces: Vec<Piece> = std::iter::once(all)
+        let pieces: Vec<EncodedTables> = std::iter::once(all)
             .chain(encoded.into_iter().map(|(_, piece)| piece))
             .collect::<std::io::Result<_>>()?;
         Ok((Encoded::of(&pieces)?, counts))

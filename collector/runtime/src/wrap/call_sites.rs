@@ -1,21 +1,29 @@
 //! System calls that make threads and programs, met where they are made.
 //!
-//! Wrappers of the C library's functions are called only by who asks the loader for these functions by name and in the usual order. A function that `dlsym` has
-//! found on a handle, a library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another library, the C library itself (`system`, `popen`,
-//! helper threads) and inline assembly go past them. All of these end at a `syscall` instruction whose number is set right before it.
+//! Wrappers of the C library's functions are called only by who asks the loader for these functions
+//! by name and in the usual order. A function that `dlsym` has found on a handle, a library that is
+//! opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another
+//! library, the C library itself (`system`, `popen`, helper threads) and inline assembly go past
+//! them. All of these end at a `syscall` instruction whose number is set right before it.
 //!
-//! So the code of each module that is loaded is searched for these places, and the instruction that sets the number becomes a jump to a *detour*: it does what stood there,
-//! asks [`before`], makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of the program runs in it; a forked child its trigger; a program that is executed the
+//! So the code of each module that is loaded is searched for these places, and the instruction that
+//! sets the number becomes a jump to a *detour*: it does what stood there, asks [`before`], makes
+//! the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of
+//! the program runs in it; a forked child its trigger; a program that is executed the
 //! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
 //!
-//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the wrappers are the program's as any other; and the mask that the C library sets itself, around and in its
-//! threads, must not block what the runtime needs: some functions that it starts threads for run with all signals blocked.
+//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the
+//! wrappers are the program's as any other; and the mask that the C library sets itself, around and
+//! in its threads, must not block what the runtime needs: some functions that it starts threads for
+//! run with all signals blocked.
 //!
-//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and modules that are loaded later are searched before their own constructors run. The jump takes the
+//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and
+//! modules that are loaded later are searched before their own constructors run. The jump takes the
 //! place of one instruction, so that a branch into what follows still finds that as it was.
 //!
-//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries without instrumentation larger than [`LARGEST`]. The recorder
-//! sees such threads by their ids, and tells how many there are.
+//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
+//! that is generated at run time, and libraries without instrumentation larger than [`LARGEST`].
+//! The recorder sees such threads by their ids, and tells how many there are.
 
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
@@ -50,7 +58,8 @@ const NUMBERS: [u32; 8] = [
     nr::RT_SIGPROCMASK as u32,
 ];
 
-/// Code of a library that is searched, bytes; the C library, the executable and what is instrumented are searched whatever their size.
+/// Code of a library that is searched, bytes; the C library, the executable and what is
+/// instrumented are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
@@ -142,7 +151,8 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 /// Bytes of a set of signals.
 const SET: u64 = 8;
 
-/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller asks.
+/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller
+/// asks.
 fn action(r: &Saved) -> Option<isize> {
     /// The C library's own two.
     const OWN: core::ops::RangeInclusive<u64> = 32..=33;
@@ -155,7 +165,8 @@ fn action(r: &Saved) -> Option<isize> {
     Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
 }
 
-/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is: most are set for a moment only.
+/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is:
+/// most are set for a moment only.
 fn mask(r: &Saved) -> Option<isize> {
     const UNBLOCK: u64 = 1;
     let kept = signals::SEGV_BIT | trigger::bit();
@@ -192,7 +203,8 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         return;
     }
     if process::is_forked() {
-        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's among them.)
+        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's
+        // among them.)
         return threads::in_child();
     }
     let gs = syscall::gs();
@@ -203,7 +215,7 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         if gs == ring.address {
             threads::begin_raw(ring);
         }
-    } else if ring.control().tid != syscall::gettid() {
+    } else if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
         trigger::renew(ring);
@@ -229,7 +241,8 @@ fn enter(key: u64) -> bool {
     false
 }
 
-/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by this thread.
+/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by
+/// this thread.
 pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: bool) {
     if process::recorder().is_none_or(|h| h.mode == mgz_abi::shared_memory::MODE_OFF)
         || !enter(key(bias, headers, name))
@@ -260,7 +273,8 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     let mut found = [(0u64, NumberedCall { room: 0, before: 0 }); SITES];
     let mut number = 0;
     for segment in headers.iter().filter(|h| h.is_code()) {
-        // SAFETY: code of a loaded module, which can be read as well (else the loader could not have mapped it from a file that has headers there).
+        // SAFETY: code of a loaded module, which can be read as well (else the loader could not
+        // have mapped it from a file that has headers there).
         if !syscall::is_readable((bias + segment.vaddr) as usize, 8) {
             continue;
         }
@@ -482,7 +496,8 @@ fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
     true
 }
 
-/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
+/// Looks for system calls that make threads and programs in modules that are new. (In executables
+/// without a loader the clones have hooks for that.)
 pub fn meet_calls() {
     if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
         // SAFETY: the C library's function with a callback of its type.
@@ -497,7 +512,8 @@ extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -
     let inside =
         |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
     if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
-        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is
+        // another process's), and set up what is none of the program's.
         return 0;
     }
     crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);

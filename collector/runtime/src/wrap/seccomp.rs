@@ -1,5 +1,6 @@
-//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its own, and most refusals end the process; so before it meets
-//! one it makes none any more: recording ends, and the thread's probes go on in the spare ring.
+//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its
+//! own, and most refusals end the process; so before it meets one it makes none any more: recording
+//! ends, and the thread's probes go on in the spare ring.
 
 use crate::record::{entry_patches, signals, thread_ring, window};
 use crate::sys::libc_symbols::{fail, next};
@@ -46,7 +47,8 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
+    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way
+    // whether it has filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
     }
@@ -162,7 +164,8 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks; others are passed on as they are.
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal
+/// handlers, masks and alternate stacks; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.

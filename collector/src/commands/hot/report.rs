@@ -30,7 +30,8 @@ pub struct Profile {
     rows: Vec<Row>,
     total: u64,
     lost: u64,
-    /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked, with their names.
+    /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked,
+    /// with their names.
     coverable: BTreeMap<Vec<u8>, Option<String>>,
 }
 
@@ -67,8 +68,8 @@ impl Profile {
         }
     }
 
-    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program and its
-    /// libraries; and the share that they cover.
+    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program
+    /// and its libraries; and the share that they cover.
     fn chosen(&self) -> (Vec<&Row>, f64) {
         let mut covered = 0;
         let mut chosen = Vec::new();
@@ -193,7 +194,8 @@ impl Profile {
     }
 }
 
-/// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves out.
+/// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves
+/// out.
 fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
     let real = |p: &Path| {
         std::fs::canonicalize(p)

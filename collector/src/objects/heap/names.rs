@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 /// An allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// The call that asked for memory: the innermost that is no part of an allocator or of a standard library.
+    /// The call that asked for memory: the innermost that is no part of an allocator or of a
+    /// standard library.
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
