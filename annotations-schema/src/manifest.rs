@@ -106,15 +106,17 @@ pub struct Manifest {
     pub period: u64,
     /// Records in a window (w); 0 in `full`.
     pub window: u64,
-    /// `burst` by CPU time with a fixed rate (`--rate`): triggers asked for per second of a thread's CPU time; else 0.
+    /// `burst` by CPU time with a fixed rate (`--rate`): triggers asked for per second of a
+    /// thread's CPU time; else 0.
     pub rate: f64,
-    /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0. Windows begin as it
-    /// allows: how often when each began is in `windows.parquet`.
+    /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0.
+    /// Windows begin as it allows: how often when each began is in `windows.parquet`.
     pub overhead: f64,
-    /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from what was spent in it; 0 if
-    /// unknown.
+    /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from
+    /// what was spent in it; 0 if unknown.
     pub recording_seconds: f64,
-    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if it has not.
+    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the
+    /// recorder has measured it before the run; 0 if it has not.
     pub trigger_ns: u64,
     /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped
     /// or died) or `partial` (something is missing; see `problems`).

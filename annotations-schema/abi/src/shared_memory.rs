@@ -301,13 +301,15 @@ pub struct Header {
     pub stack_count: AtomicU64,
     /// What is known of the stacks of threads when they begin.
     pub stacks: [StackRow; STACK_ROWS],
-    /// Burst: millionths of the program's CPU time that recording may take; 0: triggers come at `trigger_period`.
+    /// Burst: millionths of the program's CPU time that recording may take; 0: triggers come at
+    /// `trigger_period`.
     pub budget_share: u64,
     /// Burst: nanoseconds that recording may take in the first half second.
     pub budget_least: u64,
     /// Burst: nanoseconds that a trigger by the event clock costs a thread by itself.
     pub trigger_toll: u64,
-    /// Burst: nanoseconds that the signals of a window cost: there and back, for the trigger and for the fault.
+    /// Burst: nanoseconds that the signals of a window cost: there and back, for the trigger and
+    /// for the fault.
     pub signal_ns: u64,
     /// Burst: CPU time of all threads, by their triggers, nanoseconds.
     pub cpu: AtomicU64,
@@ -742,7 +744,8 @@ pub struct ChunkInfo {
     pub tid: u32,
     /// `CAUSE_*`: why it is shorter than a chunk or window.
     pub cause: u16,
-    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
+    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place
+    /// that was free.
     pub place: u16,
     /// Slots in it.
     pub slots: u32,
@@ -765,8 +768,8 @@ pub struct ChunkInfo {
 }
 
 impl ChunkInfo {
-    /// Burst: nanoseconds of the thread's CPU time, or loads, from one trigger to the next on average when its own came; 0 if
-    /// that is not known. (To 24 bits.)
+    /// Burst: nanoseconds of the thread's CPU time, or loads, from one trigger to the next on
+    /// average when its own came; 0 if that is not known. (To 24 bits.)
     pub fn period(&self) -> u64 {
         // Longer ones do not come, unless the program scribbles here.
         const LONGEST: u64 = 1 << 40;
@@ -779,7 +782,8 @@ impl ChunkInfo {
     }
 }
 
-/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the next 29, records in the lowest 32.
+/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the
+/// next 29, records in the lowest 32.
 pub const fn pace(kind: u32, records: u32, ns: u64) -> u64 {
     const MOST: u64 = (1 << 29) - 1;
     (kind as u64) << 61 | (if ns < MOST { ns } else { MOST }) << 32 | records as u64

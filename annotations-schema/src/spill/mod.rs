@@ -255,8 +255,8 @@ pub struct SegmentHeader {
     pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
     pub pace: Pace,
-    /// Windows of `burst`: what lay between two triggers on average when this one's came, nanoseconds of the thread's
-    /// CPU time or loads; 0 if unknown.
+    /// Windows of `burst`: what lay between two triggers on average when this one's came,
+    /// nanoseconds of the thread's CPU time or loads; 0 if unknown.
     pub period: u64,
 }
 

@@ -222,8 +222,8 @@ pub fn convert(
     done
 }
 
-/// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
-/// instrumented code.
+/// `burst`: what each window stands for: what lies between two triggers, and between those which
+/// could not begin a window though they came in instrumented code.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
     let (came, windows) = (count("came"), count("windows") - count("empty"));

@@ -175,7 +175,8 @@ pub(crate) enum PerWindow {
     Time {
         /// Triggers that a window stands for: those that came in instrumented code and began none.
         each: f64,
-        /// Nanoseconds from trigger to trigger that were asked for, where windows do not say so; 0 if unknown.
+        /// Nanoseconds from trigger to trigger that were asked for, where windows do not say so; 0
+        /// if unknown.
         asked: f64,
         /// Times that triggers came more seldom than was asked for.
         slower: f64,
@@ -191,8 +192,8 @@ pub(crate) enum PerWindow {
     },
 }
 
-/// Nanoseconds of its thread's time that each window stands for, and what the triggers took of them; `None` where loads begin
-/// windows, or that is not known.
+/// Nanoseconds of its thread's time that each window stands for, and what the triggers took of
+/// them; `None` where loads begin windows, or that is not known.
 fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
     let Some(PerWindow::Time {
         each,
@@ -227,7 +228,8 @@ fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
 /// Triggers that cost more than this share of a thread's time would not let it get anywhere.
 const MOST_TOLL: f64 = 0.9;
 
-/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known.
+/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that
+/// is known.
 pub(crate) fn write(
     folder: &Path,
     list: &[Window],

@@ -90,8 +90,8 @@ pub fn toll(signal: i32) -> Option<u64> {
     (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
 }
 
-/// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler and back. A window takes two,
-/// its trigger and the fault at its end.
+/// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler
+/// and back. A window takes two, its trigger and the fault at its end.
 pub fn handled() -> u64 {
     const ROUNDS: u32 = 16;
     let Some(_counted) = Counted::new(libc::SIGIO) else {

@@ -19,11 +19,13 @@ const LOADS: u64 = 10_000_000;
 pub const RATE: f64 = 100.0;
 /// Percent of the CPU time that recording may take if nothing else is asked for.
 pub const OVERHEAD: f64 = 1.0;
-/// Nanoseconds that it may take in the first half second, so that short runs have hundreds of windows.
+/// Nanoseconds that it may take in the first half second, so that short runs have hundreds of
+/// windows.
 const LEAST_SPENT: u64 = 28_000_000;
 /// What a window is taken to cost before any was recorded, nanoseconds, its signals apart.
 const WINDOW: u64 = 20_000;
-/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
+/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they
+/// cost.
 const SELDOM: u64 = 2_500_000;
 /// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
 /// thousand.
@@ -43,8 +45,8 @@ pub struct Trigger {
     pub config: u64,
     /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
     pub period: u64,
-    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if perf events are. With a
-    /// budget: if such timers may be.
+    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if
+    /// perf events are. With a budget: if such timers may be.
     pub tick: u64,
     /// What recording may cost; `None` if triggers come at `period`.
     pub budget: Option<Budget>,
@@ -110,7 +112,8 @@ impl Trigger {
         }
     }
 
-    /// A trigger by CPU time, as often as a budget allows. (The period is that at which the recorder must look.)
+    /// A trigger by CPU time, as often as a budget allows. (The period is that at which the
+    /// recorder must look.)
     pub fn within(budget: Budget) -> Trigger {
         Trigger {
             budget: Some(budget),
@@ -439,8 +442,8 @@ fn choose_clock(
     })
 }
 
-/// The same where windows come as a budget allows: often at first, which takes the event clock, and at ticks later, where these
-/// are cheaper.
+/// The same where windows come as a budget allows: often at first, which takes the event clock, and
+/// at ticks later, where these are cheaper.
 fn within_budget(
     trigger: Trigger,
     costs: Costs,

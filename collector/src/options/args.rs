@@ -66,13 +66,13 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Percent of the program's CPU time that recording may cost (mode burst); more of the first half second, at most 28
-    /// ms, so that short runs have hundreds of windows [default: 1]
+    /// Percent of the program's CPU time that recording may cost (mode burst); more of the first
+    /// half second, at most 28 ms, so that short runs have hundreds of windows [default: 1]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "rate")]
     pub overhead: Option<f64>,
 
-    /// Windows or samples per second of a thread's CPU time (modes burst and watch), whatever they cost [default: as
-    /// --overhead allows; mode watch: 100]
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch), whatever they
+    /// cost [default: as --overhead allows; mode watch: 100]
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     pub rate: Option<f64>,
 

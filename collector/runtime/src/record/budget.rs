@@ -1,9 +1,10 @@
-//! How often windows begin where recording has a budget: a share of the program's CPU time, and more of it at first.
+//! How often windows begin where recording has a budget: a share of the program's CPU time, and
+//! more of it at first.
 //!
-//! A run of half a second has as many windows as one of many seconds has in that time: the budget of the first half second
-//! is spent evenly over it, whatever its share of the CPU time is. Then half of the share pays for windows until the whole
-//! of it pays for all that were taken, and from there on the whole. So no phase is without windows, and a long run costs
-//! no more than its share.
+//! A run of half a second has as many windows as one of many seconds has in that time: the budget
+//! of the first half second is spent evenly over it, whatever its share of the CPU time is. Then
+//! half of the share pays for windows until the whole of it pays for all that were taken, and from
+//! there on the whole. So no phase is without windows, and a long run costs no more than its share.
 //!
 //! All processes of a recording use one account in the shared memory ([`Header::spent`]).
 
@@ -12,15 +13,18 @@ use mgz_abi::shared_memory::Header;
 
 /// CPU time over which what may be spent in any case is spread, nanoseconds.
 const FIRST: u64 = 500_000_000;
-/// What was not spent so far, or too much, is made up for within so many nanoseconds at least, or a part of the CPU time so far.
+/// What was not spent so far, or too much, is made up for within so many nanoseconds at least, or a
+/// part of the CPU time so far.
 const AHEAD: u64 = 50_000_000;
 const AHEAD_OF: u64 = 4;
 /// From window to window, nanoseconds: at least and at most.
 const LEAST: u64 = 400_000;
 const MOST: u64 = 200_000_000;
-/// Of the budget, this part (as a power of two) is spent even where all is spent, so that no phase is without windows.
+/// Of the budget, this part (as a power of two) is spent even where all is spent, so that no phase
+/// is without windows.
 const TRICKLE: u32 = 4;
-/// A timer's signal is taken at a tick that comes anyhow; what it costs besides is in [`Header::signal_ns`].
+/// A timer's signal is taken at a tick that comes anyhow; what it costs besides is in
+/// [`Header::signal_ns`].
 const TICK_TOLL: u64 = 500;
 
 /// What the account says.
@@ -142,7 +146,8 @@ mod tests {
     };
     const SECOND: u64 = 1_000_000_000;
 
-    /// Runs for so long; returns the windows, what was spent, and the longest time without a window.
+    /// Runs for so long; returns the windows, what was spent, and the longest time without a
+    /// window.
     fn run(account: Account, until: u64) -> (u64, u64, u64) {
         let (mut now, mut windows, mut longest) = (account, 0, 0);
         while now.cpu < until {

@@ -174,7 +174,8 @@ fn describe(
     }
 }
 
-/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`, and whose trigger came as one does each `period`.
+/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`,
+/// and whose trigger came as one does each `period`.
 pub fn publish_burst(
     header: &Header,
     ring: Ring,

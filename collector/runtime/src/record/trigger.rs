@@ -118,8 +118,10 @@ fn period(wanted: u64) -> u64 {
     wanted - wanted / 8 + random() % (wanted / 4).max(1)
 }
 
-/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
-/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
+/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few
+/// ticks make one, and half a tick less, which is how much too late it is found to be over.
+/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks,
+/// and each one begins a window.)
 fn ticks(wanted: u64, tick: u64) -> u64 {
     (wanted / 2 + random() % wanted.max(1))
         .saturating_sub(tick / 2)
@@ -190,7 +192,8 @@ fn made(header: &Header, tid: u32) -> Option<Trigger> {
     }
 }
 
-/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
+/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number.
+/// 0 is free.
 static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 fn for_other(kind: u32, handle: i32) -> u64 {
@@ -673,7 +676,8 @@ fn with_new_period(trigger: Trigger) -> Trigger {
     }
 }
 
-/// The other kind of trigger for the calling thread, in place of this one. (Where events are refused there are timers alone.)
+/// The other kind of trigger for the calling thread, in place of this one. (Where events are
+/// refused there are timers alone.)
 fn of_other_kind(header: &Header, before: Trigger, wanted: budget::Plan) -> Option<Trigger> {
     static REFUSED: AtomicBool = AtomicBool::new(false);
     if REFUSED.load(Ordering::Relaxed) {
@@ -696,7 +700,8 @@ fn of_other_kind(header: &Header, before: Trigger, wanted: budget::Plan) -> Opti
     })
 }
 
-/// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
+/// A signal that began no window: those that came in the meantime would not either. If this goes
+/// on, there are too many of them.
 fn left_over(ring: Ring, context: &Context, outcome: usize) {
     if ring.private().trigger.get().kind != TRIGGER_EVENT {
         return;

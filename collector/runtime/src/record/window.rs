@@ -102,7 +102,8 @@ pub fn rest(header: &Header, ring: Ring) {
     transfer_hooks::set(control, Hooks::Closed);
 }
 
-/// Moves a thread that was interrupted in original code into the clone, by a trigger that comes each `period`. Returns what [`count`] says of it.
+/// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
+/// each `period`. Returns what [`count`] says of it.
 pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
@@ -377,7 +378,8 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     stay < STAY
 }
 
-/// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
+/// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
+/// signals are blocked. Returns what [`count`] says of it.
 pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;
