@@ -330,7 +330,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
     // What the file needs is asked for meanwhile where only the report says it.
-    let find = || runpath::find(&elf, &input);
+    let find = || runpath::find(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
         args.libs.as_deref(),

@@ -1,8 +1,9 @@
 //! Names for places in files: symbols first, else the unwind table's function starts.
 
-use object::elf::{FileHeader64, PT_GNU_EH_FRAME, PT_LOAD};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, SymbolKind};
+use crate::demangle::readable;
+use crate::headers;
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
+use object::{Object, ObjectSymbol, SymbolKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -42,19 +43,15 @@ impl Symbols {
 
     fn parse(data: &[u8]) -> Option<Symbols> {
         let mut out = Symbols::default();
-        let header = FileHeader64::<Endianness>::parse(data).ok()?;
-        let endian = header.endian().ok()?;
-        for segment in header.program_headers(endian, data).ok()? {
-            match segment.p_type(endian) {
-                PT_LOAD => out.segments.push((
-                    segment.p_offset(endian),
-                    segment.p_vaddr(endian),
-                    segment.p_filesz(endian),
-                )),
+        for header in &headers::read(data)? {
+            match header.p_type {
+                PT_LOAD => {
+                    let (offset, address) = (header.p_offset, header.p_vaddr);
+                    out.segments.push((offset, address, header.p_filesz));
+                }
                 PT_GNU_EH_FRAME => {
-                    out.starts =
-                        unwind_starts(segment.data(endian, data).ok()?, segment.p_vaddr(endian))
-                            .unwrap_or_default()
+                    let table = headers::content(data, header)?;
+                    out.starts = unwind_starts(table, header.p_vaddr).unwrap_or_default();
                 }
                 _ => {}
             }
@@ -114,20 +111,6 @@ impl Symbols {
             symbols: Vec::new(),
         }
     }
-}
-
-fn readable(name: &str) -> String {
-    if let Ok(name) = rustc_demangle::try_demangle(name) {
-        return format!("{name:#}");
-    }
-    let plain = || name.to_owned();
-    if !name.starts_with("_Z") || name.len() > 4000 {
-        return plain();
-    }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|s| s.demangle().ok())
-        .unwrap_or_else(plain)
 }
 
 /// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of 4-byte

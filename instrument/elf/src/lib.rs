@@ -7,7 +7,9 @@
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;
+mod headers;
 pub mod image;
+pub mod library_search;
 pub mod payload;
 pub mod symbols;
 pub mod upx;

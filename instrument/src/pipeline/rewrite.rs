@@ -10,7 +10,7 @@ use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
 use crate::link::layout::{Parts, Piece, lay_out, place};
-use crate::link::{elf_writer, fault_shim, layout, runpath};
+use crate::link::{elf_writer, fault_shim, layout};
 use crate::pipeline::function_pass::analyze;
 use crate::plan::types::ImplicitLoads;
 use crate::program::fixed_memory::Own;
@@ -442,7 +442,8 @@ pub fn rewrite<'a, W: Send>(
         }
         input.has_sanitizer = sanitizer.linked_in;
         // Those of a C library with a loader are met by the runtime's wrappers.
-        input.hook_calls = options.flavour == FLAVOUR_SOFT && !runpath::is_c_library(elf.soname());
+        input.hook_calls =
+            options.flavour == FLAVOUR_SOFT && !mgz_elf::library_search::is_c_library(elf.soname());
         let program = discover(&input, options);
         (input, program)
     };
