@@ -17,6 +17,7 @@ pub mod analyze;
 pub mod cli;
 pub mod common;
 pub mod discover;
+pub mod dump;
 pub mod emit;
 pub mod ir;
 pub mod link;

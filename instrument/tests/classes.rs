@@ -13,6 +13,7 @@ use mgz_instrument::ir::FunctionId;
 use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::program::Options;
+use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -65,10 +66,16 @@ fn classes(binary: &Path, file: &str) -> ByLine {
     let lines = Loader::new(binary).unwrap();
     let mut found = ByLine::new();
     for f in &program.functions {
-        let Ok(function) = analyze(&input, &program, FunctionId(f.id.0), &options) else {
+        let Ok(function) = analyze(
+            &input,
+            &program,
+            FunctionId(f.id.0),
+            &options,
+            &FaultPolicy::default(),
+        ) else {
             continue;
         };
-        for site in function.regions.iter().flat_map(|r| &r.sites) {
+        for site in function.plan.regions.iter().flat_map(|r| &r.sites) {
             let location = lines.find_location(function.insn(site.insn).ip).unwrap();
             let Some(location) = location.filter(|l| l.file.is_some_and(|f| f.ends_with(file)))
             else {

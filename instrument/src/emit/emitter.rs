@@ -324,8 +324,8 @@ impl<'a> Emitter<'a> {
         if self.sink.current() == self.state_here() {
             self.sink.state(|_| State::IDLE);
         }
-        if self.region != function.regions.len()
-            && function.regions[self.region..]
+        if self.region != function.plan.regions.len()
+            && function.plan.regions[self.region..]
                 .iter()
                 .any(|r| !r.records.is_empty())
         {
@@ -846,7 +846,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
             .filter(|b| b.external_entry)
             .map(|b| function.insns[b.insns.start as usize].ip),
     );
-    wanted.extend_from_slice(&function.landings);
+    wanted.extend_from_slice(&function.patching.landings);
     wanted.sort_unstable();
     wanted.dedup();
     let behind_call = |&id: &InsnId| {

@@ -61,7 +61,7 @@ impl Emitter<'_> {
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         while self.next_record == (id, after) {
-            let records = &function.regions[self.region].records[..];
+            let records = &function.plan.regions[self.region].records[..];
             let record = records.get(self.record).ok_or(EmitError::Record)?;
             if self.pt {
                 self.pt_record(record)?
@@ -80,7 +80,7 @@ impl Emitter<'_> {
     /// Finds where the next record stands.
     pub(crate) fn find_record(&mut self) {
         let function = self.function;
-        while let Some(region) = function.regions.get(self.region) {
+        while let Some(region) = function.plan.regions.get(self.region) {
             if let Some(record) = region.records.get(self.record) {
                 self.next_record = (record.at, record.after);
                 return;

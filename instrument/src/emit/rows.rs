@@ -20,18 +20,18 @@ pub fn rows(
     resolved: &Buffer,
     ptwrites: Vec<PtWrite>,
 ) -> Result<Rows, EmitError> {
-    let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
+    let count = |of: fn(&RegionPlan) -> usize| function.plan.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
-        regions: Vec::with_capacity(function.regions.len()),
+        regions: Vec::with_capacity(function.plan.regions.len()),
         records: Vec::with_capacity(count(|r| r.records.len())),
         ptwrites,
-        gathers: Vec::with_capacity(function.gathers.len()),
+        gathers: Vec::with_capacity(function.plan.gathers.len()),
         loops: loops(function),
     };
     // Sites come in the order of their instructions, and so do their blocks.
     let (mut block, mut copy_at) = (0, copy_at);
-    for (number, region) in function.regions.iter().enumerate() {
+    for (number, region) in function.plan.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,
             first_record: rows.records.len() as u32,
@@ -94,7 +94,7 @@ pub fn rows(
             literals(&mut site, insn, &rows.sites);
             rows.sites.push(site);
             if plan.kind == SiteKind::Gather
-                && let Some(g) = function.gathers.iter().find(|g| g.insn == plan.insn)
+                && let Some(g) = function.plan.gathers.iter().find(|g| g.insn == plan.insn)
             {
                 rows.gathers.push(Gather {
                     site: rows.sites.len() as u32 - 1,

@@ -4,7 +4,7 @@ use crate::emit::*;
 use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::plan::planned_function::Function;
-use crate::plan::types::{ImplicitLoads, Payload, RecordPlan, RegionPlan, VectorHalf};
+use crate::plan::types::{Payload, RecordPlan, RegionPlan, VectorHalf};
 use crate::x86::decode::{Places, make};
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{Gpr, RegSet, RegUse, reg_use};
@@ -53,16 +53,8 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         insns,
         blocks: list,
         tables: Vec::new(),
-        landings: Vec::new(),
-        data: Vec::new(),
-        aimed: Vec::new(),
-        room: Vec::new(),
-        blind: false,
-        blind_start: false,
-        anywhere: false,
-        regions: Vec::new(),
-        gathers: Vec::new(),
-        implicit: ImplicitLoads::default(),
+        patching: Default::default(),
+        plan: Default::default(),
         returned_to: Vec::new(),
         quits: Vec::new(),
         stays: Default::default(),
@@ -120,7 +112,7 @@ const OWN_BASE: &[u8] = &[0x48, 0x8b, 0x44, 0xc8, 0x04, 0xc3];
 #[test]
 fn a_dead_register_holds_the_cursor() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -143,7 +135,7 @@ fn a_dead_register_holds_the_cursor() {
 fn the_destination_of_the_load_is_spared() {
     // rax is dead before the load, but a fault handler may look at it.
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -164,7 +156,7 @@ fn the_destination_of_the_load_is_spared() {
 fn records_of_a_region_share_cursor_and_commit() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[2]));
     let records = vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -196,7 +188,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
     ];
     let (mut f, bytes) = function(&[&code], set(&[2]));
     f.insns[2].dead = set(&[9]);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![
             record(0, Payload::Reg(Gpr(7))),
             record(2, Payload::Reg(Gpr(7))),
@@ -221,7 +213,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
 #[test]
 fn pt_records_need_no_borrowing() {
     let (mut f, bytes) = function(&[TWO_LOADS], RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -241,7 +233,7 @@ fn pt_records_need_no_borrowing() {
 #[test]
 fn a_load_over_its_own_base_reads_through_the_recorded_address() {
     let (mut f, bytes) = function(&[OWN_BASE], RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -269,7 +261,7 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         ),
     ] {
         let (mut f, bytes) = function(&[code], RegSet::EMPTY);
-        f.regions = vec![RegionPlan {
+        f.plan.regions = vec![RegionPlan {
             records: vec![record(0, Payload::Address)].into(),
             ..RegionPlan::default()
         }];
@@ -282,7 +274,7 @@ fn thread_local_addresses_get_the_segment_base() {
     // mov rax, fs:[rdx+rcx*4+8]; ret
     let code = [0x64, 0x48, 0x8b, 0x44, 0x8a, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -315,7 +307,7 @@ fn a_gather_leaves_base_index_and_mask() {
     let mut records = vec![record(0, Payload::Address)];
     records.extend((0..4).map(|n| half(2, n)));
     records.push(record(0, Payload::Mask(3)));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -364,7 +356,7 @@ fn two_records_share_a_slot() {
         record(0, Payload::Reg(Gpr(7))),
         second(2, 1),
     ];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -408,7 +400,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
             ..record(0, Payload::Reg(Gpr(1)))
         },
     ];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -426,7 +418,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
 #[test]
 fn code_addresses_that_are_fixed_save_a_byte() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -529,7 +521,7 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
 #[test]
 fn the_map_has_a_state_for_every_boundary() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -593,7 +585,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         records: vec![record(at, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2)];
+    f.plan.regions = vec![region(0), region(2)];
     let stay = Stay {
         cursor: Kept {
             reg: Gpr(2),
@@ -679,7 +671,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2), region(3)];
+    f.plan.regions = vec![region(0), region(2), region(3)];
     f.blocks[1].preds.push(BlockId(0));
     f.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
     assert_eq!(cursor_loads(&f, &bytes), 1);
@@ -726,7 +718,7 @@ fn no_register_keeps_the_cursor_over_a_call() {
         records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2)];
+    f.plan.regions = vec![region(0), region(2)];
     assert_eq!(cursor_loads(&f, &bytes), 2);
 }
 
@@ -741,7 +733,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         &[0xeb, 0xf8],
     ];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -809,7 +801,7 @@ pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
 fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     use mgz_abi::address_map::STATE_PASSED;
     let (mut f, bytes) = around_a_lock();
-    f.regions = vec![
+    f.plan.regions = vec![
         RegionPlan {
             records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
             ..RegionPlan::default()
@@ -858,7 +850,7 @@ pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
     let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
     f.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
-    f.regions = (0..40)
+    f.plan.regions = (0..40)
         .map(|i| RegionPlan {
             records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
             ..RegionPlan::default()
@@ -883,7 +875,7 @@ fn a_far_loop_has_counted_before_it_jumps() {
             "{opcode:x}"
         );
         // Where it reaches, it is one instruction.
-        f.regions.clear();
+        f.plan.regions.clear();
         let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
         assert_eq!(
             walk(&e)[40..]

@@ -524,6 +524,7 @@ mod tests {
     use crate::pipeline::rewrite::analysis_input;
     use crate::plan::planned_function::Function;
     use crate::program::Options;
+    use crate::program::fixed_memory::FaultPolicy;
     use crate::sidecar::address_map;
     use crate::unwind::Tables;
     use iced_x86::{Mnemonic, OpKind};
@@ -581,14 +582,18 @@ mod tests {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let elf = Elf::parse(&data).unwrap();
         let unwind = Tables::read(&elf).unwrap();
-        let mut input = analysis_input(&elf, &unwind);
-        input.shows_faults = true;
+        let input = analysis_input(&elf, &unwind);
+        let faults = FaultPolicy {
+            shows_faults: true,
+            ..FaultPolicy::default()
+        };
         let options = Options::new(FLAVOUR_PT);
         let program = discover(&input, &options);
         let mut clones = Vec::new();
         // Large functions are among them, so that groups have successors.
         for index in (0..program.functions.len()).step_by(7) {
-            let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else {
+            let id = FunctionId(index as u32);
+            let Ok(function) = analyze(&input, &program, id, &options, &faults) else {
                 continue;
             };
             let bytes = input.slice(&function.range).unwrap();

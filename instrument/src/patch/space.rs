@@ -237,6 +237,7 @@ mod tests {
     use crate::ir::FunctionId;
     use crate::pipeline::function_pass::analyze;
     use crate::plan::planned_function::Function;
+    use crate::program::fixed_memory::FaultPolicy;
     use crate::program::{FuncSymbol, Options, SegmentBytes};
     use crate::unwind::UnwindRange;
     use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
@@ -245,7 +246,8 @@ mod tests {
 
     /// The first of two functions: `code` up to `end`, then what else is in it up to the second, which is `second`.
     fn first(code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
-        of_flavour(FLAVOUR_SOFT, code, end, second, change)
+        let faults = FaultPolicy::default();
+        of_flavour(FLAVOUR_SOFT, code, end, second, &faults, change)
     }
 
     fn of_flavour(
@@ -253,6 +255,7 @@ mod tests {
         code: &[u8],
         end: usize,
         second: &[u8],
+        faults: &FaultPolicy,
         change: impl FnOnce(&mut Input),
     ) -> Function {
         let bytes = [code, second].concat();
@@ -277,7 +280,8 @@ mod tests {
         };
         change(&mut input);
         let options = Options::new(flavour);
-        analyze(&input, &discover(&input, &options), FunctionId(0), &options).unwrap()
+        let program = discover(&input, &options);
+        analyze(&input, &program, FunctionId(0), &options, faults).unwrap()
     }
 
     /// `xor eax, eax; ret`, then a no-operation of 13 bytes.
@@ -589,10 +593,14 @@ mod tests {
         ];
         let f = first(&code, 15, RET, |_| ());
         assert_eq!((fits(&f), patches(&f)), (false, vec![0, 8]));
+        let shows = FaultPolicy {
+            shows_faults: true,
+            ..FaultPolicy::default()
+        };
         let shown = |flavour, code: &[u8]| {
-            patches(&of_flavour(flavour, code, code.len(), RET, |i| {
-                (i.shows_faults, i.own.readable) = (true, vec![0..1])
-            }))
+            let mut faults = shows.clone();
+            faults.own.readable = vec![0..1];
+            patches(&of_flavour(flavour, code, code.len(), RET, &faults, |_| ()))
         };
         // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
         let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
@@ -608,7 +616,7 @@ mod tests {
             (vec![0], vec![0, 7])
         );
         assert_eq!(
-            patches(&first(&code, 9, RET, |i| i.shows_faults = true)),
+            patches(&of_flavour(FLAVOUR_SOFT, &code, 9, RET, &shows, |_| ())),
             [0, 3],
             "the file may change its code"
         );
@@ -628,7 +636,7 @@ mod tests {
             0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3,
         ];
         assert_eq!(shown(FLAVOUR_SOFT, &behind(&code)), [0, 7]);
-        let f = of_flavour(FLAVOUR_PT, &code, 15, RET, |i| i.shows_faults = true);
+        let f = of_flavour(FLAVOUR_PT, &code, 15, RET, &shows, |_| ());
         assert_eq!(patches(&f), [0, 9], "a jump over one instruction only");
         assert!(
             f.may_patch(f.insn_at(START + 9).unwrap())

@@ -34,7 +34,7 @@ use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, Site
 use smallvec::SmallVec;
 
 /// The plan of a whole function.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Regions with at least one site.
     pub regions: Vec<RegionPlan>,

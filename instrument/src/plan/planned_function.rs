@@ -3,7 +3,7 @@
 use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::patch::space::{Code, fits};
-use crate::plan::types::{GatherPlan, ImplicitLoads, RegionPlan};
+use crate::plan::Plan;
 use crate::x86::flow::JUMP;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::Mnemonic;
@@ -33,6 +33,20 @@ pub struct Function {
     /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
     /// target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
+    /// Where the original gets jumps into the clone.
+    pub patching: Patching,
+    /// What is recorded.
+    pub plan: Plan,
+    /// Where the soft probes' cursor is in a register (none in the PT flavour).
+    pub stays: crate::plan::cursor::Stays,
+    /// Its loops.
+    pub loops: crate::ir::loops::Loops,
+}
+
+/// Where jumps may come to the original that the clone does not know of, and where the original may
+/// get a jump into the clone.
+#[derive(Clone, Debug, Default)]
+pub struct Patching {
     /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
     /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
@@ -48,16 +62,6 @@ pub struct Function {
     pub blind_start: bool,
     /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::link::fault_shim`]).
     pub anywhere: bool,
-    /// Recording plan, in address order.
-    pub regions: Vec<RegionPlan>,
-    /// Gathers among the sites.
-    pub gathers: Vec<GatherPlan>,
-    /// Implicit stack reads.
-    pub implicit: ImplicitLoads,
-    /// Where the soft probes' cursor is in a register (none in the PT flavour).
-    pub stays: crate::plan::cursor::Stays,
-    /// Its loops.
-    pub loops: crate::ir::loops::Loops,
 }
 
 impl Function {
@@ -79,9 +83,9 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
-    /// Whether a byte is in [`Function::data`].
+    /// Whether a byte is in [`Patching::data`].
     pub fn is_data(&self, at: u64) -> bool {
-        crate::util::ranges::overlaps(&self.data, &(at..at + 1))
+        crate::util::ranges::overlaps(&self.patching.data, &(at..at + 1))
     }
 
     /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::patch::space::fits`]. Where any instruction may be the target of a
@@ -91,19 +95,23 @@ impl Function {
         let insn = self.insn(first);
         let at_start =
             first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
-        let room = if self.blind { &[][..] } else { &self.room };
+        let room = if self.patching.blind {
+            &[][..]
+        } else {
+            &self.patching.room
+        };
         let code = Code {
             insns: &self.insns,
             blocks: &self.blocks,
             room,
-            data: &self.data,
-            aimed: &self.aimed,
+            data: &self.patching.data,
+            aimed: &self.patching.aimed,
         };
-        if self.blind && (self.blind_start || insn.ip != self.range.start)
-            || self.anywhere && !at_start
+        if self.patching.blind && (self.patching.blind_start || insn.ip != self.range.start)
+            || self.patching.anywhere && !at_start
         {
             return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
         }
-        fits(code, first, !self.blind)
+        fits(code, first, !self.patching.blind)
     }
 }

@@ -12,6 +12,15 @@ pub struct Own {
     pub writable: Vec<Range<u64>>,
 }
 
+/// What is known of the program's handlers of faults, once all of it has been looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPolicy {
+    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
+    pub shows_faults: bool,
+    /// With `shows_faults`: memory in which an access does not fail.
+    pub own: Own,
+}
+
 impl Own {
     /// Whether the file is known to leave its memory, code included, as the loader has made it.
     pub fn stays(&self) -> bool {

@@ -16,7 +16,6 @@ pub mod syscalls;
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
-use crate::program::fixed_memory::Own;
 use crate::program::section_bounds::Bounds;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
@@ -104,10 +103,6 @@ pub struct Input<'a> {
     pub reports: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::program::syscalls`]).
     pub hook_calls: bool,
-    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
-    pub shows_faults: bool,
-    /// With [`Input::shows_faults`]: memory in which an access does not fail.
-    pub own: Own,
 }
 
 impl Input<'_> {

@@ -3,8 +3,9 @@
 use crate::ir::FunctionId;
 use crate::ir::cfg::Graph;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
+use crate::signals::search::Search;
+use crate::signals::transfer;
 use crate::signals::transfer::Follow;
-use crate::signals::{Search, transfer};
 use crate::x86::flow::direct_target;
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
