@@ -26,7 +26,7 @@ use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
 use crate::x86::operands::{
-    Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string,
+    Access, AccessList, Accesses, EffectiveAddress, Form, Segment, is_repeated_string,
 };
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -505,7 +505,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn address(&mut self, i: usize, place: &Place) -> Val {
+    fn address(&mut self, i: usize, place: &EffectiveAddress) -> Val {
         let mut v = match place.base {
             Some(base) => {
                 let base = self.read(i, base);

@@ -15,7 +15,7 @@
 //! A function whose extent is a guess, or that has several callable entries, offers none (and is not asked).
 
 use crate::analyze::preserved;
-use crate::analyze::unread_values::Step;
+use crate::analyze::unread_values::Transfer;
 use crate::ir::cfg::{Exit, Graph};
 use crate::ir::live_registers::{Effect, backward, pads};
 use crate::ir::loops::Loops;
@@ -53,7 +53,7 @@ pub struct Effects {
     insns: Vec<Effect>,
     blocks: Vec<Effect>,
     /// Per block.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Transfer>,
     /// Registers that code which control reaches writes.
     written: u16,
     /// Callee-saved ones that it pushes.
@@ -79,7 +79,7 @@ impl Effects {
         };
         let mut effects = vec![Effect::default(); graph.insns.len()];
         for (b, block) in graph.blocks.iter().enumerate() {
-            let (mut sum, mut step) = (Effect::default(), Step::NOTHING);
+            let (mut sum, mut step) = (Effect::default(), Transfer::NOTHING);
             let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
             for ((insn, u), effect) in graph.insns[range.clone()]
@@ -93,7 +93,7 @@ impl Effects {
                 };
                 written |= u.clobber.0;
                 if insn.simple || insn.flow == FlowControl::Next && insn.inst.code() != Code::Hlt {
-                    step = step.then(Step::of(FlowControl::Next, u));
+                    step = step.then(Transfer::of(FlowControl::Next, u));
                     if u.clobber.contains(RSP)
                         && insn.inst.mnemonic() == Mnemonic::Push
                         && insn.inst.op0_kind() == OpKind::Register
@@ -101,7 +101,7 @@ impl Effects {
                         saved |= u.read.0 & CALLEE_SAVED.0;
                     }
                 } else {
-                    step = step.then(Step::of(insn.flow, u));
+                    step = step.then(Transfer::of(insn.flow, u));
                     outside(input, insn, effect);
                 }
                 sum = sum.then(*effect);

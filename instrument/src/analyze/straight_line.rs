@@ -10,7 +10,7 @@ use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
 use crate::program::Input;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{AccessList, Accesses, Form, Place, Segment};
+use crate::x86::operands::{AccessList, Accesses, EffectiveAddress, Form, Segment};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    fn address(&self, place: &Place) -> Traits {
+    fn address(&self, place: &EffectiveAddress) -> Traits {
         match (
             place.base.map(|r| self.of(r)),
             place.index.map(|r| self.of(r)),
@@ -342,12 +342,12 @@ impl State {
 }
 
 /// Whether memory at a place may be a variable of its own.
-fn may_be_variable(place: &Place) -> bool {
+fn may_be_variable(place: &EffectiveAddress) -> bool {
     place.index.is_none() && place.base.is_none_or(|base| base == RSP || base == RBP)
 }
 
 /// The place of a variable that an instruction may write.
-fn written(list: &Accesses) -> Option<&Place> {
+fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     list.iter().filter(|a| a.write).find_map(|a| match &a.form {
         Form::Plain(place) if may_be_variable(place) => Some(place),
         _ => None,

@@ -3,7 +3,7 @@
 use crate::emit::packed_fields::Fields;
 use crate::emit::relax::{Buffer, Flex, Label, Pieces};
 use crate::emit::{Fixup, FixupKind, Fixups};
-use crate::plan::cursor::Stay;
+use crate::plan::cursor::Residency;
 use crate::util::byte_buf::Bytes;
 use crate::util::leb128::leb128;
 use crate::x86::encode::Encoded;
@@ -61,10 +61,10 @@ impl State {
         State(key(state))
     }
 
-    /// What holds between the regions of a stay, or outside of any.
+    /// What holds between the regions of a residency, or outside of any.
     #[inline]
-    pub fn between(stay: Option<Stay>) -> State {
-        stay.map_or(State::IDLE, |stay| State::of(&stay.state()))
+    pub fn between(residency: Option<Residency>) -> State {
+        residency.map_or(State::IDLE, |residency| State::of(&residency.state()))
     }
 
     /// The state itself.

@@ -1,4 +1,4 @@
-//! Into stays and out of them: the code on the edges.
+//! Into residencies and out of them: the code on the edges.
 //!
 //! Code that leads into a block stands before the block's label if control falls into the block from there, or enters from
 //! outside; else at the branch: before a jump, and behind the inverse of a conditional jump. No such code touches flags, so
@@ -8,7 +8,7 @@ use crate::emit::FixupKind;
 use crate::emit::code_buffer::State;
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::relax::{Flex, Label};
-use crate::plan::cursor::Place;
+use crate::plan::cursor::ResidencyId;
 use crate::x86::encode;
 use crate::x86::encode::Encoded;
 use crate::x86::insn::{Insn, InsnId};
@@ -18,9 +18,9 @@ use mgz_abi::address_map::{NO_REG, STATE_LATE};
 use mgz_abi::probe::GS_CURSOR;
 
 impl Emitter<'_> {
-    /// The stay of the block at hand.
-    pub(crate) fn here(&self) -> Place {
-        self.stays.of(self.piece)
+    /// The residency of the block at hand.
+    pub(crate) fn here(&self) -> ResidencyId {
+        self.residencies.of(self.piece)
     }
 
     fn label_before(&self, piece: usize) -> Label {
@@ -31,14 +31,14 @@ impl Emitter<'_> {
     pub(crate) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
-        if !self.stays.is_empty() {
+        if !self.residencies.is_empty() {
             self.sink.bind(self.label_before(b));
         }
         let block = self.block_beginning();
-        if let Some(from) = self.stays.before(b) {
-            self.kept = block
-                .filter(|_| from.is_none())
-                .and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
+        if let Some(from) = self.residencies.before(b) {
+            self.kept = block.filter(|_| from.is_none()).and_then(|t| {
+                self.arriving(t, |p| self.residencies.out(self.last_piece(p)).is_none())
+            });
             let state = self.state_at(from);
             self.sink.state(|_| state);
             self.transit(from, self.here());
@@ -67,16 +67,16 @@ impl Emitter<'_> {
 
     /// The block at hand ends here: what holds the cursor for those that follow.
     pub(crate) fn end_block(&mut self) {
-        let stay = self.stays.at(self.stays.out(self.piece));
-        self.left.push(match stay {
-            Some(stay) => Some(stay.cursor).filter(|k| !k.spilled).map(|k| k.reg),
+        let residency = self.residencies.at(self.residencies.out(self.piece));
+        self.left.push(match residency {
+            Some(residency) => Some(residency.cursor).filter(|k| !k.spilled).map(|k| k.reg),
             None => self.kept,
         });
     }
 
-    /// The last piece of a block. Without stays, pieces are the blocks.
+    /// The last piece of a block. Without residencies, pieces are the blocks.
     fn last_piece(&self, block: usize) -> usize {
-        if self.stays.starts().is_empty() {
+        if self.residencies.starts().is_empty() {
             block
         } else {
             self.pieces
@@ -112,8 +112,8 @@ impl Emitter<'_> {
     }
 
     #[inline]
-    fn state_at(&self, place: Place) -> State {
-        let state = State::between(self.stays.at(place));
+    fn state_at(&self, place: ResidencyId) -> State {
+        let state = State::between(self.residencies.at(place));
         self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
@@ -143,50 +143,52 @@ impl Emitter<'_> {
     }
 
     /// The code that leads from one place to another. The state afterwards is the latter's.
-    pub(crate) fn transit(&mut self, from: Place, to: Place) {
+    pub(crate) fn transit(&mut self, from: ResidencyId, to: ResidencyId) {
         if from == to {
             return;
         }
-        // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
+        // Who comes from a residency into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
         let keeps = self
-            .stays
+            .residencies
             .at(from)
-            .map(|stay| stay.cursor)
+            .map(|residency| residency.cursor)
             .filter(|cursor| to.is_none() && !cursor.spilled);
-        if let Some(stay) = self.stays.at(from) {
-            if stay.late {
-                self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
+        if let Some(residency) = self.residencies.at(from) {
+            if residency.late {
+                self.gs(false, MOV_STORE, residency.cursor.reg, GS_CURSOR);
                 self.sink.state(|s| s.without(STATE_LATE));
             }
             if keeps.is_none() {
                 self.sink.state(|s| s.with_base_reg(NO_REG));
             }
-            for (reg, place) in stay.borrowed().rev() {
+            for (reg, place) in residency.borrowed().rev() {
                 self.give_back(reg, place);
             }
         }
-        if let Some(stay) = self.stays.at(to) {
-            for (reg, place) in stay.borrowed() {
+        if let Some(residency) = self.residencies.at(to) {
+            for (reg, place) in residency.borrowed() {
                 self.borrow(reg, place);
             }
             match self.kept.filter(|_| from.is_none()) {
-                None => self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR),
-                Some(kept) if kept == stay.cursor.reg => {}
-                Some(kept) => self.sink.inserted(encode::move32(stay.cursor.reg, kept)),
+                None => self.gs(false, MOV_LOAD, residency.cursor.reg, GS_CURSOR),
+                Some(kept) if kept == residency.cursor.reg => {}
+                Some(kept) => self
+                    .sink
+                    .inserted(encode::move32(residency.cursor.reg, kept)),
             }
         }
-        let state = State::between(self.stays.at(to));
+        let state = State::between(self.residencies.at(to));
         self.sink
             .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
-    /// Gives a borrowed register back before an instruction that leaves the function or the stay.
-    pub(crate) fn leave_stay(&mut self, insn: &Insn) {
+    /// Gives a borrowed register back before an instruction that leaves the function or the residency.
+    pub(crate) fn leave_residency(&mut self, insn: &Insn) {
         let leaves = match insn.flow {
             FlowControl::Return => true,
-            FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
+            FlowControl::Call | FlowControl::IndirectCall => self.residencies.leaves(self.piece),
             FlowControl::IndirectBranch => {
-                self.stays.leaves(self.piece)
+                self.residencies.leaves(self.piece)
                     || !self
                         .function
                         .tables
@@ -202,19 +204,19 @@ impl Emitter<'_> {
     }
 
     /// How a branch of the block at hand reaches an instruction: the label, and the place to be led to first.
-    pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<Place>) {
+    pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<ResidencyId>) {
         let direct = (Label(id.0), None);
-        if self.stays.is_empty() {
+        if self.residencies.is_empty() {
             return direct;
         }
         let Some(b) = self.piece_at.get(id.0.into()) else {
             return direct;
         };
-        let (from, to) = (self.here(), self.stays.of(b));
-        if !self.stays.needs_code(from, to) {
+        let (from, to) = (self.here(), self.residencies.of(b));
+        if !self.residencies.needs_code(from, to) {
             return direct;
         }
-        if self.stays.before(b) == Some(from) {
+        if self.residencies.before(b) == Some(from) {
             return (self.label_before(b), None);
         }
         (Label(id.0), Some(to))
@@ -236,7 +238,7 @@ impl Emitter<'_> {
         orig: u8,
         condition: u8,
         to: Result<Label, u64>,
-        transit: Option<Place>,
+        transit: Option<ResidencyId>,
     ) {
         let Some(place) = transit else {
             match to {

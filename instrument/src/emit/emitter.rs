@@ -4,7 +4,7 @@ use crate::emit::code_buffer::{Sink, State};
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
-use crate::plan::cursor::Stays;
+use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
 use crate::x86::decode::Places;
 use crate::x86::encode;
@@ -40,7 +40,7 @@ pub fn emit(
     fixed: bool,
     translated: bool,
 ) -> Result<(Emitted, Rows), EmitError> {
-    let pieces: std::borrow::Cow<[u32]> = match function.stays.starts() {
+    let pieces: std::borrow::Cow<[u32]> = match function.residencies.starts() {
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
@@ -56,7 +56,7 @@ pub fn emit(
     } = *memory;
     sink.begin(
         function.insns.len()
-            + if function.stays.is_empty() {
+            + if function.residencies.is_empty() {
                 0
             } else {
                 pieces.len()
@@ -69,13 +69,13 @@ pub fn emit(
         fixed,
         translated,
         sink,
-        piece_at: if function.stays.is_empty() {
+        piece_at: if function.residencies.is_empty() {
             Places::default()
         } else {
             Places::of(pieces.iter().map(|&p| p.into()))
         },
         pieces,
-        stays: &function.stays,
+        residencies: &function.residencies,
         piece: 0,
         block: 0,
         kept: None,
@@ -147,18 +147,18 @@ pub(crate) struct Emitter<'a> {
     pub(crate) fixed: bool,
     pub(crate) translated: bool,
     pub(crate) sink: Sink,
-    /// First instructions of the pieces, see [`Stays`].
+    /// First instructions of the pieces, see [`Residencies`].
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
-    /// Those by their numbers, if there are stays.
+    /// Those by their numbers, if there are residencies.
     pub(crate) piece_at: Places,
     /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
-    /// the label of the code before it that leads into or out of a stay, if there are any.
-    pub(crate) stays: &'a Stays,
+    /// the label of the code before it that leads into or out of a residency, if there are any.
+    pub(crate) residencies: &'a Residencies,
     /// Number of the piece at hand.
     pub(crate) piece: usize,
     /// Number of the next block.
     pub(crate) block: usize,
-    /// Outside of stays: the register that holds the cursor since the last region. Nobody reads what the program had in it.
+    /// Outside of residencies: the register that holds the cursor since the last region. Nobody reads what the program had in it.
     pub(crate) kept: Option<Gpr>,
     /// Per block so far: the register that holds the cursor where control leaves it.
     pub(crate) left: Vec<Option<Gpr>>,
@@ -295,7 +295,7 @@ impl<'a> Emitter<'a> {
             }
             expected = insn.end();
             self.sink.buffer.bind_at(Label(id.0), label);
-            self.leave_stay(insn);
+            self.leave_residency(insn);
             if self.kept.is_some() && self.ends_keeping(insn) {
                 self.forget();
             }
@@ -452,7 +452,7 @@ impl<'a> Emitter<'a> {
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),
-            None if !self.stays.needs_code(self.here(), None) => Err(insn.next()),
+            None if !self.residencies.needs_code(self.here(), None) => Err(insn.next()),
             _ => return Err(EmitError::Record),
         };
         self.jump(0, to);
@@ -472,7 +472,7 @@ impl<'a> Emitter<'a> {
         );
         if falls {
             let next = insn.next();
-            self.transit(self.stays.out(self.piece), None);
+            self.transit(self.residencies.out(self.piece), None);
             self.sink
                 .put_open(0, encode::jmp32(), FixupKind::Code(next));
         }
@@ -567,7 +567,9 @@ impl<'a> Emitter<'a> {
             }
             None => (
                 None,
-                self.stays.needs_code(self.here(), None).then_some(None),
+                self.residencies
+                    .needs_code(self.here(), None)
+                    .then_some(None),
             ),
         };
         let outside = FixupKind::Code(target);
@@ -762,7 +764,7 @@ impl<'a> Emitter<'a> {
         Ok((emitted, rows))
     }
 
-    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels where it leads from no stay.
+    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels where it leads from no residency.
     fn begins(&mut self) -> Vec<(u32, u32)> {
         let buffer = &mut self.sink.buffer;
         let mut begins = Vec::new();
@@ -771,8 +773,8 @@ impl<'a> Emitter<'a> {
             if begin == buffer.place(label) {
                 continue;
             }
-            // Who comes from outside is in no stay.
-            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+            // Who comes from outside is in no residency.
+            if self.residencies.of(b).is_some() && self.residencies.before(b) == Some(None) {
                 buffer.bind_at(label, begin);
             } else if buffer.offset(begin) != buffer.offset_of(label) {
                 begins.push((first, buffer.offset(begin)));
@@ -872,13 +874,13 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         }
         let at = function.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
-            // What leads into a stay stands before the `endbr64`, which does nothing.
+            // What leads into a residency stands before the `endbr64`, which does nothing.
             let piece = function
-                .stays
+                .residencies
                 .starts()
                 .binary_search(&insns.start)
                 .unwrap_or(block.0 as usize);
-            let into = if function.stays.of(piece).is_some() {
+            let into = if function.residencies.of(piece).is_some() {
                 insns.start as usize
             } else {
                 first

@@ -34,9 +34,9 @@ pub struct Hold {
     pub reg: Gpr,
     /// It is borrowed: save it first, restore it at the end.
     pub spilled: bool,
-    /// It is a stay's: it holds the cursor already, and keeps it.
-    pub stays: bool,
-    /// Memory gets the cursor where control leaves the stay.
+    /// It is a residency's: it holds the cursor already, and keeps it.
+    pub resident: bool,
+    /// Memory gets the cursor where control leaves the residency.
     pub late: bool,
 }
 
@@ -227,7 +227,7 @@ impl Planner<'_> {
             last,
             reg,
             spilled: false,
-            stays: false,
+            resident: false,
             late: false,
         })
     }
@@ -259,7 +259,7 @@ impl Planner<'_> {
                     last: far,
                     reg,
                     spilled: true,
-                    stays: false,
+                    resident: false,
                     late: false,
                 })
             }
@@ -290,7 +290,7 @@ pub fn plan(
 
 /// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
 /// not one that the operand reads if `apart`.
-/// `scratch` is a stay's, which is always free.
+/// `scratch` is a residency's, which is always free.
 pub fn second(
     function: &Function,
     record: &RecordPlan,

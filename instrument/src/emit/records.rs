@@ -239,14 +239,14 @@ impl Emitter<'_> {
             if records.len() > MAX_REGION_SLOTS && slots(records) > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
-            match self.stays.at(self.here()) {
-                Some(stay) => self.holds.push(Hold {
+            match self.residencies.at(self.here()) {
+                Some(residency) => self.holds.push(Hold {
                     first: 0,
                     last: records.len() - 1,
-                    reg: stay.cursor.reg,
+                    reg: residency.cursor.reg,
                     spilled: false,
-                    stays: true,
-                    late: stay.late,
+                    resident: true,
+                    late: residency.late,
                 }),
                 None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
             }
@@ -257,7 +257,7 @@ impl Emitter<'_> {
             .find(|h| self.record <= h.last)
             .ok_or(EmitError::Record)?;
         let cursor = hold.reg;
-        if self.record == hold.first && !hold.stays {
+        if self.record == hold.first && !hold.resident {
             if hold.spilled {
                 self.borrow(cursor, PLACE_CURSOR);
             }
@@ -289,14 +289,14 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| {
                 let s = s.with_base_ahead(0);
-                let s = if !hold.stays && (hold.spilled || !last) {
+                let s = if !hold.resident && (hold.spilled || !last) {
                     s.with_base_reg(NO_REG)
                 } else {
                     s
                 };
                 if last { s.with_slots_done(0) } else { s }
             });
-            if last && !hold.stays && !hold.spilled {
+            if last && !hold.resident && !hold.spilled {
                 self.kept = Some(cursor);
             }
             if hold.spilled {
@@ -328,7 +328,7 @@ impl Emitter<'_> {
             byte: start.byte + u32::from(single.stored),
             ..start
         });
-        if !hold.stays {
+        if !hold.resident {
             self.kept = Some(hold.reg);
         }
         true
@@ -424,7 +424,7 @@ impl Emitter<'_> {
         apart: bool,
     ) -> Result<(Gpr, bool), EmitError> {
         let scratch = self
-            .stays
+            .residencies
             .at(self.here())
             .and_then(|s| s.scratch)
             .map(|k| k.reg);

@@ -57,7 +57,7 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         plan: Default::default(),
         returned_to: Vec::new(),
         quits: Vec::new(),
-        stays: Default::default(),
+        residencies: Default::default(),
         loops: Default::default(),
     };
     (function, bytes)
@@ -568,7 +568,7 @@ fn the_map_has_a_state_for_every_boundary() {
 
 #[test]
 fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
-    use crate::plan::cursor::{Kept, PLACE_STAY, Stay, Stays};
+    use crate::plan::cursor::{Kept, PLACE_RESIDENCY, Residencies, Residency};
     // 0: mov rax,[rdi]; je 3 | 1: mov rcx,[rdi+8]; jne 0 | 2: ret | 3: ret
     let blocks: [&[u8]; 4] = [
         &[0x48, 0x8b, 0x07, 0x74, 0x07],
@@ -586,7 +586,7 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         ..RegionPlan::default()
     };
     f.plan.regions = vec![region(0), region(2)];
-    let stay = Stay {
+    let residency = Residency {
         cursor: Kept {
             reg: Gpr(2),
             spilled: true,
@@ -595,13 +595,13 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         late: false,
     };
     // As if block 3 could not have code before it: the branch there is turned around.
-    f.stays = Stays::of_parts(
-        vec![stay],
+    f.residencies = Residencies::of_parts(
+        vec![residency],
         vec![Some(0), Some(0), None, None],
         vec![Some(None), None, Some(Some(0)), None],
     );
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
-    let place = format!("%gs:{:#x}", 8 + 8 * PLACE_STAY);
+    let place = format!("%gs:{:#x}", 8 + 8 * PLACE_RESIDENCY);
     let (save, restore) = (format!("mov %rdx,{place}"), format!("mov {place},%rdx"));
     let expected: Vec<&str> = vec![
         &save,
@@ -724,7 +724,7 @@ fn no_register_keeps_the_cursor_over_a_call() {
 
 #[test]
 fn a_function_may_end_with_a_jump_into_a_stay() {
-    use crate::plan::cursor::{Kept, Stay, Stays};
+    use crate::plan::cursor::{Kept, Residencies, Residency};
     // 0: jmp 3 | 1: mov rax,[rdi]; jne 1 | 2: ret | 3: jmp 1
     let blocks: [&[u8]; 4] = [
         &[0xeb, 0x06],
@@ -737,7 +737,7 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
-    let stay = Stay {
+    let residency = Residency {
         cursor: Kept {
             reg: Gpr(2),
             spilled: false,
@@ -745,7 +745,11 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         scratch: None,
         late: false,
     };
-    f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
+    f.residencies = Residencies::of_parts(
+        vec![residency],
+        vec![None, Some(0), None, None],
+        vec![None; 4],
+    );
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(
         lines[lines.len() - 2],

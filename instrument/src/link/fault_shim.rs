@@ -348,7 +348,7 @@ impl Table {
         };
         self.station(at, clone.range.start, first);
         let (mut hidden, mut put_in, mut left_out) = (false, false, None);
-        let mut parts = Parts {
+        let mut parts = MappedInsns {
             stream: &clone.stream,
             states: &clone.states,
             flags: 0,
@@ -462,7 +462,7 @@ impl Table {
 }
 
 /// Goes through a function's stream: what is where in the clone and in the original.
-struct Parts<'a> {
+struct MappedInsns<'a> {
     stream: &'a [u8],
     states: &'a [ProbeState],
     /// Of the state that holds here.
@@ -472,7 +472,7 @@ struct Parts<'a> {
 }
 
 /// An instruction of the original, or (no length there) what was put in.
-struct Part {
+struct MappedInsn {
     clone: u64,
     clone_len: u64,
     orig: u64,
@@ -481,10 +481,10 @@ struct Part {
     flags: u8,
 }
 
-impl Iterator for Parts<'_> {
-    type Item = Part;
+impl Iterator for MappedInsns<'_> {
+    type Item = MappedInsn;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<MappedInsn> {
         loop {
             let (&token, rest) = self.stream.split_first()?;
             self.stream = rest;
@@ -499,7 +499,7 @@ impl Iterator for Parts<'_> {
                 self.stream = &rest[end..];
                 continue;
             }
-            let part = Part {
+            let part = MappedInsn {
                 clone: self.clone,
                 clone_len: u64::from(token & 15),
                 orig: self.orig,

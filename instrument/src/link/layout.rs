@@ -43,7 +43,7 @@ pub struct Parts<'a> {
     /// What stands under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
     /// The parts of each clone that unwind entries describe.
-    pub pieces: &'a [Vec<Piece>],
+    pub pieces: &'a [Vec<CloneFde>],
     /// How many records each clone has.
     pub record_counts: &'a [u32],
     /// `mgz_abi::module_note::FLAVOUR_*`.
@@ -893,7 +893,7 @@ fn unwind<'a>(
                 && unseen(fde) == unseen(before)
                 && follows(parts, before, fde)
         });
-        Ok(merge::Part {
+        Ok(merge::FrameEntry {
             cie: fde.cie,
             code: fde.range.clone(),
             lsda: fde.lsda,
@@ -902,7 +902,7 @@ fn unwind<'a>(
             adjoins,
         })
     };
-    let kept: Vec<merge::Part> = parts
+    let kept: Vec<merge::FrameEntry> = parts
         .unwind
         .fdes
         .par_iter()
@@ -919,7 +919,7 @@ fn unwind<'a>(
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before
             .is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
-        Some(merge::Part {
+        Some(merge::FrameEntry {
             cie: piece.fde.cie,
             code: piece.code(),
             lsda,
@@ -974,7 +974,7 @@ fn unwind<'a>(
 
 /// The part of a clone that one unwind entry describes.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct CloneFde {
     /// Number of the entry.
     fde: u32,
     /// Original code.
@@ -986,7 +986,7 @@ pub struct Piece {
     instructions: Option<(Vec<u8>, cfi::Effect)>,
 }
 
-impl Piece {
+impl CloneFde {
     /// Whether it has an exception table.
     pub fn has_lsda(&self, unwind: &Tables) -> bool {
         unwind.fdes[self.fde as usize].lsda.is_some()
@@ -994,7 +994,7 @@ impl Piece {
 }
 
 /// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at hand.
-pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
+pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());
     for (fde, n) in unwind.fdes[covering.clone()]
@@ -1013,7 +1013,7 @@ pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
         let offsets = (clone.clone_from(start), to);
         if start < end && offsets.0 < offsets.1 {
             let map = |a: u64| u64::from(clone.clone_from(a) - offsets.0);
-            pieces.push(Piece {
+            pieces.push(CloneFde {
                 fde: n,
                 start,
                 end,
@@ -1027,7 +1027,7 @@ pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
 
 /// A piece, and where it went.
 struct PlacedPiece<'a> {
-    piece: &'a Piece,
+    piece: &'a CloneFde,
     fde: &'a Fde<'a>,
     clone: &'a Emitted,
     /// Number of the clone.

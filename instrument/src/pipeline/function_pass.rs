@@ -17,7 +17,7 @@ use crate::ir::{BlockId, FunctionId};
 use crate::patch::faulting::Care;
 use crate::patch::space;
 use crate::patch::space::Code;
-use crate::plan::cursor::{Stays, View};
+use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching};
 use crate::plan::{Plan, cursor, plan};
 use crate::program::fixed_memory::FaultPolicy;
@@ -89,7 +89,7 @@ struct ControlFlow {
 /// What of the recording plan is made last.
 struct Recording {
     tables: Vec<JumpTable>,
-    stays: Stays,
+    residencies: Residencies,
     plan: Plan,
 }
 
@@ -319,11 +319,11 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         if self.unselected {
             return Recording {
                 tables,
-                stays: Stays::default(),
+                residencies: Residencies::default(),
                 plan: Plan::default(),
             };
         }
-        let stays = match options.flavour == FLAVOUR_SOFT {
+        let residencies = match options.flavour == FLAVOUR_SOFT {
             true => cursor::find(&View {
                 insns: &graph.insns,
                 blocks: &graph.blocks,
@@ -332,14 +332,18 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
                 accesses: &facts.accesses,
                 stores: options.stores,
             }),
-            false => Stays::default(),
+            false => Residencies::default(),
         };
-        let plan = plan(graph, facts, options, &stays, |block, insn, n, access| {
-            loads.classify(block, insn, n, access)
-        });
+        let plan = plan(
+            graph,
+            facts,
+            options,
+            &residencies,
+            |block, insn, n, access| loads.classify(block, insn, n, access),
+        );
         Recording {
             tables,
-            stays,
+            residencies,
             plan,
         }
     }
@@ -372,7 +376,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             loops,
             patching,
             plan: recording.plan,
-            stays: recording.stays,
+            residencies: recording.residencies,
         }
     }
 }
@@ -488,7 +492,7 @@ mod tests {
         // mov rax, imm64; ret; two bytes of nothing
         let code = [0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3, 0xcc, 0xcc];
         let range = 0x1000..0x1000 + code.len() as u64;
-        for (at, stays) in [
+        for (at, residencies) in [
             (0x0ff8, false),
             (0x0ff9, true),
             (0x1002, true),
@@ -523,7 +527,7 @@ mod tests {
                     &FaultPolicy::default()
                 )
                 .is_err(),
-                stays,
+                residencies,
                 "{at:#x}"
             );
         }

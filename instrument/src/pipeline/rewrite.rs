@@ -9,7 +9,7 @@ use crate::discover::{gs_base, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
-use crate::link::layout::{Parts, Piece, lay_out, place};
+use crate::link::layout::{CloneFde, Parts, lay_out, place};
 use crate::link::{elf_writer, fault_shim, layout};
 use crate::pipeline::function_pass::analyze;
 use crate::plan::types::ImplicitLoads;
@@ -192,7 +192,7 @@ struct Cloned {
     /// Without its code.
     clone: Box<Emitted>,
     code: Vec<u8>,
-    pieces: Vec<Piece>,
+    pieces: Vec<CloneFde>,
     /// How many.
     records: u32,
     implicit: ImplicitLoads,
@@ -680,7 +680,7 @@ struct Gathered {
     /// Of each clone.
     codes: Vec<Vec<u8>>,
     /// Of each clone.
-    pieces: Vec<Vec<Piece>>,
+    pieces: Vec<Vec<CloneFde>>,
     record_counts: Vec<u32>,
     columns: Columns,
     debug: DebugFiles,

@@ -18,7 +18,7 @@ pub mod types;
 use crate::analyze::class::Class;
 use crate::ir::cfg::Graph;
 use crate::plan::affine::{Differences, Known, Registers, at_starts};
-use crate::plan::cursor::Stays;
+use crate::plan::cursor::Residencies;
 use crate::plan::types::{
     GatherPlan, ImplicitLoads, Payload, RecordPlan, RegionPlan, SitePlan, VectorHalf,
 };
@@ -26,7 +26,7 @@ use crate::program::Options;
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::{
-    Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string,
+    Access, AccessList, Accesses, COUNT, EffectiveAddress, Form, Segment, is_repeated_string,
 };
 use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
@@ -52,7 +52,7 @@ pub fn plan(
     graph: &Graph,
     facts: &Facts,
     options: &Options,
-    stays: &Stays,
+    residencies: &Residencies,
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
     let Facts {
@@ -92,15 +92,15 @@ pub fn plan(
             let list = &accesses[i];
             let mut may_skip = false;
             if !list.is_empty() {
-                while stays
+                while residencies
                     .starts()
                     .get(piece + 1)
                     .is_some_and(|&start| start <= i as u32)
                 {
                     piece += 1;
                 }
-                builder.scratch = stays
-                    .at(stays.of(piece))
+                builder.scratch = residencies
+                    .at(residencies.of(piece))
                     .is_some_and(|s| s.scratch.is_some());
                 if list.iter().any(|a| asks_registers(a, options.stores)) {
                     let from = *known.get_or_insert_with(|| {
@@ -265,7 +265,7 @@ impl Formula {
 /// A site that needs only that its region has some record.
 struct Waiting {
     site: usize,
-    place: Place,
+    place: EffectiveAddress,
     insn: InsnId,
     can_address: bool,
 }
@@ -291,7 +291,7 @@ struct Builder<'a> {
     waiting: Vec<Waiting>,
     /// An address costs no more than its two registers: its probe need not borrow a register for it.
     address_is_cheap: bool,
-    /// The stay at hand has a register for addresses.
+    /// The residency at hand has a register for addresses.
     scratch: bool,
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
@@ -432,7 +432,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Makes or finds the records for an address.
-    fn address(&mut self, at: InsnId, place: &Place, can_address: bool) -> Result<Formula, u8> {
+    fn address(
+        &mut self,
+        at: InsnId,
+        place: &EffectiveAddress,
+        can_address: bool,
+    ) -> Result<Formula, u8> {
         if place.segment == Segment::Gs {
             return Err(reason::SEGMENT);
         }
@@ -480,7 +485,7 @@ impl<'a> Builder<'a> {
     fn two_registers(
         &mut self,
         at: InsnId,
-        place: &Place,
+        place: &EffectiveAddress,
         base: Gpr,
         index: Gpr,
         can_address: bool,
@@ -700,7 +705,7 @@ impl<'a> Builder<'a> {
                 self.address(at, &place, can_address)
             }
             Form::Step { .. } | Form::Repeated { .. } if self.backward => Err(reason::DIRECTION),
-            Form::Step { pointer } => self.address(at, &Place::at(pointer), can_address),
+            Form::Step { pointer } => self.address(at, &EffectiveAddress::at(pointer), can_address),
             Form::Repeated { until, .. } => {
                 let (Some((a, add)), Some((b, add_b))) = (pointer, count) else {
                     return Err(reason::UNSUPPORTED);
@@ -765,7 +770,7 @@ impl<'a> Builder<'a> {
         &mut self,
         at: InsnId,
         inst: &Instruction,
-        place: Place,
+        place: EffectiveAddress,
         site: &mut SitePlan,
         gathers: &mut Vec<GatherPlan>,
     ) -> Result<Formula, u8> {

@@ -38,7 +38,7 @@ pub struct Function {
     /// What is recorded.
     pub plan: Plan,
     /// Where the soft probes' cursor is in a register (none in the PT flavour).
-    pub stays: crate::plan::cursor::Stays,
+    pub residencies: crate::plan::cursor::Residencies,
     /// Its loops.
     pub loops: crate::ir::loops::Loops,
 }

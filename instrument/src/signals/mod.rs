@@ -43,7 +43,7 @@ use crate::signals::abstract_state::Value;
 use crate::signals::search::{Kind, Kinds, Search};
 use crate::signals::stored_actions::Built;
 use crate::x86::decode::{Body, Source};
-use iced_x86::{Instruction, InstructionInfoFactory};
+use iced_x86::InstructionInfoFactory;
 use mgz_elf::Elf;
 use rayon::prelude::*;
 use std::cell::RefCell;

@@ -564,7 +564,7 @@ enum Verdict {
 }
 
 /// Whether an instruction writes memory.
-fn writes(info: &InstructionInfo) -> bool {
+pub(super) fn writes(info: &InstructionInfo) -> bool {
     info.used_memory().iter().any(|m| {
         matches!(
             m.access(),

@@ -2,7 +2,7 @@
 
 use crate::ir::cfg::Graph;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
-use crate::signals::writes;
+use crate::signals::search::writes;
 use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;

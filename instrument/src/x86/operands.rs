@@ -26,7 +26,7 @@ pub enum Segment {
 
 /// An address computed from registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EffectiveAddress {
     /// Segment override (ds, es, ss and cs have base 0 in 64-bit mode).
     pub segment: Segment,
     /// Base register.
@@ -41,10 +41,10 @@ pub struct Place {
     pub addr32: bool,
 }
 
-impl Place {
+impl EffectiveAddress {
     /// `[register]`.
-    pub fn at(register: Gpr) -> Place {
-        Place {
+    pub fn at(register: Gpr) -> EffectiveAddress {
+        EffectiveAddress {
             segment: Segment::Flat,
             base: Some(register),
             index: None,
@@ -55,7 +55,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl EffectiveAddress {
     /// Whether it is at a fixed address or in the frame, whatever registers hold.
     pub fn is_constant(&self) -> bool {
         self.index.is_none()
@@ -70,7 +70,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One address.
-    Plain(Place),
+    Plain(EffectiveAddress),
     /// String instruction with a `rep` prefix. `until`: it may stop early.
     Repeated {
         /// rsi or rdi.
@@ -86,14 +86,14 @@ pub enum Form {
     /// Vector index.
     Gather {
         /// Address without the index.
-        place: Place,
+        place: EffectiveAddress,
         /// Number of the index vector register.
         index: u8,
     },
     /// Bit string with a register offset.
     Bits {
         /// Address of the operand.
-        place: Place,
+        place: EffectiveAddress,
         /// Register with the bit offset.
         offset: Gpr,
     },
@@ -230,9 +230,9 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
             OpKind::Memory => memory_form(inst),
             OpKind::MemorySegRSI => string_form(inst, RSI),
             OpKind::MemoryESRDI => string_form(inst, RDI),
-            OpKind::MemorySegRDI => Form::Plain(Place {
+            OpKind::MemorySegRDI => Form::Plain(EffectiveAddress {
                 segment: segment(inst),
-                ..Place::at(RDI)
+                ..EffectiveAddress::at(RDI)
             }),
             OpKind::MemorySegSI
             | OpKind::MemorySegESI
@@ -349,7 +349,7 @@ fn segment(inst: &Instruction) -> Segment {
 }
 
 /// The place of the instruction's memory operand; `None` for addressing that has none (vector index).
-pub fn place_of(inst: &Instruction) -> Option<Place> {
+pub fn place_of(inst: &Instruction) -> Option<EffectiveAddress> {
     let index = inst.memory_index();
     (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand())
         .then(|| plain_place(inst))
@@ -357,12 +357,12 @@ pub fn place_of(inst: &Instruction) -> Option<Place> {
 
 /// The place of a memory operand whose index, if it has one, is a general purpose register.
 #[inline]
-fn plain_place(inst: &Instruction) -> Place {
+fn plain_place(inst: &Instruction) -> EffectiveAddress {
     let segment = segment(inst);
     let (base, index) = (inst.memory_base(), inst.memory_index());
     if inst.is_ip_rel_memory_operand() {
         let disp = inst.ip_rel_memory_address() as i64;
-        return Place {
+        return EffectiveAddress {
             segment,
             base: None,
             index: None,
@@ -374,7 +374,7 @@ fn plain_place(inst: &Instruction) -> Place {
     let addr32 = base.is_gpr32()
         || index.is_gpr32()
         || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
-    Place {
+    EffectiveAddress {
         segment,
         base: gpr(base),
         index: gpr(index),
@@ -403,7 +403,7 @@ fn memory_form(inst: &Instruction) -> Form {
             return Form::Unknown;
         }
         let disp = inst.memory_displacement64() as i64;
-        let place = Place {
+        let place = EffectiveAddress {
             segment: segment(inst),
             base,
             index: None,
@@ -435,7 +435,7 @@ fn memory_form(inst: &Instruction) -> Form {
         | Mnemonic::Bndldx
         | Mnemonic::Bndstx => Form::Unknown,
         // The address uses rsp after the increment.
-        Mnemonic::Pop if place.base == Some(RSP) => Form::Plain(Place {
+        Mnemonic::Pop if place.base == Some(RSP) => Form::Plain(EffectiveAddress {
             disp: place.disp.wrapping_add(i64::from(size_of(inst))),
             ..place
         }),
@@ -672,7 +672,7 @@ mod tests {
         assert!(matches!(
             g[0].form,
             Form::Gather {
-                place: Place {
+                place: EffectiveAddress {
                     base: Some(RAX),
                     scale: 4,
                     ..
@@ -697,7 +697,7 @@ mod tests {
         let a = of(&[0x8b, 0x05, 0x10, 0, 0, 0])[0]; // mov eax,[rip+0x10]
         assert!(matches!(
             a.form,
-            Form::Plain(Place {
+            Form::Plain(EffectiveAddress {
                 base: None,
                 index: None,
                 disp: 0x1016,
