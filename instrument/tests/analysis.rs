@@ -81,7 +81,8 @@ fn switches_become_tables_and_computed_gotos_do_not() {
                         .filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch)
                         .count();
                     jumps_seen += jumps;
-                    // Absolute tables of position independent code are relocated: understood, not copied.
+                    // Absolute tables of position independent code are relocated: understood, not
+                    // copied.
                     assert_eq!(f.tables.len(), jumps, "{compiler} {flags:?} {name}");
                     let entries = f.tables.iter().map(|t| t.targets.len());
                     assert!(
@@ -140,7 +141,8 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     for name in ["labelled", "summed", "data"] {
         assert!(!all[name].may_patch(InsnId(0)), "{name}");
     }
-    // What has a label may be code, or data. (What is data for certain is nothing that control enters.)
+    // What has a label may be code, or data. (What is data for certain is nothing that control
+    // enters.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
         .blocks

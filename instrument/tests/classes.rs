@@ -1,8 +1,10 @@
-//! The hand-checked class table: C files under `classes/` whose comments say what the loads of a line are.
+//! The hand-checked class table: C files under `classes/` whose comments say what the loads of a
+//! line are.
 //!
-//! Without optimisation the loads of a marked line that are not Constant must be exactly those listed; with it, some of them (an
-//! optimiser may keep values in registers, but must not turn them into others). Classes in parentheses may appear with optimisation only
-//! (a first iteration before the loop).
+//! Without optimisation the loads of a marked line that are not Constant must be exactly those
+//! listed; with it, some of them (an optimiser may keep values in registers, but must not turn them
+//! into others). Classes in parentheses may appear with optimisation only (a first iteration before
+//! the loop).
 
 use addr2line::Loader;
 use mgz_abi::module_note::FLAVOUR_SOFT;

@@ -22,8 +22,8 @@ pub struct Dynamic {
 
 fn map(path: &Path) -> Option<memmap2::Mmap> {
     let file = std::fs::File::open(path).ok()?;
-    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
-    // could fault, as for every program that maps its input.
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+    // process could fault, as for every program that maps its input.
     unsafe { memmap2::Mmap::map(&file) }.ok()
 }
 

@@ -33,8 +33,8 @@ impl Symbols {
         let Ok(file) = std::fs::File::open(path) else {
             return Symbols::default();
         };
-        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
-        // could fault, as for every program that maps its input.
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input.
         let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else {
             return Symbols::default();
         };
@@ -113,8 +113,8 @@ impl Symbols {
     }
 }
 
-/// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of 4-byte
-/// offsets from the header).
+/// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of
+/// 4-byte offsets from the header).
 fn unwind_starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
     const DATAREL_SDATA4: u8 = 0x3b;
     const UDATA4: u8 = 0x03;

@@ -96,8 +96,9 @@ impl Section {
     }
 }
 
-// What runtimes leave in files without symbols: backwards, so that this program has none of them. Go's is the start of its build information; OCaml's and V8's are names
-// that these look for while they run.
+// What runtimes leave in files without symbols: backwards, so that this program has none of them.
+// Go's is the start of its build information; OCaml's and V8's are names that these look for while
+// they run.
 const MARK_GO: &[u8] = b":fnidliub oG \xff";
 const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
@@ -384,7 +385,8 @@ impl<'a> Elf<'a> {
             .unwrap_or("")
     }
 
-    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the file has a place of its own that stands for it.
+    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the
+    /// file has a place of its own that stands for it.
     pub fn undefined_symbol(&self, number: u32) -> Option<(&'a str, u64)> {
         let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
         let symbol = table
@@ -533,8 +535,8 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
-    /// Relocations that the loader applies: `DT_RELA`, `DT_JMPREL` and `DT_RELR` (as relative ones, with
-    /// the word's content as addend).
+    /// Relocations that the loader applies: `DT_RELA`, `DT_JMPREL` and `DT_RELR` (as relative ones,
+    /// with the word's content as addend).
     pub fn relocations(&self) -> Vec<Relocation> {
         let mut all = Vec::new();
         let table = |tag, size| Some((self.dynamic_value(tag)?, self.dynamic_value(size)?));
@@ -592,7 +594,8 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`, `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
+    /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`,
+    /// `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
     pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
             (
@@ -741,7 +744,8 @@ mod tests {
         }
     }
 
-    /// Runtimes that find return addresses in tables are known by what they leave in files that have neither symbols nor section headers.
+    /// Runtimes that find return addresses in tables are known by what they leave in files that
+    /// have neither symbols nor section headers.
     #[test]
     fn runtimes_are_known_without_symbols() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();

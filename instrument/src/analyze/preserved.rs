@@ -1,16 +1,19 @@
 //! What callers may rely on when a function returns.
 //!
-//! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`, `preserve_all`, `no_caller_saved_registers`,
-//! `ms_abi`, hand-written helpers, and what compilers work out about functions of the same file. So a register counts as lost to the
-//! callers only where the function shows that it is. Two things show it:
+//! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`,
+//! `preserve_all`, `no_caller_saved_registers`, `ms_abi`, hand-written helpers, and what compilers
+//! work out about functions of the same file. So a register counts as lost to the callers only
+//! where the function shows that it is. Two things show it:
 //!
 //! - The function replaces the register, and some way to a `ret` does not put the old value back.
-//! - The function calls something that changes the register. Imports of the C and C++ runtime libraries follow the ABI
-//!   ([`Import::Abi`]). Of other imports nothing is known, unless the function keeps a value of its own in a callee-saved register
-//!   across the call: it would not save and restore that register if a caller-saved one were left alone by what it calls.
+//! - The function calls something that changes the register. Imports of the C and C++ runtime
+//!   libraries follow the ABI ([`Import::Abi`]). Of other imports nothing is known, unless the
+//!   function keeps a value of its own in a callee-saved register across the call: it would not
+//!   save and restore that register if a caller-saved one were left alone by what it calls.
 //!
-//! A register that the function has written and nobody has read before a `ret` may be a result, whatever the ABI says. A function that reads
-//! callee-saved registers (or r11) which nobody has passed by the ABI has rules of its own: it counts as returning everything.
+//! A register that the function has written and nobody has read before a `ret` may be a result,
+//! whatever the ABI says. A function that reads callee-saved registers (or r11) which nobody has
+//! passed by the ABI has rules of its own: it counts as returning everything.
 
 use crate::analyze::liveness::imported;
 use crate::ir::cfg::Graph;
@@ -65,7 +68,8 @@ struct Copied {
     place: CopyTarget,
 }
 
-/// Three sets of registers: those that may hold their old value; those that may hold another one; those that the function has written and nothing has read.
+/// Three sets of registers: those that may hold their old value; those that may hold another one;
+/// those that the function has written and nothing has read.
 type State = u64;
 const OTHER: u32 = 16;
 const UNREAD: u32 = 32;
@@ -83,7 +87,8 @@ impl Transfer {
         adds: 0,
     };
 
-    /// `old`: what does not replace the old value; `back`: what puts it back; `unread`: what stays unread, and what becomes it.
+    /// `old`: what does not replace the old value; `back`: what puts it back; `unread`: what stays
+    /// unread, and what becomes it.
     #[inline]
     fn of(old: u16, back: u16, unread: (u16, u16)) -> Transfer {
         let join = |old: u16, other: u16, unread: u16| {
@@ -113,7 +118,8 @@ impl Transfer {
 #[derive(Default)]
 struct Blocks {
     steps: Vec<Transfer>,
-    /// Registers of [`NEVER_PASSED`] that each reads, other than to save them, before it changes them.
+    /// Registers of [`NEVER_PASSED`] that each reads, other than to save them, before it changes
+    /// them.
     reads: Vec<u16>,
     /// Instructions that [`copied`] may know.
     copies: Vec<u32>,
@@ -128,7 +134,8 @@ struct Finder<'g> {
     input: &'g Input<'g>,
     graph: &'g Graph,
     uses: &'g [RegUse],
-    /// Registers that calls of imports without a known convention change, by what the function shows.
+    /// Registers that calls of imports without a known convention change, by what the function
+    /// shows.
     shown: u16,
 }
 
@@ -267,14 +274,16 @@ impl Finder<'_> {
         let entered = |b: usize| {
             graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry
         };
-        // (A part of the function that lies elsewhere may come back with what it was given or has made.)
+        // (A part of the function that lies elsewhere may come back with what it was given or has
+        // made.)
         let mut state: Vec<Option<State>> = (0..n)
             .map(|b| entered(b).then_some(CALLER_SAVED.without(R11).0.into()))
             .collect();
         state[0] = Some(ALL.0.into());
         let mut queued = vec![false; n];
         let mut work: Vec<u32> = Vec::new();
-        // Once through all of them; then those whose predecessors come behind them, as long as something changes.
+        // Once through all of them; then those whose predecessors come behind them, as long as
+        // something changes.
         let mut first = 0..n;
         while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
             queued[b] = false;
@@ -329,9 +338,11 @@ impl Finder<'_> {
         state[b].is_some_and(|s| s >> copy.register.0 & 1 == 1) && (first..copy.insn).all(kept)
     }
 
-    /// Caller-saved registers that the function itself believes to be changed by imports of which nothing is known: it keeps a value of its own in a callee-saved
-    /// register across such a call, which it has to save and restore for that. `saved`: those registers, without what may be a frame pointer. (Not where an exception may end the call: for landing pads
-    /// only callee-saved registers will do.)
+    /// Caller-saved registers that the function itself believes to be changed by imports of which
+    /// nothing is known: it keeps a value of its own in a callee-saved register across such a call,
+    /// which it has to save and restore for that. `saved`: those registers, without what may be a
+    /// frame pointer. (Not where an exception may end the call: for landing pads only callee-saved
+    /// registers will do.)
     fn evidence(&self, saved: RegSet, restores: &[(usize, Gpr)], state: &[Option<State>]) -> u16 {
         if !self.graph.pads.is_empty() || saved == RegSet::EMPTY {
             return 0;
@@ -375,7 +386,8 @@ impl Finder<'_> {
         CALLER_SAVED.0 & !if by_system_v { 0 } else { KEPT_BY_MS_ABI }
     }
 
-    /// Registers that instructions read behind each block's end before they are replaced; what calls and callers read is left out.
+    /// Registers that instructions read behind each block's end before they are replaced; what
+    /// calls and callers read is left out.
     fn read_later(&self) -> Vec<u16> {
         let graph = self.graph;
         let n = graph.blocks.len();
@@ -487,7 +499,8 @@ fn may_copy(code: Code) -> bool {
 /// A register that is copied as a whole, to or from where, and whether it is filled from there.
 type Copies = SmallVec<[(Gpr, CopyTarget, bool); 4]>;
 
-/// What an instruction copies, where registers of `frame` lead to the stack. Copies from register to register are told of from both sides.
+/// What an instruction copies, where registers of `frame` lead to the stack. Copies from register
+/// to register are told of from both sides.
 fn copied(inst: &Instruction, frame: RegSet) -> Copies {
     let mut copies = Copies::new();
     if !may_copy(inst.code()) {

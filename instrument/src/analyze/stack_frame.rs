@@ -1,7 +1,8 @@
 //! Where the stack pointer and the frame pointer stand, and which memory is a variable of its own.
 //!
-//! For classes only, never for safety. Offsets count from the stack pointer at the function's entry. An aligned stack pointer, or
-//! one moved by an unknown amount, starts a new region far away, so that slots on both sides are told apart.
+//! For classes only, never for safety. Offsets count from the stack pointer at the function's
+//! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
+//! away, so that slots on both sides are told apart.
 
 use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
@@ -241,7 +242,8 @@ impl InsnEffect {
     }
 }
 
-/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the stack.
+/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the
+/// stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
     /// Its key, if it has one.
@@ -377,7 +379,8 @@ pub struct Makes {
     pub memory: bool,
     /// It calls something.
     pub calls: bool,
-    /// It has an address that tells a class or what is loaded, or that something is stored to which is no variable.
+    /// It has an address that tells a class or what is loaded, or that something is stored to which
+    /// is no variable.
     pub asks: bool,
 }
 
@@ -418,7 +421,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
+    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
+    /// for, too.
     pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;

@@ -1,9 +1,12 @@
-//! Functions without loops all of whose addresses are Irregular: a look at each instruction shows it, and data flow need not be solved.
+//! Functions without loops all of whose addresses are Irregular: a look at each instruction shows
+//! it, and data flow need not be solved.
 //!
-//! Without loops an address is Constant or Irregular: Constant if it is a constant, or one atom that is fixed ([`Traits::FIXED`]), plus a constant.
-//! So traits of what registers and memory hold are followed forward, which say what a value of [`crate::analyze::dataflow`] may be at most. Where ways with different values meet, and
-//! where a value is not followed, data flow has an atom that is not fixed: a value without traits. So it is where control comes back and makes no loop, so that one pass in
-//! reverse postorder does.
+//! Without loops an address is Constant or Irregular: Constant if it is a constant, or one atom
+//! that is fixed ([`Traits::FIXED`]), plus a constant. So traits of what registers and memory hold
+//! are followed forward, which say what a value of [`crate::analyze::dataflow`] may be at most.
+//! Where ways with different values meet, and where a value is not followed, data flow has an atom
+//! that is not fixed: a value without traits. So it is where control comes back and makes no loop,
+//! so that one pass in reverse postorder does.
 
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
 use crate::ir::cfg::Graph;
@@ -20,10 +23,12 @@ struct Traits(u8);
 
 impl Traits {
     const NONE: Traits = Traits(0);
-    /// A constant, or one atom that is fixed plus a constant: the frame, the thread pointer, or what a table of fixed addresses holds.
+    /// A constant, or one atom that is fixed plus a constant: the frame, the thread pointer, or
+    /// what a table of fixed addresses holds.
     const FIXED: Traits = Traits(1);
-    /// A sum of atoms, one of which at least is not fixed, with positive factors, all of them together below 2¹⁰. With the next bit they may be up to 2²⁰, and with the
-    /// one behind up to 2³⁰, so that none gets lost where sums wrap.
+    /// A sum of atoms, one of which at least is not fixed, with positive factors, all of them
+    /// together below 2¹⁰. With the next bit they may be up to 2²⁰, and with the one behind up to
+    /// 2³⁰, so that none gets lost where sums wrap.
     const SUM: Traits = Traits(2);
     const LARGEST_SUM: Traits = Traits(0b1110);
     /// With all traits: anything.
@@ -66,7 +71,8 @@ impl Traits {
 struct State {
     /// Traits of registers, four bits each.
     registers: u64,
-    /// By trait: the variables in memory that have it, a bit for all whose keys are alike, see [`slot`].
+    /// By trait: the variables in memory that have it, a bit for all whose keys are alike, see
+    /// [`slot`].
     memory: [u64; 4],
     /// As [`crate::analyze::stack_frame`] has it.
     stack: Stack,
@@ -117,7 +123,8 @@ impl Keys {
         }
     }
 
-    /// The slots of variables that have traits and that calls do not change, see [`crate::analyze::dataflow`].
+    /// The slots of variables that have traits and that calls do not change, see
+    /// [`crate::analyze::dataflow`].
     fn lasting(&self, input: &Input) -> u64 {
         let lasts = |key: i64| {
             if is_frame(key) {
@@ -149,7 +156,8 @@ impl State {
         stack: Stack::ENTRY,
     };
 
-    /// Where ways meet, what is not the same on all of them has no traits, and what is has those that it has on all.
+    /// Where ways meet, what is not the same on all of them has no traits, and what is has those
+    /// that it has on all.
     fn join(&mut self, other: &State) {
         self.registers &= other.registers;
         self.memory
@@ -354,7 +362,8 @@ fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     })
 }
 
-/// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so for sure. `stores`: classes of stores are asked for, too.
+/// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so
+/// for sure. `stores`: classes of stores are asked for, too.
 pub fn are_all(
     input: &Input,
     graph: &Graph,

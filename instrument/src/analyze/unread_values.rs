@@ -1,12 +1,13 @@
 //! Which instructions may lose the old value of the register that they overwrite.
 //!
-//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault, and a handler goes on behind it
-//! with the old value: code that reads memory which may be missing puts a default into the register first. Such a default
-//! is a value that nothing has read when the load runs. Other values were made for a use, and after that use nobody wants
-//! them; compilers leave no value unread.
+//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault,
+//! and a handler goes on behind it with the old value: code that reads memory which may be missing
+//! puts a default into the register first. Such a default is a value that nothing has read when the
+//! load runs. Other values were made for a use, and after that use nobody wants them; compilers
+//! leave no value unread.
 //!
-//! Forward data flow over *fresh* registers: their value may not have been read since it was made. Arguments are fresh where
-//! control enters from outside, and so are results behind calls.
+//! Forward data flow over *fresh* registers: their value may not have been read since it was made.
+//! Arguments are fresh where control enters from outside, and so are results behind calls.
 
 use crate::ir::cfg::Graph;
 use crate::x86::insn::Insn;
@@ -14,7 +15,8 @@ use crate::x86::operands::AccessList;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// What an instruction, or several, do to the registers that are fresh: some cease to be, others become it.
+/// What an instruction, or several, do to the registers that are fresh: some cease to be, others
+/// become it.
 #[derive(Clone, Copy)]
 pub struct Transfer {
     keeps: u16,
@@ -64,8 +66,8 @@ impl Transfer {
     }
 }
 
-/// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses; [`Insn::dead`](crate::x86::insn::Insn::dead) must be known.
-/// `steps` is per block.
+/// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses;
+/// [`Insn::dead`](crate::x86::insn::Insn::dead) must be known. `steps` is per block.
 pub fn mark(graph: &mut Graph, steps: &[Transfer], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
     if accesses
@@ -107,7 +109,8 @@ fn fresh(graph: &Graph, steps: &[Transfer]) -> Vec<u16> {
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
-    // Once through all of them; then those whose predecessors come behind them, as long as something changes.
+    // Once through all of them; then those whose predecessors come behind them, as long as
+    // something changes.
     let mut first = 0..n;
     while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
         queued[b] = false;

@@ -1,5 +1,5 @@
-//! A function's clone in the rewritten file: its instructions, unwind rows, exception table, and the
-//! jumps that lead into it.
+//! A function's clone in the rewritten file: its instructions, unwind rows, exception table, and
+//! the jumps that lead into it.
 
 use crate::dump::function::register;
 use crate::dump::text;
@@ -68,12 +68,16 @@ fn unwind_rows(out: &mut String, new: &Elf, row: &Row) -> Option<()> {
             continue;
         };
         let fde = partial.parse(EhFrame::cie_from_offset).ok()?;
-        if !(row.clone_start..row.clone_end).contains(&fde.initial_address()) {
+        // One entry may describe the clones of several functions.
+        if fde.initial_address() >= row.clone_end || fde.end_address() <= row.clone_start {
             continue;
         }
         let mut context = UnwindContext::new();
         let mut table = fde.rows(&frame, &bases, &mut context).ok()?;
         while let Some(unwind) = table.next_row().ok()? {
+            if unwind.start_address() >= row.clone_end || unwind.end_address() <= row.clone_start {
+                continue;
+            }
             let mut saved: Vec<String> = unwind
                 .registers()
                 .map(|(register, rule)| {

@@ -1,8 +1,9 @@
 //! Into residencies and out of them: the code on the edges.
 //!
-//! Code that leads into a block stands before the block's label if control falls into the block from there, or enters from
-//! outside; else at the branch: before a jump, and behind the inverse of a conditional jump. No such code touches flags, so
-//! whoever is interrupted on such an edge may run the branch again: the code belongs to it.
+//! Code that leads into a block stands before the block's label if control falls into the block
+//! from there, or enters from outside; else at the branch: before a jump, and behind the inverse of
+//! a conditional jump. No such code touches flags, so whoever is interrupted on such an edge may
+//! run the branch again: the code belongs to it.
 
 use crate::emit::FixupKind;
 use crate::emit::code_buffer::State;
@@ -27,7 +28,8 @@ impl Emitter<'_> {
         Label((self.function.insns.len() + piece) as u32)
     }
 
-    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if one does.
+    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if
+    /// one does.
     pub(crate) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
@@ -51,7 +53,8 @@ impl Emitter<'_> {
         block
     }
 
-    /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
+    /// The block that begins with the piece at hand, if one does. What holds at the end of the one
+    /// before is kept.
     fn block_beginning(&mut self) -> Option<usize> {
         let begins = self
             .function
@@ -85,8 +88,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
-    /// from outside, brings none.
+    /// The register that holds the cursor wherever control comes into a block from a block of those
+    /// asked for. Control that comes from further on, or from outside, brings none.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
         let to = &self.function.blocks[block];
         if block == 0 || to.external_entry {
@@ -124,7 +127,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
+    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one
+    /// in the clone.
     pub(crate) fn ends_keeping(&self, insn: &Insn) -> bool {
         insn.is_overlapped()
             || match insn.flow {
@@ -147,7 +151,8 @@ impl Emitter<'_> {
         if from == to {
             return;
         }
-        // Who comes from a residency into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
+        // Who comes from a residency into none may go on with its register: it is right all the
+        // way, also if a handler has records meanwhile.
         let keeps = self
             .residencies
             .at(from)
@@ -182,7 +187,8 @@ impl Emitter<'_> {
             .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
-    /// Gives a borrowed register back before an instruction that leaves the function or the residency.
+    /// Gives a borrowed register back before an instruction that leaves the function or the
+    /// residency.
     pub(crate) fn leave_residency(&mut self, insn: &Insn) {
         let leaves = match insn.flow {
             FlowControl::Return => true,
@@ -203,7 +209,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led to first.
+    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led
+    /// to first.
     pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<ResidencyId>) {
         let direct = (Label(id.0), None);
         if self.residencies.is_empty() {

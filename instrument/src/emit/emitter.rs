@@ -31,8 +31,9 @@ pub(crate) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 pub(crate) const PLACE_ADDRESS: u8 = 1;
 
-/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
-/// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
+/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start`
+/// on. `fixed`: the code will lie below 1 GiB at the address that it is linked for. `translated`:
+/// see `abi`, "Translated clones".
 pub fn emit(
     function: &Function,
     bytes: &[u8],
@@ -118,7 +119,8 @@ pub fn emit(
     Ok(emitted)
 }
 
-/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread uses its memory again: most are small.
+/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread
+/// uses its memory again: most are small.
 #[derive(Default)]
 struct Memory {
     sink: Sink,
@@ -151,14 +153,16 @@ pub(crate) struct Emitter<'a> {
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
     /// Those by their numbers, if there are residencies.
     pub(crate) piece_at: Places,
-    /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
-    /// the label of the code before it that leads into or out of a residency, if there are any.
+    /// Where the cursor is in a register. A piece's label is that of its first instruction;
+    /// `insns.len() + piece` is the label of the code before it that leads into or out of a
+    /// residency, if there are any.
     pub(crate) residencies: &'a Residencies,
     /// Number of the piece at hand.
     pub(crate) piece: usize,
     /// Number of the next block.
     pub(crate) block: usize,
-    /// Outside of residencies: the register that holds the cursor since the last region. Nobody reads what the program had in it.
+    /// Outside of residencies: the register that holds the cursor since the last region. Nobody
+    /// reads what the program had in it.
     pub(crate) kept: Option<Gpr>,
     /// Per block so far: the register that holds the cursor where control leaves it.
     pub(crate) left: Vec<Option<Gpr>>,
@@ -182,7 +186,8 @@ pub(crate) struct Emitter<'a> {
     pub(crate) stored_at: Pos,
     /// Place, local record number, part.
     pub(crate) ptwrite_at: Vec<(Pos, u32, u32)>,
-    /// Where the copies of instructions start that do not start at their labels, but behind probes. In order.
+    /// Where the copies of instructions start that do not start at their labels, but behind probes.
+    /// In order.
     pub(crate) copy_at: Vec<(InsnId, Pos)>,
 }
 
@@ -205,8 +210,8 @@ impl Run {
     /// Instructions that one has place for.
     const MOST: usize = 8;
 
-    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where the one before it ends, or behind one that writes a register
-    /// of `kept`. Puts their labels.
+    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where
+    /// the one before it ends, or behind one that writes a register of `kept`. Puts their labels.
     #[inline(never)]
     fn of(
         function: &Function,
@@ -334,7 +339,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Before an instruction that does not stand where the one before it ends: what leads to the bytes between them, which have no clone.
+    /// Before an instruction that does not stand where the one before it ends: what leads to the
+    /// bytes between them, which have no clone.
     fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
         let bytes = self.function.insns[index]
             .ip
@@ -387,8 +393,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Copies plain instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
-    /// done than that, but not from `end` on, and a few at most. Returns how many.
+    /// Copies plain instructions from `first` on, the records before which are emitted and whose
+    /// label is at `label`, up to the first at which more is to be done than that, but not from
+    /// `end` on, and a few at most. Returns how many.
     fn copy_run(
         &mut self,
         first: usize,
@@ -478,8 +485,8 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Whether a call returns to this instruction in a translated clone: it looks the address up in the address map, which has only what
-    /// the clone has.
+    /// Whether a call returns to this instruction in a translated clone: it looks the address up in
+    /// the address map, which has only what the clone has.
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
             .checked_sub(1)
@@ -591,7 +598,8 @@ impl<'a> Emitter<'a> {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
             }
             _ if transit.is_some() => return Err(EmitError::Record),
-            // (What a signal finds counted is counted back in the whole register, whose upper half is gone then.)
+            // (What a signal finds counted is counted back in the whole register, whose upper half
+            // is gone then.)
             (&[0xe0..=0xe2, ..], _) if addr32 => return Err(EmitError::Encoding),
             (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(
                 insn.len,
@@ -764,7 +772,8 @@ impl<'a> Emitter<'a> {
         Ok((emitted, rows))
     }
 
-    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels where it leads from no residency.
+    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels
+    /// where it leads from no residency.
     fn begins(&mut self) -> Vec<(u32, u32)> {
         let buffer = &mut self.sink.buffer;
         let mut begins = Vec::new();
@@ -796,7 +805,8 @@ fn special(function: &Function) -> Vec<InsnId> {
     all
 }
 
-/// The displacement of an instruction that has one to its own address: the offset of its field, and what it is.
+/// The displacement of an instruction that has one to its own address: the offset of its field, and
+/// what it is.
 fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError> {
     let field = encode::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
     let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
@@ -809,8 +819,8 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError>
     Ok((field, FixupKind::Original(target)))
 }
 
-/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the displacement to its own address, if it is not one of
-/// [`special`].
+/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the
+/// displacement to its own address, if it is not one of [`special`].
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
@@ -835,9 +845,9 @@ fn is_direct(inst: &Instruction) -> bool {
         )
 }
 
-/// Where the original may get jumps into the clone: the function's start, blocks that are entered from
-/// outside, and targets of indirect jumps that were not understood. A jump replaces five bytes of one
-/// block, so that no branch can reach its middle; an `endbr64` in front stays.
+/// Where the original may get jumps into the clone: the function's start, blocks that are entered
+/// from outside, and targets of indirect jumps that were not understood. A jump replaces five bytes
+/// of one block, so that no branch can reach its middle; an `endbr64` in front stays.
 fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
@@ -891,8 +901,8 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     patches
 }
 
-/// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and address-size
-/// prefixes go, and the base's extension bit becomes the register's.
+/// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and
+/// address-size prefixes go, and the base's extension bit becomes the register's.
 fn moved_head(raw: &[u8], dst: Gpr) -> Option<Vec<u8>> {
     let prefixes = raw
         .iter()

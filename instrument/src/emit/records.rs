@@ -150,8 +150,8 @@ impl Emitter<'_> {
         Ok(register)
     }
 
-    /// `lea register, operand`, with the fs base added if the operand has that segment (then the register
-    /// must not be part of the operand).
+    /// `lea register, operand`, with the fs base added if the operand has that segment (then the
+    /// register must not be part of the operand).
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
             self.sink
@@ -306,8 +306,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The rest of a region whose only record holds a register, as most are: the same as in the usual way, but the instructions are known. Returns false, with
-    /// nothing done, where the usual way must be taken.
+    /// The rest of a region whose only record holds a register, as most are: the same as in the
+    /// usual way, but the instructions are known. Returns false, with nothing done, where the usual
+    /// way must be taken.
     #[inline]
     fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
         static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| {
@@ -437,8 +438,9 @@ impl Emitter<'_> {
         self.sink.inserted(encode::store64(cursor, slot, register));
     }
 
-    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
-    /// written by itself, and the first is complete before the second begins.
+    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of
+    /// the lower eight. That slot may lie in another chunk, so each is written by itself, and the
+    /// first is complete before the second begins.
     fn halves(
         &mut self,
         record: &RecordPlan,
@@ -471,7 +473,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Stores the id of the record at hand, or of it and the one before it if it is the second in its slot. `here`: that one was written here, too.
+    /// Stores the id of the record at hand, or of it and the one before it if it is the second in
+    /// its slot. `here`: that one was written here, too.
     fn store_id(&mut self, second: bool, here: bool, cursor: Gpr, at: i32) {
         let number = self.number() - u32::from(second);
         let pos = self.sink.buffer.pos();

@@ -11,8 +11,9 @@ use mgz_annotations_schema::sidecar::{
     Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind,
 };
 
-/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (of the instructions that do not start at their
-/// labels, in order), and those in `ptwrites`.
+/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and
+/// `copy_at` (of the instructions that do not start at their labels, in order), and those in
+/// `ptwrites`.
 pub fn rows(
     function: &Function,
     record_at: &[Pos],

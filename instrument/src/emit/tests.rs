@@ -247,7 +247,8 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         ]
     );
     for (code, expected) in [
-        // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7; rorx r9,[r9+8],3
+        // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7;
+        // rorx r9,[r9+8],3
         (
             &[0x45, 0x0f, 0xb6, 0x6c, 0x0d, 0x00, 0xc3][..],
             "movzbl (%r13),%r13d",
@@ -339,7 +340,8 @@ fn a_gather_leaves_base_index_and_mask() {
     );
 }
 
-/// What the two hold are an index and an address behind the load: both are written where the first stands, under one id.
+/// What the two hold are an index and an address behind the load: both are written where the first
+/// stands, under one id.
 #[test]
 fn two_records_share_a_slot() {
     // mov rax,[rdi+rsi*8]; mov rcx,[rdx+8]; ret
@@ -640,7 +642,8 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         plain(&lines.iter().map(String::as_str).collect::<Vec<_>>()),
         plain(&expected)
     );
-    // The branch that was turned around is the original's in the map, and the code before it runs before it.
+    // The branch that was turned around is the original's in the map, and the code before it runs
+    // before it.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(
         e.clone_of(START),
@@ -758,7 +761,8 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     );
 }
 
-/// Clone addresses, what they stand for, and whether a return address is pushed or control comes back there.
+/// Clone addresses, what they stand for, and whether a return address is pushed or control comes
+/// back there.
 fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -848,7 +852,8 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     );
 }
 
-/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which only the original's reaches; ret
+/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which
+/// only the original's reaches; ret
 pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     let mut bytes = [0x48, 0x8b, 0x07].repeat(40);
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
@@ -1119,7 +1124,8 @@ fn translated_indirect_transfers_hand_their_target_over() {
             kind: FixupKind::Original(0x1016)
         }
     );
-    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W processors disagree on what 66 means.
+    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W
+    // processors disagree on what 66 means.
     let (f, bytes) = function(&[&[0x66, 0x48, 0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     assert_eq!(

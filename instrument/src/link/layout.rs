@@ -1,9 +1,9 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
-//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of what they cover and of system calls, code, jump tables,
-//! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic
-//! array if the old one has no room. Each part's size is known before the
-//! next part's address is.
+//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
+//! what they cover and of system calls, code, jump tables, exception tables, `.eh_frame`,
+//! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
+//! old one has no room. Each part's size is known before the next part's address is.
 
 use crate::emit;
 use crate::emit::{Emitted, Fixup, FixupKind, Table};
@@ -100,7 +100,8 @@ struct Resolver<'a> {
     addrs: &'a [u64],
     /// The originals.
     starts: Starts,
-    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the clones would be a miss of the cache each.
+    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the
+    /// clones would be a miss of the cache each.
     entries: Vec<Option<u32>>,
     /// Translated clones: the ways out, by target and whether a call takes it.
     thunks: BTreeMap<(u64, bool), u64>,
@@ -359,7 +360,8 @@ pub fn lay_out<'n>(
         (placed.clones.first().copied().unwrap_or(clones_end) - vaddr) as usize,
         FILLER,
     );
-    // Clones stay where they are until they are written. (Room that is not touched takes no memory.)
+    // Clones stay where they are until they are written. (Room that is not touched takes no
+    // memory.)
     let mut behind = Segment {
         vaddr: clones_end,
         bytes: Vec::with_capacity((code_end - vaddr) as usize / 4),
@@ -627,7 +629,8 @@ fn section(
     }
 }
 
-/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at `shown`: file offsets and bytes.
+/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at
+/// `shown`: file offsets and bytes.
 fn redirected(elf: &Elf, wrapped: &Wrapped, shown: u64) -> Result<Vec<(u64, Vec<u8>)>, Refusal> {
     let one = |&(end, is_call): &(u64, bool)| {
         let offset = elf
@@ -643,8 +646,8 @@ fn redirected(elf: &Elf, wrapped: &Wrapped, shown: u64) -> Result<Vec<(u64, Vec<
     wrapped.uses.iter().map(one).collect()
 }
 
-/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in for `sigaction`. A call must end where it did, for its return
-/// address.
+/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in
+/// for `sigaction`. A call must end where it did, for its return address.
 fn direct(end: u64, is_call: bool, shown: u64) -> Option<[u8; THROUGH as usize]> {
     const NOP: u8 = 0x90;
     let [a, b, c, d] = i32::try_from(fault_shim::sigaction(shown).wrapping_sub(end) as i64)
@@ -692,7 +695,8 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out
 }
 
-/// Gives the jump tables their places. Returns the first one's address and each function's, in order.
+/// Gives the jump tables their places. Returns the first one's address and each function's, in
+/// order.
 fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
     let start = segment.align(8);
     let size = |t: &Table| {
@@ -870,7 +874,8 @@ fn unwind<'a>(
     } else {
         merge::MOST_BYTES_SOFT
     };
-    // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
+    // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that
+    // runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
     let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
@@ -993,7 +998,8 @@ impl CloneFde {
     }
 }
 
-/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at hand.
+/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at
+/// hand.
 pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());
@@ -1036,8 +1042,9 @@ struct PlacedPiece<'a> {
     at: u64,
 }
 
-/// Whether the program does not find an entry when it unwinds. Where a file has no search table (static executables of gcc), start-up code registers the entries
-/// from `crtbeginT.o` on: those of `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
+/// Whether the program does not find an entry when it unwinds. Where a file has no search table
+/// (static executables of gcc), start-up code registers the entries from `crtbeginT.o` on: those of
+/// `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
 fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
     fde.range.contains(&elf.entry)
         && !elf

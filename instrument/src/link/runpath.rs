@@ -16,12 +16,13 @@ pub struct Change {
     pub strings: Vec<u8>,
     /// File offsets and bytes to be overwritten.
     pub overwrite: Vec<(u64, Vec<u8>)>,
-    /// A dynamic array that replaces the old one, which has no room for another entry. It must be writable.
+    /// A dynamic array that replaces the old one, which has no room for another entry. It must be
+    /// writable.
     pub dynamic: Option<Vec<u8>>,
 }
 
-/// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN` replaced by the
-/// folder that it means now.
+/// The search path of a file that will lie elsewhere: `first`, then what it has, with `$ORIGIN`
+/// replaced by the folder that it means now.
 pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     let runpath = elf.dynamic_strings(dt(elf::DT_RUNPATH));
     let old = if runpath.is_empty() {
@@ -49,8 +50,9 @@ pub fn joined_path(elf: &Elf, first: &str, file: &Path) -> String {
     path
 }
 
-/// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for the libraries'
-/// own needs as well). The string table, grown by the path, will lie at `strings_at`.
+/// Makes `path` the library search path, as `DT_RPATH` (which, other than `DT_RUNPATH`, holds for
+/// the libraries' own needs as well). The string table, grown by the path, will lie at
+/// `strings_at`.
 pub fn search_path(elf: &Elf, path: &str, strings_at: u64) -> Result<Change, Refusal> {
     let cannot = |why: &str| {
         Refusal::declined(format!(
@@ -134,8 +136,9 @@ pub struct Libraries {
     pub missing: Vec<String>,
 }
 
-/// Libraries that an executable needs and that must come before the software backend's runtime: up to the last that stands in for a function which the runtime stands in
-/// for as well ([`WRAPPED`]), in the loader's order. What comes behind the C library stands in for nothing.
+/// Libraries that an executable needs and that must come before the software backend's runtime: up
+/// to the last that stands in for a function which the runtime stands in for as well ([`WRAPPED`]),
+/// in the loader's order. What comes behind the C library stands in for nothing.
 pub fn before_runtime(data: &[u8], path: &Path) -> Vec<String> {
     let Some(elf) = Elf::parse(data).ok().filter(|e| e.interpreter().is_some()) else {
         return Vec::new();

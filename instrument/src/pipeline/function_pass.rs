@@ -390,7 +390,8 @@ mod tests {
 
     #[test]
     fn tables_are_found_again_only_if_nothing_new_enters() {
-        // cmp edi, 1; ja 1018; mov eax, edi; jmp [2000 + rax*8]; ret; ret; ret. Three words, one too many for the table.
+        // cmp edi, 1; ja 1018; mov eax, edi; jmp [2000 + rax*8]; ret; ret; ret. Three words, one
+        // too many for the table.
         let code = [
             0x83, 0xff, 0x01, 0x77, 0x0b, 0x89, 0xf8, 0xff, 0x24, 0xc5, 0x00, 0x20, 0, 0, 0xc3,
             0xc3, 0xc3,

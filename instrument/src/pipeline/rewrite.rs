@@ -1,7 +1,8 @@
-//! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
+//! One file from input to output: analysis and emission function by function in parallel, layout,
+//! sidecar.
 //!
-//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
-//! them, the image from when it is complete on.
+//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar;
+//! [`crate::cli`] writes them, the image from when it is complete on.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
@@ -73,7 +74,8 @@ pub struct Rewritten<W> {
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
-    /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
+    /// What is left over in memory. Giving it back takes a while, in vain if the process ends
+    /// anyway.
     pub leftovers: Box<dyn Any + Send>,
 }
 
@@ -220,7 +222,8 @@ struct Work<'w, 'a> {
 const GROUP: usize = 16;
 
 impl Work<'_, '_> {
-    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long. The outcomes are in groups.
+    /// Analyses and emits all functions on all cores, by and large in their order, so that their
+    /// rows need not be kept for long. The outcomes are in groups.
     fn all(&self) -> Vec<Vec<Outcome>> {
         let functions = self.program.functions.len();
         let next = AtomicUsize::new(0);
@@ -271,7 +274,8 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                // Control enters blocks. Where else something is in the clone only exception tables ask.
+                // Control enters blocks. Where else something is in the clone only exception tables
+                // ask.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -298,7 +302,8 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that [`crate::link::fault_shim`] can show them the original's places.
+/// The pt flavour: through what handlers that may look at faults are installed, so that
+/// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
     input: &Input,
@@ -319,7 +324,8 @@ fn shown_by(
     })
 }
 
-/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a file with others, and where the signals of `burst` may come in between.
+/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
+/// file with others, and where the signals of `burst` may come in between.
 fn leave_users_of_gs(
     elf: &Elf,
     input: &Input,
@@ -357,7 +363,8 @@ fn leave_users_of_gs(
     Ok(())
 }
 
-/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or both.
+/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
+/// both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
     let remedy = if elf.is_static_executable() {
         "a static executable's is changed in all modes: link it dynamically, and"
@@ -373,7 +380,8 @@ fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
     )))
 }
 
-/// Declines a file that knows where its payload begins, or how long the file is: it may read to its end, or compare.
+/// Declines a file that knows where its payload begins, or how long the file is: it may read to its
+/// end, or compare.
 fn check_payload(
     elf: &Elf,
     payload: &Payload,
@@ -502,7 +510,8 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
     })
 }
 
-/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
+/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is
+/// still being made, which may yet fail.
 pub fn rewrite<'a, W: Send>(
     data: &'a [u8],
     options: &Options,

@@ -1,12 +1,16 @@
 //! What is recorded where.
 //!
-//! A block is cut into regions: after calls, system calls, interrupts and repeated string instructions, and where the slots of a region
-//! would run out. A load whose address is a recorded value plus a constant ([`crate::plan::affine`]) needs no record of its own.
+//! A block is cut into regions: after calls, system calls, interrupts and repeated string
+//! instructions, and where the slots of a region would run out. A load whose address is a recorded
+//! value plus a constant ([`crate::plan::affine`]) needs no record of its own.
 //!
-//! Constant loads take no record if their region has another one; else the first of them is the proxy.
+//! Constant loads take no record if their region has another one; else the first of them is the
+//! proxy.
 //!
-//! In the soft flavour a record shares the slot of the one before it ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits are kept. If what
-//! the second holds is known where the first stands it is written there (`slot_pairing`), else at its own place.
+//! In the soft flavour a record shares the slot of the one before it
+//! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits
+//! are kept. If what the second holds is known where the first stands it is written there
+//! (`slot_pairing`), else at its own place.
 
 pub mod affine;
 pub(crate) mod constant_folding;
@@ -47,7 +51,8 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `classify` gives the class of an access by block, instruction, and number in `accesses`.
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in
+/// `accesses`.
 pub fn plan(
     graph: &Graph,
     facts: &Facts,
@@ -119,7 +124,8 @@ pub fn plan(
                 if builder.slots + MOST_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                // These may read nothing, and then there is no row that could stand for implied loads.
+                // These may read nothing, and then there is no row that could stand for implied
+                // loads.
                 may_skip = may_read_nothing(&insn.inst, list);
                 if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
@@ -154,13 +160,15 @@ pub fn plan(
     plan
 }
 
-/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a Constant load, which takes no record but as a proxy.
+/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a
+/// Constant load, which takes no record but as a proxy.
 fn asks_registers(access: &Access, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
-/// Whether what registers have in common at some block's start may make a difference: two of them are asked for.
+/// Whether what registers have in common at some block's start may make a difference: two of them
+/// are asked for.
 fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
@@ -230,7 +238,8 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 pub(crate) enum Held {
     /// symbol + delta.
     Register(Known),
-    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
+    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what
+    /// they held.
     Sum {
         base: u32,
         index: u32,
@@ -289,7 +298,8 @@ struct Builder<'a> {
     held: Vec<Held>,
     slots: usize,
     waiting: Vec<Waiting>,
-    /// An address costs no more than its two registers: its probe need not borrow a register for it.
+    /// An address costs no more than its two registers: its probe need not borrow a register for
+    /// it.
     address_is_cheap: bool,
     /// The residency at hand has a register for addresses.
     scratch: bool,
@@ -388,7 +398,8 @@ impl<'a> Builder<'a> {
         (self.region.records.len() - 1) as u8
     }
 
-    /// A record that holds the register, or its symbol plus another constant: `(record, what to add)`.
+    /// A record that holds the register, or its symbol plus another constant:
+    /// `(record, what to add)`.
     fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
         if self.options.naive {
             return None;
@@ -416,7 +427,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits count.
+    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits
+    /// count.
     fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {
             Some(found) if self.whole[usize::from(found.0)] => found,
@@ -570,12 +582,14 @@ impl<'a> Builder<'a> {
         self.dead = insn.dead;
         let free = insn.dead != RegSet::EMPTY;
         let can_address = !pt || free || own.is_some();
-        // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
-        // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
+        // A soft probe needs a register for the cursor and one for the address. Borrowing the
+        // second puts a store and a load of it into the path of whatever the loop carries in it;
+        // two records are cheaper.
         let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap =
             pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
-        // A count is recorded once for both operands of a comparing string instruction, after both pointers.
+        // A count is recorded once for both operands of a comparing string instruction, after both
+        // pointers.
         let mut count = None;
         let repeats = list
             .iter()
@@ -828,7 +842,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
+    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing);
+    /// if there is no record, the first gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
         let nth = self.closed;
         self.closed += 1;
@@ -896,7 +911,8 @@ impl<'a> Builder<'a> {
         closed
     }
 
-    /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.
+    /// Gives the region its only record. Values of registers may have changed since, so nothing is
+    /// shared.
     fn make_proxy(&mut self, w: &Waiting) -> bool {
         let place = &w.place;
         let site = &mut self.region.sites[w.site];

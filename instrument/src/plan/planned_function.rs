@@ -16,7 +16,8 @@ pub struct Function {
     pub id: FunctionId,
     /// Original bytes, link-time addresses.
     pub range: Range<u64>,
-    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
+    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no
+    /// clone.
     pub insns: Vec<Insn>,
     /// Those by their addresses.
     pub places: crate::x86::decode::Places,
@@ -26,12 +27,13 @@ pub struct Function {
     pub blocks: Vec<Block>,
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
-    /// Where calls of code without a clone return to: a jump there lets the return address stay the original's, which is shown ([`crate::program::sanitizers`]).
+    /// Where calls of code without a clone return to: a jump there lets the return address stay the
+    /// original's, which is shown ([`crate::program::sanitizers`]).
     pub returned_to: Vec<InsnId>,
     /// Calls that nobody returns from.
     pub quits: Vec<InsnId>,
-    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
-    /// target as computed, see `landings`.
+    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the
+    /// original target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
     /// Where the original gets jumps into the clone.
     pub patching: Patching,
@@ -47,20 +49,25 @@ pub struct Function {
 /// get a jump into the clone.
 #[derive(Clone, Debug, Default)]
 pub struct Patching {
-    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
-    /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
+    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they
+    /// want a patch in the original body that leads into the clone. Emission patches only those
+    /// where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
-    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be written there. Sorted, none overlap.
+    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be
+    /// written there. Sorted, none overlap.
     pub data: Vec<Range<u64>>,
-    /// Sorted addresses that control may come to, or that something refers to, besides those where blocks begin.
+    /// Sorted addresses that control may come to, or that something refers to, besides those where
+    /// blocks begin.
     pub aimed: Vec<u64>,
     /// Bytes of filler behind short blocks, by block; see [`crate::patch::space`].
     pub room: Vec<(BlockId, u8)>,
-    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of them. Any instruction may be one.
+    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of
+    /// them. Any instruction may be one.
     pub blind: bool,
     /// Nor is what stands at its start done only once.
     pub blind_start: bool,
-    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::link::fault_shim`]).
+    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT
+    /// flavour, see [`crate::link::fault_shim`]).
     pub anywhere: bool,
 }
 
@@ -88,9 +95,11 @@ impl Function {
         crate::util::ranges::overlaps(&self.patching.data, &(at..at + 1))
     }
 
-    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::patch::space::fits`]. Where any instruction may be the target of a
-    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target, but where
-    /// somebody computes with the function's address: compilers put what is done once there, before what jumps lead back to.)
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see
+    /// [`crate::patch::space::fits`]. Where any instruction may be the target of a jump, it must
+    /// cover one instruction only, and no filler. (A function's first bytes are not taken for such
+    /// a target, but where somebody computes with the function's address: compilers put what is
+    /// done once there, before what jumps lead back to.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start =

@@ -3,7 +3,8 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.
+/// The file's own memory, where it is there as the loader has made it as long as the program runs:
+/// an access of a fixed address there does not fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// What can be read.

@@ -1,25 +1,35 @@
-//! Whether handlers of a program may look at its faults: at where one happened and at the registers there.
+//! Whether handlers of a program may look at its faults: at where one happened and at the registers
+//! there.
 //!
-//! With the software backend the runtime shows every handler the original instruction and registers. A program of the `pt` flavour runs
-//! without a runtime: its handlers see clones, whose addresses and spare registers differ from the original's. Most handlers do not care. Those that do (they step
-//! over an instruction, repair a base register, look the address up in a table) would be broken, so a file that may install one
-//! gets [`crate::link::fault_shim`], or, where that cannot be, is declined.
+//! With the software backend the runtime shows every handler the original instruction and
+//! registers. A program of the `pt` flavour runs without a runtime: its handlers see clones, whose
+//! addresses and spare registers differ from the original's. Most handlers do not care. Those that
+//! do (they step over an instruction, repair a base register, look the address up in a table) would
+//! be broken, so a file that may install one gets [`crate::link::fault_shim`], or, where that
+//! cannot be, is declined.
 //!
-//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
+//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of
+//! these holds:
 //!
-//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and the handler is a function of this file that neither reads nor sets the
-//!   instruction pointer in the context, nor gives that away (some end a system call that is under way in a certain piece of code, or begin such a piece anew); or, in a static
-//!   executable, that of the C library's `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
-//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
-//!   install no others);
-//! - the handler is a function of this file that neither reads through its third argument nor gives it away, nor reads from its second where an instruction failed (SIGILL,
-//!   SIGTRAP, SIGFPE, SIGSYS);
-//! - the action is one that was in force before: memory that the function did not write, nor give to somebody else to write, and that (if it is a static) or the like of which (if
-//!   it is not) `sigaction` is given elsewhere in the file for the old action; and no function of the file writes a handler with SA_SIGINFO to such memory (`stored_actions`).
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and
+//!   the handler is a function of this file that neither reads nor sets the instruction pointer in
+//!   the context, nor gives that away (some end a system call that is under way in a certain piece
+//!   of code, or begin such a piece anew); or, in a static executable, that of the C library's
+//!   `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
+//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the
+//!   signal's number only (`signal` and its kin install no others);
+//! - the handler is a function of this file that neither reads through its third argument nor gives
+//!   it away, nor reads from its second where an instruction failed (SIGILL, SIGTRAP, SIGFPE,
+//!   SIGSYS);
+//! - the action is one that was in force before: memory that the function did not write, nor give
+//!   to somebody else to write, and that (if it is a static) or the like of which (if it is not)
+//!   `sigaction` is given elsewhere in the file for the old action; and no function of the file
+//!   writes a handler with SA_SIGINFO to such memory (`stored_actions`).
 //!
-//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
-//! taken to know only their own code: files are judged one by one. A number that is handed to
-//! `syscall()`, or to a function of the file that makes a system call of the number that it is given, counts if it is a constant.
+//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as
+//! harmful. Handlers that other files of the process install are taken to know only their own code:
+//! files are judged one by one. A number that is handed to `syscall()`, or to a function of the
+//! file that makes a system call of the number that it is given, counts if it is a constant.
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
@@ -52,7 +62,8 @@ use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
-/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP, SIGFPE, SIGSYS.
+/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
+/// SIGFPE, SIGSYS.
 const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
 const SA_SIGINFO: u64 = 4;
@@ -68,8 +79,8 @@ pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<F
     first(elf, input, program, false)
 }
 
-/// How a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take its place: nothing but calls knows its address, and nothing else
-/// installs handlers that may look at faults.
+/// How a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take its place:
+/// nothing but calls knows its address, and nothing else installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find(elf, input, program)?;
     first(elf, input, program, true)
@@ -82,7 +93,8 @@ fn is_installer(name: &str) -> bool {
     name == "sigaction" || name == "__sigaction"
 }
 
-/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it is none of them.
+/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it
+/// is none of them.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
@@ -123,7 +135,8 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     };
     let mut first_places = Some(first_places);
     let mut own = Own::default();
-    // Functions that hand their arguments on to an installer are installers; each round may find more.
+    // Functions that hand their arguments on to an installer are installers; each round may find
+    // more.
     loop {
         let places = first_places
             .take()
@@ -201,8 +214,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
-/// through the code once is enough for all of them.
+/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the
+/// loader is asked for it. Else the [`places`] of `targets`: going through the code once is enough
+/// for all of them.
 fn unseen(
     input: &Input,
     program: &Program,
@@ -284,11 +298,13 @@ fn relative(at: u64, distance: u32) -> u64 {
 /// Functions of the file through which others install handlers, by address.
 #[derive(Default)]
 struct Own {
-    /// They install what they are given: which arguments are the signal (if it is one) and the action.
+    /// They install what they are given: which arguments are the signal (if it is one) and the
+    /// action.
     installers: BTreeMap<u64, (Option<u8>, u8)>,
     /// They make a system call: which argument is its number.
     calls: BTreeMap<u64, u8>,
-    /// They have the action that was in force before written to what they are given: which arguments (bit n: argument n).
+    /// They have the action that was in force before written to what they are given: which
+    /// arguments (bit n: argument n).
     savers: BTreeMap<u64, u8>,
 }
 
@@ -306,7 +322,8 @@ impl Own {
             && self.calls.keys().all(|f| other.calls.contains_key(f))
     }
 
-    /// Of a function: the argument that is an action to install, and those that are filled with the one before.
+    /// Of a function: the argument that is an action to install, and those that are filled with the
+    /// one before.
     fn actions(&self, function: u64) -> (Option<u8>, u8) {
         let installer = self.installers.get(&function);
         // What takes signal and action as `sigaction` does has its third argument, too.
@@ -328,7 +345,8 @@ struct Noted {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that somebody else may have filled; that it is one who saves may turn up yet.
+    /// The first action in a frame that somebody else may have filled; that it is one who saves may
+    /// turn up yet.
     lent: Option<u64>,
 }
 
@@ -341,7 +359,8 @@ impl Noted {
         matches!(number, Value::Param(_) | Value::Half(_))
     }
 
-    /// An action that nobody wrote is one that was there before, if such are asked for at all. `built`: finds those that are written to such memory.
+    /// An action that nobody wrote is one that was there before, if such are asked for at all.
+    /// `built`: finds those that are written to such memory.
     fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
@@ -396,8 +415,8 @@ fn is_system_call(input: &Input, at: u64) -> bool {
     input.bytes_at(at).is_some_and(|b| b.starts_with(&SYSCALL))
 }
 
-/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand, or like an address. Padding in front of a
-/// function has zeros that would be the distance to it.
+/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand,
+/// or like an address. Padding in front of a function has zeros that would be the distance to it.
 fn is_reference(input: &Input, at: u64) -> bool {
     let Some(&[before, last, a, b, c, d]) = at
         .checked_sub(2)
@@ -411,7 +430,8 @@ fn is_reference(input: &Input, at: u64) -> bool {
     !is_system_call(input, at) && (operand || [a, b, c, d] != [0; 4])
 }
 
-/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number than rt_sigaction's.
+/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number
+/// than rt_sigaction's.
 fn is_other_system_call(input: &Input, at: u64) -> bool {
     let number = |opcode: &[u8]| {
         let code = input
@@ -426,8 +446,8 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a short piece of code those are few, so that they are looked for and not asked for at
-/// each byte.
+/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a
+/// short piece of code those are few, so that they are looked for and not asked for at each byte.
 struct Ends<'a> {
     targets: &'a BTreeSet<u64>,
     /// Addresses do not depend on a load bias, and may be written in code.
@@ -438,7 +458,8 @@ impl Ends<'_> {
     /// The more there are, the longer it takes to look for them.
     const MOST: usize = 16;
 
-    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer than 64 KiB; `None` if those are many.
+    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer
+    /// than 64 KiB; `None` if those are many.
     fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
         let mut ends: Vec<[u8; 2]> = Vec::new();
         for target in self.targets {
@@ -462,8 +483,9 @@ impl Ends<'_> {
     }
 }
 
-/// Places in code that may refer to one of the targets, by distance or as an immediate, or that may be a system call. Bytes are looked at one by
-/// one, so that nothing is missed; most of what is found is none.
+/// Places in code that may refer to one of the targets, by distance or as an immediate, or that may
+/// be a system call. Bytes are looked at one by one, so that nothing is missed; most of what is
+/// found is none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const PART: usize = 1 << 16;
     let ends = Ends {

@@ -82,7 +82,8 @@ pub(super) struct Search<'a> {
     pub(super) program: &'a Program,
     pub(super) imports: &'a Imports,
     pub(super) kinds: Kinds<'a>,
-    /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
+    /// The C library is in the file, with its `profil`, which hardly any program uses (and which
+    /// takes no samples of clones then).
     pub(super) is_static: bool,
     /// Answers of [`Search::uses`]; those in work count as no.
     pub(super) asked: RefCell<HashMap<(u64, u8, Look), bool>>,
@@ -160,8 +161,9 @@ impl<'a> Search<'a> {
         Ok(Some(Installing::new(self, function, graph, kinds, states)))
     }
 
-    /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
-    /// memory that is not followed. `plain`: all that it writes to this action's flags itself leaves SA_SIGINFO clear.
+    /// Judges one place by its arguments. `describes`: its function seems to fill actions with
+    /// SA_SIGINFO in its frame or in memory that is not followed. `plain`: all that it writes to
+    /// this action's flags itself leaves SA_SIGINFO clear.
     fn site(
         &self,
         state: &State,
@@ -183,7 +185,8 @@ impl<'a> Search<'a> {
             {
                 Verdict::Harmless
             }
-            // (Where its frame may have been lent, for a register that still has its address, what the function writes is more than a guess.)
+            // (Where its frame may have been lent, for a register that still has its address, what
+            // the function writes is more than a guess.)
             true if matches!(verdict, Verdict::Harmful(why) if if why == Why::Looks { self.reads_place(state, action) } else { !plain() }) => {
                 verdict
             }
@@ -223,7 +226,8 @@ impl<'a> Search<'a> {
             return Verdict::Restored(action.as_constant());
         }
         let handler = state.read(at, 8);
-        // The default, or to ignore the signal, whichever of the two it is: starting a child resets all handlers so.
+        // The default, or to ignore the signal, whichever of the two it is: starting a child resets
+        // all handlers so.
         if handler.most() <= 1 {
             return Verdict::Harmless;
         }
@@ -253,7 +257,8 @@ impl<'a> Search<'a> {
         Some(self.program.function_at(handler)?.0 as usize)
     }
 
-    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that of the C library's `profil` does.
+    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that
+    /// of the C library's `profil` does.
     fn is_histogram(&self, state: &State, action: Value) -> bool {
         let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
             return false;
@@ -539,8 +544,8 @@ enum Signal {
 }
 
 impl Signal {
-    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for one that is no fault: musl's `sigaction` has a call of its own for
-    /// SIGABRT.)
+    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for
+    /// one that is no fault: musl's `sigaction` has a call of its own for SIGABRT.)
     fn join(self, other: Signal) -> Signal {
         match (self, other) {
             (a, b) if a == b => a,
@@ -556,7 +561,8 @@ impl Signal {
 #[derive(PartialEq)]
 enum Verdict {
     Harmless,
-    /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
+    /// It installs an action that the function did not write: one that was saved before? The
+    /// address, if it is a static.
     Restored(Option<u64>),
     Harmful(Why),
     /// In the frame, and somebody else may have filled it.
@@ -573,7 +579,8 @@ pub(super) fn writes(info: &InstructionInfo) -> bool {
     })
 }
 
-/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but constants in which SA_SIGINFO is clear.
+/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but
+/// constants in which SA_SIGINFO is clear.
 fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let mut found = false;
@@ -598,10 +605,12 @@ fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
     found
 }
 
-/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not followed.
+/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not
+/// followed.
 fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
     let address = state.address(inst);
-    // (Where the stack pointer is not followed, what is written through it are arguments, and locals of other kinds, nearly always.)
+    // (Where the stack pointer is not followed, what is written through it are arguments, and
+    // locals of other kinds, nearly always.)
     let elsewhere = matches!(address, Value::Frame(_))
         || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
     if inst.mnemonic() != Mnemonic::Mov
@@ -621,7 +630,8 @@ fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     None,
-    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and the action.
+    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and
+    /// the action.
     Installer(Option<u8>, u8),
     SystemCall,
     CallOfSyscall(u8),

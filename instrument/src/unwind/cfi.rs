@@ -65,7 +65,8 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
 pub struct Effect {
     /// How far behind the start of the code they end.
     pub reach: u64,
-    /// States that are saved are taken back again, no more and no less, and nothing else outlives them.
+    /// States that are saved are taken back again, no more and no less, and nothing else outlives
+    /// them.
     pub balanced: bool,
 }
 
@@ -152,9 +153,10 @@ pub struct Source<'a> {
     pub encoding: u8,
 }
 
-/// Copies the instructions for code that starts at `start` (original address; it may lie inside of the
-/// entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new offset of an original address; it
-/// must ascend, and be 0 at `start`. `None` if an instruction is not understood.
+/// Copies the instructions for code that starts at `start` (original address; it may lie inside of
+/// the entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new
+/// offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction is
+/// not understood.
 pub fn rewrite(
     source: Source,
     start: u64,

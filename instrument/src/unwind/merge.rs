@@ -1,9 +1,11 @@
 //! One entry for several functions that lie side by side.
 //!
-//! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a short function. Clones that have the same common part and no
-//! exception table share entries: the state that a function begins with is saved before its instructions and taken back where
-//! its code ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands at the very place of a
-//! signal. Readers run through all instructions before an address, so an entry is kept short.
+//! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a
+//! short function. Clones that have the same common part and no exception table share entries: the
+//! state that a function begins with is saved before its instructions and taken back where its code
+//! ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands
+//! at the very place of a signal. Readers run through all instructions before an address, so an
+//! entry is kept short.
 //!
 //! ```text
 //! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
@@ -13,8 +15,9 @@ use crate::unwind::cfi;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through twenty frames of short functions took 2.2 times as long in
-/// `ring` as in the original (1.1 times with 32), and files grow by 2 % less.
+/// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through
+/// twenty frames of short functions took 2.2 times as long in `ring` as in the original (1.1 times
+/// with 32), and files grow by 2 % less.
 pub const MOST_BYTES_SOFT: usize = 128;
 /// The same for the PT flavour, which has room and costs little in everything else.
 pub const MOST_BYTES_PT: usize = 64;
@@ -100,7 +103,8 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
+/// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`.
+/// `parts` are in the order of their code.
 pub fn merge<'a>(
     parts: impl IntoIterator<Item = FrameEntry<'a>>,
     most_bytes: usize,

@@ -1,7 +1,7 @@
 //! Memory operands: what an instruction loads and stores, how many bytes, and from where.
 //!
-//! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and address
-//! computations touch no memory here.
+//! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
+//! address computations touch no memory here.
 
 use crate::x86::effects::Operands;
 use crate::x86::insn::Insn;
@@ -35,7 +35,8 @@ pub struct EffectiveAddress {
     pub index: Option<Gpr>,
     /// Factor of the index.
     pub scale: u8,
-    /// Displacement; the whole address if there is neither base nor index (RIP-relative operands are resolved).
+    /// Displacement; the whole address if there is neither base nor index (RIP-relative operands
+    /// are resolved).
     pub disp: i64,
     /// The address is truncated to 32 bits.
     pub addr32: bool,
@@ -117,7 +118,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether its class is asked for, and depends on what registers hold; see [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
+    /// Whether its class is asked for, and depends on what registers hold; see
+    /// [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
     pub fn asks(&self, stores: bool) -> bool {
         let depends = match &self.form {
             Form::Plain(place) => !place.is_constant(),
@@ -131,10 +133,12 @@ impl Access {
 /// At most two accesses of one instruction, in the order in which the processor makes them.
 pub type Accesses = [Access];
 
-/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place for those of each.
+/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place
+/// for those of each.
 #[derive(Clone, Debug)]
 pub struct AccessList {
-    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it has none.
+    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it
+    /// has none.
     of: Vec<u32>,
     all: Vec<Access>,
     /// Numbers of the instructions that have some.
@@ -348,7 +352,8 @@ fn segment(inst: &Instruction) -> Segment {
     }
 }
 
-/// The place of the instruction's memory operand; `None` for addressing that has none (vector index).
+/// The place of the instruction's memory operand; `None` for addressing that has none (vector
+/// index).
 pub fn place_of(inst: &Instruction) -> Option<EffectiveAddress> {
     let index = inst.memory_index();
     (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand())
@@ -479,8 +484,9 @@ pub fn is_repeated_string(inst: &Instruction) -> bool {
     (inst.has_rep_prefix() || inst.has_repne_prefix()) && inst.is_string_instruction()
 }
 
-/// The register that may hold the load's own address: a 32- or 64-bit general purpose register that the instruction replaces as a whole
-/// and otherwise does not use, with the memory operand as a source. PT flavour only, since a fault would show the address in it.
+/// The register that may hold the load's own address: a 32- or 64-bit general purpose register that
+/// the instruction replaces as a whole and otherwise does not use, with the memory operand as a
+/// source. PT flavour only, since a fault would show the address in it.
 pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> {
     let register = inst.op0_register();
     let suits = inst.op_count() >= 2
@@ -506,8 +512,8 @@ pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> 
     (suits && !implicit).then_some(r)
 }
 
-/// Operand literals for the sidecar: base, index, scale, displacement, segment. `nth` counts the sites of the same kind (loads, or
-/// stores) that one instruction has, from 0.
+/// Operand literals for the sidecar: base, index, scale, displacement, segment. `nth` counts the
+/// sites of the same kind (loads, or stores) that one instruction has, from 0.
 pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
     let mut factory = InstructionInfoFactory::new();
     let list = accesses(&insn.inst, factory.info(&insn.inst));

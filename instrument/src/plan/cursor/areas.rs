@@ -1,9 +1,11 @@
 //! Residencies of any shape: stretches of a function in which one register is free.
 //!
-//! A call ends the residencies before it, but what lies between two calls has several regions more often than not, and a register that nothing there uses. Which
-//! stretches are in the residency is decided by what it costs: a region outside loads the cursor, and waits for the store of the region before; on each way into the
-//! residency the cursor is loaded, and a borrowed register saved, which is restored on each way out. Stretches change sides one by one as long as that saves
-//! something; this is done for each register that may serve, and the best is taken.
+//! A call ends the residencies before it, but what lies between two calls has several regions more
+//! often than not, and a register that nothing there uses. Which stretches are in the residency is
+//! decided by what it costs: a region outside loads the cursor, and waits for the store of the
+//! region before; on each way into the residency the cursor is loaded, and a borrowed register
+//! saved, which is restored on each way out. Stretches change sides one by one as long as that
+//! saves something; this is done for each register that may serve, and the best is taken.
 
 use crate::plan::cursor::{
     CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE, cheapest,
@@ -43,16 +45,19 @@ struct Price {
 /// A stretch while an area grows and shrinks.
 #[derive(Clone, Copy)]
 struct Member {
-    /// How many neighbours are inside, as often as there are edges. Not counted for those that may not be inside.
+    /// How many neighbours are inside, as often as there are edges. Not counted for those that may
+    /// not be inside.
     near: u32,
     /// It may be inside: it is in no residency yet, and the register can be kept in it.
     may: bool,
-    /// It may come in between fewer than two others: it has a record, or leads only to itself, or nothing leads to it.
+    /// It may come in between fewer than two others: it has a record, or leads only to itself, or
+    /// nothing leads to it.
     eager: bool,
     inside: bool,
 }
 
-/// How many of some sets each register is in: one bit of the number in each member, the lowest first.
+/// How many of some sets each register is in: one bit of the number in each member, the lowest
+/// first.
 #[derive(Default)]
 struct Counts(SmallVec<[u16; 12]>);
 
@@ -180,7 +185,8 @@ impl Finder<'_> {
             || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
     }
 
-    /// Control that enters from outside finds code before the label, where nothing may fall into that from another residency.
+    /// Control that enters from outside finds code before the label, where nothing may fall into
+    /// that from another residency.
     fn has_one_way_in(&self, piece: usize) -> bool {
         !self.pieces[piece].external
             || piece == 0
@@ -188,7 +194,8 @@ impl Finder<'_> {
             || self.pieces[piece - 1].end.calls
     }
 
-    /// The registers that serve most of these stretches, and best those that have none: a dead one, and two that are borrowed.
+    /// The registers that serve most of these stretches, and best those that have none: a dead one,
+    /// and two that are borrowed.
     fn candidates(&self, recorded: &[u32]) -> [Option<Kept>; 3] {
         let (mut dead, mut unused) = (Counts::default(), Counts::default());
         for &b in recorded {
@@ -258,8 +265,9 @@ impl Finder<'_> {
         }
     }
 
-    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of the register nothing is known. `recorded`: those of them
-    /// that may be inside and have records; `prices`: of these.
+    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of
+    /// the register nothing is known. `recorded`: those of them that may be inside and have
+    /// records; `prices`: of these.
     fn area(
         &self,
         kept: Kept,
@@ -281,7 +289,8 @@ impl Finder<'_> {
             };
             price.always + entry * price.entries + exit * price.exits + restores * price.detours
         };
-        // What it costs less because edges between stretches of the area are neither ways in nor out. `end`: only stretches before it are taken for inside.
+        // What it costs less because edges between stretches of the area are neither ways in nor
+        // out. `end`: only stretches before it are taken for inside.
         let saved = |b: usize, members: &[Member], end: usize| {
             let mut saved = 0;
             for &p in self.preds.of(b) {
@@ -395,7 +404,8 @@ mod tests {
 
     #[test]
     fn regions_between_calls_share_a_borrowed_register() {
-        // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load, ret. Nothing is dead: no register is written but rax.
+        // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load,
+        // ret. Nothing is dead: no register is written but rax.
         let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
         let (residencies, of) = residencies(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
         let area = Some(Residency {

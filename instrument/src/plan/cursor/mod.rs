@@ -1,15 +1,19 @@
 //! Where one register holds the cursor across blocks.
 //!
-//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each pass then waits for the store of
-//! the last. A *residency* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
-//! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
-//! what interrupts a residency finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
-//! In loops, where one pass follows the other, regions do not even store it: that is done where control leaves ([`STATE_LATE`]).
-//! A second register may be set aside for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`] are the others.
+//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
+//! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
+//! which one register keeps the cursor: it is loaded where control enters, and regions inside only
+//! advance and store it. The cursor in memory is therefore right all the time, and what interrupts
+//! a residency finds the same as in a region: the register is the slot base
+//! ([`ProbeState::base_reg`]). In loops, where one pass follows the other, regions do not even
+//! store it: that is done where control leaves ([`STATE_LATE`]). A second register may be set aside
+//! for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`]
+//! are the others.
 //!
-//! The registers are such that are dead all through the residency, or that nothing in it uses: these are saved where control
-//! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
-//! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
+//! The registers are such that are dead all through the residency, or that nothing in it uses:
+//! these are saved where control enters and restored where it leaves. rbp is never borrowed unless
+//! the function itself has saved it, because a debugger or profiler may find the callers' frames by
+//! it, and unwind tables cannot tell them of the `%gs` places.
 
 pub(crate) mod areas;
 pub(crate) mod trees;
@@ -85,8 +89,8 @@ pub type ResidencyId = Option<u16>;
 
 /// The residencies of a function. The default has none.
 ///
-/// What may be in a residency or not are *stretches*: blocks, which are cut behind each call. What leads elsewhere than into the next stretch, landing pads too,
-/// belongs to a block's last stretch.
+/// What may be in a residency or not are *stretches*: blocks, which are cut behind each call. What
+/// leads elsewhere than into the next stretch, landing pads too, belongs to a block's last stretch.
 #[derive(Clone, Debug, Default)]
 pub struct Residencies {
     /// First instructions of the stretches.
@@ -99,8 +103,8 @@ pub struct Residencies {
 }
 
 impl Residencies {
-    /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency that it is in; and what stands before it, see
-    /// [`Residencies::before`].
+    /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency
+    /// that it is in; and what stands before it, see [`Residencies::before`].
     pub fn of_parts(
         all: Vec<Residency>,
         of_piece: Vec<ResidencyId>,
@@ -114,7 +118,8 @@ impl Residencies {
         }
     }
 
-    /// First instructions of the stretches; none if stretches are blocks, as they are where no residency is.
+    /// First instructions of the stretches; none if stretches are blocks, as they are where no
+    /// residency is.
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
@@ -124,7 +129,8 @@ impl Residencies {
         self.of_piece.get(piece).copied().flatten()
     }
 
-    /// The residency in which control leaves a stretch: that of the stretch, or none where its last instruction, which hands control on, stands outside.
+    /// The residency in which control leaves a stretch: that of the stretch, or none where its last
+    /// instruction, which hands control on, stands outside.
     pub fn out(&self, piece: usize) -> ResidencyId {
         self.of(piece).filter(|_| !self.leaves(piece))
     }
@@ -139,8 +145,8 @@ impl Residencies {
         self.all.is_empty()
     }
 
-    /// What stands before a stretch's label, for the control that comes from there: the code that leads from that place to
-    /// the stretch's own.
+    /// What stands before a stretch's label, for the control that comes from there: the code that
+    /// leads from that place to the stretch's own.
     pub fn before(&self, piece: usize) -> Option<ResidencyId> {
         self.before.get(piece).copied().flatten()
     }
@@ -165,8 +171,8 @@ impl Residencies {
     }
 }
 
-/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
-/// SIB byte as a base.
+/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX
+/// prefix; r12 and rsp need a SIB byte as a base.
 pub fn cheapest(set: RegSet) -> Option<Gpr> {
     // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
     const ORDER: [u16; 7] = [
@@ -244,7 +250,8 @@ pub fn find(view: &View) -> Residencies {
     }
 }
 
-/// Whether an instruction that is no call may be in a residency: it can neither run other probes nor end the process. (Residencies end before the call at a stretch's end.)
+/// Whether an instruction that is no call may be in a residency: it can neither run other probes
+/// nor end the process. (Residencies end before the call at a stretch's end.)
 fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Next => !matches!(
@@ -268,7 +275,8 @@ fn may_be_inside(insn: &Insn) -> bool {
 struct End {
     /// With a call.
     calls: bool,
-    /// With a jump that can be led through code: conditional and unconditional ones can, all other branches cannot.
+    /// With a jump that can be led through code: conditional and unconditional ones can, all other
+    /// branches cannot.
     led: bool,
     /// Control runs from it into the stretch behind it.
     falls: bool,
@@ -359,7 +367,8 @@ struct Cutter<'a> {
 }
 
 impl Cutter<'_> {
-    /// The stretch that begins with the first of these instructions, which are a block's last ones, and where the next one begins.
+    /// The stretch that begins with the first of these instructions, which are a block's last ones,
+    /// and where the next one begins.
     #[inline(never)]
     fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Stretch, usize) {
         let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
@@ -425,7 +434,8 @@ impl Cutter<'_> {
     }
 }
 
-/// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time of one for each.
+/// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time
+/// of one for each.
 struct Edges {
     /// Where those of each stretch begin in `to`, and where they end.
     spans: Vec<(u32, u32)>,
@@ -475,7 +485,8 @@ struct Finder<'a> {
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if there can be no residency, because nothing is recorded, or all of it in one stretch that is in no loop.
+    /// `None` if there can be no residency, because nothing is recorded, or all of it in one
+    /// stretch that is in no loop.
     fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
         if !view.accesses.iter().any(|a| view.records(a)) {
             return None;
@@ -558,7 +569,8 @@ impl<'a> Finder<'a> {
             .ok()
     }
 
-    /// Loops without calls, the largest for which there is a register. The places of stretches are all that is known of these residencies.
+    /// Loops without calls, the largest for which there is a register. The places of stretches are
+    /// all that is known of these residencies.
     fn choose(&self, allowed: &[bool]) -> Residencies {
         let n = allowed.len();
         let mut residencies = Residencies {
@@ -609,8 +621,9 @@ impl<'a> Finder<'a> {
         residencies
     }
 
-    /// Those of the allowed stretches, in ascending order, that may be on a cycle: each has a way back, from a stretch that is not before any of its members to one
-    /// that is not behind, and each member is between the ends of such a way.
+    /// Those of the allowed stretches, in ascending order, that may be on a cycle: each has a way
+    /// back, from a stretch that is not before any of its members to one that is not behind, and
+    /// each member is between the ends of such a way.
     fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
         let mut least = u32::MAX;
         let mut found = Vec::new();
@@ -674,7 +687,8 @@ impl<'a> Finder<'a> {
         self.pieces[piece].end.flow == FlowControl::IndirectBranch
     }
 
-    /// Whether the residency of a stretch ends before its last instruction: a call, or an indirect jump that leads out of it.
+    /// Whether the residency of a stretch ends before its last instruction: a call, or an indirect
+    /// jump that leads out of it.
     fn ends(&self, piece: usize, residencies: &Residencies) -> bool {
         let code = |&t: &u32| {
             residencies.needs_code(
@@ -686,8 +700,9 @@ impl<'a> Finder<'a> {
             || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the stretches' labels, and which stretches end outside. Returns stretches that must be in no residency, because control enters or
-    /// leaves them where no code can be put.
+    /// Decides what stands before the stretches' labels, and which stretches end outside. Returns
+    /// stretches that must be in no residency, because control enters or leaves them where no code
+    /// can be put.
     fn complete(&self, residencies: &mut Residencies) -> Vec<usize> {
         let mut wrong = Vec::new();
         residencies.ends = (0..self.pieces.len())
@@ -752,8 +767,8 @@ impl<'a> Finder<'a> {
                 );
             }
         }
-        // A table's targets in other functions are idle; and it has one entry per stretch, which is the code before the label if that is for control
-        // from no residency.
+        // A table's targets in other functions are idle; and it has one entry per stretch, which is
+        // the code before the label if that is for control from no residency.
         for table in self.view.tables {
             let u = self.starts.partition_point(|&start| start <= table.jump.0) - 1;
             for target in &table.targets {
@@ -824,7 +839,8 @@ impl<'a> Search<'a> {
         self.nodes[piece as usize].set == self.current
     }
 
-    /// Strongly connected components of the graph of these stretches (in ascending order), without those that are no cycle.
+    /// Strongly connected components of the graph of these stretches (in ascending order), without
+    /// those that are no cycle.
     fn cycles(&mut self, pieces: &[u32]) -> Vec<Vec<u32>> {
         self.begin(pieces);
         let current = self.current;
@@ -990,7 +1006,8 @@ mod tests {
 
     #[test]
     fn cycles_are_found_with_their_members_only() {
-        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but
+        // is led to by none.
         let edges = edges(&[0, 1, 2, 4, 5, 6, 7], &[1, 2, 3, 4, 1, 4, 0]);
         let mut search = Search::new(&edges, 6);
         let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);

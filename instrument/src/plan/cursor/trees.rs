@@ -1,8 +1,10 @@
 //! Residencies outside of loops: straight and branching code that is entered at one place.
 //!
-//! Each region that stands alone loads the cursor, and waits for the store of the region before. A *tree* is a block with records and what
-//! control can reach only through it: there the cursor is loaded once, at the start of the first block. That is never dearer than
-//! before, since the first block's own region would load it anyway, and only registers are used that are dead in the whole tree.
+//! Each region that stands alone loads the cursor, and waits for the store of the region before. A
+//! *tree* is a block with records and what control can reach only through it: there the cursor is
+//! loaded once, at the start of the first block. That is never dearer than before, since the first
+//! block's own region would load it anyway, and only registers are used that are dead in the whole
+//! tree.
 
 use crate::plan::cursor::{Finder, Kept, Registers, Residencies, Residency, cheapest};
 use crate::x86::regs::RegSet;
@@ -70,7 +72,8 @@ impl Finder<'_> {
         })
     }
 
-    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a register.
+    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a
+    /// register.
     fn grow(
         &self,
         head: usize,
@@ -139,7 +142,8 @@ mod tests {
 
     #[test]
     fn what_is_reached_through_one_block_shares_its_cursor() {
-        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence dead before.
+        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence
+        // dead before.
         let (residencies, of) = residencies(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
         let tree = Some(Residency {
             cursor: kept(1, false),
@@ -178,7 +182,8 @@ mod tests {
 
     #[test]
     fn blocks_that_are_entered_from_elsewhere_are_in_an_area_instead() {
-        // 0: branch to 2. 1: load; branch to 3. 2: load. 3: load, reached from 1 and 2. 4: load, the rest.
+        // 0: branch to 2. 1: load; branch to 3. 2: load. 3: load, reached from 1 and 2. 4: load,
+        // the rest.
         let parts: [&[u8]; 7] = [
             &unless(LOAD.len() + 4),
             LOAD,
