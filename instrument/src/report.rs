@@ -39,10 +39,11 @@ pub struct Report {
     pub records: u64,
     /// Entry jumps into the clone.
     pub patches: u64,
-    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the original's places by way of `sigaction` (with `soft` the
-    /// runtime always does that).
+    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
+    /// original's places by way of `sigaction` (with `soft` the runtime always does that).
     pub shows_faults: bool,
-    /// Where a function or a table begins by which most of the file's own code is read as data: it can be recorded in `burst` alone.
+    /// Where a function or a table begins by which most of the file's own code is read as data: it
+    /// can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
     /// Debug information that is in other files: where it was found, or not.
@@ -82,8 +83,9 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an instruction that handlers look at): of calls through
-    /// pointers and from other files, the first instructions run in the original, or all if there is no room further on.
+    /// Those of them that begin without room for a jump into the clone (or where it would cover an
+    /// instruction that handlers look at): of calls through pointers and from other files, the
+    /// first instructions run in the original, or all if there is no room further on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -456,7 +458,8 @@ impl Report {
     }
 }
 
-/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which it knows fewer than eight each.
+/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which
+/// it knows fewer than eight each.
 pub struct Counts(Vec<u64>);
 
 impl Default for Counts {

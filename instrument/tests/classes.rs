@@ -1,8 +1,10 @@
-//! The hand-checked class table: C files under `classes/` whose comments say what the loads of a line are.
+//! The hand-checked class table: C files under `classes/` whose comments say what the loads of a
+//! line are.
 //!
-//! Without optimisation the loads of a marked line that are not Constant must be exactly those listed; with it, some of them (an
-//! optimiser may keep values in registers, but must not turn them into others). Classes in parentheses may appear with optimisation only
-//! (a first iteration before the loop).
+//! Without optimisation the loads of a marked line that are not Constant must be exactly those
+//! listed; with it, some of them (an optimiser may keep values in registers, but must not turn them
+//! into others). Classes in parentheses may appear with optimisation only (a first iteration before
+//! the loop).
 
 use addr2line::Loader;
 use mgz_abi::module_note::FLAVOUR_SOFT;
@@ -13,6 +15,7 @@ use mgz_instrument::ir::FunctionId;
 use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::program::Options;
+use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -65,10 +68,16 @@ fn classes(binary: &Path, file: &str) -> ByLine {
     let lines = Loader::new(binary).unwrap();
     let mut found = ByLine::new();
     for f in &program.functions {
-        let Ok(function) = analyze(&input, &program, FunctionId(f.id.0), &options) else {
+        let Ok(function) = analyze(
+            &input,
+            &program,
+            FunctionId(f.id.0),
+            &options,
+            &FaultPolicy::default(),
+        ) else {
             continue;
         };
-        for site in function.regions.iter().flat_map(|r| &r.sites) {
+        for site in function.plan.regions.iter().flat_map(|r| &r.sites) {
             let location = lines.find_location(function.insn(site.insn).ip).unwrap();
             let Some(location) = location.filter(|l| l.file.is_some_and(|f| f.ends_with(file)))
             else {

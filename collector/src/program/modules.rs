@@ -1,11 +1,10 @@
 //! What will run, looked at before it does: which file, which libraries, and whether they can be
 //! recorded.
 //!
-//! Everything that would make a recording empty or wrong is an error here, with a remedy, before
-//! any folder is made and before the program has run. Libraries are found as the dynamic loader
-//! finds them (DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, the default folders and those of ld.so.conf);
-//! one that is not found here is no error, since the loader has the last word. Libraries that the
-//! program opens itself are checked by the runtime when that happens.
+//! Everything that would make a recording empty or wrong is an error here, with a remedy, before any
+//! folder is made and before the program has run. Libraries are found as the dynamic loader finds them
+//! ([`mgz_elf::library_search`]); one that is not found here is no error, since the loader has the last word. Libraries that the program opens itself are
+//! checked by the runtime when that happens.
 
 use crate::objects::heap::hooks::Hook;
 use crate::program::note::instrumented_note;
@@ -14,7 +13,8 @@ use mgz_abi::module_note::{
 };
 use mgz_abi::shared_memory::is_sanitizer;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_elf::dynamic::{Dynamic, Finder};
+use mgz_elf::dynamic::Dynamic;
+use mgz_elf::library_search::{Requester, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -256,17 +256,15 @@ const ALLOCATOR: [&str; 10] = [
 /// libraries before such a one are left.
 pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
     let list = crate::target::spawn::preloaded().unwrap_or_default();
-    let dynamic = Dynamic::read(program).unwrap_or_default();
-    let finder = Finder::from_environment();
-    let rpath = dynamic.search_path(program, Vec::new());
+    let search = Search::from_environment();
+    let program = Requester::program(program);
     let allocates = |name: &[u8]| {
-        finder
-            .find(OsStr::from_bytes(name), &dynamic, program, &rpath)
-            .is_some_and(|path| {
-                mgz_elf::dynamic::defines(&path, |name| {
-                    ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
-                })
+        let path = program.as_ref().and_then(|by| search.find(name, by));
+        path.is_some_and(|path| {
+            mgz_elf::dynamic::defines(&path, |name| {
+                ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
             })
+        })
     };
     let mut start = 0;
     for part in list.split(|b| b": ".contains(b)) {
@@ -313,27 +311,10 @@ fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
 }
 
 pub(crate) fn closure(program: &Path) -> Vec<PathBuf> {
-    let finder = Finder::from_environment();
-    let mut found = vec![program.to_path_buf()];
-    let mut seen: std::collections::HashSet<Vec<u8>> = std::collections::HashSet::new();
-    // Each with the DT_RPATHs of those that led to it.
-    let mut queue = vec![(program.to_path_buf(), Vec::new())];
-    while let Some((path, inherited)) = queue.pop() {
-        let Some(dynamic) = Dynamic::read(&path) else {
-            continue;
-        };
-        let rpath = dynamic.search_path(&path, inherited);
-        for name in &dynamic.needed {
-            if !seen.insert(name.clone()) {
-                continue;
-            }
-            if let Some(library) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) {
-                found.push(library.clone());
-                queue.push((library, rpath.clone()));
-            }
-        }
-    }
-    found
+    let libraries = Search::from_environment().closure(program, |_| true);
+    let mut files = vec![program.to_path_buf()];
+    files.extend(libraries.into_iter().filter_map(|l| l.path));
+    files
 }
 
 /// An instrumented file with its sidecar, if it can be recorded.

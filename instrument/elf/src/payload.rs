@@ -1,8 +1,10 @@
-//! What a file carries apart from its ELF content: an archive, an image or a bundle that the program finds in its own file.
+//! What a file carries apart from its ELF content: an archive, an image or a bundle that the
+//! program finds in its own file.
 //!
-//! Programs find it in several ways: from the file's end, from where the ELF content ends (by section or program headers), or at an offset that they know.
-//! The rewritten file serves all of them: everything stays at its offset, and the payload is repeated at the very end, right behind what is the end of the ELF content
-//! there.
+//! Programs find it in several ways: from the file's end, from where the ELF content ends (by
+//! section or program headers), or at an offset that they know. The rewritten file serves all of
+//! them: everything stays at its offset, and the payload is repeated at the very end, right behind
+//! what is the end of the ELF content there.
 
 use crate::bytes;
 use crate::image::{EHDR, Elf, PHDR, SHDR, Section};
@@ -21,7 +23,8 @@ pub struct Payload {
     pub follows_segments: bool,
 }
 
-/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks for them from the file's end.
+/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks
+/// for them from the file's end.
 const KNOWN: [&str; 21] = [
     ".comment",
     ".debug",
@@ -46,7 +49,8 @@ const KNOWN: [&str; 21] = [
     ".mgz",
 ];
 
-/// The end of what headers, segments and sections describe. What a damaged header says of bytes that are not there does not count.
+/// The end of what headers, segments and sections describe. What a damaged header says of bytes
+/// that are not there does not count.
 pub fn end(elf: &Elf) -> u64 {
     let sections = elf.sections.iter().filter_map(in_file);
     segments_end(elf)
@@ -125,8 +129,9 @@ pub fn find(elf: &Elf) -> Option<Payload> {
     })
 }
 
-/// A place in the ELF content that holds the offset where the payload begins, or the length of the file: its address and that number. Who knows these may read up to the end of
-/// the file, or compare its length. `immediates`: the numbers in the code, with their addresses.
+/// A place in the ELF content that holds the offset where the payload begins, or the length of the
+/// file: its address and that number. Who knows these may read up to the end of the file, or
+/// compare its length. `immediates`: the numbers in the code, with their addresses.
 pub fn known_offset(
     elf: &Elf,
     payload: &Payload,
@@ -152,7 +157,8 @@ pub fn known_offset(
     })
 }
 
-/// Variables and constants of the program: addresses, bytes, and whether they can be written. Segments where there are no section headers.
+/// Variables and constants of the program: addresses, bytes, and whether they can be written.
+/// Segments where there are no section headers.
 fn data<'e>(elf: &'e Elf) -> impl Iterator<Item = (u64, &'e [u8], bool)> {
     const OF_COMPILER: [&str; 6] = [
         ".eh_frame",

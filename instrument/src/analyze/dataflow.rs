@@ -1,15 +1,19 @@
 //! Data flow over registers and memory variables, and the class of each load.
 //!
-//! One forward pass in reverse postorder gives variables values, at every point those that addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet,
-//! the variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi. Then each phi is resolved by what
-//! the back edges bring: itself (invariant), itself plus something invariant (induction), or anything else.
+//! One forward pass in reverse postorder gives variables values, at every point those that
+//! addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet, the
+//! variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi.
+//! Then each phi is resolved by what the back edges bring: itself (invariant), itself plus
+//! something invariant (induction), or anything else.
 //!
 //! # Classes
 //!
-//! After the report: **Constant** is a scalar in the frame or at a fixed address (static, thread-local, or one that the global offset table
-//! holds). **Strided** is an address affine in an induction variable of the innermost loop in which it varies, with the sum of all steps per
-//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the rest, loads through a pointer that varies in no
-//! loop included: the report's Constant class has no pointers, and its Strided class needs a loop.
+//! After the report: **Constant** is a scalar in the frame or at a fixed address (static,
+//! thread-local, or one that the global offset table holds). **Strided** is an address affine in an
+//! induction variable of the innermost loop in which it varies, with the sum of all steps per
+//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the
+//! rest, loads through a pointer that varies in no loop included: the report's Constant class has
+//! no pointers, and its Strided class needs a loop.
 
 use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
@@ -26,7 +30,7 @@ use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
 use crate::x86::operands::{
-    Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string,
+    Access, AccessList, Accesses, EffectiveAddress, Form, Segment, is_repeated_string,
 };
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -43,11 +47,13 @@ const NOT_YET: Val = Val::MAX - 1;
 pub struct Flow<'a> {
     pub(crate) values: Values,
     pub(crate) frame: Frame,
-    /// What the addresses whose classes are asked for are made of, by number of the touch: base and index.
+    /// What the addresses whose classes are asked for are made of, by number of the touch: base and
+    /// index.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
     needs: Needs,
-    /// Per variable that is needed at a block's start: its value there. (At a loop's header, that with which it is entered.)
+    /// Per variable that is needed at a block's start: its value there. (At a loop's header, that
+    /// with which it is entered.)
     starts: Vec<Val>,
     /// Where the values of all variables at the ends of blocks with back edges begin in `latched`.
     latches: FastMap<u32, usize>,
@@ -323,8 +329,8 @@ impl<'a> Flow<'a> {
 
 /// Registers whose values a call loses.
 pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
-    // A compiler that knows the callee may keep values in registers that it leaves alone; if it does not, nobody reads them
-    // before they are written. rax and rdx may be results.
+    // A compiler that knows the callee may keep values in registers that it leaves alone; if it
+    // does not, nobody reads them before they are written. rax and rdx may be results.
     let known = insn.flow == FlowControl::Call
         && !crate::x86::flow::direct_target(&insn.inst).is_none_or(|t| input.is_plt(t));
     if known {
@@ -354,7 +360,8 @@ impl Walk<'_, '_> {
         let (insns, needs) = (&self.graph.blocks[b as usize].insns, self.needs);
         for i in needs.marks.within(insns.start as usize..insns.end as usize) {
             self.ask(i);
-            // What is loaded again at the same address is the same, and gets its number where it is loaded first.
+            // What is loaded again at the same address is the same, and gets its number where it is
+            // loaded first.
             if needs.made.get(i) || needs.loads[b as usize] {
                 self.instruction(i);
             }
@@ -505,7 +512,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn address(&mut self, i: usize, place: &Place) -> Val {
+    fn address(&mut self, i: usize, place: &EffectiveAddress) -> Val {
         let mut v = match place.base {
             Some(base) => {
                 let base = self.read(i, base);
@@ -842,7 +849,8 @@ mod tests {
             [0, 4, 8, 12, 16, 0xf8][self.below(6)]
         }
 
-        /// An opcode with a register and a place in memory: in the frame, static, at a register, or at two.
+        /// An opcode with a register and a place in memory: in the frame, static, at a register, or
+        /// at two.
         fn memory(&mut self, opcode: &[u8], register: usize) -> Vec<u8> {
             let rex = |base: usize, index: usize| {
                 0x48 | (register as u8 >> 3) << 2 | (index as u8 >> 3) << 1 | base as u8 >> 3
@@ -1057,7 +1065,8 @@ mod tests {
 
     #[test]
     fn what_would_take_too_many_turns_is_all_needed() {
-        // A loop that loads through the first of n pointers on the stack, and moves each to the place before it.
+        // A loop that loads through the first of n pointers on the stack, and moves each to the
+        // place before it.
         for (n, all) in [(10, false), (100, true)] {
             let mut bytes = vec![0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x11];
             for k in 0..n {

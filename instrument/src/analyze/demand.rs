@@ -1,9 +1,11 @@
 //! Which values data flow has to follow: those that some address depends on, a few in a hundred.
 //!
-//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it makes is. What is needed first of all are the registers of
-//! addresses whose class is asked for, and, in loops that call nothing, of those that are stored to. Whatever is needed at a place is
-//! made of what is needed before, so that the forward pass of [`crate::analyze::dataflow`] finds the same addresses if it goes through marked instructions
-//! only. It makes fewer atoms, in the same order.
+//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it
+//! makes is. What is needed first of all are the registers of addresses whose class is asked for,
+//! and, in loops that call nothing, of those that are stored to. Whatever is needed at a place is
+//! made of what is needed before, so that the forward pass of [`crate::analyze::dataflow`] finds
+//! the same addresses if it goes through marked instructions only. It makes fewer atoms, in the
+//! same order.
 
 use crate::analyze::dataflow::lost_in_call;
 use crate::analyze::stack_frame::{Effect, Frame, Touch};
@@ -17,11 +19,13 @@ use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
 use iced_x86::{Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// How many times as much as to go through the function once may be done. Loops that hand values from variable to variable (as sliding windows do)
-/// could take as many turns as they have variables.
+/// How many times as much as to go through the function once may be done. Loops that hand values
+/// from variable to variable (as sliding windows do) could take as many turns as they have
+/// variables.
 const TURNS: usize = 32;
 
-/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then those in memory.
+/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then
+/// those in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Instructions that make it, or whose addresses are asked for.

@@ -17,25 +17,27 @@ pub enum Phi {
     /// The same in every iteration.
     Invariant(Val),
     /// Moves by a value that is the same in every iteration.
-    Step(Val),
+    Stride(Val),
     /// Moves by a constant from the second iteration on: it takes over a value that does.
-    Follows(Step),
+    Follows(Stride),
 }
 
 /// Change per iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stride {
     /// Bytes.
     Known(i64),
     /// The same in every iteration, but not a constant.
     Symbolic,
 }
 
-impl Step {
-    fn plus(self, other: Step, factor: i64) -> Step {
+impl Stride {
+    fn plus(self, other: Stride, factor: i64) -> Stride {
         match (self, other) {
-            (Step::Known(a), Step::Known(b)) => Step::Known(a.wrapping_add(b.wrapping_mul(factor))),
-            _ => Step::Symbolic,
+            (Stride::Known(a), Stride::Known(b)) => {
+                Stride::Known(a.wrapping_add(b.wrapping_mul(factor)))
+            }
+            _ => Stride::Symbolic,
         }
     }
 }
@@ -47,14 +49,14 @@ impl Flow<'_> {
         while l != NO_LOOP {
             if self.varies(v, l, 0) {
                 match self.step(v, l, 0) {
-                    Some(Step::Known(0)) => {}
-                    Some(Step::Known(s)) => {
+                    Some(Stride::Known(0)) => {}
+                    Some(Stride::Known(s)) => {
                         return Some(Class {
                             class: CLASS_STRIDED,
                             stride: Some(s),
                         });
                     }
-                    Some(Step::Symbolic) => {
+                    Some(Stride::Symbolic) => {
                         return Some(Class {
                             class: CLASS_STRIDED,
                             stride: None,
@@ -130,7 +132,7 @@ impl Flow<'_> {
         let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
-        let mut follows: Vec<Step> = Vec::new();
+        let mut follows: Vec<Stride> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
             let Some(latch) = self.at_latch(latch, var as usize) else {
@@ -166,11 +168,11 @@ impl Flow<'_> {
                 if self.values.as_constant(*first) == Some(0) {
                     Phi::Invariant(entry)
                 } else {
-                    Phi::Step(*first)
+                    Phi::Stride(*first)
                 }
             }
             ([], [first, rest @ ..])
-                if rest.iter().all(|s| s == first) && *first != Step::Known(0) =>
+                if rest.iter().all(|s| s == first) && *first != Stride::Known(0) =>
             {
                 Phi::Follows(*first)
             }
@@ -212,30 +214,30 @@ impl Flow<'_> {
     }
 
     /// Change per iteration of `l` if the value is affine in its induction variables.
-    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Step> {
+    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
         if depth > DEPTH {
             return None;
         }
         let v = self.normal_at(v, depth + 1);
         let sum = self.values.sum(v);
-        let mut total = Step::Known(0);
+        let mut total = Stride::Known(0);
         for &(atom, factor) in sum.terms() {
             if !self.atom_varies(atom, l, depth + 1) {
                 continue;
             }
             let step = match *self.values.kind(atom) {
                 Kind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
-                    Phi::Step(step) => self
+                    Phi::Stride(step) => self
                         .values
                         .as_constant(step)
-                        .map_or(Step::Symbolic, Step::Known),
+                        .map_or(Stride::Symbolic, Stride::Known),
                     Phi::Follows(step) => step,
                     Phi::Invariant(_) | Phi::Other => return None,
                 },
                 Kind::Product { inputs: [a, b], .. } => {
                     match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
-                        (true, false) => self.step(a, l, depth + 1).map(|_| Step::Symbolic)?,
-                        (false, true) => self.step(b, l, depth + 1).map(|_| Step::Symbolic)?,
+                        (true, false) => self.step(a, l, depth + 1).map(|_| Stride::Symbolic)?,
+                        (false, true) => self.step(b, l, depth + 1).map(|_| Stride::Symbolic)?,
                         _ => return None,
                     }
                 }

@@ -1,14 +1,15 @@
 //! Where the stack pointer and the frame pointer stand, and which memory is a variable of its own.
 //!
-//! For classes only, never for safety. Offsets count from the stack pointer at the function's entry. An aligned stack pointer, or
-//! one moved by an unknown amount, starts a new region far away, so that slots on both sides are told apart.
+//! For classes only, never for safety. Offsets count from the stack pointer at the function's
+//! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
+//! away, so that slots on both sides are told apart.
 
 use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
 use crate::util::bit_set::Bits;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{Access, AccessList, Accesses, Form, Place, Segment};
+use crate::x86::operands::{Access, AccessList, Accesses, EffectiveAddress, Form, Segment};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RBP, RSP, RegSet, RegUse, gpr64};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
@@ -55,7 +56,7 @@ impl Stack {
     pub const ENTRY: Stack = Stack { rsp: 0, rbp: None };
 
     /// Key of a place: its offset in the frame, or its address; `None` if it is neither.
-    pub fn key(&self, place: &Place) -> Option<i64> {
+    pub fn key(&self, place: &EffectiveAddress) -> Option<i64> {
         if place.index.is_some() || place.addr32 {
             return None;
         }
@@ -218,7 +219,7 @@ pub enum Effect {
 
 /// See [`Frame::steps`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Step {
+pub struct InsnEffect {
     /// What it does.
     pub effect: Effect,
     /// How many [`Touch`]es it has: the stack's top (`push` and `pop` only), then one per access.
@@ -229,7 +230,7 @@ pub struct Step {
     first: u32,
 }
 
-impl Step {
+impl InsnEffect {
     /// Number of its first touch.
     pub fn first(self) -> usize {
         self.first as usize
@@ -241,7 +242,8 @@ impl Step {
     }
 }
 
-/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the stack.
+/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the
+/// stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
     /// Its key, if it has one.
@@ -377,7 +379,8 @@ pub struct Makes {
     pub memory: bool,
     /// It calls something.
     pub calls: bool,
-    /// It has an address that tells a class or what is loaded, or that something is stored to which is no variable.
+    /// It has an address that tells a class or what is loaded, or that something is stored to which
+    /// is no variable.
     pub asks: bool,
 }
 
@@ -408,7 +411,7 @@ pub struct Frame {
     /// Per key of the frame: its address is taken, so that calls and unknown stores may change it.
     escaped: Vec<bool>,
     /// What each instruction does to memory.
-    pub steps: Vec<Step>,
+    pub steps: Vec<InsnEffect>,
     /// The same by block.
     pub makes: Vec<Makes>,
     /// Instructions that write the stack pointer or the frame pointer.
@@ -418,14 +421,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
+    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
+    /// for, too.
     pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;
         let blocks = graph.blocks.len();
         let mut frame = Frame {
             at_block: vec![None; blocks],
-            steps: vec![Step::default(); n],
+            steps: vec![InsnEffect::default(); n],
             makes: vec![Makes::default(); blocks],
             moves: Bits::new(n),
             ..Frame::default()
@@ -570,7 +574,7 @@ impl Frame {
     /// What an instruction does to memory.
     #[inline]
     pub fn touches_of(&self, insn: usize) -> &[Touch] {
-        let Step { count, first, .. } = self.steps[insn];
+        let InsnEffect { count, first, .. } = self.steps[insn];
         &self.touches[first as usize..][..usize::from(count)]
     }
 

@@ -1,7 +1,7 @@
 //! Values as data flow sees them: sums of atoms with constant factors.
 //!
-//! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine), and memory that no store in
-//! sight changes keeps its value.
+//! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine),
+//! and memory that no store in sight changes keeps its value.
 
 use crate::ir::loops::LoopId;
 use crate::util::fast_hash::{FastHasher, FastMap};
@@ -151,7 +151,8 @@ impl Sum {
 #[derive(Debug, Default)]
 pub struct Values {
     sums: Vec<Sum>,
-    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places: sums are large, and stand in memory once.
+    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places:
+    /// sums are large, and stand in memory once.
     of_sum: Vec<u32>,
     atoms: Vec<Kind>,
     of_load: FastMap<(u32, Val), Atom>,

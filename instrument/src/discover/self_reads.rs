@@ -1,11 +1,15 @@
 //! What of its own code a program reads as data: to sum it up, to copy it, to decrypt it.
 //!
-//! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a program is recorded in `full` or `ring`. A program that reads these bytes
-//! finds something else there. So functions that take addresses of code which they do not just call, and those that look at the program's segments, are followed: where an address
-//! goes to, by registers, the frame and calls, and whether memory is read (or written) there. What is read in part gets no entry jumps ([`Program::data`]); who reads
-//! most of the code ([`Program::reads_code`]) needs a mode that leaves the original as it is.
+//! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a
+//! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
+//! there. So functions that take addresses of code which they do not just call, and those that look
+//! at the program's segments, are followed: where an address goes to, by registers, the frame and
+//! calls, and whether memory is read (or written) there. What is read in part gets no entry jumps
+//! ([`Program::data`]); who reads most of the code ([`Program::reads_code`]) needs a mode that
+//! leaves the original as it is.
 //!
-//! How far a read goes follows from what its address is compared with or subtracted from, or what length goes to a callee with it. Addresses that are computed from elsewhere (from
+//! How far a read goes follows from what its address is compared with or subtracted from, or what
+//! length goes to a callee with it. Addresses that are computed from elsewhere (from
 //! `/proc/self/maps`, say) are not seen.
 
 use crate::common::skip_reason::LeftReason;
@@ -79,7 +83,8 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
     used.read || used.changed || used.kept || used.given.is_some_and(given)
 }
 
-/// Whether a function begins with reading through one of these registers, or with putting them into its frame, as code without optimisation does.
+/// Whether a function begins with reading through one of these registers, or with putting them into
+/// its frame, as code without optimisation does.
 fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     const GLANCE: usize = 24;
     let bytes = match input.bytes_at(function) {
@@ -127,7 +132,8 @@ struct Reading {
     written: bool,
 }
 
-/// Finds what is read, and has it left without entry jumps; what is written as well is left as it is. `takers`: functions that take addresses of code, or look at segments.
+/// Finds what is read, and has it left without entry jumps; what is written as well is left as it
+/// is. `takers`: functions that take addresses of code, or look at segments.
 pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
     let search = || Search {
@@ -152,7 +158,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     found.sort_by_key(|reading| !reading.written);
     for reading in found {
         if reading.written {
-            // Neither clones nor jumps: what stands there when the program runs is not what is in the file.
+            // Neither clones nor jumps: what stands there when the program runs is not what is in
+            // the file.
             let first = program
                 .functions
                 .partition_point(|f| f.range.end <= reading.range.start);
@@ -180,7 +187,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     }
 }
 
-/// Where the program opens its own file by the name that the kernel has for it. (To read that link is something else, and common.)
+/// Where the program opens its own file by the name that the kernel has for it. (To read that link
+/// is something else, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
     const NAME: &[u8] = b"/proc/self/exe\0";
     let opens = |k: &Known| *k == Known::Opens;
@@ -272,7 +280,8 @@ impl Value {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     regs: [Value; 16],
-    /// Words of the frame, by their distance from rbp. Without that register for the frame, code has its addresses in registers; what else shares a word of its frame is not known.
+    /// Words of the frame, by their distance from rbp. Without that register for the frame, code
+    /// has its addresses in registers; what else shares a word of its frame is not known.
     slots: BTreeMap<i64, Value>,
 }
 
@@ -377,7 +386,8 @@ impl Search<'_, '_> {
             .flat_map(|c| &c.args)
             .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;
-        // Headers are read by loaders, which write to places that they compute from where a file begins.
+        // Headers are read by loaders, which write to places that they compute from where a file
+        // begins.
         let is_base = |at: &u64| bounds.starts.first() == Some(at);
         let base = uses.origins.iter().position(is_base);
         let code = own & !base.map_or(0, |bit| 1 << bit);
@@ -414,7 +424,8 @@ impl Search<'_, '_> {
         }
         for bit in read_here {
             let at = address(bit);
-            // Who reads at its start may read all of a function; inside, it is data (see `code_or_data`).
+            // Who reads at its start may read all of a function; inside, it is data (see
+            // `code_or_data`).
             let function = self
                 .program
                 .function_at(at)
@@ -477,7 +488,8 @@ impl Search<'_, '_> {
         self.input.bounds.functions.get(&call.callee?).copied()
     }
 
-    /// What is read and written when the callees are asked as well, and the lengths that go to those with an address.
+    /// What is read and written when the callees are asked as well, and the lengths that go to
+    /// those with an address.
     fn resolve(&self, uses: &Uses, depth: usize) -> (u64, u64, Vec<(u64, u64)>) {
         let (mut read, mut written, mut lengths) = (uses.read, uses.written, Vec::new());
         for call in &uses.calls {
