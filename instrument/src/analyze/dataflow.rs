@@ -10,9 +10,12 @@
 //! holds). **Strided** is an address affine in an induction variable of the innermost loop in which it varies, with the sum of all steps per
 //! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the rest, loads through a pointer that varies in no
 //! loop included: the report's Constant class has no pointers, and its Strided class needs a loop.
+//!
+//! What memory behind pointers keeps over stores and calls is assumed ([`crate::analyze::reloads`]). No load is Constant by such an assumption.
 
 use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
+use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
     Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address,
 };
@@ -55,8 +58,14 @@ pub struct Flow<'a> {
     pub(crate) resolved: FastMap<Atom, crate::analyze::induction::Phi>,
     /// Per loop: it calls something.
     pub(crate) calls: Vec<bool>,
-    /// Addresses stored to, per loop that calls nothing and those around it.
-    pub(crate) stores: FastMap<(LoopId, Val), ()>,
+    /// Calls may change what is behind pointers.
+    pub(crate) strict: bool,
+    /// Loads and stores behind pointers.
+    pub(crate) memory: Memory,
+    /// What is known of loops whose cells are variables, see [`crate::analyze::reloads`].
+    pub(crate) reloads: Reloads,
+    /// The same without cells: it says what is Constant.
+    without_cells: Option<Box<Flow<'a>>>,
     pub(crate) loops: &'a Loops,
     input: &'a Input<'a>,
 }
@@ -97,6 +106,27 @@ impl<'a> Flow<'a> {
         Flow::solve_with(input, graph, loops, facts, stores, Needs::find)
     }
 
+    /// Solves, and once more where cells behind pointers are to be followed as variables are.
+    fn solve_with(
+        input: &'a Input<'a>,
+        graph: &Graph,
+        loops: &'a Loops,
+        facts: &'a Facts,
+        stores: bool,
+        needs: fn(&View) -> Needs,
+    ) -> Flow<'a> {
+        let frame = Frame::find(graph, loops, facts, stores);
+        let mut flow = Flow::solve_in(input, graph, loops, facts, frame, Reloads::default(), needs);
+        let Some(reloads) = flow.find_cells() else {
+            return flow;
+        };
+        let mut frame = flow.frame.clone();
+        frame.add_cells(&reloads.touches);
+        let mut again = Flow::solve_in(input, graph, loops, facts, frame, reloads, needs);
+        again.without_cells = Some(Box::new(flow));
+        again
+    }
+
     /// No address is known, so that all are Irregular that are not fixed by their form.
     fn new(input: &'a Input<'a>, loops: &'a Loops, accesses: &'a AccessList) -> Flow<'a> {
         Flow {
@@ -110,42 +140,52 @@ impl<'a> Flow<'a> {
             latched: Vec::new(),
             resolved: FastMap::default(),
             calls: vec![false; loops.all.len()],
-            stores: FastMap::default(),
+            strict: false,
+            memory: Memory::default(),
+            reloads: Reloads::default(),
+            without_cells: None,
             loops,
             input,
         }
     }
 
-    fn solve_with(
+    fn solve_in(
         input: &'a Input<'a>,
         graph: &Graph,
         loops: &'a Loops,
         facts: &'a Facts,
-        stores: bool,
+        mut frame: Frame,
+        reloads: Reloads,
         needs: fn(&View) -> Needs,
     ) -> Flow<'a> {
         let uses = &facts.uses;
         let mut flow = Flow::new(input, loops, &facts.accesses);
-        let mut frame = Frame::find(graph, loops, facts, stores);
         if frame.variables().saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
         }
         let mut changed_by_calls = Row::new(frame.variables());
         (REGISTERS..frame.variables())
-            .filter(|&v| call_changes(&frame, input, v))
+            .filter(|&v| call_changes(&frame, v))
             .for_each(|v| changed_by_calls.set(v));
-        let changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
+        let mut changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
+        for (l, key) in reloads.lost.keys() {
+            frame
+                .variable(*key)
+                .into_iter()
+                .for_each(|v| changed[*l as usize].set(v));
+        }
         let thread = frame.variable(THREAD_POINTER);
         let needs = needs(&View {
             input,
             graph,
             loops,
-            calls: &flow.calls,
             uses,
             frame: &frame,
             thread,
             changed_by_calls: &changed_by_calls,
+            has_cells: !reloads.touches.is_empty(),
         });
+        flow.reloads = reloads;
         flow.values = Values::with_room(needs.made.count());
         flow.addresses = vec![[NO_VALUE; 2]; frame.touches.len()];
         flow.starts = vec![NOT_YET; needs.total()];
@@ -232,6 +272,12 @@ impl<'a> Flow<'a> {
 
     /// The class of access `n` of instruction `insn`, which is in `block`.
     pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
+        if let Some(flow) = &mut self.without_cells {
+            let class = flow.classify(block, insn, n, access);
+            if class.class == CLASS_CONSTANT {
+                return class;
+            }
+        }
         let irregular = Class {
             class: CLASS_IRREGULAR,
             stride: None,
@@ -293,12 +339,27 @@ impl<'a> Flow<'a> {
         }
         let v = self.normal(v);
         if self.is_fixed(v) {
+            // What a cell holds may be fixed by assumption only.
+            let class = if self.without_cells.is_some() {
+                CLASS_IRREGULAR
+            } else {
+                CLASS_CONSTANT
+            };
             return Class {
-                class: CLASS_CONSTANT,
+                class,
                 stride: None,
             };
         }
         self.stride_class(v, innermost).unwrap_or(irregular)
+    }
+
+    /// Whether a variable at the function's entry is static and not fixed, so that calls might change it.
+    pub(crate) fn is_shared(&self, var: u32) -> bool {
+        self.frame.key(var as usize).is_some_and(|key| {
+            !is_frame(key)
+                && key != THREAD_POINTER
+                && !static_address(key).is_some_and(|a| self.input.is_got(a))
+        })
     }
 
     /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
@@ -334,15 +395,9 @@ pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
     }
 }
 
-/// Whether a call may change the variable.
-fn call_changes(frame: &Frame, input: &Input, v: usize) -> bool {
-    let Some(key) = frame.key(v) else {
-        return false;
-    };
-    if is_frame(key) {
-        return frame.is_escaped(v);
-    }
-    key != THREAD_POINTER && !static_address(key).is_some_and(|a| input.is_got(a))
+/// Whether a call may change the variable. Static variables and cells are assumed to stay, see [`crate::analyze::reloads`].
+fn call_changes(frame: &Frame, v: usize) -> bool {
+    frame.key(v).is_some_and(is_frame) && frame.is_escaped(v)
 }
 
 impl Walk<'_, '_> {
@@ -373,6 +428,7 @@ impl Walk<'_, '_> {
             loops,
             values,
             starts,
+            reloads,
             ..
         } = &mut *self.flow;
         let here = loops.position[b];
@@ -403,12 +459,19 @@ impl Walk<'_, '_> {
         });
         if header.is_some() {
             let changed = &self.changed[l as usize];
+            let frame = self.frame;
             self.needs.variables.each(b, |v| {
                 if changed.get(v) {
-                    self.state[v] = values.atom(Kind::Phi {
-                        of: l,
-                        var: v as u32,
-                    });
+                    // In each iteration another cell may be meant.
+                    let lost = frame.key(v).is_some_and(|key| reloads.is_lost(l, key));
+                    self.state[v] = if lost {
+                        values.opaque(self.block)
+                    } else {
+                        values.atom(Kind::Phi {
+                            of: l,
+                            var: v as u32,
+                        })
+                    };
                 }
             });
         }
@@ -542,10 +605,28 @@ impl Walk<'_, '_> {
         };
         let touch = &self.frame.touches[t];
         match touch.variable() {
-            Some(var) => Some(self.state[var]),
+            Some(var) => {
+                if !self.flow.reloads.touches.is_empty()
+                    && let Some(key) = self.frame.key(var)
+                {
+                    let address = self.address(i, place);
+                    self.flow.reloads.note_address(key, address);
+                }
+                Some(self.state[var])
+            }
             None => {
                 let address = self.address(i, place);
-                Some(self.flow.values.load(self.block, address))
+                let l = self.flow.loops.of_block[self.block as usize];
+                if l != NO_LOOP {
+                    self.flow.memory.load(t, l, address);
+                }
+                let Flow { values, .. } = &mut *self.flow;
+                // In a loop, it is the same wherever it is loaded.
+                Some(values.load(
+                    self.block,
+                    if l == NO_LOOP { self.block } else { !l },
+                    address,
+                ))
             }
         }
     }
@@ -557,23 +638,37 @@ impl Walk<'_, '_> {
         if self.frame.touches[t].has_key() {
             return self.store_variable(t, value);
         }
-        // In a loop that calls something, any load may find something new.
-        let mut l = self.flow.loops.of_block[self.block as usize];
-        if l == NO_LOOP || self.flow.calls[l as usize] {
+        let l = self.flow.loops.of_block[self.block as usize];
+        if l == NO_LOOP {
             return;
         }
         let address = self.address(i, place);
-        while l != NO_LOOP {
-            self.flow.stores.insert((l, address), ());
-            l = self.flow.loops.all[l as usize].parent;
-        }
+        let Flow {
+            memory,
+            values,
+            loops,
+            ..
+        } = &mut *self.flow;
+        memory.store(t, l, address, access.size, values, loops);
     }
 
     fn store_variable(&mut self, t: usize, value: Option<Val>) {
         let touch = &self.frame.touches[t];
         self.frame.touched(touch, |v| {
             self.state[v] = match value {
-                Some(value) if touch.variable() == Some(v) => value,
+                Some(value) if touch.variable() == Some(v) => {
+                    // Others may store there, too: what is loaded is fixed by assumption only.
+                    let shared =
+                        !self.frame.key(v).is_some_and(is_frame) || self.frame.is_escaped(v);
+                    if shared && self.flow.is_fixed(value) {
+                        self.flow.values.atom(Kind::Pure {
+                            block: self.block,
+                            inputs: [value; 2],
+                        })
+                    } else {
+                        value
+                    }
+                }
                 _ => self.flow.values.opaque(self.block),
             };
         });
@@ -657,11 +752,24 @@ impl Walk<'_, '_> {
     }
 
     fn call(&mut self, insn: &Insn) {
+        self.note_arguments();
         for r in lost_in_call(insn, self.flow.input).iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
         self.changed_by_calls
             .each(|v| self.state[v] = self.flow.values.opaque(self.block));
+    }
+
+    /// Writes down what a call in a loop may be passed, where cells are followed.
+    fn note_arguments(&mut self) {
+        let l = self.flow.loops.of_block[self.block as usize];
+        if l == NO_LOOP || self.flow.reloads.touches.is_empty() {
+            return;
+        }
+        for r in ARGUMENTS.iter() {
+            let value = self.state[usize::from(r.0)];
+            self.flow.reloads.passed.push((l, value));
+        }
     }
 
     fn string(&mut self, inst: &Instruction, list: &Accesses, u: &RegUse) {

@@ -127,6 +127,9 @@ impl Flow<'_> {
     }
 
     fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
+        if self.is_passed(of, var) {
+            return Phi::Other;
+        }
         let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
@@ -149,7 +152,11 @@ impl Flow<'_> {
                     return Phi::Other;
                 };
                 let rest = self.values.intern(rest);
-                if self.varies(rest, of, depth + 1) {
+                // A call that changes how far it goes would make a great difference.
+                let strict = std::mem::replace(&mut self.strict, true);
+                let varies = self.varies(rest, of, depth + 1);
+                self.strict = strict;
+                if varies {
                     return Phi::Other;
                 }
                 steps.push(rest);
@@ -192,7 +199,8 @@ impl Flow<'_> {
             return true;
         }
         match *self.values.kind(atom) {
-            Kind::Entry(_) | Kind::Frame => false,
+            Kind::Entry(var) => self.strict && self.calls[l as usize] && self.is_shared(var),
+            Kind::Frame => false,
             Kind::Opaque { block } => self.loops.contains(l, block),
             Kind::Phi { of, .. } => match self.phi(atom, depth + 1) {
                 Some(Phi::Invariant(entry)) => self.varies(entry, l, depth + 1),
@@ -204,15 +212,15 @@ impl Flow<'_> {
             }
             Kind::Load { block, address } => {
                 self.loops.contains(l, block)
-                    && (self.calls[l as usize]
-                        || self.stores.contains_key(&(l, address))
+                    && (self.strict && self.calls[l as usize]
+                        || self.is_stored(address, l, depth + 1)
                         || self.varies(address, l, depth + 1))
             }
         }
     }
 
     /// Change per iteration of `l` if the value is affine in its induction variables.
-    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Step> {
+    pub(crate) fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Step> {
         if depth > DEPTH {
             return None;
         }

@@ -1,0 +1,222 @@
+//! What is loaded again through pointers in loops: bases, limits and positions that stand in objects.
+//!
+//! For classes only. A reload has the value of the load before unless something in the loop may have stored there. Of stores is assumed:
+//!
+//! - One to the same address, or to a part of the same variable, changes it.
+//! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it alone: it goes to another object.
+//! - One of a whole pointer's size at the same displacement through a pointer that varies in no regular way (a list's node) may be to the
+//!   same member of the same object: the reload varies.
+//! - An element of an array (the address has an index) leaves it alone.
+//! - A call leaves it alone, and static variables, too; but not variables of the frame whose address is taken. How far something moves per
+//!   iteration is not believed to outlast a call.
+//!
+//! What the loop itself stores to the same place is a *cell*: data flow is solved again with cells as variables, so that one
+//! may be an induction variable. A cell changes in no way that is known if a call in the loop is passed its object. A cell whose address varies in a loop is
+//! another one in each iteration.
+//!
+//! No load may be Constant by such an assumption, because Constant loads are not recorded.
+
+use crate::analyze::dataflow::Flow;
+use crate::analyze::stack_frame::{cell_group, cell_key, static_key};
+use crate::analyze::value::{Kind, Val, Values};
+use crate::ir::loops::{LoopId, Loops, NO_LOOP};
+use crate::util::fast_hash::FastMap;
+use crate::x86::regs::RegSet;
+
+/// Registers that calls are passed arguments in: rdi, rsi, rdx, rcx, r8, r9.
+pub const ARGUMENTS: RegSet = RegSet(0x03c6);
+/// Of more stores to one displacement in a loop, one is taken to hit.
+const MOST_STORES: usize = 32;
+
+/// Loads and stores through pointers in loops, as far as anything depends on them.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Number of the touch, innermost loop and address.
+    loads: Vec<(u32, LoopId, Val)>,
+    stores: Vec<(u32, LoopId, Val)>,
+    /// Addresses stored to, per loop and those around it.
+    stored: FastMap<(LoopId, Val), ()>,
+    /// By loop and displacement: pointers that something of a pointer's size is stored through, with the innermost loop.
+    members: FastMap<(LoopId, i64), Vec<(LoopId, Val)>>,
+    /// By loop and address: what [`Flow::may_be_hit`] has said.
+    hit: FastMap<(LoopId, Val), bool>,
+}
+
+impl Memory {
+    /// Something that is needed is loaded.
+    pub fn load(&mut self, touch: usize, l: LoopId, address: Val) {
+        self.loads.push((touch as u32, l, address));
+    }
+
+    /// Something is stored.
+    pub fn store(
+        &mut self,
+        touch: usize,
+        l: LoopId,
+        address: Val,
+        size: u32,
+        values: &Values,
+        loops: &Loops,
+    ) {
+        self.stores.push((touch as u32, l, address));
+        let sum = values.sum(address);
+        let member = match sum.terms() {
+            [(atom, 1)] => size == 8 && !matches!(values.kind(*atom), Kind::Entry(_) | Kind::Frame),
+            _ => false,
+        };
+        let mut at = l;
+        while at != NO_LOOP {
+            self.stored.insert((at, address), ());
+            if member {
+                let list = self.members.entry((at, sum.constant)).or_default();
+                if list.len() <= MOST_STORES && !list.contains(&(l, address)) {
+                    list.push((l, address));
+                }
+            }
+            at = loops.all[at as usize].parent;
+        }
+    }
+}
+
+/// Cells of a function.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    /// Numbers of touches, and the keys of the cells that they are of.
+    pub touches: Vec<(u32, i64)>,
+    /// Loops in which the address of a cell varies, and its key.
+    pub lost: FastMap<(LoopId, i64), ()>,
+    /// What calls in loops may be passed, with the innermost loop.
+    pub passed: Vec<(LoopId, Val)>,
+    /// Addresses of cells, without displacement, by group.
+    bases: FastMap<i64, Val>,
+}
+
+impl Reloads {
+    /// Whether the cell is another one in each iteration.
+    pub fn is_lost(&self, l: LoopId, key: i64) -> bool {
+        !self.lost.is_empty() && self.lost.contains_key(&(l, key))
+    }
+
+    /// A cell's address.
+    pub fn note_address(&mut self, key: i64, address: Val) {
+        if let Some(group) = cell_group(key) {
+            self.bases.entry(group).or_insert(address);
+        }
+    }
+}
+
+impl Flow<'_> {
+    /// Whether a reload may find something else in another iteration because of a store in the loop.
+    pub(crate) fn is_stored(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
+        self.memory.stored.contains_key(&(l, address)) || self.may_be_hit(address, l, depth)
+    }
+
+    /// Whether a store through a pointer that varies in no regular way may be to this address.
+    fn may_be_hit(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
+        if self.memory.members.is_empty() {
+            return false;
+        }
+        let displacement = self.values.sum(address).constant;
+        let Some(list) = self.memory.members.get(&(l, displacement)) else {
+            return false;
+        };
+        if let Some(&hit) = self.memory.hit.get(&(l, address)) {
+            return hit;
+        }
+        let list = list.clone();
+        // Where one depends on the other.
+        self.memory.hit.insert((l, address), false);
+        let hit = list.len() > MOST_STORES
+            || list.into_iter().any(|(inner, at)| {
+                at != address
+                    && self.varies(at, inner, depth + 1)
+                    && self.step(at, inner, depth + 1).is_none()
+            });
+        self.memory.hit.insert((l, address), hit);
+        hit
+    }
+
+    /// Finds what is stored and loaded at one place in a loop that does not vary there.
+    pub(crate) fn find_cells(&mut self) -> Option<Reloads> {
+        let mut wanted: Vec<Val> = Vec::new();
+        for n in 0..self.memory.loads.len() {
+            let (_, l, address) = self.memory.loads[n];
+            if self.is_changed_in(l, address) && !self.may_be_hit(address, l, 0) {
+                let base = self.base(address).0;
+                if !self.varies(base, l, 0) {
+                    wanted.push(base);
+                }
+            }
+        }
+        if wanted.is_empty() {
+            return None;
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut reloads = Reloads::default();
+        let all = [&self.memory.loads[..], &self.memory.stores[..]].concat();
+        for (touch, l, address) in all {
+            let (base, displacement) = self.base(address);
+            let Ok(group) = wanted.binary_search(&base) else {
+                continue;
+            };
+            if self.varies(base, l, 0) {
+                continue;
+            }
+            let terms = self.values.sum(base);
+            let key = match terms.terms() {
+                [] => Some(static_key(displacement)),
+                [(atom, 1)] if matches!(self.values.kind(*atom), Kind::Frame) => Some(displacement),
+                _ => cell_key(group, displacement),
+            };
+            let Some(key) = key else { continue };
+            reloads.touches.push((touch, key));
+            let mut at = self.loops.all[l as usize].parent;
+            while at != NO_LOOP {
+                if self.varies(base, at, 0) {
+                    reloads.lost.insert((at, key), ());
+                }
+                at = self.loops.all[at as usize].parent;
+            }
+        }
+        reloads.touches.sort_unstable();
+        reloads.touches.dedup_by_key(|t| t.0);
+        Some(reloads)
+    }
+
+    /// Whether the loop, or one around it, stores to the address.
+    fn is_changed_in(&self, l: LoopId, address: Val) -> bool {
+        let mut at = l;
+        while at != NO_LOOP {
+            if self.memory.stored.contains_key(&(at, address)) {
+                return true;
+            }
+            at = self.loops.all[at as usize].parent;
+        }
+        false
+    }
+
+    /// An address as base and displacement.
+    fn base(&mut self, address: Val) -> (Val, i64) {
+        let address = self.normal(address);
+        let displacement = self.values.sum(address).constant;
+        let base = self.values.offset(address, displacement.wrapping_neg());
+        (base, displacement)
+    }
+
+    /// Whether a variable is a cell whose object a call in the loop may be passed.
+    pub(crate) fn is_passed(&mut self, l: LoopId, var: u32) -> bool {
+        if self.reloads.passed.is_empty() {
+            return false;
+        }
+        let group = self.frame.key(var as usize).and_then(cell_group);
+        let Some(&address) = group.and_then(|g| self.reloads.bases.get(&g)) else {
+            return false;
+        };
+        let object = self.base(address).0;
+        (0..self.reloads.passed.len()).any(|n| {
+            let (inner, value) = self.reloads.passed[n];
+            self.loops.is_inside(inner, l) && self.base(value).0 == object
+        })
+    }
+}
