@@ -17,7 +17,7 @@ use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
 use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
-    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address,
+    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, cell_group, is_frame, static_address,
 };
 use crate::analyze::straight_line;
 use crate::analyze::value::{Atom, Kind, Val, Values};
@@ -168,6 +168,12 @@ impl<'a> Flow<'a> {
             .filter(|&v| call_changes(&frame, v))
             .for_each(|v| changed_by_calls.set(v));
         let mut changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
+        for v in (REGISTERS..frame.variables()).filter(|_| !reloads.is_empty()) {
+            if frame.key(v).and_then(cell_group).is_some() {
+                let rows = changed.iter_mut().zip(&flow.calls);
+                rows.filter(|row| *row.1).for_each(|row| row.0.set(v));
+            }
+        }
         for (l, key) in reloads.lost.keys() {
             frame
                 .variable(*key)
@@ -183,7 +189,7 @@ impl<'a> Flow<'a> {
             frame: &frame,
             thread,
             changed_by_calls: &changed_by_calls,
-            has_cells: !reloads.touches.is_empty(),
+            has_cells: !reloads.is_empty(),
         });
         flow.reloads = reloads;
         flow.values = Values::with_room(needs.made.count());
@@ -606,12 +612,7 @@ impl Walk<'_, '_> {
         let touch = &self.frame.touches[t];
         match touch.variable() {
             Some(var) => {
-                if !self.flow.reloads.touches.is_empty()
-                    && let Some(key) = self.frame.key(var)
-                {
-                    let address = self.address(i, place);
-                    self.flow.reloads.note_address(key, address);
-                }
+                self.note_object(i, place, var);
                 Some(self.state[var])
             }
             None => {
@@ -631,11 +632,25 @@ impl Walk<'_, '_> {
         }
     }
 
+    /// Writes down which object a cell is of.
+    fn note_object(&mut self, i: usize, place: &Place, var: usize) {
+        if !self.flow.reloads.is_empty()
+            && let Some(group) = self.frame.key(var).and_then(cell_group)
+        {
+            let address = self.address(i, place);
+            let object = self.object(address);
+            self.flow.reloads.objects.insert(object, group);
+        }
+    }
+
     fn store(&mut self, i: usize, access: &Access, t: usize, value: Option<Val>) {
         let Form::Plain(place) = &access.form else {
             return;
         };
         if self.frame.touches[t].has_key() {
+            if let Some(var) = self.frame.touches[t].variable() {
+                self.note_object(i, place, var);
+            }
             return self.store_variable(t, value);
         }
         let l = self.flow.loops.of_block[self.block as usize];
@@ -752,7 +767,9 @@ impl Walk<'_, '_> {
     }
 
     fn call(&mut self, insn: &Insn) {
-        self.note_arguments();
+        if !self.flow.reloads.is_empty() {
+            self.pass_objects();
+        }
         for r in lost_in_call(insn, self.flow.input).iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
@@ -760,16 +777,28 @@ impl Walk<'_, '_> {
             .each(|v| self.state[v] = self.flow.values.opaque(self.block));
     }
 
-    /// Writes down what a call in a loop may be passed, where cells are followed.
-    fn note_arguments(&mut self) {
-        let l = self.flow.loops.of_block[self.block as usize];
-        if l == NO_LOOP || self.flow.reloads.touches.is_empty() {
-            return;
-        }
+    /// A call may change all cells of the objects that it is passed.
+    fn pass_objects(&mut self) {
         for r in ARGUMENTS.iter() {
             let value = self.state[usize::from(r.0)];
-            self.flow.reloads.passed.push((l, value));
+            let object = self.object(value);
+            let Some(&group) = self.flow.reloads.objects.get(&object) else {
+                continue;
+            };
+            for v in REGISTERS..self.frame.variables() {
+                if self.frame.key(v).and_then(cell_group) == Some(group) {
+                    self.state[v] = self.opaque();
+                }
+            }
         }
+    }
+
+    /// An address without displacement.
+    fn object(&mut self, address: Val) -> Val {
+        let displacement = self.flow.values.sum(address).constant;
+        self.flow
+            .values
+            .offset(address, displacement.wrapping_neg())
     }
 
     fn string(&mut self, inst: &Instruction, list: &Accesses, u: &RegUse) {

@@ -282,6 +282,13 @@ impl View<'_> {
                 .for_each(|t| self.add_address(t, live));
         }
         if needed {
+            // Which object a cell is of.
+            if self.has_cells {
+                touches
+                    .iter()
+                    .filter(|t| t.write && t.plain && t.has_key())
+                    .for_each(|t| self.add_address(t, live));
+            }
             self.add_inputs(i, live);
             touches
                 .iter()

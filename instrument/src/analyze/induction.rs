@@ -14,7 +14,7 @@ const DEPTH: u32 = 24;
 pub enum Phi {
     /// Being resolved, or neither of the others.
     Other,
-    /// The same in every iteration.
+    /// The same in every iteration, be it from the second one on.
     Invariant(Val),
     /// Moves by a value that is the same in every iteration.
     Step(Val),
@@ -127,13 +127,11 @@ impl Flow<'_> {
     }
 
     fn resolve(&mut self, atom: Atom, of: LoopId, var: u32, depth: u32) -> Phi {
-        if self.is_passed(of, var) {
-            return Phi::Other;
-        }
         let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
         let mut follows: Vec<Step> = Vec::new();
+        let mut reloads: Vec<Val> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
             let Some(latch) = self.at_latch(latch, var as usize) else {
@@ -160,6 +158,8 @@ impl Flow<'_> {
                     return Phi::Other;
                 }
                 steps.push(rest);
+            } else if self.is_reload(latch, of, depth) {
+                reloads.push(latch);
             } else if own.is_none()
                 && let Some(step) = self.step(latch, of, depth + 1)
             {
@@ -168,21 +168,33 @@ impl Flow<'_> {
                 return Phi::Other;
             }
         }
-        match (&steps[..], &follows[..]) {
-            ([first, rest @ ..], []) if rest.iter().all(|s| s == first) => {
+        match (&steps[..], &follows[..], &reloads[..]) {
+            ([first, rest @ ..], [], []) if rest.iter().all(|s| s == first) => {
                 if self.values.as_constant(*first) == Some(0) {
                     Phi::Invariant(entry)
                 } else {
                     Phi::Step(*first)
                 }
             }
-            ([], [first, rest @ ..])
+            // From the second iteration on. (What is loaded is never fixed, as what enters may be.)
+            ([], [], [first, rest @ ..]) if rest.iter().all(|v| v == first) => {
+                Phi::Invariant(*first)
+            }
+            ([], [first, rest @ ..], [])
                 if rest.iter().all(|s| s == first) && *first != Step::Known(0) =>
             {
                 Phi::Follows(*first)
             }
             _ => Phi::Other,
         }
+    }
+
+    /// Whether what a back edge brings is loaded again in each iteration, and always the same.
+    fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
+        self.values
+            .as_atom(latch)
+            .is_some_and(|atom| matches!(self.values.kind(atom), Kind::Load { .. }))
+            && !self.varies(latch, l, depth + 1)
     }
 
     /// Whether the value may differ between two iterations of loop `l`.

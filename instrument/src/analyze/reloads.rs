@@ -17,14 +17,16 @@
 //! No load may be Constant by such an assumption, because Constant loads are not recorded.
 
 use crate::analyze::dataflow::Flow;
-use crate::analyze::stack_frame::{cell_group, cell_key, static_key};
+use crate::analyze::stack_frame::{cell_key, static_key};
 use crate::analyze::value::{Kind, Val, Values};
 use crate::ir::loops::{LoopId, Loops, NO_LOOP};
 use crate::util::fast_hash::FastMap;
-use crate::x86::regs::RegSet;
+use crate::x86::regs::{RDI, RSI, RegSet};
 
-/// Registers that calls are passed arguments in: rdi, rsi, rdx, rcx, r8, r9.
-pub const ARGUMENTS: RegSet = RegSet(0x03c6);
+/// Registers that calls are passed objects in: rdi and rsi. (What is left in the others is mostly from before.)
+pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
+/// The region of loads that vary in no loop, see [`Values::load`].
+const ANYWHERE: u32 = 1 << 31;
 /// Of more stores to one displacement in a loop, one is taken to hit.
 const MOST_STORES: usize = 32;
 
@@ -36,6 +38,8 @@ pub struct Memory {
     stores: Vec<(u32, LoopId, Val)>,
     /// Addresses stored to, per loop and those around it.
     stored: FastMap<(LoopId, Val), ()>,
+    /// Displacements of these.
+    displaced: FastMap<(LoopId, i64), ()>,
     /// By loop and displacement: pointers that something of a pointer's size is stored through, with the innermost loop.
     members: FastMap<(LoopId, i64), Vec<(LoopId, Val)>>,
     /// By loop and address: what [`Flow::may_be_hit`] has said.
@@ -67,6 +71,7 @@ impl Memory {
         let mut at = l;
         while at != NO_LOOP {
             self.stored.insert((at, address), ());
+            self.displaced.insert((at, sum.constant), ());
             if member {
                 let list = self.members.entry((at, sum.constant)).or_default();
                 if list.len() <= MOST_STORES && !list.contains(&(l, address)) {
@@ -85,10 +90,8 @@ pub struct Reloads {
     pub touches: Vec<(u32, i64)>,
     /// Loops in which the address of a cell varies, and its key.
     pub lost: FastMap<(LoopId, i64), ()>,
-    /// What calls in loops may be passed, with the innermost loop.
-    pub passed: Vec<(LoopId, Val)>,
-    /// Addresses of cells, without displacement, by group.
-    bases: FastMap<i64, Val>,
+    /// By object, that is a cell's address without displacement, as far as the pass has come: the group of the cell's key.
+    pub objects: FastMap<Val, i64>,
 }
 
 impl Reloads {
@@ -97,11 +100,9 @@ impl Reloads {
         !self.lost.is_empty() && self.lost.contains_key(&(l, key))
     }
 
-    /// A cell's address.
-    pub fn note_address(&mut self, key: i64, address: Val) {
-        if let Some(group) = cell_group(key) {
-            self.bases.entry(group).or_insert(address);
-        }
+    /// Whether no cells are followed.
+    pub fn is_empty(&self) -> bool {
+        self.touches.is_empty()
     }
 }
 
@@ -138,16 +139,36 @@ impl Flow<'_> {
 
     /// Finds what is stored and loaded at one place in a loop that does not vary there.
     pub(crate) fn find_cells(&mut self) -> Option<Reloads> {
-        let mut wanted: Vec<Val> = Vec::new();
+        let mut candidates: Vec<(Val, Val, LoopId)> = Vec::new();
+        let mut displacements: Vec<i64> = Vec::new();
         for n in 0..self.memory.loads.len() {
             let (_, l, address) = self.memory.loads[n];
-            if self.is_changed_in(l, address) && !self.may_be_hit(address, l, 0) {
-                let base = self.base(address).0;
+            let displacement = self.values.sum(address).constant;
+            if self.is_stored_to(l, displacement) {
+                let base = self.base(l, address).0;
                 if !self.varies(base, l, 0) {
-                    wanted.push(base);
+                    candidates.push((base, address, l));
+                    displacements.push(displacement);
                 }
             }
         }
+        if candidates.is_empty() {
+            return None;
+        }
+        displacements.sort_unstable();
+        let mut bases: Vec<Val> = Vec::new();
+        for n in 0..self.memory.stores.len() {
+            let (_, l, address) = self.memory.stores[n];
+            let displacement = self.values.sum(address).constant;
+            if displacements.binary_search(&displacement).is_ok() {
+                let base = self.base(l, address).0;
+                bases.push(base);
+            }
+        }
+        bases.sort_unstable();
+        candidates.retain(|c| bases.binary_search(&c.0).is_ok());
+        candidates.retain(|&(_, address, l)| !self.may_be_hit(address, l, 0));
+        let mut wanted: Vec<Val> = candidates.into_iter().map(|c| c.0).collect();
         if wanted.is_empty() {
             return None;
         }
@@ -156,7 +177,7 @@ impl Flow<'_> {
         let mut reloads = Reloads::default();
         let all = [&self.memory.loads[..], &self.memory.stores[..]].concat();
         for (touch, l, address) in all {
-            let (base, displacement) = self.base(address);
+            let (base, displacement) = self.base(l, address);
             let Ok(group) = wanted.binary_search(&base) else {
                 continue;
             };
@@ -184,11 +205,11 @@ impl Flow<'_> {
         Some(reloads)
     }
 
-    /// Whether the loop, or one around it, stores to the address.
-    fn is_changed_in(&self, l: LoopId, address: Val) -> bool {
+    /// Whether the loop, or one around it, stores at the displacement.
+    fn is_stored_to(&self, l: LoopId, displacement: i64) -> bool {
         let mut at = l;
         while at != NO_LOOP {
-            if self.memory.stored.contains_key(&(at, address)) {
+            if self.memory.displaced.contains_key(&(at, displacement)) {
                 return true;
             }
             at = self.loops.all[at as usize].parent;
@@ -196,27 +217,26 @@ impl Flow<'_> {
         false
     }
 
-    /// An address as base and displacement.
-    fn base(&mut self, address: Val) -> (Val, i64) {
+    /// An address in a loop as base and displacement.
+    fn base(&mut self, l: LoopId, address: Val) -> (Val, i64) {
         let address = self.normal(address);
         let displacement = self.values.sum(address).constant;
-        let base = self.values.offset(address, displacement.wrapping_neg());
-        (base, displacement)
-    }
-
-    /// Whether a variable is a cell whose object a call in the loop may be passed.
-    pub(crate) fn is_passed(&mut self, l: LoopId, var: u32) -> bool {
-        if self.reloads.passed.is_empty() {
-            return false;
+        let mut base = self.values.offset(address, displacement.wrapping_neg());
+        if let Some(atom) = self.values.as_atom(base)
+            && let Kind::Load { block, address } = *self.values.kind(atom)
+            && !self.varies(base, l, 0)
+        {
+            // It is the same wherever it is loaded: in the loops in which it does not vary.
+            let (mut region, mut at) = (!l & !ANYWHERE, self.loops.all[l as usize].parent);
+            while at != NO_LOOP && !self.varies(base, at, 0) {
+                (region, at) = (!at & !ANYWHERE, self.loops.all[at as usize].parent);
+            }
+            if at == NO_LOOP {
+                region = ANYWHERE;
+            }
+            let address = self.normal(address);
+            base = self.values.load(block, region, address);
         }
-        let group = self.frame.key(var as usize).and_then(cell_group);
-        let Some(&address) = group.and_then(|g| self.reloads.bases.get(&g)) else {
-            return false;
-        };
-        let object = self.base(address).0;
-        (0..self.reloads.passed.len()).any(|n| {
-            let (inner, value) = self.reloads.passed[n];
-            self.loops.is_inside(inner, l) && self.base(value).0 == object
-        })
+        (base, displacement)
     }
 }

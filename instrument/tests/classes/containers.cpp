@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#define OUT __attribute__((noinline)) extern
+#define OUT __attribute__((noinline))
 OUT void take(long);
 
 template <class T> struct span { T *first; std::size_t count; T &operator[](std::size_t i) const { return first[i]; } std::size_t size() const { return count; } T *begin() const { return first; } T *end() const { return first + count; } };
@@ -55,8 +55,8 @@ OUT void pairs(std::vector<std::pair<long, long>> &v) { for (std::size_t i = 0; 
     take(v[i].second); /*=2 irregular, strided 16 */
 }
 
-OUT void range(std::vector<int> &v) { for (int x : v)
-    take(x); /*=2 strided 4 (irregular) */
+OUT void range(std::vector<int> &v) {
+    for (int x : v) take(x); /*=2 strided 4 (irregular) */
 }
 
 struct scan { std::vector<long>::iterator at, end; };
@@ -102,7 +102,7 @@ OUT long hashed(std::unordered_map<long, long> &m) { long s = 0; for (auto &p : 
   return s; }
 
 OUT long looked_up(std::unordered_map<long, long> &m, long *keys, long n) { long s = 0; for (long i = 0; i < n; i++)
-    s += m.find(keys[i])->second; /*= irregular, strided 8 */
+    s += m.find(keys[i])->second; /*= irregular */
   return s; }
 
 OUT long sorted(std::map<long, long> &m) { long s = 0; for (auto &p : m)
@@ -113,5 +113,5 @@ OUT void queued(std::deque<long> &d) { for (auto i = d.begin(); i != d.end(); ++
     take(*i); /*= irregular */
 }
 
-void take(long x) { __asm__ volatile("" : : "r"(x) : "memory"); }
+void take(long x) { __asm__ volatile("" : : "g"(x) : "memory", "rax", "rcx", "rdx", "rsi", "r8", "r9", "r10", "r11"); }
 int main() { return 0; }

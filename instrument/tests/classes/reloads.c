@@ -7,6 +7,7 @@ struct outer { long tag; struct cursor *it; };
 struct node { struct node *next; int *data; long value; };
 
 int *shared;
+struct cursor *shared_cursor;
 long shared_n;
 long at;
 long take(long);
@@ -79,7 +80,7 @@ long index_through(int *a, long *i, long n) { long s = 0; for (; *i < n; (*i)++)
   return s; }
 
 long step_through(int *a, long n, long *step) { long s = 0; for (long i = 0; i < n; i += *step)
-    s += a[i]; /*= strided ? */
+    s += a[i]; /*= strided ? (strided 4) */
   return s; }
 
 long each_cursor(struct cursor **all, long n) { long s = 0; for (long k = 0; k < n; k++) { struct cursor *r = all[k]; while (r->cur != r->end)
@@ -104,7 +105,7 @@ long own_pointer(int *a, long n) { long s = 0; int *p = a, **pp = &p; for (long 
   return s; }
 
 long ring(struct cursor *r, long n) { long s = 0; for (long i = 0; i < n; i++) {
-    s += *r->cur; /*= irregular */
+    s += *r->cur; /*=0 irregular */
     if (++r->cur == r->end) r->cur = r->start;
   } return s; }
 
@@ -131,6 +132,8 @@ int not_fixed_in_static(int *a, int ***where) { int x = 1; shared = &x; **where 
 }
 
 int main(void) { return 0; }
-long __attribute__((noinline)) take(long x) { __asm__ volatile("" : : : "memory"); return x; }
-void __attribute__((noinline)) refill(struct cursor *r) { __asm__ volatile("" : : "r"(r) : "memory"); }
-long __attribute__((noinline)) next(void) { __asm__ volatile("" : : : "memory"); return at; }
+/* What callers may not rely on. */
+#define CLOBBER(p) __asm__ volatile("" : : "g"(p) : "memory", "rax", "rcx", "rdx", "rsi", "rdi", "r8", "r9", "r10", "r11")
+long __attribute__((noinline)) take(long x) { CLOBBER(0); return x; }
+void __attribute__((noinline)) refill(struct cursor *r) { shared_cursor = r; CLOBBER(0); }
+long __attribute__((noinline)) next(void) { CLOBBER(0); return at; }

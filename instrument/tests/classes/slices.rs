@@ -5,7 +5,7 @@ pub struct Buffer<'a> { pub data: &'a [u32], pub at: usize, pub all: Vec<u64> }
 
 #[inline(never)]
 pub fn indexed(a: &[u64]) -> u64 { let (mut s, mut i) = (0u64, 0); while i < a.len() {
-    s = s.wrapping_add(a[i]).rotate_left(3); /*= strided 8 */
+    s = (s ^ a[i]).rotate_left(3); /*= strided 8 */
     i += 1; } s }
 
 #[inline(never)]
@@ -15,7 +15,7 @@ pub fn backward(a: &[u32]) -> u32 { let (mut s, mut i) = (0u32, a.len()); while 
 
 #[inline(never)]
 pub fn iterated(a: &[u64]) -> u64 { let mut s = 0u64; for x in a {
-    s = s.wrapping_add(*x).rotate_left(3); /*=2 strided 8 */
+    s = (s ^ *x).rotate_left(5); /*=2 strided 8 */
   } s }
 
 #[inline(never)]
@@ -40,7 +40,7 @@ pub fn vector(b: &Buffer) { let mut i = 0; while i < b.all.len() {
 
 #[inline(never)]
 pub fn gathered(a: &[u64], by: &[u32]) -> u64 { let (mut s, mut i) = (0u64, 0); while i < by.len() {
-    s = s.wrapping_add(a[by[i] as usize]).rotate_left(3); /*= strided 4, irregular */
+    s = (s ^ a[by[i] as usize]).rotate_left(7); /*= strided 4, irregular */
     i += 1; } s }
 
 fn main() {
