@@ -17,7 +17,7 @@ use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
 use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
-    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, cell_group, is_frame, static_address,
+    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, cell_group, cell_key, is_frame, static_address,
 };
 use crate::analyze::straight_line;
 use crate::analyze::value::{Atom, Kind, Val, Values};
@@ -120,9 +120,16 @@ impl<'a> Flow<'a> {
         let Some(reloads) = flow.find_cells() else {
             return flow;
         };
-        let mut frame = flow.frame.clone();
-        frame.add_cells(&reloads.touches);
-        let mut again = Flow::solve_in(input, graph, loops, facts, frame, reloads, needs);
+        let solve = |reloads: Reloads| {
+            let mut frame = flow.frame.clone();
+            frame.add_cells(&reloads.touches);
+            Flow::solve_in(input, graph, loops, facts, frame, reloads, needs)
+        };
+        let mut again = solve(reloads);
+        // Loads of cells that are needed only because cells are followed.
+        if let Some(reloads) = again.reloads.with_more() {
+            again = solve(reloads);
+        }
         again.without_cells = Some(Box::new(flow));
         again
     }
@@ -620,6 +627,7 @@ impl Walk<'_, '_> {
                 let l = self.flow.loops.of_block[self.block as usize];
                 if l != NO_LOOP {
                     self.flow.memory.load(t, l, address);
+                    self.note_cell(t, address);
                 }
                 let Flow { values, .. } = &mut *self.flow;
                 // In a loop, it is the same wherever it is loaded.
@@ -640,6 +648,20 @@ impl Walk<'_, '_> {
             let address = self.address(i, place);
             let object = self.object(address);
             self.flow.reloads.objects.insert(object, group);
+        }
+    }
+
+    /// Writes down that what is loaded is a cell after all.
+    fn note_cell(&mut self, t: usize, address: Val) {
+        if self.flow.reloads.is_empty() {
+            return;
+        }
+        let object = self.object(address);
+        if let Some(&group) = self.flow.reloads.objects.get(&object)
+            && let Some(key) = cell_key(group as usize, self.flow.values.sum(address).constant)
+            && self.frame.variable(key).is_some()
+        {
+            self.flow.reloads.more.push((t as u32, key));
         }
     }
 

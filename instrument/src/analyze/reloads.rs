@@ -92,12 +92,30 @@ pub struct Reloads {
     pub lost: FastMap<(LoopId, i64), ()>,
     /// By object, that is a cell's address without displacement, as far as the pass has come: the group of the cell's key.
     pub objects: FastMap<Val, i64>,
+    /// Touches of the same cells that the pass has met besides.
+    pub more: Vec<(u32, i64)>,
 }
 
 impl Reloads {
     /// Whether the cell is another one in each iteration.
     pub fn is_lost(&self, l: LoopId, key: i64) -> bool {
         !self.lost.is_empty() && self.lost.contains_key(&(l, key))
+    }
+
+    /// The same with what the pass has met besides, if there is any.
+    pub fn with_more(&mut self) -> Option<Reloads> {
+        if self.more.is_empty() {
+            return None;
+        }
+        let mut touches = std::mem::take(&mut self.touches);
+        touches.append(&mut self.more);
+        touches.sort_unstable();
+        touches.dedup_by_key(|t| t.0);
+        Some(Reloads {
+            touches,
+            lost: std::mem::take(&mut self.lost),
+            ..Reloads::default()
+        })
     }
 
     /// Whether no cells are followed.
