@@ -4,8 +4,9 @@
 //!
 //! - One to the same address, or to a part of the same variable, changes it.
 //! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it alone: it goes to another object.
-//! - One of a whole pointer's size at the same displacement through a pointer that varies in no regular way (a list's node) may be to the
-//!   same member of the same object: the reload varies.
+//! - One of a pointer's size at the same displacement through a pointer that varies in no regular way and is derived from the reload's object
+//!   (the node of a list that hangs on it) may be to the same member of an object of the same type: the reload varies.
+//! - One through any other pointer leaves it alone.
 //! - An element of an array (the address has an index) leaves it alone.
 //! - A call leaves it alone, and static variables, too; but not variables of the frame whose address is taken. How far something moves per
 //!   iteration is not believed to outlast a call.
@@ -29,6 +30,8 @@ pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
 const ANYWHERE: u32 = 1 << 31;
 /// Of more stores to one displacement in a loop, one is taken to hit.
 const MOST_STORES: usize = 32;
+/// Steps back on the way from a pointer to what it is derived from.
+const DERIVED: usize = 16;
 
 /// Loads and stores through pointers in loops, as far as anything depends on them.
 #[derive(Debug, Default)]
@@ -148,11 +151,41 @@ impl Flow<'_> {
         let hit = list.len() > MOST_STORES
             || list.into_iter().any(|(inner, at)| {
                 at != address
+                    && self.is_derived(at, address, &mut { DERIVED })
                     && self.varies(at, inner, depth + 1)
                     && self.step(at, inner, depth + 1).is_none()
             });
         self.memory.hit.insert((l, address), hit);
         hit
+    }
+
+    /// Whether a pointer comes from loads through the object at an address, as far as a few steps tell. Nothing is known of where ways have met.
+    fn is_derived(&mut self, v: Val, address: Val, steps: &mut usize) -> bool {
+        let object = self.values.sum(address);
+        for &(atom, _) in self.values.sum(v).terms() {
+            let Some(left) = steps.checked_sub(1) else {
+                return false;
+            };
+            *steps = left;
+            if object.terms() == [(atom, 1)] {
+                return true;
+            }
+            let found = match *self.values.kind(atom) {
+                Kind::Load { address: from, .. } => self.is_derived(from, address, steps),
+                Kind::Pure { inputs, .. } | Kind::Product { inputs, .. } => inputs
+                    .into_iter()
+                    .any(|v| self.is_derived(v, address, steps)),
+                Kind::Phi { of, var } => {
+                    let entry = self.at_entry(of, var as usize);
+                    self.is_derived(entry, address, steps)
+                }
+                Kind::Entry(_) | Kind::Frame | Kind::Opaque { .. } => false,
+            };
+            if found {
+                return true;
+            }
+        }
+        false
     }
 
     /// Finds what is stored and loaded at one place in a loop that does not vary there.

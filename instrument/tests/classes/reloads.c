@@ -109,12 +109,17 @@ long ring(struct cursor *r, long n) { long s = 0; for (long i = 0; i < n; i++) {
     if (++r->cur == r->end) r->cur = r->start;
   } return s; }
 
-long same_member(struct node *p, struct node *o) { long s = 0, i = 0; for (; p; p = p->next) {
+long same_member(struct node *o) { long s = 0, i = 0; for (struct node *p = o->next; p; p = p->next) {
     s += o->data[i++]; /*= irregular */
     p->data = 0;
   } return s; }
 
-long other_member(struct node *p, struct node *o) { long s = 0, i = 0; for (; p; p = p->next) {
+long unrelated(struct node *p, struct node *o) { long s = 0, i = 0; for (; p; p = p->next) {
+    s += o->data[i++]; /*= irregular, strided 4 */
+    p->data = 0;
+  } return s; }
+
+long other_member(struct node *o) { long s = 0, i = 0; for (struct node *p = o->next; p; p = p->next) {
     s += o->data[i++]; /*= irregular, strided 4 */
     p->value = 0;
   } return s; }
