@@ -522,6 +522,8 @@ impl Partial {
             samples,
             windows,
             strides,
+            // Instructions are not told apart here.
+            far_steps: Vec::new(),
             incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
             census,
             weights,

@@ -20,6 +20,7 @@ use crate::estimate::Design;
 use crate::estimate::growth_tables::Seen;
 use crate::estimate::row_estimates::{Estimator, Hats, Places, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
+use crate::stages::observed_class::{self, ObservedRow};
 use crate::views::ByCode;
 use mgz_annotations_schema::manifest::Manifest;
 use rayon::prelude::*;
@@ -161,6 +162,12 @@ pub fn build_with_code(
     }
     let [functions, lines, loops] = counts;
     let strides = strides(outcome, code);
+    let classes = observed_class::ByCode::new(
+        &outcome.strides,
+        &outcome.far_steps,
+        code,
+        &bucket.footprint,
+    );
     let top = |counts: &[(u32, u64)]| crate::stages::strides::top(counts.iter().copied(), STRIDES);
     let weights = manifest
         .totals
@@ -233,14 +240,18 @@ pub fn build_with_code(
         (Some(all), Some(part)) => Some(part * 100.0 / all),
         _ => (all > 0).then(|| (c.accesses + c.implied) as f64 * 100.0 / all as f64),
     };
-    let loads =
-        |counts: &Counts, hats: Hats, distances: &Histogram, strides: &[(u32, u64)]| Loads {
-            share: share(counts, &hats),
-            metrics: counts.metrics().with_distances(distances),
-            hats,
-            distances: distances.coarse().bins(),
-            strides: top(strides),
-        };
+    let loads = |counts: &Counts,
+                 hats: Hats,
+                 observed: ObservedRow,
+                 distances: &Histogram,
+                 strides: &[(u32, u64)]| Loads {
+        share: share(counts, &hats),
+        metrics: counts.metrics().with_distances(distances),
+        hats,
+        observed,
+        distances: distances.coarse().bins(),
+        strides: top(strides),
+    };
     let used = |c: &Counts| c.accesses + c.implied + c.stores > 0;
     let by_heat = |a: &Counts, b: &Counts| {
         (b.accesses + b.implied, b.stores).cmp(&(a.accesses + a.implied, a.stores))
@@ -257,7 +268,13 @@ pub fn build_with_code(
             FunctionRow {
                 function: code.functions[i].function.clone(),
                 module: code.functions[i].module.clone(),
-                loads: loads(&functions[i], hats, &distances[0][i], &strides[0][i]),
+                loads: loads(
+                    &functions[i],
+                    hats,
+                    classes.row(Target::Function, i),
+                    &distances[0][i],
+                    &strides[0][i],
+                ),
             }
         })
         .collect();
@@ -281,7 +298,13 @@ pub fn build_with_code(
                     .iter()
                     .map(|&(_, piece)| code.pieces[piece].chain.join(" < "))
                     .collect(),
-                loads: loads(&lines[i], hats, &distances[1][i], &strides[1][i]),
+                loads: loads(
+                    &lines[i],
+                    hats,
+                    classes.row(Target::Line, i),
+                    &distances[1][i],
+                    &strides[1][i],
+                ),
             }
         })
         .collect();
@@ -306,7 +329,13 @@ pub fn build_with_code(
                 address: format!("{:#x}", name.header),
                 outer: name.outer.map(|at| format!("{at:#x}")),
                 depth: name.depth,
-                loads: loads(&loops[i], hats, &distances[2][i], &strides[2][i]),
+                loads: loads(
+                    &loops[i],
+                    hats,
+                    classes.row(Target::Loop, i),
+                    &distances[2][i],
+                    &strides[2][i],
+                ),
             }
         })
         .collect();
@@ -320,7 +349,7 @@ pub fn build_with_code(
     }
 
     summary::doubts(outcome, &mut warnings);
-    let summary = summary::summary(
+    let mut summary = summary::summary(
         manifest,
         outcome,
         (&whole, &folded.stores),
@@ -328,6 +357,7 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
+    summary.observed = classes.row(Target::Whole, 0);
     let analysis = Analysis {
         format: FORMAT,
         version: VERSION,

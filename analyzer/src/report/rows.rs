@@ -19,6 +19,9 @@ pub struct Loads {
     /// Histogram of D.
     #[serde(rename = "D_hist")]
     pub distances: Vec<Bin>,
+    /// Classes that were observed.
+    #[serde(flatten)]
+    pub observed: crate::stages::observed_class::ObservedRow,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::stages::strides::Stride>,
 }

@@ -2,6 +2,7 @@
 
 pub mod footprint;
 pub mod incidence;
+pub mod observed_class;
 pub mod pages;
 pub mod reuse;
 pub mod strides;

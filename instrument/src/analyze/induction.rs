@@ -14,7 +14,7 @@ const DEPTH: u32 = 24;
 pub enum Phi {
     /// Being resolved, or neither of the others.
     Other,
-    /// The same in every iteration.
+    /// The same in every iteration, be it from the second one on.
     Invariant(Val),
     /// Moves by a value that is the same in every iteration.
     Stride(Val),
@@ -133,6 +133,7 @@ impl Flow<'_> {
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
         let mut follows: Vec<Stride> = Vec::new();
+        let mut reloads: Vec<Val> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
             let Some(latch) = self.at_latch(latch, var as usize) else {
@@ -151,10 +152,16 @@ impl Flow<'_> {
                     return Phi::Other;
                 };
                 let rest = self.values.intern(rest);
-                if self.varies(rest, of, depth + 1) {
+                // A call that changes how far it goes would make a great difference.
+                let strict = std::mem::replace(&mut self.strict, true);
+                let varies = self.varies(rest, of, depth + 1);
+                self.strict = strict;
+                if varies {
                     return Phi::Other;
                 }
                 steps.push(rest);
+            } else if self.is_reload(latch, of, depth) {
+                reloads.push(latch);
             } else if own.is_none()
                 && let Some(step) = self.step(latch, of, depth + 1)
             {
@@ -163,21 +170,33 @@ impl Flow<'_> {
                 return Phi::Other;
             }
         }
-        match (&steps[..], &follows[..]) {
-            ([first, rest @ ..], []) if rest.iter().all(|s| s == first) => {
+        match (&steps[..], &follows[..], &reloads[..]) {
+            ([first, rest @ ..], [], []) if rest.iter().all(|s| s == first) => {
                 if self.values.as_constant(*first) == Some(0) {
                     Phi::Invariant(entry)
                 } else {
                     Phi::Stride(*first)
                 }
             }
-            ([], [first, rest @ ..])
+            // From the second iteration on. (What is loaded is never fixed, as what enters may be.)
+            ([], [], [first, rest @ ..]) if rest.iter().all(|v| v == first) => {
+                Phi::Invariant(*first)
+            }
+            ([], [first, rest @ ..], [])
                 if rest.iter().all(|s| s == first) && *first != Stride::Known(0) =>
             {
                 Phi::Follows(*first)
             }
             _ => Phi::Other,
         }
+    }
+
+    /// Whether what a back edge brings is loaded again in each iteration, and always the same.
+    fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
+        self.values
+            .as_atom(latch)
+            .is_some_and(|atom| matches!(self.values.kind(atom), Kind::Load { .. }))
+            && !self.varies(latch, l, depth + 1)
     }
 
     /// Whether the value may differ between two iterations of loop `l`.
@@ -194,7 +213,8 @@ impl Flow<'_> {
             return true;
         }
         match *self.values.kind(atom) {
-            Kind::Entry(_) | Kind::Frame => false,
+            Kind::Entry(var) => self.strict && self.calls[l as usize] && self.is_shared(var),
+            Kind::Frame => false,
             Kind::Opaque { block } => self.loops.contains(l, block),
             Kind::Phi { of, .. } => match self.phi(atom, depth + 1) {
                 Some(Phi::Invariant(entry)) => self.varies(entry, l, depth + 1),
@@ -206,15 +226,15 @@ impl Flow<'_> {
             }
             Kind::Load { block, address } => {
                 self.loops.contains(l, block)
-                    && (self.calls[l as usize]
-                        || self.stores.contains_key(&(l, address))
+                    && (self.strict && self.calls[l as usize]
+                        || self.is_stored(address, l, depth + 1)
                         || self.varies(address, l, depth + 1))
             }
         }
     }
 
     /// Change per iteration of `l` if the value is affine in its induction variables.
-    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
+    pub(crate) fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
         if depth > DEPTH {
             return None;
         }

@@ -26,6 +26,10 @@ pub struct Stack {
 const STATIC: i64 = 1 << 60;
 /// Keys of fs-relative ones.
 const THREAD: i64 = 1 << 61;
+/// Keys of cells behind pointers.
+const CELL: i64 = 1 << 62;
+/// Bits of their displacements.
+const CELL_SHIFT: u32 = 36;
 /// How far a new region is away.
 const ALIGNED: i64 = 1 << 32;
 const MOVED: i64 = 1 << 40;
@@ -46,6 +50,23 @@ pub fn static_address(key: i64) -> Option<u64> {
         .then(|| (key - STATIC) as u64)
 }
 
+/// The key of a static address.
+pub fn static_key(address: i64) -> i64 {
+    STATIC.wrapping_add(address & (STATIC - 1))
+}
+
+/// The key of a cell behind the pointer with number `group`, see [`crate::analyze::reloads`].
+pub fn cell_key(group: usize, displacement: i64) -> Option<i64> {
+    let groups = (1 << (62 - CELL_SHIFT)) - 1;
+    let fits = group < groups && displacement.unsigned_abs() < 1 << (CELL_SHIFT - 2);
+    fits.then(|| CELL + ((group as i64) << CELL_SHIFT) + (1 << (CELL_SHIFT - 1)) + displacement)
+}
+
+/// The number of the pointer of a cell.
+pub fn cell_group(key: i64) -> Option<i64> {
+    (key >= CELL).then_some((key - CELL) >> CELL_SHIFT)
+}
+
 /// Whether a key is in the frame.
 pub fn is_frame(key: i64) -> bool {
     key < STATIC / 2
@@ -61,7 +82,7 @@ impl Stack {
             return None;
         }
         match (place.segment, place.base) {
-            (Segment::Flat, None) => Some(STATIC.wrapping_add(place.disp & (STATIC - 1))),
+            (Segment::Flat, None) => Some(static_key(place.disp)),
             (Segment::Fs, None) => Some(THREAD.wrapping_add(place.disp)),
             (Segment::Flat, Some(RSP)) => Some(self.rsp.wrapping_add(place.disp)),
             (Segment::Flat, Some(RBP)) => self.rbp.map(|rbp| rbp.wrapping_add(place.disp)),
@@ -557,6 +578,29 @@ impl Frame {
             });
             stack.advance(&graph.insns[i], &uses[i]);
         }
+    }
+
+    /// Makes cells variables: touches, with their keys.
+    pub fn add_cells(&mut self, cells: &[(u32, i64)]) {
+        let (keys, escaped) = (
+            std::mem::take(&mut self.keys),
+            std::mem::take(&mut self.escaped),
+        );
+        self.sizes.clear();
+        for &(touch, key) in cells {
+            let touch = &mut self.touches[touch as usize];
+            (touch.key, touch.at) = (key, 0);
+        }
+        let keyed = self.touches.iter().zip(0..).filter(|t| t.0.has_key());
+        let keyed = keyed.map(|(touch, n)| (touch.key, n)).collect();
+        self.number(keyed);
+        self.makes.iter_mut().for_each(|makes| makes.memory = true);
+        // What is only reached through pointers has its address taken.
+        let is_escaped = |key: &i64| match keys.binary_search(key) {
+            Ok(at) => escaped[at],
+            Err(_) => is_frame(*key),
+        };
+        self.escaped = self.keys.iter().map(is_escaped).collect();
     }
 
     /// Forgets all variables (functions too large to follow them).

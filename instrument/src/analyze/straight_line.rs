@@ -125,14 +125,8 @@ impl Keys {
 
     /// The slots of variables that have traits and that calls do not change, see
     /// [`crate::analyze::dataflow`].
-    fn lasting(&self, input: &Input) -> u64 {
-        let lasts = |key: i64| {
-            if is_frame(key) {
-                !self.taken.contains(&key)
-            } else {
-                is_fixed(key, input)
-            }
-        };
+    fn lasting(&self) -> u64 {
+        let lasts = |key: i64| !is_frame(key) || !self.taken.contains(&key);
         if self.more {
             u64::MAX
         } else {
@@ -263,7 +257,7 @@ impl State {
         if is_call(insn) {
             // (Some lose more.)
             if self.memory[0] != 0 || self.memory[1] != 0 {
-                let lasting = keys.lasting(input);
+                let lasting = keys.lasting();
                 self.memory.iter_mut().for_each(|set| *set &= lasting);
             }
             self.registers &= if insn.flow == FlowControl::Call {

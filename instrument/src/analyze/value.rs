@@ -155,6 +155,7 @@ pub struct Values {
     /// sums are large, and stand in memory once.
     of_sum: Vec<u32>,
     atoms: Vec<Kind>,
+    /// By region of code and address.
     of_load: FastMap<(u32, Val), Atom>,
 }
 
@@ -256,14 +257,14 @@ impl Values {
         self.atom(Kind::Opaque { block })
     }
 
-    /// Content of memory at `address`, loaded in `block`.
-    pub fn load(&mut self, block: u32, address: Val) -> Val {
-        if let Some(&atom) = self.of_load.get(&(block, address)) {
+    /// Content of memory at `address`, loaded in `block`. Inside a `region` of code it is the same.
+    pub fn load(&mut self, block: u32, region: u32, address: Val) -> Val {
+        if let Some(&atom) = self.of_load.get(&(region, address)) {
             return self.of_atom(atom);
         }
         let v = self.atom(Kind::Load { block, address });
         self.of_load
-            .insert((block, address), self.atoms.len() as Atom - 1);
+            .insert((region, address), self.atoms.len() as Atom - 1);
         v
     }
 
