@@ -639,6 +639,20 @@ impl Scan {
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
             self.rare_mut().takes_bound = true;
         }
+        // Tables of functions are read to call what they hold, and addresses of the function's own to jump there; or else for what stands there.
+        let may_be_read = |(at, whole): (u64, bool)| {
+            let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
+            let used = code_or_data::used(inst, at, whole, behind);
+            used.read || used.changed || used.kept
+        };
+        let is_own = |at: u64| range.contains(&at) && at != range.start && !input.is_object(at);
+        if takes.is_some_and(|t| {
+            (!input.pie || inst.is_ip_rel_memory_operand())
+                && (is_own(t.0) || !input.is_code(t.0) && self_reads::is_table(input, t.0))
+                && may_be_read(t)
+        }) {
+            self.rare_mut().takes_bound = true;
+        }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
         }

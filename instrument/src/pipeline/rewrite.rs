@@ -5,7 +5,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, self_reads};
+use crate::discover::{gs_base, gs_calls, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -325,6 +325,22 @@ fn leave_users_of_gs(
     program: &mut Program,
     options: &Options,
 ) -> Result<(), Refusal> {
+    let declined = |place: &str, at: u64, remedy: &str| {
+        Refusal::declined(format!(
+            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+        ))
+    };
+    let name_of = |function: Option<FunctionId>| {
+        let name = function.map(|f| &program.function(f).name);
+        let name = name.filter(|name| !name.is_empty());
+        name.map_or_else(String::new, |name| format!("in {name}, "))
+    };
+    // (The C library's own functions do what they are told.)
+    if !runpath::is_c_library(elf.soname())
+        && let Some(at) = gs_calls::find(input, program)
+    {
+        return Err(declined(&name_of(program.function_at(at)), at, "use"));
+    }
     if program.uses_gs.is_empty() {
         return Ok(());
     }
@@ -336,17 +352,11 @@ fn leave_users_of_gs(
         match puts_back {
             Some(f) if !options.translated => kept.push(f.0 as usize),
             _ => {
-                let name = function
-                    .map(|f| &program.function(f).name)
-                    .filter(|name| !name.is_empty());
-                let place = name.map_or_else(String::new, |name| format!("in {name}, "));
                 let remedy = match puts_back {
                     Some(_) => "use --for ring, since only the signals of burst may come there, or",
                     None => "use",
                 };
-                return Err(Refusal::declined(format!(
-                    "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
-                )));
+                return Err(declined(&name_of(function), at, remedy));
             }
         }
     }
