@@ -601,10 +601,12 @@ impl Session<'_> {
             if Instant::now() >= until {
                 self.arena.stop();
                 let threads = self.drainer.abandon(&mut self.segment);
-                self.problems.push(format!(
-                    "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
-                    GRACE.as_millis()
-                ));
+                if threads > 0 {
+                    self.problems.push(format!(
+                        "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
+                        GRACE.as_millis()
+                    ));
+                }
                 break;
             }
             std::thread::sleep(pause);

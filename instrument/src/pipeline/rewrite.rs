@@ -655,8 +655,8 @@ struct Gathered {
     payload: Option<Payload>,
 }
 
-/// The symbol of a function's clone.
-fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
+/// The symbol of a function's clone. `same`: it has the original's name, which a sanitizer's reports show.
+fn symbol(entry: &Entry, addr: u64, size: u64, same: bool) -> NewSymbol<'_> {
     match entry.name.is_empty() {
         true => NewSymbol {
             name: format!("mgz_{:x}", entry.range.start).into(),
@@ -666,7 +666,7 @@ fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
         },
         false => NewSymbol {
             name: entry.name.as_str().into(),
-            suffix: ".mgz",
+            suffix: if same { "" } else { ".mgz" },
             addr,
             size,
         },
@@ -733,13 +733,14 @@ fn finish<'a, W: Send>(
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;
+    let watches = parts.sanitizer.watches;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         additions.symbols = entries
             .iter()
             .filter_map(|e| {
                 e.clone
-                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
+                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into(), watches))
             })
             .collect();
         additions.payload = payload;

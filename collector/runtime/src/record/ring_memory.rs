@@ -245,6 +245,9 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
+            // First of all whose it is: a process that ends meanwhile shall not leave a thread that nobody can find dead.
+            control.pid = syscall::getpid();
+            control.tid = syscall::gettid();
             control.index = index as u32;
             control.published = AtomicU64::new(0);
             control.drained = AtomicU32::new(0);

@@ -1,4 +1,4 @@
-//! Programs that set the `%gs` base by a call: `arch_prctl`, or `syscall` with its number. `mgz-instrument` declines files that are seen to; this meets libraries, and numbers that
+//! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets libraries, and numbers that
 //! nobody could see.
 //!
 //! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand
@@ -39,6 +39,22 @@ pub unsafe extern "C" fn by_number(_number: usize, operation: usize, address: us
     }
 }
 
+/// A system call that code without a clone makes itself.
+pub fn met(operation: usize) {
+    if operation as u32 as usize == SET_GS
+        && let Some(ring) = thread_ring::ring_at(syscall::gs())
+    {
+        give_way(ring);
+    }
+}
+
+/// One that a clone makes, which cannot go on.
+pub fn met_in_clone(operation: usize) {
+    if operation as u32 as usize == SET_GS && thread_ring::ring_at(syscall::gs()).is_some() {
+        end();
+    }
+}
+
 /// The system call, with the base as the program sees it.
 ///
 /// # Safety
@@ -68,8 +84,13 @@ fn give_way(ring: thread_ring::Ring) {
         return window::leave_for_good(ring);
     }
     if mode.is_some() && modules::any_instrumented() {
-        process::count(count::GS_TAKEN, 1);
-        // SAFETY: ends the process.
-        unsafe { syscall::call(EXIT_GROUP, CANNOT, 0, 0, 0, 0, 0) };
+        end();
     }
+}
+
+/// Ends the process.
+fn end() {
+    process::count(count::GS_TAKEN, 1);
+    // SAFETY: nothing of it goes on.
+    unsafe { syscall::call(EXIT_GROUP, CANNOT, 0, 0, 0, 0, 0) };
 }
