@@ -2,6 +2,7 @@
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
+use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 
 const PLAIN: Variant = Variant {
@@ -168,4 +169,32 @@ fn behind_a_label_of_its_own() {
 #[test]
 fn what_is_in_the_file_too() {
     [PLAIN, PLAINEST].map(|variant| only_burst("FILE_TOO", variant, false));
+}
+
+/// What is read at addresses out of a file is not followed; the report says where that may begin.
+#[test]
+fn who_opens_the_list_of_mappings_is_named() {
+    for variant in VARIANTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build("MAPS", variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |form, report| {
+            assert!(report["opens_maps"].is_u64(), "{variant} {form}: {report}");
+        });
+        let said = tools::succeed(
+            tools::tool("mgz-instrument")
+                .args(["--backend", "soft", "-o"])
+                .arg(dir.path().join("said"))
+                .arg(&program),
+            LIMIT,
+        )
+        .unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("/proc/self/maps is opened at"), "{said}");
+        let other = build("FUNCTION", variant, &[], dir.path()).unwrap();
+        forms::all_same(&other, &[], None, |form, report| {
+            assert!(report.get("opens_maps").is_none(), "{variant} {form}");
+        });
+    }
 }

@@ -192,7 +192,18 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
 
 /// Where the program opens its own file by the name that the kernel has for it. (To read that link is something else, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
-    const NAME: &[u8] = b"/proc/self/exe\0";
+    opens(input, b"/proc/self/exe\0")
+}
+
+/// Where it opens the list of its mappings, in which it finds the addresses of its code.
+pub fn opens_maps(input: &Input) -> Option<u64> {
+    [&b"/proc/self/maps\0"[..], b"/proc/self/smaps\0"]
+        .into_iter()
+        .find_map(|name| opens(input, name))
+}
+
+/// Where the program opens a file of this name.
+fn opens(input: &Input, name: &[u8]) -> Option<u64> {
     let opens = |k: &Known| *k == Known::Opens;
     if !input.bounds.functions.values().any(opens) {
         return None;
@@ -200,7 +211,7 @@ pub fn opens_itself(input: &Input) -> Option<u64> {
     let names: Vec<u64> = input
         .segments
         .iter()
-        .flat_map(|s| memchr::memmem::find_iter(s.bytes, NAME).map(|at| s.vaddr + at as u64))
+        .flat_map(|s| memchr::memmem::find_iter(s.bytes, name).map(|at| s.vaddr + at as u64))
         .collect();
     let code = input.exec_ranges.iter().filter(|_| !names.is_empty());
     code.filter_map(|range| Some((range.start, input.slice(range)?)))

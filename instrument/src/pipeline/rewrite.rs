@@ -467,6 +467,7 @@ pub fn rewrite<'a, W: Send>(
         check_reader(&elf, by, options)?;
     }
     let opens_itself = self_reads::opens_itself(&input);
+    let opens_maps = self_reads::opens_maps(&input);
     let payload = payload::find(&elf);
     if let Some(payload) = &payload {
         check_payload(&elf, payload, &input, &program)?;
@@ -536,6 +537,7 @@ pub fn rewrite<'a, W: Send>(
     };
     report.reads_code = program.reads_code;
     report.opens_itself = opens_itself;
+    report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
         offset: p.range.start,
