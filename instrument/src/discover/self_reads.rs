@@ -33,10 +33,12 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const MOST: usize = 48;
 /// The bit of the first argument in [`Value::from`].
 const FIRST: u32 = 56;
-/// That of what the first argument points to.
+/// That of the first word where the first argument points to; the others of such an object follow, and those of the next argument's.
 const DEEP: u32 = MOST as u32;
-/// Bytes of an object in the frame whose address is handed out.
-const OBJECT: i64 = 128;
+/// Words of an object that are told apart, and arguments that may point to one.
+const WORDS: usize = 4;
+const OBJECTS: usize = 2;
+const _: () = assert!(DEEP as usize + WORDS * OBJECTS == FIRST as usize);
 /// Words of a table of functions that are looked at.
 const LONGEST_TABLE: u64 = 4096;
 /// Calls through which arguments are followed.
@@ -356,8 +358,8 @@ struct Given {
     /// What it leads to, if that is known.
     callee: Option<u64>,
     args: [Value; 6],
-    /// What the objects of the frame hold that they point to.
-    deep: [u64; 6],
+    /// What the words of the frame hold that the first of them point to.
+    deep: [[u64; WORDS]; OBJECTS],
 }
 
 /// What a function does with its arguments, a bit each.
@@ -366,7 +368,7 @@ struct Params {
     /// It reads, or writes, where they point to…
     read: u8,
     written: u8,
-    /// …and where words point to that lie there.
+    /// …and where the first words point to that lie there.
     read_deep: u8,
     written_deep: u8,
 }
@@ -608,13 +610,21 @@ impl Search<'_, '_> {
                 if params.written >> n & 1 == 1 {
                     written |= arg.from;
                 }
-                // (An argument that is handed on.)
-                let handed = arg.from >> FIRST << DEEP;
-                if params.read_deep >> n & 1 == 1 {
-                    read |= call.deep[n] | handed;
+                if n >= OBJECTS {
+                    continue;
                 }
-                if params.written_deep >> n & 1 == 1 {
-                    written |= call.deep[n] | handed;
+                for (word, held) in call.deep[n].iter().enumerate() {
+                    // (An argument that is handed on has its own words.)
+                    let handed =
+                        (0..OBJECTS).filter(|own| arg.from >> (FIRST + *own as u32) & 1 == 1);
+                    let handed: u64 = handed.map(|own| 1 << deep_bit(own, word)).sum();
+                    let bit = n * WORDS + word;
+                    if params.read_deep >> bit & 1 == 1 {
+                        read |= held | handed;
+                    }
+                    if params.written_deep >> bit & 1 == 1 {
+                        written |= held | handed;
+                    }
                 }
             }
         }
@@ -633,12 +643,11 @@ impl Search<'_, '_> {
         let range = &self.program.function(info).range;
         let found = self.follow(range, State::entry()).map(|uses| {
             let (read, written, _) = self.resolve(&uses, depth + 1);
-            const SIX: u8 = 0x3f;
             Params {
                 read: (read >> FIRST) as u8,
                 written: (written >> FIRST) as u8,
-                read_deep: (read >> DEEP) as u8 & SIX,
-                written_deep: (written >> DEEP) as u8 & SIX,
+                read_deep: (read >> DEEP) as u8,
+                written_deep: (written >> DEEP) as u8,
             }
         });
         let found = found.unwrap_or_default();
@@ -733,6 +742,11 @@ fn functions_in(input: &Input, at: u64) -> impl Iterator<Item = u64> {
     words.take_while(|&word| input.is_code(word) && !input.is_object(word))
 }
 
+/// The bit of a word where an argument points to.
+fn deep_bit(argument: usize, word: usize) -> u32 {
+    DEEP + (argument * WORDS + word) as u32
+}
+
 /// The bits of a set.
 fn ones(set: u64) -> impl Iterator<Item = usize> + Clone {
     (0..64).filter(move |bit| set >> bit & 1 == 1)
@@ -811,15 +825,13 @@ impl Walk<'_, '_, '_> {
             .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
     }
 
-    /// What an object holds at whose beginning a value may point.
-    fn held_by(&self, value: Value) -> u64 {
-        let words = value
-            .frame
-            .map(|at| self.state.slots.range(at..at.saturating_add(OBJECT)));
-        words
-            .into_iter()
-            .flatten()
-            .fold(0, |set, (_, word)| set | word.from)
+    /// What the words of an object hold at whose beginning a value may point.
+    fn held_by(&self, value: Value) -> [u64; WORDS] {
+        let word = |n: usize| {
+            let at = value.frame?.checked_add(8 * n as i64)?;
+            self.state.slots.get(&at).map(|word| word.from)
+        };
+        std::array::from_fn(|n| word(n).unwrap_or(0))
     }
 
     /// Keeps account of the stack pointer.
@@ -877,11 +889,18 @@ impl Walk<'_, '_, '_> {
             kind if kind & HEADER != 0 => FLAGS,
             _ => 0,
         };
-        // What lies where an argument points to.
-        let arguments = address.from >> FIRST & 0x3f;
+        // A word of what an argument points to.
+        let word = usize::try_from(at)
+            .ok()
+            .filter(|at| at % 8 == 0)
+            .map(|at| at / 8);
+        let pointed = (0..OBJECTS).filter(|n| address.from >> (FIRST + *n as u32) & 1 == 1);
+        let from = word
+            .filter(|&word| size == 8 && word < WORDS)
+            .map_or(0, |word| pointed.map(|n| 1 << deep_bit(n, word)).sum());
         Value {
             kind,
-            from: if size == 8 { arguments << DEEP } else { 0 },
+            from,
             ..Value::default()
         }
     }
@@ -1178,7 +1197,7 @@ impl Walk<'_, '_, '_> {
                 for (n, &a) in args.iter().enumerate() {
                     args[..n].iter().for_each(|&b| self.pair(a, b));
                 }
-                let deep = args.map(|arg| self.held_by(arg));
+                let deep = std::array::from_fn(|n| self.held_by(args[n]));
                 self.uses.calls.push(Given { callee, args, deep });
             }
         }
