@@ -35,7 +35,9 @@ fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<Path
 
 /// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
 fn served_by_burst_alone(way: &str) {
-    VARIANTS.map(|variant| only_burst(way, variant, true));
+    for variant in VARIANTS {
+        only_burst(way, variant, true);
+    }
 }
 
 fn only_burst(way: &str, variant: Variant, static_too: bool) {
@@ -168,7 +170,9 @@ fn behind_a_label_of_its_own() {
 /// Where the code lies in memory follows from where the file begins, and from what is in the file.
 #[test]
 fn what_is_in_the_file_too() {
-    [PLAIN, PLAINEST].map(|variant| only_burst("FILE_TOO", variant, false));
+    for variant in [PLAIN, PLAINEST] {
+        only_burst("FILE_TOO", variant, false);
+    }
 }
 
 /// What is read at addresses out of a file is not followed; the report says where that may begin.
