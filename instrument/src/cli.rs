@@ -550,6 +550,14 @@ fn libraries(
         })?;
     }
     for (n, library) in chosen.iter().enumerate() {
+        if library.name.contains('/') {
+            let why = format!(
+                "it is needed by its path ({}), where the loader takes it from whatever the search path says, so that a rewritten one is not found; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
+                library.name
+            );
+            all.declined.insert(library.name.clone(), why);
+            continue;
+        }
         let data = read(&library.path)?;
         let output = folder.join(&library.name);
         let annotations = appended(&output, ".mgza");

@@ -52,6 +52,9 @@ pub struct Report {
     /// Where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
+    /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_maps: Option<u64>,
     /// What programs look for at the end of their file, if the input has that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
@@ -389,6 +392,19 @@ impl Report {
                     "is opened at {at:#x}: what it reads there is the rewritten file, which has the same at the same offsets but for headers{}, and is longer",
                     if self.backend == "pt" {
                         " and entry jumps"
+                    } else {
+                        ""
+                    }
+                ),
+            );
+        }
+        if let Some(at) = self.opens_maps {
+            line(
+                "own map",
+                format!(
+                    "/proc/self/maps is opened at {at:#x}: what the program reads at addresses from there is not followed; if it reads its own code, record with --mode burst{}",
+                    if self.backend == "pt" {
+                        " after `mgz-instrument --backend soft`"
                     } else {
                         ""
                     }

@@ -75,7 +75,7 @@ pub struct ModuleNote {
 
 /// Functions of the C library that the runtime stands in for. A library that does so, too, must
 /// come before it, so that the runtime's are what it finds behind its own.
-pub const WRAPPED: [&str; 67] = [
+pub const WRAPPED: [&str; 68] = [
     "_Fork",
     "__bsd_signal",
     "__longjmp_chk",
@@ -90,6 +90,7 @@ pub const WRAPPED: [&str; 67] = [
     "aio_read64",
     "aio_write",
     "aio_write64",
+    "arch_prctl",
     "bsd_signal",
     "clone",
     "close",

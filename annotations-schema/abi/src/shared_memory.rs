@@ -198,6 +198,8 @@ pub mod count {
     /// System calls that make threads or programs in code that could not be changed, so that nobody
     /// hears of them there.
     pub const CALLS_UNSEEN: usize = 17;
+    /// Threads that have set the `%gs` base themselves.
+    pub const GS_TAKEN: usize = 18;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -212,7 +214,7 @@ pub mod count {
         (TRIGGERS_SLOWED, "slowed"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 8] = [
+    pub const NAMES: [(usize, &str); 9] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -221,6 +223,7 @@ pub mod count {
         (CUT_REGIONS, "cut_regions"),
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
+        (GS_TAKEN, "gs_base_taken"),
     ];
 }
 

@@ -106,6 +106,7 @@ impl Shares {
 pub struct Sampler {
     events: Vec<CpuEvent>,
     bytes: Vec<u8>,
+    order: Order,
     placer: Placer,
 }
 
@@ -146,6 +147,7 @@ impl Sampler {
         Ok(Sampler {
             events,
             bytes: Vec::new(),
+            order: Order::default(),
             placer: Placer::default(),
         })
     }
@@ -163,14 +165,13 @@ impl Sampler {
             event.ring.drain(&mut self.bytes);
             records.extend(parse(&self.bytes));
         }
-        // The rings are in order each; between them the time decides.
-        records.sort_by_key(|r| r.time);
-        self.placer.place(records);
+        self.order.round(records, &mut self.placer);
     }
 
     /// Takes the rest.
     pub fn finish(mut self) -> Samples {
         self.drain();
+        self.placer.place(self.order.pending);
         self.placer.samples
     }
 
@@ -184,8 +185,12 @@ impl Sampler {
                 continue;
             }
             shares.samples += n;
+            // (Where nothing is known to be mapped is not where code was generated, which the kernel tells as well.)
+            if path == UNKNOWN {
+                continue;
+            }
             let path = match &*path {
-                "//anon" | UNKNOWN => "",
+                "//anon" => "",
                 p if p.starts_with("/memfd:") || p.starts_with("[anon") => "",
                 p => p.strip_suffix(" (deleted)").unwrap_or(p),
             };
@@ -295,6 +300,28 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
     out
 }
 
+/// Brings what several rings hold in order. Each ring is in order by itself; but while one is read, another may get what came before what stands in the next one. So records wait for a
+/// round: all that is older than what was there in the round before has come by then.
+#[derive(Debug, Default)]
+struct Order {
+    /// In order.
+    pending: Vec<Record>,
+    /// Time of the newest record of the round before.
+    newest: u64,
+}
+
+impl Order {
+    /// Takes what the rings held, one after the other, and places what can be.
+    fn round(&mut self, records: Vec<Record>, placer: &mut Placer) {
+        let newest = records.iter().map(|r| r.time).max().unwrap_or(0);
+        self.pending.extend(records);
+        self.pending.sort_by_key(|r| r.time);
+        let ready = self.pending.partition_point(|r| r.time <= self.newest);
+        placer.place(self.pending.drain(..ready).collect());
+        self.newest = self.newest.max(newest);
+    }
+}
+
 /// Path of samples where nothing is mapped.
 const UNKNOWN: &str = "[unknown]";
 
@@ -396,6 +423,30 @@ mod tests {
 
     fn sample(process: u32, ip: u64, time: u64) -> Vec<u8> {
         record(kind::SAMPLE, 2, &words(&[ip, ids(process, process), time]))
+    }
+
+    #[test]
+    fn a_mapping_that_is_read_after_its_samples_counts() {
+        let parsed = |bytes: &[Vec<u8>]| parse(&bytes.concat());
+        let (mut order, mut placer) = (Order::default(), Placer::default());
+        // While the second processor's ring was read, the first one's got the mapping: a round later.
+        order.round(
+            parsed(&[map(7, 0x1000, 0, "/bin/a", 10), sample(7, 0x5010, 40)]),
+            &mut placer,
+        );
+        order.round(
+            parsed(&[
+                map(7, 0x5000, 0, "/memfd:mgz-runtime (deleted)", 30),
+                sample(7, 0x1010, 50),
+            ]),
+            &mut placer,
+        );
+        placer.place(order.pending);
+        let files: BTreeMap<String, u64> = (placer.samples.files.iter())
+            .map(|((_, path), n)| (String::from_utf8_lossy(path).into_owned(), *n))
+            .collect();
+        let expected = [("/bin/a", 1), ("/memfd:mgz-runtime (deleted)", 1)];
+        assert_eq!(files, expected.map(|(p, n)| (p.to_owned(), n)).into());
     }
 
     #[test]

@@ -218,7 +218,9 @@ impl Supervisor<'_> {
             if Instant::now() >= until {
                 self.arena.stop();
                 let threads = self.drainer.abandon(&mut self.segment);
-                self.problems.push(texts::outlived(threads, GRACE));
+                if threads > 0 {
+                    self.problems.push(texts::outlived(threads, GRACE));
+                }
                 break;
             }
             std::thread::sleep(pause);

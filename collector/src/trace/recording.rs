@@ -553,6 +553,9 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "forbidden" => format!(
             "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
         ),
+        "gs_base_taken" => format!(
+            "{n} threads set the %gs base, which the soft backend needs: in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst, or with --backend pt"
+        ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")
         }

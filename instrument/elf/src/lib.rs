@@ -4,6 +4,7 @@
 //! changes a byte of the input but headers (and entry jumps in the `pt` flavour): everything new
 //! goes into one appended segment and behind it.
 
+pub mod archive;
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;

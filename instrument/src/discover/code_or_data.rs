@@ -420,7 +420,7 @@ pub struct Used {
     pub changed: bool,
     /// Nothing else than reading there.
     pub read: bool,
-    /// It is put into the frame, by way of rbp, or held beyond a call or jump.
+    /// It is put into the frame, or held beyond a call or jump.
     pub kept: bool,
     /// What is called with it: the target of a direct call, or the word of one through memory, and
     /// the registers that hold the address.
@@ -464,7 +464,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
             .then(|| inst.ip_rel_memory_address());
         Some((direct_target(inst).or(through)?, held))
     });
-    let kept = |slot: Slot| slot.base == Register::RBP;
+    let kept = |slot: Slot| matches!(slot.base, Register::RBP | Register::RSP);
     let changed = match fate {
         // In memory, or behind it.
         Fate::Stored(slot) => insns

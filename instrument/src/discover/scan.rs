@@ -545,7 +545,7 @@ struct Rare {
     strays: Vec<u64>,
     gs: Option<u64>,
     course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends.
+    /// It takes an address where code begins or ends, of a table of functions, or of its own, and may read there.
     takes_bound: bool,
 }
 
@@ -644,6 +644,29 @@ impl Scan {
             ));
         }
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
+            self.rare_mut().takes_bound = true;
+        }
+        // Tables of functions are read to call what they hold, and addresses of the function's own to jump there; or else for what stands there.
+        let may_be_read = |(at, whole): (u64, bool)| {
+            let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
+            let used = code_or_data::used(inst, at, whole, behind);
+            used.read || used.changed || used.kept
+        };
+        let is_table = |at: u64| !input.is_code(at) && self_reads::is_table(input, at);
+        let is_own = |at: u64| range.contains(&at) && at != range.start && !input.is_object(at);
+        let is_fixed = !input.pie || inst.is_ip_rel_memory_operand();
+        let taken = takes.filter(|t| is_fixed && (is_own(t.0) || is_table(t.0)));
+        // (Where addresses are fixed, an instruction holds the table's and loads from it.)
+        let loaded = || {
+            let is_load = inst.mnemonic() == Mnemonic::Mov
+                && inst.op0_register().is_gpr64()
+                && inst.op1_kind() == OpKind::Memory
+                && inst.memory_base() == Register::None
+                && inst.memory_index() != Register::None;
+            let at = inst.memory_displacement64();
+            (is_load && !input.pie && is_table(at)).then_some((at, true))
+        };
+        if taken.or_else(loaded).is_some_and(may_be_read) {
             self.rare_mut().takes_bound = true;
         }
         if uses_gs(inst) {
@@ -1015,7 +1038,10 @@ impl<'a> Scanner<'a> {
     ) -> bool {
         let input = self.input;
         let number = |at: u8| four(window, at.into()) as i32 as u64;
-        let leads_on = |at: u64| self.all.contains(&at) && distance(input, at, 0).is_some();
+        let leads_on = |at: u64| {
+            self.all.contains(&at)
+                && (distance(input, at, 0).is_some() || self_reads::is_table(input, at))
+        };
         if skimmed.displacement != 0 {
             let displacement = number(skimmed.displacement);
             if skimmed.ip_relative {

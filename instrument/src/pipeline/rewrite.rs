@@ -6,7 +6,7 @@
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, self_reads};
+use crate::discover::{gs_base, gs_calls, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
@@ -332,6 +332,22 @@ fn leave_users_of_gs(
     program: &mut Program,
     options: &Options,
 ) -> Result<(), Refusal> {
+    let declined = |place: &str, at: u64, remedy: &str| {
+        Refusal::declined(format!(
+            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+        ))
+    };
+    let name_of = |function: Option<FunctionId>| {
+        let name = function.map(|f| &program.function(f).name);
+        let name = name.filter(|name| !name.is_empty());
+        name.map_or_else(String::new, |name| format!("in {name}, "))
+    };
+    // (The C library's own functions do what they are told.)
+    if !is_c_library(elf.soname())
+        && let Some(at) = gs_calls::find(input, program)
+    {
+        return Err(declined(&name_of(program.function_at(at)), at, "use"));
+    }
     if program.uses_gs.is_empty() {
         return Ok(());
     }
@@ -343,17 +359,11 @@ fn leave_users_of_gs(
         match puts_back {
             Some(f) if !options.translated => kept.push(f.0 as usize),
             _ => {
-                let name = function
-                    .map(|f| &program.function(f).name)
-                    .filter(|name| !name.is_empty());
-                let place = name.map_or_else(String::new, |name| format!("in {name}, "));
                 let remedy = match puts_back {
                     Some(_) => "use --for ring, since only the signals of burst may come there, or",
                     None => "use",
                 };
-                return Err(Refusal::declined(format!(
-                    "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
-                )));
+                return Err(declined(&name_of(function), at, remedy));
             }
         }
     }
@@ -440,6 +450,7 @@ pub struct Understood<'a> {
     pub hash: u64,
     /// Where it opens its own file.
     opens_itself: Option<u64>,
+    opens_maps: Option<u64>,
     /// What it carries apart from its ELF content.
     payload: Option<Payload>,
     /// Through what handlers are installed that are shown faults.
@@ -479,6 +490,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         check_reader(elf, by, options)?;
     }
     let opens_itself = self_reads::opens_itself(&input);
+    let opens_maps = self_reads::opens_maps(&input);
     let payload = payload::find(elf);
     if let Some(payload) = &payload {
         check_payload(elf, payload, &input, &program)?;
@@ -505,6 +517,7 @@ pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>
         faults,
         hash,
         opens_itself,
+        opens_maps,
         payload,
         wrapped,
     })
@@ -528,6 +541,7 @@ pub fn rewrite<'a, W: Send>(
         faults,
         hash,
         opens_itself,
+        opens_maps,
         payload,
         wrapped,
     } = understood;
@@ -587,6 +601,7 @@ pub fn rewrite<'a, W: Send>(
     };
     report.reads_code = program.reads_code;
     report.opens_itself = opens_itself;
+    report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
         offset: p.range.start,
@@ -706,8 +721,8 @@ struct Gathered {
     payload: Option<Payload>,
 }
 
-/// The symbol of a function's clone.
-fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
+/// The symbol of a function's clone. `same`: it has the original's name, which a sanitizer's reports show.
+fn symbol(entry: &Entry, addr: u64, size: u64, same: bool) -> NewSymbol<'_> {
     match entry.name.is_empty() {
         true => NewSymbol {
             name: format!("mgz_{:x}", entry.range.start).into(),
@@ -717,7 +732,7 @@ fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
         },
         false => NewSymbol {
             name: entry.name.as_str().into(),
-            suffix: ".mgz",
+            suffix: if same { "" } else { ".mgz" },
             addr,
             size,
         },
@@ -784,13 +799,14 @@ fn finish<'a, W: Send>(
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;
+    let watches = parts.sanitizer.watches;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         additions.symbols = entries
             .iter()
             .filter_map(|e| {
                 e.clone
-                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
+                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into(), watches))
             })
             .collect();
         additions.payload = payload;

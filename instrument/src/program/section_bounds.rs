@@ -219,6 +219,10 @@ pub enum Known {
     Auxiliary,
     /// It opens the file that an argument names.
     Opens,
+    /// `syscall`.
+    AnyCall,
+    /// `arch_prctl`.
+    SetsBases,
     /// It makes do with the addresses themselves.
     Harmless,
 }
@@ -281,6 +285,8 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "gcry_md_hash_buffer" => reads(&[2]),
         "HMAC" => reads(&[3]),
         "mprotect" | "pkey_mprotect" => Some(Known::Protects),
+        "syscall" => Some(Known::AnyCall),
+        "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"

@@ -249,6 +249,10 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
+            // First of all whose it is: a process that ends meanwhile shall not leave a thread that
+            // nobody can find dead.
+            control.pid.set(syscall::getpid());
+            control.tid.set(syscall::gettid());
             control.index.set(index as u32);
             control.published.store(0, Ordering::Relaxed);
             control.drained.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! System calls that make threads and programs, met where they are made.
+//! System calls that make threads and programs, or set the `%gs` base ([`gs_base`]), met where they are made.
 //!
 //! Wrappers of the C library's functions are called only by who asks the loader for these functions
 //! by name and in the usual order. A function that `dlsym` has found on a handle, a library that is
@@ -31,29 +31,31 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, threads};
+use crate::wrap::{exec, gs_base, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs.
-const MAKERS: [u32; 6] = [
+/// What makes threads, children and programs, and sets the bases of segments.
+const MAKERS: [u32; 7] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
     nr::EXECVE as u32,
     nr::EXECVEAT as u32,
     nr::CLONE3 as u32,
+    nr::ARCH_PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 8] = [
+const NUMBERS: [u32; 9] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
     MAKERS[3],
     MAKERS[4],
     MAKERS[5],
+    MAKERS[6],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
 ];
@@ -142,6 +144,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
         _ => return,
     };
     r.rax = result as u64;
@@ -286,7 +289,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             )
         };
         search(code, |at, call| {
-            if number < SITES {
+            if number < SITES && !sets_another_base(code, at, &call) {
                 found[number] = (bias + segment.vaddr + at as u64, call);
                 number += 1;
             }
@@ -349,6 +352,24 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
             }
         }
     }
+}
+
+/// Whether it is the call that sets bases, with an operation that is known to be another (the loader sets `%fs`).
+fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
+    /// Bytes before it that are looked at.
+    const BEFORE: usize = 12;
+    const NUMBER: [u8; 2] = [(nr::ARCH_PRCTL & 0xff) as u8, 0];
+    const MOV_EDI: u8 = 0xbf;
+    const SET_GS: [u8; 4] = 0x1001u32.to_le_bytes();
+    let around = &code[at.saturating_sub(BEFORE)..at + call.before];
+    let is_it = code[at..at + call.before].windows(2).take(4).any(|w| {
+        // (`mov eax`, `mov rax`, or `mov al` behind `xor eax, eax`.)
+        w == NUMBER || w[1] == NUMBER[0] && w[0] == 0xb0
+    });
+    let mut set = around
+        .windows(5)
+        .filter(|w| w[0] == MOV_EDI && w[3..] == [0, 0]);
+    is_it && set.next().is_some_and(|w| w[1..] != SET_GS)
 }
 
 /// The next `syscall` instruction, or what looks like one.

@@ -132,6 +132,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,
     };
     r.rax = result as u64;

@@ -546,10 +546,11 @@ impl<'a> Drainer<'a> {
                 continue;
             }
             slot.change_state(LIVE, CLOSING);
+            // A thread that was killed before it could say whose the slot is has run nothing.
+            threads += u64::from(slot.snapshot().pid != 0);
             self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
-            threads += 1;
         }
         // Of windows, each that was cut has been counted.
         if threads > 0 && !self.arena.settings().windows() {

@@ -537,6 +537,26 @@ fn a_stop_is_told_to_the_program() {
 }
 
 #[test]
+fn a_thread_that_was_killed_before_it_said_its_name_does_not_outlive_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let arena = Arena::new(small_full()).unwrap();
+    let drainer = Drainer::new(&arena, dir.path(), None);
+    let mut nameless = Producer::claim(&arena, 0, 0);
+    nameless.control(|c| {
+        for word in [&c.base, &c.cursor, &c.guard] {
+            word.set(0);
+        }
+    });
+    let me = std::process::id();
+    let mut living = Producer::claim(&arena, me, me);
+    living.record(slot(1));
+    assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
+    let tally = drainer.tally();
+    assert_eq!((tally.threads.len(), tally.threads[0].process), (1, me));
+    assert!(tally.dropped.is_empty(), "{:?}", tally.dropped);
+}
+
+#[test]
 fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it_wait() {
     let dir = tempfile::tempdir().unwrap();
     let arena = Arena::new(small_full()).unwrap();
