@@ -149,7 +149,7 @@ mod tests {
         let (&address, (_, names)) = symbols
             .functions
             .iter()
-            .find(|(_, f)| f.1.iter().any(|n| n.contains("unwind_starts")))
+            .find(|(_, f)| f.1.iter().any(|n| readable(n).ends_with("::unwind_starts")))
             .expect("a symbol");
         let &(offset, start, _) = symbols
             .segments

@@ -389,7 +389,7 @@ mod tests {
         data.extend_from_slice(&2u32.to_le_bytes());
         data.resize(start + 48, 0);
         let strings = 48 + 2 * 24;
-        for (name, path) in [(0, 8), (0, 19)] {
+        for (name, path) in [(0, 8), (0, 20)] {
             let words = [3, strings + name, strings + path, 0, 0, 0];
             data.extend(words.iter().flat_map(|w: &u32| w.to_le_bytes()));
         }
