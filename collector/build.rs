@@ -1,7 +1,8 @@
 //! Compiles `runtime/` into the shared object that `mgz-record` carries inside itself.
 //!
-//! Two steps, because rustc hands the linker a version script of its own for a `cdylib`, and the linker
-//! takes only one: rustc makes a static library, the C compiler links it with `runtime/exports.map`.
+//! Two steps, because rustc hands the linker a version script of its own for a `cdylib`, and the
+//! linker takes only one: rustc makes a static library, the C compiler links it with
+//! `runtime/exports.map`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, exit};
@@ -63,7 +64,8 @@ fn main() {
 
     link(&archive, &exports, &out.join("libmgz_runtime.so"), "both");
     // The same with the allocator's functions, for `--heap`.
-    // Its symbols get other names for `--heap-hook`, which the older kind of table can be made anew for.
+    // Its symbols get other names for `--heap-hook`, which the older kind of table can be made anew
+    // for.
     link(
         &archive,
         &heap_exports,

@@ -1,5 +1,5 @@
-//! Measures how many slots a second (of CPU time, writing the file included) one core encodes and decodes:
-//! `cargo run --release -p mgz-annotations-schema --example spill_rate`.
+//! Measures how many slots a second (of CPU time, writing the file included) one core encodes and
+//! decodes: `cargo run --release -p mgz-annotations-schema --example spill_rate`.
 
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SegmentHeader, SpillFile, SpillWriter, ThreadKey};

@@ -1,7 +1,9 @@
-//! What ran and what of it was recorded: in the manifest as numbers, and for people as sentences, which recorder and analyzer share.
+//! What ran and what of it was recorded: in the manifest as numbers, and for people as sentences,
+//! which recorder and analyzer share.
 //!
-//! A trace that is right about what it holds can still mislead by what it does not hold: code of libraries, code that was generated at run time, programs without
-//! instrumentation. None of that is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
+//! A trace that is right about what it holds can still mislead by what it does not hold: code of
+//! libraries, code that was generated at run time, programs without instrumentation. None of that
+//! is a failure, so it is no problem of the recording ([`Manifest::problems`]); but it is said.
 
 use crate::manifest::Manifest;
 use serde::{Deserialize, Serialize};
@@ -10,7 +12,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Coverage {
-    /// Looks at where the recorded processes spent their CPU time in user space: triggers in `burst`, a clock in `full` and `ring`. 0 if there were none.
+    /// Looks at where the recorded processes spent their CPU time in user space: triggers in
+    /// `burst`, a clock in `full` and `ring`. 0 if there were none.
     pub time_samples: u64,
     /// Files whose code was mapped into recorded processes.
     pub files: Vec<LoadedFile>,
@@ -82,11 +85,13 @@ pub struct LoadedFile {
     pub path: String,
     /// Whether its loads are recorded.
     pub instrumented: bool,
-    /// Whether an instrumented file names it as one that it needs, so that `mgz-instrument --libs` finds it.
+    /// Whether an instrumented file names it as one that it needs, so that `mgz-instrument --libs`
+    /// finds it.
     pub needed: bool,
     /// Those of `time_samples` in its code; absent if there are none.
     pub samples: Option<u64>,
-    /// Functions in it, where it is not instrumented, that read memory for instrumented files: `memcpy`, `strlen`, …
+    /// Functions in it, where it is not instrumented, that read memory for instrumented files:
+    /// `memcpy`, `strlen`, …
     pub reads_for: Vec<String>,
 }
 
@@ -98,7 +103,8 @@ pub struct Program {
     pub path: String,
     /// How often.
     pub times: u64,
-    /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last two, and of what they start.
+    /// `not instrumented`, `privileged` or `32-bit`; the loader keeps the recorder out of the last
+    /// two, and of what they start.
     pub why: String,
 }
 
@@ -116,7 +122,8 @@ fn short(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// What `--libs` takes: the name of the library as the program needs it, or the part of it that has no version.
+/// What `--libs` takes: the name of the library as the program needs it, or the part of it that has
+/// no version.
 fn library(path: &str) -> String {
     let name = short(path);
     match name.split_once(".so.") {
@@ -221,7 +228,8 @@ pub fn sentences(manifest: &Manifest) -> Vec<String> {
     all
 }
 
-/// Code of instrumented files that is left as it is. (Linkage tables are in all files: the documentation speaks of them.)
+/// Code of instrumented files that is left as it is. (Linkage tables are in all files: the
+/// documentation speaks of them.)
 fn not_instrumented(manifest: &Manifest) -> Option<String> {
     let count = |n: u64, one: &str, many: &str| match n {
         0 => None,

@@ -38,7 +38,8 @@ pub const COLUMNS: [(&str, &str); 13] = [
     ("implied_const", "u16"),
 ];
 
-/// How far off an estimate may be whose 95 % interval reaches from 1 / (1 + `error`) to (1 + `error`) times its value, in words.
+/// How far off an estimate may be whose 95 % interval reaches from 1 / (1 + `error`) to (1 +
+/// `error`) times its value, in words.
 pub fn within(error: f64) -> String {
     match error {
         ..0.01 => format!("±{:.1}%", 100.0 * error),
@@ -47,12 +48,15 @@ pub fn within(error: f64) -> String {
     }
 }
 
-/// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are small and cheap to read.
+/// How the recorder stores a column. Readers take any encoding of Parquet; with these, files are
+/// small and cheap to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
-    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to nothing, and need not be unpacked one by one.
+    /// `DELTA_BINARY_PACKED`: numbers that stay the same or advance by even steps take next to
+    /// nothing, and need not be unpacked one by one.
     Differences,
-    /// `BYTE_STREAM_SPLIT`: the bytes of numbers by their rank. High bytes are mostly alike, which any codec packs and unpacks at the speed of memory.
+    /// `BYTE_STREAM_SPLIT`: the bytes of numbers by their rank. High bytes are mostly alike, which
+    /// any codec packs and unpacks at the speed of memory.
     Split,
     /// `PLAIN`: Boolean columns.
     Plain,
@@ -97,19 +101,29 @@ pub struct Manifest {
     pub trigger_why: String,
     /// Unit of `period` and `window`: `records`.
     pub unit: String,
-    /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads from trigger to trigger, if these begin windows.
+    /// Records from one window's end to the next window's end (w + z); 0 in `full`. `burst`: loads
+    /// from trigger to trigger, if these begin windows.
     pub period: u64,
     /// Records in a window (w); 0 in `full`.
     pub window: u64,
-    /// `burst`: triggers asked for per second of a thread's CPU time; else 0.
+    /// `burst` by CPU time with a fixed rate (`--rate`): triggers asked for per second of a
+    /// thread's CPU time; else 0.
     pub rate: f64,
-    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the recorder has measured it before the run; 0 if it has not.
+    /// `burst` by CPU time with a budget: percent of the CPU time that recording may cost; else 0.
+    /// Windows begin as it allows: how often when each began is in `windows.parquet`.
+    pub overhead: f64,
+    /// `burst` by CPU time: what recording cost the program, seconds of CPU time, estimated from
+    /// what was spent in it; 0 if unknown.
+    pub recording_seconds: f64,
+    /// `burst` by CPU time: what a trigger's signal costs a thread by itself, nanoseconds, as the
+    /// recorder has measured it before the run; 0 if it has not.
     pub trigger_ns: u64,
-    /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped or died) or
-    /// `partial` (something is missing; see `problems`).
+    /// `running` while the program runs, then `complete`, `interrupted` (the recorder was stopped
+    /// or died) or `partial` (something is missing; see `problems`).
     pub state: String,
-    /// Where the rows are: `samples` (then `spill/` is to be ignored if it exists), or `spill` (then
-    /// `samples/` is to be ignored: it is not written yet, or not completely). Empty means `samples`.
+    /// Where the rows are: `samples` (then `spill/` is to be ignored if it exists), or `spill`
+    /// (then `samples/` is to be ignored: it is not written yet, or not completely). Empty
+    /// means `samples`.
     pub data: String,
     /// How the program ended, e.g. `exit 0`, `signal 9`; empty while it runs.
     pub program_status: String,
@@ -143,8 +157,8 @@ impl Manifest {
     }
 }
 
-/// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module` column.
-/// The same file loaded at the same address by several processes is one entry.
+/// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module`
+/// column. The same file loaded at the same address by several processes is one entry.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Module {
@@ -158,7 +172,8 @@ pub struct Module {
     pub sidecar: String,
     /// [`mgz_abi::module_note::Prelude::id`] in hex.
     pub sidecar_id: String,
-    /// Which processes loaded it there, and when. Forked children that are not named have their parent's.
+    /// Which processes loaded it there, and when. Forked children that are not named have their
+    /// parent's.
     pub loads: Vec<ModuleLoad>,
     /// Its code whose loads are neither recorded nor counted.
     pub not_instrumented: NotInstrumented,
@@ -176,9 +191,11 @@ pub struct NotInstrumented {
     pub not_selected: u64,
     /// Bytes of what may be code and is in no function that is known; filler is left out.
     pub stray_bytes: u64,
-    /// Bytes of linkage tables: each call of an imported function through one reads a word of the global offset table.
+    /// Bytes of linkage tables: each call of an imported function through one reads a word of the
+    /// global offset table.
     pub linkage_bytes: u64,
-    /// Functions that the loader calls before recording begins (resolvers of indirect functions; soft backend).
+    /// Functions that the loader calls before recording begins (resolvers of indirect functions;
+    /// soft backend).
     pub before_start: u64,
 }
 
@@ -233,7 +250,8 @@ pub struct Totals {
     pub loads_executed: Option<u64>,
     /// The same where it is only an estimate from the kept windows.
     pub loads_executed_estimate: Option<f64>,
-    /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code runs, reaches from 1 / (1 + this) to (1 + this) times its value.
+    /// `burst`: the 95 % interval of that estimate, as far as it comes from how fast the code
+    /// runs, reaches from 1 / (1 + this) to (1 + this) times its value.
     pub loads_executed_error: Option<f64>,
     /// `watch`: loads and stores executed, where the PMU counted them.
     pub accesses_executed: Option<u64>,
@@ -243,11 +261,13 @@ pub struct Totals {
     pub implied_const: u64,
     /// Samples (windows).
     pub samples: u64,
-    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code, `busy` (a window was open, or the
-    /// recorder had not yet taken the last ones); `empty` are windows that ended before their first record; `threads_without` threads got no trigger;
+    /// `burst`: triggers by what became of them: `windows` began, `outside` instrumented code,
+    /// `busy` (a window was open, or the recorder had not yet taken the last ones); `empty`
+    /// are windows that ended before their first record; `threads_without` threads got no trigger;
     /// `slowed` times a thread's were made half as many, since they left it no time.
     pub triggers: std::collections::BTreeMap<String, u64>,
-    /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of them, by how many. `""`: no file's.
+    /// `burst`: files of the code that the last of the triggers `outside` came in, at most 256 of
+    /// them, by how many. `""`: no file's.
     pub outside: std::collections::BTreeMap<String, u64>,
     /// Windows that are shorter than asked, by cause (`end_of_thread`, `killed`, …).
     pub truncated_windows: std::collections::BTreeMap<String, u64>,

@@ -1,8 +1,9 @@
 //! From slots of a ring to records: a slot that two records share becomes two slots.
 //!
-//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`]). It stands in the way of all that `full` records, so it has no
-//! branch on the data but for markers. From here on nobody knows that records share slots, but for positions and counts, which are of slots that probes wrote
-//! ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
+//! Pure, and without a table of which record is of which form: the id says it ([`ID_PAIR`]). It
+//! stands in the way of all that `full` records, so it has no branch on the data but for markers.
+//! From here on nobody knows that records share slots, but for positions and counts, which are of
+//! slots that probes wrote ([`SegmentHeader::written`](crate::spill::SegmentHeader::written)).
 
 use mgz_abi::slot::{ID_PAIR, MARK_FIRST, RingSlot, Slot};
 use std::hint::select_unpredictable;
@@ -24,7 +25,8 @@ pub fn unpack(ring: &[RingSlot], out: &mut Vec<Slot>) {
             .iter()
             .fold(false, |any, slot| any | (slot.id >= MARK_FIRST));
         for slot in piece {
-            // SAFETY: there is room for two records of each slot, and `count` is at most twice the slots before this one.
+            // SAFETY: there is room for two records of each slot, and `count` is at most twice the
+            // slots before this one.
             count += unsafe {
                 if marked {
                     records(slot, room.add(count))
@@ -64,7 +66,8 @@ unsafe fn records(slot: &RingSlot, to: *mut Slot) -> usize {
     }
 }
 
-/// [`records`] of a slot that is no marker: the second is written in any case, since nobody can foresee whether there is one.
+/// [`records`] of a slot that is no marker: the second is written in any case, since nobody can
+/// foresee whether there is one.
 ///
 /// # Safety
 ///
@@ -89,7 +92,8 @@ unsafe fn records_unmarked(slot: &RingSlot, to: *mut Slot) -> usize {
 /// As for [`std::ptr::write`].
 #[inline(always)]
 unsafe fn write(to: *mut Slot, payload: u64, id: u32) {
-    // SAFETY: a slot is sixteen bytes in the order payload, id, aux, any of which are a value of it.
+    // SAFETY: a slot is sixteen bytes in the order payload, id, aux, any of which are a value of
+    // it.
     unsafe { to.cast::<[u64; 2]>().write_unaligned([payload, id.into()]) };
 }
 

@@ -1,8 +1,9 @@
-//! Measures conversion: `cargo run --release -p mgz-collector --example convert_rate [TRACE [lz4|none|zstd]]`.
+//! Measures conversion: `cargo run --release -p mgz-collector --example convert_rate [TRACE
+//! [lz4|none|zstd]]`.
 //!
-//! Without an argument, a made-up trace of 32 Mi records (a loop over two arrays and a gather) is converted;
-//! else the given trace, which must have been recorded with `--keep-spill`; with all codecs, or the one named. Rows are written to a temporary folder
-//! beside the trace's.
+//! Without an argument, a made-up trace of 32 Mi records (a loop over two arrays and a gather) is
+//! converted; else the given trace, which must have been recorded with `--keep-spill`; with all
+//! codecs, or the one named. Rows are written to a temporary folder beside the trace's.
 
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::manifest::{Manifest, Module};

@@ -1,8 +1,10 @@
-//! Runs instrumented programs and collects their memory accesses into a trace: the library behind `mgz-record`.
+//! Runs instrumented programs and collects their memory accesses into a trace: the library behind
+//! `mgz-record`.
 //!
 //! Two halves that meet in the spill files. While the program runs, [`soft`] takes what its threads
-//! publish and writes it there, compactly and without waiting. Afterwards [`convert`] expands the records to
-//! load addresses and writes the columns that other tools read. [`commands`] put the two together.
+//! publish and writes it there, compactly and without waiting. Afterwards [`convert`] expands the
+//! records to load addresses and writes the columns that other tools read. [`commands`] put the two
+//! together.
 
 pub mod commands;
 pub mod convert;

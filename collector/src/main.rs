@@ -1,10 +1,9 @@
 //! `mgz-record`: see `mgz-record --help`.
 
 use mgz_collector::commands::{hot, import_probe, record};
+use mgz_collector::options::args;
 use mgz_collector::options::args::Cli;
-use mgz_collector::options::effect::Way;
-use mgz_collector::options::{args, effect};
-use mgz_collector::util::failure::Failure;
+use mgz_collector::options::request::Request;
 
 fn main() {
     std::process::exit(run());
@@ -19,51 +18,24 @@ fn run() -> i32 {
             return if error.use_stderr() { 125 } else { 0 };
         }
     };
-    let done = match &cli {
-        Cli {
-            completions: Some(shell),
-            ..
-        } => {
-            args::completions(*shell, &mut std::io::stdout());
+    let done = Request::new(&cli).and_then(|request| match request {
+        Request::Completions(shell) => {
+            args::completions(shell, &mut std::io::stdout());
             Ok(0)
         }
-        Cli { man: true, .. } => {
+        Request::Man => {
             // A reader that has gone is no failure.
             let _ = args::man(&mut std::io::stdout());
             Ok(0)
         }
-        Cli { probe: true, .. } => {
-            checked(&cli, Way::PROBE).and_then(|()| import_probe::probe(&cli))
-        }
-        Cli {
-            import: Some(file),
-            raw,
-            packets,
-            ..
-        } => {
-            let way = if *raw || *packets {
-                Way::IMPORT_TEXT
-            } else {
-                Way::IMPORT
-            };
-            checked(&cli, way).and_then(|()| import_probe::import(&cli, file))
-        }
-        Cli {
-            recover: Some(trace),
-            ..
-        } => checked(&cli, Way::RECOVER).and_then(|()| record::recover(&cli, trace)),
-        Cli { hot: true, .. } => checked(&cli, Way::HOT).and_then(|()| hot::run(&cli)),
-        _ => record::record(&cli),
-    };
+        Request::Probe => import_probe::probe(&cli),
+        Request::Import(file) => import_probe::import(&cli, file),
+        Request::Recover(trace) => record::recover(&cli, trace),
+        Request::Hot => hot::run(&cli),
+        Request::Record(request) => record::record(request),
+    });
     done.unwrap_or_else(|failure| {
         eprintln!("mgz-record: {}", failure.message);
         failure.status
-    })
-}
-
-fn checked(cli: &Cli, way: Way) -> Result<(), Failure> {
-    effect::check_and_tell(cli, way).map_err(|message| Failure {
-        status: 125,
-        message,
     })
 }

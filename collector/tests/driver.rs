@@ -1,7 +1,8 @@
-//! The driver with real processes. None of them is instrumented: what is tested is that they are left as
-//! they are, and that their ends are understood.
+//! The driver with real processes. None of them is instrumented: what is tested is that they are
+//! left as they are, and that their ends are understood.
 
-use mgz_collector::soft::{DriverError, Event, Mode, RunOptions, RunOutcome, run};
+use mgz_collector::soft::outcome::{DriverError, Event, RunOutcome};
+use mgz_collector::soft::run::{Mode, RunOptions, run};
 use mgz_collector::target::status::ProgramStatus;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -94,8 +95,8 @@ fn environment_descriptors_and_signals_are_those_of_an_unrecorded_run() {
     let file = |name: &str| dir.path().join(name).display().to_string();
     let to = |name: &str| format!("exec >{} 2>&1; {script}", file(name));
     let mut plain = std::process::Command::new("/bin/sh");
-    // SAFETY: does nothing. With it the standard library forks, as the driver makes it do; its other way of starting a
-    // program ignores two signals of the C library.
+    // SAFETY: does nothing. With it the standard library forks, as the driver makes it do; its
+    // other way of starting a program ignores two signals of the C library.
     unsafe { std::os::unix::process::CommandExt::pre_exec(&mut plain, || Ok(())) };
     assert!(plain.arg("-c").arg(to("plain")).status().unwrap().success());
     assert_eq!(shell(&to("traced")).status, ProgramStatus::Exited(0));
@@ -108,8 +109,8 @@ fn environment_descriptors_and_signals_are_those_of_an_unrecorded_run() {
             .collect::<Vec<_>>()
     };
     let (plain, mut traced) = (tidy(&plain), tidy(&traced));
-    // A program without instrumentation keeps what the recorder put into its environment, or loses it to the
-    // runtime; either way nothing else may differ.
+    // A program without instrumentation keeps what the recorder put into its environment, or loses
+    // it to the runtime; either way nothing else may differ.
     let ours = ["MGZ_RUNTIME=", "MGZ_PRELOAD=", "LD_PRELOAD=/proc/"];
     traced.retain(|l| !ours.iter().any(|name| l.starts_with(name)));
     assert_eq!(plain, traced);
@@ -133,7 +134,8 @@ fn a_limit_on_file_sizes_concerns_the_program_and_the_spill_only() {
         let result = unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) };
         assert_eq!(result, 0);
     };
-    // Smaller than the shared memory, larger than what the test runner's own output may be written to.
+    // Smaller than the shared memory, larger than what the test runner's own output may be written
+    // to.
     set(libc::rlimit {
         rlim_cur: 1 << 30,
         ..old

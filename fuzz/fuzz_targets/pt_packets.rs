@@ -3,7 +3,7 @@
 use libfuzzer_sys::fuzz_target;
 use mgz_pt::packet::Packet;
 use mgz_pt::ptwrite::LastIp;
-use mgz_pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, Step};
+use mgz_pt::{Clock, ClockSettings, GapReason, Packets, Ptwrite, Ptwrites, PacketOrGap};
 use std::sync::Once;
 
 #[path = "../../collector/tests/pt/words.rs"]
@@ -32,8 +32,8 @@ fn plain_pairs(bytes: &[u8], settings: ClockSettings) -> Vec<Ptwrite> {
     let mut at_end = 0;
     for step in Packets::new(bytes) {
         let (at, len, packet) = match step {
-            Step::Packet { at, len, packet } => (at, len, packet),
-            Step::Gap(gap) => {
+            PacketOrGap::Packet { at, len, packet } => (at, len, packet),
+            PacketOrGap::Gap(gap) => {
                 pending = None;
                 if gap.reason == GapReason::BadPacket {
                     clock = Clock::new(settings);

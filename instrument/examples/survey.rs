@@ -11,6 +11,7 @@ use mgz_instrument::pipeline::function_pass::analyze;
 use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::plan::planned_function::Function;
 use mgz_instrument::program::Options;
+use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use rayon::prelude::*;
 use std::collections::BTreeMap;
@@ -56,7 +57,15 @@ fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
     let first = start.elapsed();
     let functions: Vec<Result<Function, LeftReason>> = (0..program.functions.len())
         .into_par_iter()
-        .map(|i| analyze(&input, &program, FunctionId(i as u32), &options))
+        .map(|i| {
+            analyze(
+                &input,
+                &program,
+                FunctionId(i as u32),
+                &options,
+                &FaultPolicy::default(),
+            )
+        })
         .collect();
     let both = start.elapsed();
     let mut left: BTreeMap<String, usize> = BTreeMap::new();
@@ -69,7 +78,9 @@ fn survey(file: &str, data: &[u8], flavour: u32, dump: Option<&str>) {
                     print_jumps(f);
                 }
                 if dump.is_some_and(|d| d == info.name || d == format!("{:x}", info.range.start)) {
-                    print_function(f);
+                    let mut text = String::new();
+                    mgz_instrument::dump::function(&mut text, f);
+                    print!("{text}");
                 }
             }
             Err(e) => {
@@ -119,8 +130,8 @@ impl Count {
             .filter(|i| i.inst.flow_control() == iced_x86::FlowControl::IndirectBranch)
             .count();
         self.tables += f.tables.len();
-        self.landings += f.landings.len();
-        for r in &f.regions {
+        self.landings += f.patching.landings.len();
+        for r in &f.plan.regions {
             self.regions += 1;
             self.records += r.records.len();
             self.free += r
@@ -182,7 +193,7 @@ fn print_jumps(f: &Function) {
             "jump {:#x} in {:#x}, landings {}",
             insn.ip,
             f.range.start,
-            f.landings.len()
+            f.patching.landings.len()
         );
         for before in &f.insns[i.saturating_sub(7)..=i] {
             let mut text = String::new();
@@ -190,53 +201,4 @@ fn print_jumps(f: &Function) {
             println!("    {:x}  {text}", before.ip);
         }
     }
-}
-
-fn print_function(f: &Function) {
-    use iced_x86::{Formatter, GasFormatter};
-    let mut formatter = GasFormatter::new();
-    let mut sites = f
-        .regions
-        .iter()
-        .flat_map(|r| r.sites.iter().map(move |s| (s, r)))
-        .peekable();
-    for block in &f.blocks {
-        println!(
-            "-- succs {:?}{}",
-            block.succs.iter().map(|s| s.0).collect::<Vec<_>>(),
-            if block.external_entry {
-                " external"
-            } else {
-                ""
-            }
-        );
-        for i in block.insns.clone() {
-            let insn = &f.insns[i as usize];
-            let mut text = String::new();
-            formatter.format(&insn.inst, &mut text);
-            print!("{:8x}  {text:50} dead {:04x}", insn.ip, insn.dead.0);
-            while let Some((s, r)) = sites.next_if(|s| s.0.insn.0 == i) {
-                print!(
-                    "  [class {} stride {} flags {:#x} a {} b {} disp {:#x} of {}]",
-                    s.class,
-                    s.stride,
-                    s.flags,
-                    s.a,
-                    s.b,
-                    s.disp,
-                    r.records.len()
-                );
-            }
-            println!();
-        }
-    }
-    for t in &f.tables {
-        println!(
-            "table {:#x} at {:#x}: {} entries",
-            t.table,
-            f.insn(t.jump).ip,
-            t.targets.len()
-        );
-    }
-    println!("landings {:x?}", f.landings);
 }

@@ -97,11 +97,12 @@ pub struct Args {
     /// Kind of records
     #[arg(long, value_enum, default_value = "auto")]
     pub backend: Backend,
-    /// Instrument the libraries that BINARY needs as well: all but the C library, or those in LIST (names
-    /// like liblzma.so.5 or liblzma, separated by commas)
+    /// Instrument the libraries that BINARY needs as well: all but the C library, or those in LIST
+    /// (names like liblzma.so.5 or liblzma, separated by commas)
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
-    /// Instrument only functions whose name matches (functions without a name are called fn_ADDRESS, in hex)
+    /// Instrument only functions whose name matches (functions without a name are called
+    /// fn_ADDRESS, in hex)
     #[arg(long, value_name = "REGEX")]
     pub functions: Option<String>,
     /// Leave functions alone whose name matches
@@ -199,7 +200,8 @@ pub fn main() -> i32 {
     }
 }
 
-/// Starts the threads that work. This one works as well: if it only woke another one, the kernel might put that on the core of the next.
+/// Starts the threads that work. This one works as well: if it only woke another one, the kernel
+/// might put that on the core of the next.
 fn start_threads() -> Result<(), Stop> {
     // If not all of them start, none is left, and whoever waited for them would do so for ever.
     rayon::ThreadPoolBuilder::new().use_current_thread().build_global().map_err(|e| {
@@ -211,8 +213,8 @@ fn status(is_done: bool) -> i32 {
     if is_done { DONE } else { ERROR }
 }
 
-/// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it, and the
-/// kernel offers Processor Trace.
+/// Whether this machine can record `ptwrite`: the CPU executes it, its Processor Trace records it,
+/// and the kernel offers Processor Trace.
 fn machine_has_pt() -> bool {
     use std::arch::x86_64::{__cpuid, __cpuid_count};
     let highest = __cpuid(0).eax;
@@ -330,7 +332,7 @@ fn run(args: &Args) -> Result<String, Stop> {
         .map(|p| p.as_os_str().as_bytes().to_vec());
 
     // What the file needs is asked for meanwhile where only the report says it.
-    let find = || runpath::find(&elf, &input);
+    let find = || runpath::find(&input);
     let needed = args.libs.is_some().then(find);
     let chosen = choose(
         args.libs.as_deref(),
@@ -501,7 +503,8 @@ impl Target {
         Ok((file, image))
     }
 
-    /// Writes the rest of it and the sidecar, and gives both files their names. The program appears last, so that it never stands there without its sidecar.
+    /// Writes the rest of it and the sidecar, and gives both files their names. The program appears
+    /// last, so that it never stands there without its sidecar.
     fn finish<'a>(
         &self,
         (mut program, image): (NamedTempFile, Image<'a>),
@@ -547,6 +550,14 @@ fn libraries(
         })?;
     }
     for (n, library) in chosen.iter().enumerate() {
+        if library.name.contains('/') {
+            let why = format!(
+                "it is needed by its path ({}), where the loader takes it from whatever the search path says, so that a rewritten one is not found; link the program with -l and a search path instead (or give the library a DT_SONAME and link again), or instrument it by itself and put it there",
+                library.name
+            );
+            all.declined.insert(library.name.clone(), why);
+            continue;
+        }
         let data = read(&library.path)?;
         let output = folder.join(&library.name);
         let annotations = appended(&output, ".mgza");
@@ -593,8 +604,8 @@ fn libraries(
     Ok(all)
 }
 
-/// Removes libraries that an earlier call has put into the folder: the loader would find them there, whatever is said of
-/// them now. Only what has a sidecar is one of ours.
+/// Removes libraries that an earlier call has put into the folder: the loader would find them
+/// there, whatever is said of them now. Only what has a sidecar is one of ours.
 fn forget_earlier(folder: &Path, written: &[Report]) -> Result<(), Stop> {
     let error = |path: &Path, e: std::io::Error| {
         Stop::error(format!(

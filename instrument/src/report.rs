@@ -39,10 +39,11 @@ pub struct Report {
     pub records: u64,
     /// Entry jumps into the clone.
     pub patches: u64,
-    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the original's places by way of `sigaction` (with `soft` the
-    /// runtime always does that).
+    /// Handlers may look at faults: no probe changes a register, and with `pt` they are shown the
+    /// original's places by way of `sigaction` (with `soft` the runtime always does that).
     pub shows_faults: bool,
-    /// Where a function or a table begins by which most of the file's own code is read as data: it can be recorded in `burst` alone.
+    /// Where a function or a table begins by which most of the file's own code is read as data: it
+    /// can be recorded in `burst` alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads_code: Option<u64>,
     /// Debug information that is in other files: where it was found, or not.
@@ -51,6 +52,9 @@ pub struct Report {
     /// Where the program opens its own file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub opens_itself: Option<u64>,
+    /// Where it opens the list of its own mappings. What it reads at addresses that it finds there is not followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opens_maps: Option<u64>,
     /// What programs look for at the end of their file, if the input has that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub payload: Option<Payload>,
@@ -82,8 +86,9 @@ pub struct Functions {
     pub found: u64,
     /// Functions with a clone.
     pub instrumented: u64,
-    /// Those of them that begin without room for a jump into the clone (or where it would cover an instruction that handlers look at): of calls through
-    /// pointers and from other files, the first instructions run in the original, or all if there is no room further on.
+    /// Those of them that begin without room for a jump into the clone (or where it would cover an
+    /// instruction that handlers look at): of calls through pointers and from other files, the
+    /// first instructions run in the original, or all if there is no room further on.
     pub entered_late: u64,
     /// Functions left alone.
     pub left: Left,
@@ -393,6 +398,19 @@ impl Report {
                 ),
             );
         }
+        if let Some(at) = self.opens_maps {
+            line(
+                "own map",
+                format!(
+                    "/proc/self/maps is opened at {at:#x}: what the program reads at addresses from there is not followed; if it reads its own code, record with --mode burst{}",
+                    if self.backend == "pt" {
+                        " after `mgz-instrument --backend soft`"
+                    } else {
+                        ""
+                    }
+                ),
+            );
+        }
         if let Some(p) = &self.payload {
             let place = match &p.section {
                 Some(name) => format!("from section {name} on"),
@@ -456,7 +474,8 @@ impl Report {
     }
 }
 
-/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which it knows fewer than eight each.
+/// Sites that the report does not tell apart, counted: by class, kind, flags and reason, of which
+/// it knows fewer than eight each.
 pub struct Counts(Vec<u64>);
 
 impl Default for Counts {

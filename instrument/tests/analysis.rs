@@ -11,6 +11,7 @@ use mgz_instrument::pipeline::rewrite::analysis_input;
 use mgz_instrument::plan::planned_function::Function;
 use mgz_instrument::plan::types::{Payload, RegionPlan, slots};
 use mgz_instrument::program::Options;
+use mgz_instrument::program::fixed_memory::FaultPolicy;
 use mgz_instrument::unwind::Tables;
 use mgz_instrument::x86::insn::InsnId;
 use mgz_instrument::x86::regs::Gpr;
@@ -49,7 +50,14 @@ fn functions(data: &[u8], flavour: u32) -> BTreeMap<String, Function> {
         .filter_map(|f| {
             Some((
                 f.name.clone(),
-                analyze(&input, &program, FunctionId(f.id.0), &options).ok()?,
+                analyze(
+                    &input,
+                    &program,
+                    FunctionId(f.id.0),
+                    &options,
+                    &FaultPolicy::default(),
+                )
+                .ok()?,
             ))
         })
         .collect()
@@ -73,7 +81,8 @@ fn switches_become_tables_and_computed_gotos_do_not() {
                         .filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch)
                         .count();
                     jumps_seen += jumps;
-                    // Absolute tables of position independent code are relocated: understood, not copied.
+                    // Absolute tables of position independent code are relocated: understood, not
+                    // copied.
                     assert_eq!(f.tables.len(), jumps, "{compiler} {flags:?} {name}");
                     let entries = f.tables.iter().map(|t| t.targets.len());
                     assert!(
@@ -86,9 +95,9 @@ fn switches_become_tables_and_computed_gotos_do_not() {
                 assert!(open.tables.is_empty(), "{compiler} {flags:?}");
                 let labels = if optimise == "-O0" { 4 } else { 3 };
                 assert!(
-                    open.landings.len() >= labels,
+                    open.patching.landings.len() >= labels,
                     "{compiler} {flags:?}: {:x?}",
-                    open.landings
+                    open.patching.landings
                 );
             }
         }
@@ -100,7 +109,8 @@ fn switches_become_tables_and_computed_gotos_do_not() {
 fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
     let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
     let landing = |f: &Function| -> Vec<String> {
-        f.landings
+        f.patching
+            .landings
             .iter()
             .map(|&at| format!("{}", f.insn(f.insn_at(at).unwrap()).inst))
             .collect()
@@ -114,11 +124,11 @@ fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
         ["test %eax,%eax", "subl $3,8(%rdi)", "add $6,%rdi"]
     );
     for f in [&all["first"], &all["second"]] {
-        assert!(f.tables.is_empty() && !f.blind, "{:x?}", f.range);
+        assert!(f.tables.is_empty() && !f.patching.blind, "{:x?}", f.range);
     }
     // A patch over the instruction before a target would be jumped into.
     let second = &all["second"];
-    let target = second.landings[0];
+    let target = second.patching.landings[0];
     let before = second.insns.iter().position(|i| i.ip == target).unwrap() - 1;
     assert!(!second.may_patch(InsnId(before as u32)));
 }
@@ -131,7 +141,8 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     for name in ["labelled", "summed", "data"] {
         assert!(!all[name].may_patch(InsnId(0)), "{name}");
     }
-    // What has a label may be code, or data. (What is data for certain is nothing that control enters.)
+    // What has a label may be code, or data. (What is data for certain is nothing that control
+    // enters.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
         .blocks
@@ -141,7 +152,7 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
         .collect();
     assert_eq!(entered, [0, 4]);
     assert!(inside.is_data(inside.range.start + 4) && !inside.is_data(inside.range.start + 3));
-    assert!(inside.landings.is_empty());
+    assert!(inside.patching.landings.is_empty());
 }
 
 #[test]
@@ -150,10 +161,10 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
     let options = &all["options"];
     let table = options.tables.first().expect("a copied table");
     assert_eq!(
-        (table.targets.len(), options.landings.len()),
+        (table.targets.len(), options.patching.landings.len()),
         (4, 0),
         "{:x?}",
-        options.landings
+        options.patching.landings
     );
     // Without the knowledge that `exit` does not return, the table's register is lost on the way.
     let data = build("gcc", &[], "again.s");
@@ -173,16 +184,17 @@ fn a_loop_around_a_switch_is_closed_by_the_switch_itself() {
         &program,
         FunctionId(function.id.0),
         &Options::new(FLAVOUR_SOFT),
+        &FaultPolicy::default(),
     )
     .unwrap();
-    assert!(blindly.tables.is_empty() && blindly.blind);
+    assert!(blindly.tables.is_empty() && blindly.patching.blind);
 }
 
 #[test]
 fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
     let all = functions(&build("gcc", &[], "unbounded.s"), FLAVOUR_SOFT);
     let unseen = &all["unseen"];
-    assert!(unseen.blind && !all["into_unseen"].blind);
+    assert!(unseen.patching.blind && !all["into_unseen"].patching.blind);
     let entered: Vec<InsnId> = unseen
         .blocks
         .iter()
@@ -199,7 +211,9 @@ fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
 
 fn plans(flavour: u32) -> BTreeMap<String, Vec<RegionPlan>> {
     let all = functions(&build("gcc", &["-shared", "-nostdlib"], "plans.s"), flavour);
-    all.into_iter().map(|(name, f)| (name, f.regions)).collect()
+    all.into_iter()
+        .map(|(name, f)| (name, f.plan.regions))
+        .collect()
 }
 
 /// Displacements of the sites of the only region, which has this many records.
@@ -351,8 +365,8 @@ fn without_sharing_each_load_has_its_own_records() {
         .iter()
         .find(|f| f.name == "shared_base")
         .unwrap();
-    let f = analyze(&input, &program, f.id, &options).unwrap();
-    assert_eq!(displacements(&f.regions, 4), [0, 8, 0, 0]);
+    let f = analyze(&input, &program, f.id, &options, &FaultPolicy::default()).unwrap();
+    assert_eq!(displacements(&f.plan.regions, 4), [0, 8, 0, 0]);
 }
 
 #[test]

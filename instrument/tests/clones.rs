@@ -1,9 +1,9 @@
-//! Takes rewritten files apart with tools that share nothing with the emitter: every clone instruction is
-//! decoded, every probe is interpreted, and what the address map and the unwind tables say is compared with
-//! what the code does.
+//! Takes rewritten files apart with tools that share nothing with the emitter: every clone
+//! instruction is decoded, every probe is interpreted, and what the address map and the unwind
+//! tables say is compared with what the code does.
 //!
-//! The files are the test program itself (thousands of functions) and, where they are installed, some
-//! stripped programs of the system.
+//! The files are the test program itself (thousands of functions) and, where they are installed,
+//! some stripped programs of the system.
 
 use gimli::{BaseAddresses, EhFrame, LittleEndian, UnwindContext, UnwindSection};
 use iced_x86::{
@@ -330,7 +330,8 @@ impl Probe {
         assert_eq!(*mapped, expected);
     }
 
-    /// An original instruction must not touch what is borrowed. It may write the register that keeps the cursor between regions, which then holds it no longer.
+    /// An original instruction must not touch what is borrowed. It may write the register that
+    /// keeps the cursor between regions, which then holds it no longer.
     fn original(&mut self, inst: &Instruction, factory: &mut InstructionInfoFactory) {
         let borrowed: Vec<u8> = self
             .state
@@ -469,8 +470,8 @@ fn the_address_map_says_what_the_code_does() {
                         assert!(r.pt || inst.mnemonic() != Mnemonic::Ptwrite);
                     } else {
                         let original = decode(&old, step.orig);
-                        // Shorter only where the next one is the same without its prefixes. (Behind the
-                        // last instruction of a segment there is none.)
+                        // Shorter only where the next one is the same without its prefixes. (Behind
+                        // the last instruction of a segment there is none.)
                         let inner = usize::from(step.orig_len) < original.len() && {
                             let rest = decode(&old, step.orig + u64::from(step.orig_len));
                             rest.next_ip() == original.next_ip() && rest.code() == original.code()
@@ -524,7 +525,8 @@ fn the_address_map_says_what_the_code_does() {
     });
 }
 
-/// Of a slot that is completed elsewhere the first record counts as written from where a handler would find it.
+/// Of a slot that is completed elsewhere the first record counts as written from where a handler
+/// would find it.
 #[test]
 fn half_written_slots_begin_where_their_first_record_is_written() {
     let mut halves = 0;
@@ -594,8 +596,8 @@ fn branches_of_the_clone_go_where_the_original_goes() {
                     continue;
                 }
                 let (wanted, got) = (original.near_branch_target(), clone.near_branch_target());
-                // A probe that ends a repeated string instruction belongs to the next one, but is not jumped to;
-                // and a jump to dropped no-operations goes behind them.
+                // A probe that ends a repeated string instruction belongs to the next one, but is
+                // not jumped to; and a jump to dropped no-operations goes behind them.
                 let there = map.at_clone(got).map(|(s, _)| s.orig);
                 let skipped = |to: u64| {
                     (wanted..to).all(|a| map.at_original(a).is_none()) && to - wanted < 32
@@ -657,8 +659,8 @@ fn unwinding_works_the_same_at_every_instruction() {
                 .find(|f| f.clone_start == start)
                 .unwrap()
                 .end;
-            // A jump that leaves at the end belongs to the next function, and padding (which may stand behind a call
-            // that does not return) to what it aligns.
+            // A jump that leaves at the end belongs to the next function, and padding (which may
+            // stand behind a call that does not return) to what it aligns.
             let padding =
                 |s: &Step| s.orig_len == 0 && decode(&new, s.clone).mnemonic() == Mnemonic::Nop;
             for step in map.walk(f).unwrap().filter(|s| s.orig < end && !padding(s)) {
@@ -773,7 +775,8 @@ fn the_input_is_kept_but_for_headers_and_entry_jumps() {
                 }
             }
             assert!(jumps > 100, "{}: {jumps} entry jumps", r.name);
-            // Of handlers that may look at faults: the linkage table's entry of `sigaction` leads into the file.
+            // Of handlers that may look at faults: the linkage table's entry of `sigaction` leads
+            // into the file.
             let mut led = 0;
             for at in (0..kept.len() - 6)
                 .filter(|&at| r.original[at..at + 2] == [0xff, 0x25])

@@ -1,4 +1,5 @@
-//! Which programs may look at their faults: small C programs, each with whether the `pt` flavour of it is safe.
+//! Which programs may look at their faults: small C programs, each with whether the `pt` flavour of
+//! it is safe.
 
 use mgz_abi::module_note::FLAVOUR_PT;
 use mgz_elf::Elf;
@@ -17,7 +18,8 @@ const HEAD: &str = "#define _GNU_SOURCE\n#include <signal.h>\n#include <string.h
 const INSTALL: &str = "static void install(int s, void (*h)(int, siginfo_t *, void *), int flags) {\n\
     struct sigaction a; memset(&a, 0, sizeof a); a.sa_sigaction = h; a.sa_flags = flags; sigemptyset(&a.sa_mask); sigaction(s, &a, 0); }\n";
 
-/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `d` yes, but only seen where the C library is another file, `?` depends on what the optimiser shows).
+/// (what, source, whether a handler may look at faults: `-` no, `+` yes, `d` yes, but only seen
+/// where the C library is another file, `?` depends on what the optimiser shows).
 const CASES: &[(&str, &str, char)] = &[
     (
         "no handlers at all",
@@ -466,7 +468,8 @@ const OF_STATIC: &[(&str, &str, bool)] = &[
     ),
 ];
 
-/// What is found, and whether calls of `sigaction` are all that installs handlers, so that these can be shown the original.
+/// What is found, and whether calls of `sigaction` are all that installs handlers, so that these
+/// can be shown the original.
 fn finding(compiler: &str, flags: &[&str], source: &str) -> (Option<String>, bool) {
     let dir = tempfile::tempdir().unwrap();
     let (c, out) = (dir.path().join("a.c"), dir.path().join("a"));
@@ -526,7 +529,8 @@ fn calls_that_are_not_seen_count() {
     }
 }
 
-/// The C library is in the file, with `sigaction`, and copies of actions are calls of a function of the file.
+/// The C library is in the file, with `sigaction`, and copies of actions are calls of a function of
+/// the file.
 #[test]
 fn so_they_are_in_static_executables() {
     check(
@@ -535,7 +539,8 @@ fn so_they_are_in_static_executables() {
     );
 }
 
-/// Both C libraries are in the file: what they do with handlers to start children, and how they hand those of the program on.
+/// Both C libraries are in the file: what they do with handlers to start children, and how they
+/// hand those of the program on.
 #[test]
 fn static_executables_of_both_c_libraries() {
     let mut wrong = Vec::new();

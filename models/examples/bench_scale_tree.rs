@@ -1,9 +1,9 @@
-//! Speed of the scale tree: `bench_scale_tree [LARGEST [SMALLEST [BOUNDS [PARTS]]]]`, accesses per second of CPU time; lists are separated by commas, parts are tree,
-//! approx, exact and conversion.
+//! Speed of the scale tree: `bench_scale_tree [LARGEST [SMALLEST [BOUNDS [PARTS]]]]`, accesses per
+//! second of CPU time; lists are separated by commas, parts are tree, approx, exact and conversion.
 //!
-//! As in Zhong et al., section 4.1: N blocks are traversed twice with reuse distance N/100, and the last access time is known
-//! beforehand ("the hashing step is bypassed"). Then whole engines, tables included, on the same streams: the
-//! approximate one and the exact one.
+//! As in Zhong et al., section 4.1: N blocks are traversed twice with reuse distance N/100, and the
+//! last access time is known beforehand ("the hashing step is bypassed"). Then whole engines,
+//! tables included, on the same streams: the approximate one and the exact one.
 
 use mgz_models::histogram::{Fine, Scale, WHOLE};
 use mgz_models::reuse::approx::ApproxEngine;
@@ -227,7 +227,8 @@ fn fits(n: u64, bytes: u64) -> bool {
     free.is_none_or(|kib| n * bytes < kib * 1024)
 }
 
-/// Million accesses a second; an empty slice begins anew. Not a number where memory does not suffice.
+/// Million accesses a second; an empty slice begins anew. Not a number where memory does not
+/// suffice.
 fn engine_speed(n: u64, fits: bool, rounds: u64, mut run: impl FnMut(&[u64])) -> f64 {
     if !fits {
         return f64::NAN;

@@ -1,18 +1,20 @@
 //! Affinity of places in memory: how closely in time two of them are accessed.
 //!
-//! After the later work on MemGaze (MemFriend, Suriyakumar et al. 2024), for an ordered pair of places (x, y) of a set
-//! of hot ones. An *interval* of x is the accesses from one access to x up to the next one (or the end).
+//! After the later work on MemGaze (MemFriend, Suriyakumar et al. 2024), for an ordered pair of
+//! places (x, y) of a set of hot ones. An *interval* of x is the accesses from one access to x up
+//! to the next one (or the end).
 //!
 //! - *affinity* SA(x, y): share of x's intervals in which y is accessed (what comes after x);
-//! - *interval* SI(x, y): mean number of accesses from the access to x to the first one to y in the interval, where
-//!   there is one (how soon);
-//! - *density* SD(x, y): accesses to y among the `reach` accesses after each access to x, per access (how much nearby).
+//! - *interval* SI(x, y): mean number of accesses from the access to x to the first one to y in the
+//!   interval, where there is one (how soon);
+//! - *density* SD(x, y): accesses to y among the `reach` accesses after each access to x, per
+//!   access (how much nearby).
 //!
-//! - *saved*: accesses to y shortly after one to x but long after the last one to y, which would find y at hand if the two lay
-//!   together.
+//! - *saved*: accesses to y shortly after one to x but long after the last one to y, which would
+//!   find y at hand if the two lay together.
 //!
-//! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x that are followed
-//! by another one, SI its mean reuse interval.
+//! Time counts all accesses, hot or not. x = y is included: SA is then the share of accesses to x
+//! that are followed by another one, SI its mean reuse interval.
 
 /// Counts of an ordered pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,8 +25,8 @@ pub struct PairCounts {
     pub until: u64,
     /// Accesses to y within reach of accesses to x.
     pub near: u64,
-    /// Accesses to y that come within reach of an access to x, but not within reach of the last one to y: had x and y lain together, y
-    /// would have been at hand.
+    /// Accesses to y that come within reach of an access to x, but not within reach of the last
+    /// one to y: had x and y lain together, y would have been at hand.
     pub saved: u64,
 }
 
@@ -90,7 +92,8 @@ impl Affinity {
         }
         self.window.push_back((self.now, y));
         self.in_window[at] += 1;
-        // Places accessed since y's last access have y in their current interval for the first time now.
+        // Places accessed since y's last access have y in their current interval for the first time
+        // now.
         let before = self.last[at];
         for &x in &self.recent {
             let used = self.last[x as usize];

@@ -1,10 +1,10 @@
 //! Histograms of distances, from one fine count: log, linear, log-linear and reference histograms.
 //!
-//! [`Fine`] is what is counted. Its bins are log-linear: values below `2 << bits` have a bin each, above
-//! that every power of two is cut into `1 << bits` bins, so a bin is never wider than `2^-bits` of its
-//! values. Each bin keeps the sum of its values, so means are exact. Coarser histograms are views
-//! ([`Fine::cut`]): where a fine bin straddles an edge, its count is divided in proportion, as if its
-//! values were evenly spread; edges at powers of two are never straddled.
+//! [`Fine`] is what is counted. Its bins are log-linear: values below `2 << bits` have a bin each,
+//! above that every power of two is cut into `1 << bits` bins, so a bin is never wider than
+//! `2^-bits` of its values. Each bin keeps the sum of its values, so means are exact. Coarser
+//! histograms are views ([`Fine::cut`]): where a fine bin straddles an edge, its count is divided
+//! in proportion, as if its values were evenly spread; edges at powers of two are never straddled.
 
 use serde::{Deserialize, Serialize};
 
@@ -163,7 +163,8 @@ impl Fine {
         cut(self.bins(), scale)
     }
 
-    /// Reference histogram: the values, sorted, in `partitions` groups of equal size. See [`reference()`].
+    /// Reference histogram: the values, sorted, in `partitions` groups of equal size. See
+    /// [`reference()`].
     pub fn reference(&self, partitions: usize) -> Vec<Partition> {
         reference(self.bins(), partitions)
     }
@@ -180,13 +181,14 @@ pub enum Scale {
         /// Width of a bin.
         width: u64,
     },
-    /// Logarithmic below `width`, then linear bins of that width; `width` is a power of two (Zhong: 2,048).
+    /// Logarithmic below `width`, then linear bins of that width; `width` is a power of two (Zhong:
+    /// 2,048).
     LogLinear {
         /// Where the scale changes, and the width from there on.
         width: u64,
     },
-    /// `[0,first) [first,2·first) [2·first,4·first) …`; with `bins`, the last one is open. Cabrera: first = 4;
-    /// RDX: first = 4,096, 20 bins.
+    /// `[0,first) [first,2·first) [2·first,4·first) …`; with `bins`, the last one is open. Cabrera:
+    /// first = 4; RDX: first = 4,096, 20 bins.
     Octaves {
         /// Width of the first bin, a power of two.
         first: u64,
@@ -262,8 +264,8 @@ impl Scale {
     }
 }
 
-/// Bins on another scale. Bins with values come out ascending; empty ones in between are left out on linear scales
-/// (there may be millions), and kept on the others.
+/// Bins on another scale. Bins with values come out ascending; empty ones in between are left out
+/// on linear scales (there may be millions), and kept on the others.
 pub fn cut(bins: impl Iterator<Item = Bin>, scale: &Scale) -> Vec<Bin> {
     let mut out: Vec<(usize, Bin)> = Vec::new();
     let mut put = |index: usize, count: f64, sum: f64| match out.last_mut() {
@@ -333,9 +335,9 @@ pub struct Partition {
     pub count: f64,
 }
 
-/// Divides sorted bins into `partitions` groups of equal count (Zhong et al., section 3.1: "sort all reuse
-/// distances, divide them into equal-size partitions"). A bin that two partitions share is cut; its values are
-/// taken as spread evenly between its edges. Empty if there are no values.
+/// Divides sorted bins into `partitions` groups of equal count (Zhong et al., section 3.1: "sort
+/// all reuse distances, divide them into equal-size partitions"). A bin that two partitions share
+/// is cut; its values are taken as spread evenly between its edges. Empty if there are no values.
 pub fn reference(bins: impl Iterator<Item = Bin>, partitions: usize) -> Vec<Partition> {
     let bins: Vec<Bin> = bins.filter(|b| b.count > 0.0).collect();
     let total: f64 = bins.iter().map(|b| b.count).sum();
@@ -387,8 +389,8 @@ pub fn reference(bins: impl Iterator<Item = Bin>, partitions: usize) -> Vec<Part
     out
 }
 
-/// Similarity of two histograms whose bins are given as shares of the whole: 1 − Σ|a − b| / 2. This is RDX's S
-/// (equation 1) and Zhong's accuracy; a missing bin counts as empty.
+/// Similarity of two histograms whose bins are given as shares of the whole: 1 − Σ|a − b| / 2. This
+/// is RDX's S (equation 1) and Zhong's accuracy; a missing bin counts as empty.
 pub fn similarity(a: &[f64], b: &[f64]) -> f64 {
     let at = |s: &[f64], i: usize| s.get(i).copied().unwrap_or(0.0);
     1.0 - 0.5
@@ -397,8 +399,8 @@ pub fn similarity(a: &[f64], b: &[f64]) -> f64 {
             .sum::<f64>()
 }
 
-/// RDX's Ŝ (equation 2): the same over sliding averages of two neighbouring bins, which forgives values
-/// that fall just beyond an edge.
+/// RDX's Ŝ (equation 2): the same over sliding averages of two neighbouring bins, which forgives
+/// values that fall just beyond an edge.
 pub fn similarity_sliding(a: &[f64], b: &[f64]) -> f64 {
     let at = |s: &[f64], i: usize| s.get(i).copied().unwrap_or(0.0);
     let n = a.len().max(b.len());

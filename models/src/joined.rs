@@ -1,14 +1,16 @@
-//! Which time slots belong to one access: a bitmap in which the end of a run of set bits is found without
-//! walking over it.
+//! Which time slots belong to one access: a bitmap in which the end of a run of set bits is found
+//! without walking over it.
 //!
-//! Bit `s` tells that slots `s` and `s + 1` were taken by the same access. Accesses to millions of blocks make
-//! runs of millions of bits, and each of their blocks asks for the end of its run. So a level above has one bit
-//! for each word that is all ones, and so on: a search goes up as long as words are full, and down again.
+//! Bit `s` tells that slots `s` and `s + 1` were taken by the same access. Accesses to millions of
+//! blocks make runs of millions of bits, and each of their blocks asks for the end of its run. So a
+//! level above has one bit for each word that is all ones, and so on: a search goes up as long as
+//! words are full, and down again.
 
 /// See the module's text. Takes no memory as long as no access has touched several blocks.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Joined {
-    /// Bits of slots, then each level the full words of the one before. Empty if nothing is joined.
+    /// Bits of slots, then each level the full words of the one before. Empty if nothing is
+    /// joined.
     levels: Vec<Vec<u64>>,
 }
 
@@ -80,7 +82,8 @@ impl Joined {
     /// The same where the rest of the slot's word is full.
     #[inline(never)]
     fn far_end(&self, slot: u32) -> u32 {
-        // The first word that may have a free bit, and its level. (There is one: the last slot of an access is never joined.)
+        // The first word that may have a free bit, and its level. (There is one: the last slot of
+        // an access is never joined.)
         let (mut word, mut level) = (slot as usize / 64 + 1, 0);
         let mut bit = loop {
             let bits = self.levels[level][word];
@@ -102,8 +105,9 @@ impl Joined {
         bit as u32
     }
 
-    /// The same for slots below `slots` after those `old` ones below `end` that are `live` have been renumbered
-    /// in their order: a live slot is joined to the next live one of its access.
+    /// The same for slots below `slots` after those `old` ones below `end` that are `live` have
+    /// been renumbered in their order: a live slot is joined to the next live one of its
+    /// access.
     #[cold]
     pub(crate) fn renumbered(&self, end: u32, slots: usize, live: impl Fn(u32) -> bool) -> Joined {
         let mut joined = Joined::default();
@@ -126,7 +130,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Ends of all slots below `slots`, where accesses have taken the slots of these lengths one after the other.
+    /// Ends of all slots below `slots`, where accesses have taken the slots of these lengths one
+    /// after the other.
     fn ends(lengths: &[u32]) -> Vec<u32> {
         let mut out = Vec::new();
         for &length in lengths {

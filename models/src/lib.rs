@@ -1,4 +1,5 @@
-//! The locality models of mgz, as pure algorithms: streams of addresses and histograms in, numbers out.
+//! The locality models of mgz, as pure algorithms: streams of addresses and histograms in, numbers
+//! out.
 //!
 //! Nothing here knows of trace folders, files or command lines: `mgz-analyzer` feeds these modules.
 //!

@@ -1,18 +1,21 @@
-//! Miss ratio of fully associative LRU caches of all sizes, from reuse distances (Mattson et al. 1970): an access with
-//! D distinct blocks in between hits if and only if the cache holds more than D blocks.
+//! Miss ratio of fully associative LRU caches of all sizes, from reuse distances (Mattson et al.
+//! 1970): an access with D distinct blocks in between hits if and only if the cache holds more than
+//! D blocks.
 
 use crate::histogram::Bin;
 
 /// Miss ratio by cache size.
 pub struct MissRatio {
-    /// First value of a bin, number of values from there on (first touches included), and per value inside.
+    /// First value of a bin, number of values from there on (first touches included), and per
+    /// value inside.
     steps: Vec<(f64, f64, f64)>,
     cold: f64,
     total: f64,
 }
 
 impl MissRatio {
-    /// From distances (bins ascending), first touches, and accesses that are known to hit always (implied loads).
+    /// From distances (bins ascending), first touches, and accesses that are known to hit always
+    /// (implied loads).
     pub fn new(bins: impl DoubleEndedIterator<Item = Bin>, cold: f64, hits: f64) -> MissRatio {
         let mut beyond = cold;
         let mut steps = Vec::new();
@@ -51,8 +54,8 @@ impl MissRatio {
         }
     }
 
-    /// The curve: the ratio at sizes 1, 2, 4, … blocks, `per_octave` points in each doubling, until only first
-    /// touches miss.
+    /// The curve: the ratio at sizes 1, 2, 4, … blocks, `per_octave` points in each doubling, until
+    /// only first touches miss.
     pub fn curve(&self, per_octave: u32) -> Vec<(u64, f64)> {
         let end = self.steps.last().map_or(1.0, |s| s.0).max(1.0);
         let mut out: Vec<(u64, f64)> = Vec::new();
@@ -79,7 +82,8 @@ mod tests {
 
     #[test]
     fn the_example_of_barai_figure_1() {
-        // a b a c b d d a: half are compulsory misses; with cache size 3, 13% more are capacity misses.
+        // a b a c b d d a: half are compulsory misses; with cache size 3, 13% more are capacity
+        // misses.
         let mut fine = Fine::new(WHOLE);
         [1, 2, 0, 3].into_iter().for_each(|d| fine.add(d));
         let ratio = MissRatio::new(fine.bins(), 4.0, 0.0);

@@ -1,5 +1,6 @@
-//! Reuse distance against an independent implementation on traces of a million accesses: the method of Bennett and Kruskal (1975), a tree of sums over
-//! the time of each block's last access. It shares nothing with the engine: another table, no slots, no compaction.
+//! Reuse distance against an independent implementation on traces of a million accesses: the method
+//! of Bennett and Kruskal (1975), a tree of sums over the time of each block's last access. It
+//! shares nothing with the engine: another table, no slots, no compaction.
 
 use mgz_models::reuse::{ReuseEngine, ReuseSink};
 use std::collections::HashMap;

@@ -20,6 +20,12 @@
 #define COPY 8
 #define POKE 9
 #define BYTE 10
+#define FUNCTIONS 11
+#define HOOK 12
+#define LABEL 13
+#define HELD 14
+#define FILE_TOO 15
+#define MAPS 16
 #define MACRO(way) (WAY == way)
 
 extern char __executable_start[], etext[], _init[];
@@ -83,6 +89,53 @@ __attribute__((noinline, section("poked"))) int answer(void) {
 }
 #endif
 
+#if MACRO(HOOK)
+/* As libraries do that put hooks into functions: from what an object holds whose address they are given. */
+struct hook {
+  void *from, *to;
+  unsigned char saved[12];
+};
+__attribute__((noinline)) static int install(struct hook *hook) {
+  unsigned char *from = hook->from, code[12] = {0x48, 0xb8};
+  memcpy(code + 2, &hook->to, 8);
+  code[10] = 0xff;
+  code[11] = 0xe0;
+  uintptr_t page = (uintptr_t)from & -4096;
+  if (mprotect((void *)page, 8192, PROT_READ | PROT_WRITE | PROT_EXEC))
+    return 1;
+  for (int i = 0; i < 12; i++) {
+    hook->saved[i] = from[i];
+    from[i] = code[i];
+  }
+  return 0;
+}
+__attribute__((noinline)) static void take_out(const struct hook *hook) {
+  unsigned char *from = hook->from;
+  for (int i = 0; i < 12; i++)
+    from[i] = hook->saved[i];
+}
+__attribute__((noinline, noipa)) long hooked(long n) { return table[n & 1023] + n * 3; }
+__attribute__((noinline, noipa)) long instead(long n) { return table[n & 1023] - n * 5; }
+#endif
+
+#if MACRO(LABEL)
+/* From the middle of its own. */
+__attribute__((noinline)) static uint64_t label(void) {
+  const unsigned char *p;
+  uint64_t h = table[5];
+  asm volatile("lea 1f(%%rip), %0\n1:" : "=r"(p));
+  for (int k = 0; k < 12; k++)
+    h = h * 31 + p[k];
+  return h;
+}
+#endif
+
+#if MACRO(FUNCTIONS)
+typedef long (*step)(long);
+/* (Others may change it.) */
+step steps[] = {first, second, work};
+#endif
+
 int main(int argc, char **argv) {
   for (int i = 0; i < 1024; i++)
     table[i] = i * 5;
@@ -133,6 +186,52 @@ int main(int argc, char **argv) {
 #elif MACRO(BYTE)
   /* Looks for a breakpoint. */
   h = *(volatile unsigned char *)alone == 0xcc || *(volatile unsigned char *)work == 0xe9;
+#endif
+#if MACRO(FUNCTIONS)
+  for (unsigned i = 0; i < sizeof steps / sizeof *steps; i++) {
+    w += steps[i](10);
+    const unsigned char *p = (const unsigned char *)steps[i];
+    for (int k = 0; k < 12; k++)
+      h = h * 31 + p[k];
+  }
+#elif MACRO(HOOK)
+  struct hook hook = {(void *)hooked, (void *)instead};
+  h = hooked(5);
+  h += install(&hook);
+  h = h * 1000 + hooked(6);
+  take_out(&hook);
+  h = h * 1000 + hooked(7);
+#elif MACRO(LABEL)
+  h = label();
+#elif MACRO(HELD)
+  const unsigned char *volatile at = (unsigned char *)alone;
+  w += alone(table, 7);
+  for (int k = 0; k < 12; k++)
+    h = h * 31 + at[k];
+#elif MACRO(MAPS)
+  /* By what the kernel says is mapped; nothing of it is read. */
+  FILE *maps = fopen("/proc/self/maps", "r");
+  char line[512];
+  while (maps && fgets(line, sizeof line, maps))
+    h |= strstr(line, " r-xp ") != 0;
+#elif MACRO(FILE_TOO)
+  /* What is in the file is in memory. */
+  FILE *f = fopen("/proc/self/exe", "rb");
+  ElfW(Ehdr) e;
+  if (!f || fread(&e, sizeof e, 1, f) != 1)
+    return 1;
+  ElfW(Phdr) *p = malloc(e.e_phnum * sizeof *p);
+  fseek(f, e.e_phoff, SEEK_SET);
+  if (fread(p, sizeof *p, e.e_phnum, f) != e.e_phnum)
+    return 1;
+  for (int i = 0; i < e.e_phnum; i++)
+    if (p[i].p_type == PT_LOAD && p[i].p_flags & PF_X && p[i].p_vaddr < (ElfW(Addr))(etext - __executable_start)) {
+      char *bytes = malloc(p[i].p_filesz);
+      fseek(f, p[i].p_offset, SEEK_SET);
+      if (fread(bytes, 1, p[i].p_filesz, f) != p[i].p_filesz)
+        return 1;
+      h = 1 + !memcmp(bytes, __executable_start + p[i].p_vaddr, p[i].p_filesz);
+    }
 #endif
   printf("%016lx %ld %ld %ld\n", (unsigned long)h, w, alone(table, 100), behind(1));
   return 0;

@@ -123,6 +123,21 @@ fn debug_information_in_other_files_is_read() {
     for flags in [&["-gsplit-dwarf"][..], &["-gdwarf-4", "-gsplit-dwarf"]] {
         same(&build(dir, "split", flags));
     }
+    // The same, packed into one file, and that file gone.
+    if there("llvm-dwp") {
+        for flags in [&["-gsplit-dwarf"][..], &["-gdwarf-4", "-gsplit-dwarf"]] {
+            let packed = build(dir, "packed", flags);
+            run(dir, &["llvm-dwp", "-e", "packed", "-o", "packed.dwp"]);
+            let parts = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path());
+            let parts = parts.filter(|p| p.extension() == Some("dwo".as_ref()));
+            let removed = parts.map(|p| std::fs::remove_file(p).unwrap()).count();
+            assert!(removed >= 2, "{removed}");
+            same(&packed);
+            std::fs::remove_file(dir.join("packed.dwp")).unwrap();
+            let got = names(dir, &packed);
+            assert!(got.1.iter().all(|l| !l.contains("|step|")), "{got:?}");
+        }
+    }
 
     // Stripped, with a link to what was stripped; and without that file.
     let linked = dir.join("linked");

@@ -5,6 +5,7 @@
 //! Each way compiles the two differently; `MGZ_TESTS=full` takes all of them, else the first few. `MGZ_WAY=2` picks one by its number.
 
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use mgz_tests::forms;
 use mgz_tests::programs;
 use mgz_tests::rows::{self, Trace};
 use mgz_tests::session::{instrument_as as instrument, record_command, same_result};
@@ -487,4 +488,42 @@ fn closed_while_another_thread_runs() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+/// A library that is needed by its path is not one that a search path replaces: it is left as it is, and said so.
+#[test]
+fn needed_by_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let gcc = |arguments: &[&str], out: &Path, source: &str| {
+        std::fs::write(at("source.c"), source).unwrap();
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O1", "-o"]).arg(out).arg(at("source.c"));
+        tools::succeed(gcc.args(arguments), LIMIT).unwrap();
+    };
+    const LIBRARY: &str = "long t[64]; long f(long n) { long s = 0; for (long i = 0; i < n; i++) s += t[i & 63]; return s; }";
+    gcc(&["-shared", "-fPIC"], &at("libpath.so"), LIBRARY);
+    gcc(
+        &["-shared", "-fPIC", "-Wl,-soname,libname.so"],
+        &at("libname.so"),
+        &LIBRARY.replace(" f(", " g("),
+    );
+    let program = at("program");
+    let (path, name) = (at("libpath.so"), at("libname.so"));
+    let search = format!("-Wl,-rpath,{}", dir.path().display());
+    gcc(
+        &[path.to_str().unwrap(), name.to_str().unwrap(), &search],
+        &program,
+        "#include <stdio.h>\nlong f(long), g(long); int main(void) { printf(\"%ld\\n\", f(1000) + g(1000)); return 4; }",
+    );
+    forms::all_same(&program, &[], Some(""), |form, report| {
+        let libraries = &report["libraries"];
+        let declined = libraries["declined"][path.to_str().unwrap()].as_str();
+        assert!(
+            declined.is_some_and(|why| why.contains("needed by its path")),
+            "{form}: {libraries}"
+        );
+        let taken = libraries["instrumented"].as_array().unwrap();
+        assert_eq!(taken.len(), 1, "{form}: {libraries}");
+    });
 }

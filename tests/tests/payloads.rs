@@ -131,7 +131,9 @@ fn without_sections(file: &mut Vec<u8>) {
 }
 
 /// The report says that the payload was found and repeated.
-fn reported(len: usize, offset: usize) -> impl FnMut(&str, &serde_json::Value) {
+fn reported(way: &str, len: usize, offset: usize) -> impl FnMut(&str, &serde_json::Value) {
+    // (Offsets in the second copy are the second copy's.)
+    let moves = way == "zip-absolute";
     move |form, report| {
         let payload = &report["payload"];
         assert_eq!(payload["bytes"], len, "{form}: {payload}");
@@ -139,7 +141,8 @@ fn reported(len: usize, offset: usize) -> impl FnMut(&str, &serde_json::Value) {
         let again = payload["repeated_at"].as_u64().unwrap() as usize;
         let written = std::fs::read(report["output"].as_str().unwrap()).unwrap();
         assert_eq!(written.len(), again + len, "{form}: it comes last");
-        assert!(written[again..] == written[offset..offset + len], "{form}");
+        let same = written[again..] == written[offset..offset + len];
+        assert!(same != moves, "{form}");
     }
 }
 
@@ -156,7 +159,7 @@ fn find(program: &Path, way: &str) {
         found.stdout.starts_with(&way.as_bytes()[..3]),
         "the original finds it: {found:?}"
     );
-    forms::all_same(&bundle, &[way], None, reported(payload.len(), offset));
+    forms::all_same(&bundle, &[way], None, reported(way, payload.len(), offset));
 }
 
 #[test]
@@ -217,6 +220,47 @@ fn archives_with_offsets_of_both_kinds() {
             find(&program, "scan");
         }
     }
+}
+
+/// A reader that knows nothing of what stands before the archive finds every offset right.
+#[test]
+fn archives_are_whole() {
+    const CHECK: &str = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\nfor i in z.infolist():\n    assert open(sys.argv[1], 'rb').read()[i.header_offset:][:4] == b'PK\\3\\4'\nprint(z.start_dir, z.infolist()[0].header_offset)";
+    if !tools::have("zip") || !tools::have("unzip") || !tools::have("python3") {
+        tools::skip(
+            "zip, unzip or python3 is not installed, so archives of others were not tested",
+        );
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(LINKED[0], &[], dir.path()) else {
+        return;
+    };
+    for name in ["one", "two"] {
+        std::fs::write(dir.path().join(name), body(3_000)).unwrap();
+    }
+    let mut zip = Command::new("zip");
+    zip.args(["-q", "archive.zip", "one", "two"]);
+    tools::succeed(zip.current_dir(dir.path()), LIMIT).unwrap();
+    let archive = std::fs::read(dir.path().join("archive.zip")).unwrap();
+    let bundle = dir.path().join("bundle");
+    executable(
+        &bundle,
+        &[std::fs::read(&program).unwrap(), archive].concat(),
+    );
+    tools::succeed(Command::new("zip").args(["-q", "-A"]).arg(&bundle), LIMIT).unwrap();
+    forms::all_same(&bundle, &["no"], None, |form, report| {
+        let out = report["output"].as_str().unwrap();
+        tools::succeed(Command::new("unzip").args(["-tqq", out]), LIMIT).unwrap();
+        let checked = tools::succeed(Command::new("python3").args(["-c", CHECK, out]), LIMIT);
+        let said = String::from_utf8(checked.unwrap().stdout).unwrap();
+        let first = said.split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(
+            report["payload"]["repeated_at"].to_string(),
+            first,
+            "{form}"
+        );
+    });
 }
 
 #[test]
@@ -290,6 +334,42 @@ fn at_an_offset_that_the_program_knows() {
                 panic!("{form}: {outcome:?}");
             };
             assert!(why.contains("the offset at which it begins"), "{why}");
+        }
+    }
+}
+
+/// The same, written into the file as text: by an installer that fills in a place that is kept for it.
+#[test]
+fn at_an_offset_that_the_program_knows_as_text() {
+    const PLACE: &[u8] = b"@@OFFSET-OF-THE-REST@@";
+    for linked in LINKED {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build(linked, &[], dir.path()) else {
+            return;
+        };
+        let mut file = std::fs::read(&program).unwrap();
+        let place = file.windows(PLACE.len()).position(|w| w == PLACE).unwrap();
+        let len = file.len();
+        let rest = payload("rest", 0);
+        for text in [
+            format!("{len}"),
+            format!("{len:022}"),
+            format!("{:#x}", len + rest.len()),
+        ] {
+            file.truncate(len);
+            file[place..place + PLACE.len()].fill(0);
+            file[place..place + text.len()].copy_from_slice(text.as_bytes());
+            file.extend_from_slice(&rest);
+            let bundle = dir.path().join("bundle");
+            executable(&bundle, &file);
+            let found = tools::succeed(Command::new(&bundle).arg("text"), LIMIT).unwrap();
+            assert!(found.stdout.starts_with(b"text"), "{found:?}");
+            for (form, outcome) in forms::run_all(&bundle, &["text"], None, |_, _| ()).unwrap() {
+                let Outcome::Declined(why) = outcome else {
+                    panic!("{text} {form}: {outcome:?}");
+                };
+                assert!(why.contains("it carries a payload"), "{why}");
+            }
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use mgz_tests::forms::{self, Outcome};
 use mgz_tests::programs::{self, Variant};
+use mgz_tests::tools::{self, LIMIT};
 use std::path::{Path, PathBuf};
 
 const PLAIN: Variant = Variant {
@@ -35,42 +36,51 @@ fn build(way: &str, variant: Variant, extra: &[&str], dir: &Path) -> Option<Path
 /// Most of the code is read: what changes it is declined or refused, with the remedy, and `burst` does what the original does.
 fn served_by_burst_alone(way: &str) {
     for variant in VARIANTS {
-        let dir = tempfile::tempdir().unwrap();
-        let Some(program) = build(way, variant, &[], dir.path()) else {
-            return;
+        only_burst(way, variant, true);
+    }
+}
+
+fn only_burst(way: &str, variant: Variant, static_too: bool) {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = build(way, variant, &[], dir.path()) else {
+        return;
+    };
+    let outcomes = forms::run_all(&program, &[], None, |form, report| {
+        assert!(report["reads_code"].is_u64(), "{way} {variant} {form}");
+    });
+    for (form, outcome) in outcomes.unwrap() {
+        let fits = match (&*form, &outcome) {
+            ("pt" | "soft", Outcome::Declined(why)) => {
+                why.contains("reads its own code") && why.contains("--for burst")
+            }
+            ("burst full" | "burst ring", Outcome::Refused(why)) => why.contains("--mode burst"),
+            ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
+            _ => false,
         };
-        let outcomes = forms::run_all(&program, &[], None, |form, report| {
-            assert!(report["reads_code"].is_u64(), "{way} {variant} {form}");
-        });
-        for (form, outcome) in outcomes.unwrap() {
-            let fits = match (&*form, &outcome) {
-                ("pt" | "soft", Outcome::Declined(why)) => {
-                    why.contains("reads its own code") && why.contains("--for burst")
-                }
-                ("burst full" | "burst ring", Outcome::Refused(why)) => {
-                    why.contains("--mode burst")
-                }
-                ("burst bare" | "burst burst", outcome) => *outcome == Outcome::Same,
-                _ => false,
-            };
-            assert!(fits, "{way} {variant} {form}: {outcome:?}");
-        }
-        // The runtime writes into a static executable in burst as well.
-        let Some(program) = build(way, variant, &["-static"], dir.path()) else {
-            return;
-        };
-        for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
-            assert!(
-                matches!(&outcome, Outcome::Declined(why) if why.contains("link it dynamically")),
-                "{way} {variant} -static {form}: {outcome:?}"
-            );
-        }
+        assert!(fits, "{way} {variant} {form}: {outcome:?}");
+    }
+    // The runtime writes into a static executable in burst as well.
+    if !static_too {
+        return;
+    }
+    let Some(program) = build(way, variant, &["-static"], dir.path()) else {
+        return;
+    };
+    for (form, outcome) in forms::run_all(&program, &[], None, |_, _| ()).unwrap() {
+        assert!(
+            matches!(&outcome, Outcome::Declined(why) if why.contains("link it dynamically")),
+            "{way} {variant} -static {form}: {outcome:?}"
+        );
     }
 }
 
 /// Only a part is read, which has no entry jumps: every form does what the original does.
 fn served_by_all(way: &str) {
-    for variant in VARIANTS {
+    served_by_all_of(way, &VARIANTS);
+}
+
+fn served_by_all_of(way: &str, variants: &[Variant]) {
+    for &variant in variants {
         for extra in [&[][..], &["-static"]] {
             let dir = tempfile::tempdir().unwrap();
             let Some(program) = build(way, variant, extra, dir.path()) else {
@@ -139,4 +149,61 @@ fn a_function_that_is_patched() {
 #[test]
 fn the_first_byte_of_functions() {
     served_by_all("BYTE");
+}
+
+#[test]
+fn functions_of_a_table() {
+    served_by_all("FUNCTIONS");
+}
+
+#[test]
+fn a_function_with_a_hook() {
+    // (clang with -O2 -no-pie loads both addresses at once out of constants, which is not followed.)
+    served_by_all_of("HOOK", &[PLAIN, FIXED, PLAINEST]);
+}
+
+#[test]
+fn a_function_that_the_frame_holds() {
+    served_by_all("HELD");
+}
+
+#[test]
+fn behind_a_label_of_its_own() {
+    served_by_all("LABEL");
+}
+
+/// Where the code lies in memory follows from where the file begins, and from what is in the file.
+#[test]
+fn what_is_in_the_file_too() {
+    for variant in [PLAIN, PLAINEST] {
+        only_burst("FILE_TOO", variant, false);
+    }
+}
+
+/// What is read at addresses out of a file is not followed; the report says where that may begin.
+#[test]
+fn who_opens_the_list_of_mappings_is_named() {
+    for variant in VARIANTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(program) = build("MAPS", variant, &[], dir.path()) else {
+            return;
+        };
+        forms::all_same(&program, &[], None, |form, report| {
+            assert!(report["opens_maps"].is_u64(), "{variant} {form}: {report}");
+        });
+        let said = tools::succeed(
+            tools::tool("mgz-instrument")
+                .args(["--backend", "soft", "-o"])
+                .arg(dir.path().join("said"))
+                .arg(&program),
+            LIMIT,
+        )
+        .unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        assert!(said.contains("/proc/self/maps is opened at"), "{said}");
+        let other = build("FUNCTION", variant, &[], dir.path()).unwrap();
+        forms::all_same(&other, &[], None, |form, report| {
+            assert!(report.get("opens_maps").is_none(), "{variant} {form}");
+        });
+    }
 }

@@ -7,6 +7,7 @@ use crate::input::weights::Weights;
 use crate::stages::fetches::{self, Fetched};
 use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::stages::incidence::Incidence;
+use crate::stages::observed_class::FarStep;
 use crate::stages::reuse::ReuseTotals;
 use crate::stages::strides::Strides;
 use crate::stages::windows::WindowEngine;
@@ -34,6 +35,8 @@ pub struct Outcome {
     pub strides: Vec<(u32, u32, u64)>,
     /// Lines that were fetched, by group.
     pub fetches: Vec<Fetched>,
+    /// Greater strides that were the one before, by site.
+    pub far_steps: Vec<(u32, FarStep)>,
     /// Which samples saw which addresses, if asked for.
     pub incidence: Incidence,
     /// Samples and rows.
@@ -101,14 +104,14 @@ impl Driver {
         let merged = |all: Vec<Strides>| {
             let mut whole = Strides::default();
             all.into_iter().for_each(|one| whole.merge(one));
-            whole.counts()
+            (whole.counts(), whole.far_steps().list())
         };
         let collected = if self.options.incidence == Collect::ForMerging {
             Incidence::gather
         } else {
             Incidence::fold
         };
-        let (sets, (incidence, strides)) = rayon::join(
+        let (sets, (incidence, (strides, far_steps))) = rayon::join(
             || FootprintSet::of_buckets(tables),
             || rayon::join(|| collected(incidence), || merged(strides)),
         );
@@ -171,6 +174,7 @@ impl Driver {
             windows,
             strides,
             fetches,
+            far_steps,
             incidence,
             census: self.census,
             weights: self.weights,

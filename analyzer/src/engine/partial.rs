@@ -552,6 +552,8 @@ impl Partial {
             windows,
             strides,
             fetches,
+            // Instructions are not told apart here.
+            far_steps: Vec::new(),
             incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
             census,
             weights,

@@ -46,6 +46,15 @@ const STRIDE_SHARES: Kind = Kind::List(&Kind::Record(&[
     ("to", Kind::Signed),
     ("pct", Kind::Number),
 ]));
+/// Static and observed classes.
+const CLASSES: Kind = Kind::List(&Kind::Record(&[
+    ("static", Kind::Text),
+    ("observed", Kind::Text),
+    ("step", Kind::Signed),
+    ("sites", Kind::Whole),
+    ("steps", Kind::Whole),
+    ("pct", Kind::Number),
+]));
 /// Functions or lines that load an object.
 const CODE_PARTS: Kind = Kind::List(&Kind::Record(&[
     ("function", Kind::Text),
@@ -66,6 +75,9 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         ("lines", "inlined_into") | (_, "stack") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
+        (_, "classes") => CLASSES,
+        (_, "F_str_observed" | "F_irr_observed") => Kind::Whole,
+        (_, "dF_str_observed_pct" | "dF_irr_observed_pct") => Kind::Number,
         (_, "strides_hat") => STRIDE_SHARES,
         (_, "functions" | "lines") => CODE_PARTS,
         (

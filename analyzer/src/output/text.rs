@@ -4,6 +4,7 @@ use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
 use crate::report::{Analysis, Loads};
+use crate::stages::observed_class::ClassPair;
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::location::{CodePart, LocationZoom, Region};
 use crate::views::time_tree::{Kind, Node, TimeZoom};
@@ -691,12 +692,13 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
     heading(
         out,
         &format!(
-            "Lines ({} of {all}, {} first)",
+            "Lines ({} of {all}, {} first; ΔF_str% and ΔF_irr% by static class)",
             all.min(style.rows),
             meaning.first()
         ),
     );
-    let names = meaning.heads(&["line", "function", "inlined into"]);
+    let mut names = meaning.heads(&["line", "function", "inlined into"]);
+    names.push("class → observed");
     let mut t = table(style, &names, 3);
     for l in analysis.lines.iter().take(style.rows) {
         let place = if l.line == 0 {
@@ -711,9 +713,20 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         };
         let mut cells = vec![place, head(&l.function, 32), into];
         cells.extend(metric_cells(&l.loads, meaning));
-        t.add_row(row(cells, 3));
+        let mut cells = row(cells, 3);
+        cells.push(Cell::new(classes_text(&l.loads.observed.classes)));
+        t.add_row(cells);
     }
     push(out, &t);
+}
+
+/// Static and observed classes with the most steps: `irregular → strided 16`.
+fn classes_text(classes: &[ClassPair]) -> String {
+    let texts = classes.iter().filter(|c| c.pct >= 20.0).take(2).map(|c| {
+        let step = c.step.map_or(String::new(), |step| format!(" {step}"));
+        format!("{} → {}{step}", c.claimed, c.observed)
+    });
+    texts.collect::<Vec<_>>().join(", ")
 }
 
 fn loops(analysis: &Analysis, style: Style, out: &mut String) {

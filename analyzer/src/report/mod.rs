@@ -29,6 +29,7 @@ use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, measured};
 use crate::report::rows::{ByTime, Facts};
 use crate::report::sums::{BY_CODE, CodeSums, all_rows};
+use crate::stages::observed_class;
 use crate::views::ByCode;
 use crate::views::objects::Bounds;
 use mgz_annotations_schema::manifest::Manifest;
@@ -168,6 +169,12 @@ pub fn build_with_code(
     };
     let (folded, seen) = rayon::join(|| outcome.buckets[0].footprint.fold(code), see);
     let sums = CodeSums::new(outcome, code, folded);
+    let classes = observed_class::ByCode::new(
+        &outcome.strides,
+        &outcome.far_steps,
+        code,
+        &outcome.buckets[0].footprint,
+    );
     let weights = manifest
         .totals
         .loads_executed_error
@@ -248,12 +255,15 @@ pub fn build_with_code(
         executed: hats
             .accesses
             .filter(|&a| a > 0.0 && (weights.is_some() || whole_time.is_some())),
+        observed: (0..sums.tables[kind].counts.len())
+            .map(|row| classes.row(BY_CODE[kind], row))
+            .collect(),
     });
     let functions = functions::function_rows(code, &functions);
     let lines = lines::line_rows(code, &lines, &sums.chains);
     let loops = loops::loop_rows(code, &loops);
     summary::doubts(outcome, &mut warnings);
-    let summary = summary::summary(
+    let mut summary = summary::summary(
         manifest,
         outcome,
         (&sums.whole, &sums.stores),
@@ -261,6 +271,7 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
+    summary.observed = classes.row(Target::Whole, 0);
     // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {
         counts.iter().map(Counts::without_fetches).collect()

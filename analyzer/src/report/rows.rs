@@ -6,6 +6,7 @@ use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker};
 use crate::estimate::time_shares::TimeShare;
 use crate::report::sums::RowSums;
+use crate::stages::observed_class::ObservedRow;
 use polars::prelude::{Column, NamedFrom, Series};
 use rayon::prelude::*;
 use serde::Serialize;
@@ -28,6 +29,9 @@ pub struct Loads {
     /// Histogram of D.
     #[serde(rename = "D_hist")]
     pub distances: Vec<Bin>,
+    /// Classes that were observed.
+    #[serde(flatten)]
+    pub observed: ObservedRow,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::stages::strides::Stride>,
 }
@@ -56,6 +60,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) all: u64,
     /// Executed loads of the whole, where rows are shares of these.
     pub(crate) executed: Option<f64>,
+    /// Classes that each row's loads were observed to have.
+    pub(crate) observed: Vec<ObservedRow>,
 }
 
 /// What windows by time tell of the rows of a table.
@@ -88,6 +94,7 @@ impl Facts<'_> {
             metrics: counts.metrics().with_distances(&self.sums.distances[row]),
             hats,
             distances: self.sums.distances[row].coarse().bins(),
+            observed: self.observed[row].clone(),
             strides: crate::stages::strides::top(self.sums.strides[row].iter().copied(), STRIDES),
         }
     }

@@ -79,6 +79,9 @@ pub struct Summary {
     /// The loads.
     #[serde(flatten)]
     pub metrics: Metrics,
+    /// Classes that were observed.
+    #[serde(flatten)]
+    pub observed: crate::stages::observed_class::ObservedRow,
     /// Sample ratio: executed over recorded loads.
     pub rho: Option<f64>,
     /// What `rho` was computed from.
@@ -244,6 +247,7 @@ pub(crate) fn summary(
             .filter(|_| whole.footprint > 0)
             .map(|f| f * whole.bytes as f64 / whole.footprint as f64),
         hats,
+        observed: Default::default(),
         distances: whole_distances.coarse().bins(),
         intervals: outcome.buckets[0].reuse.intervals.bins(),
         store_footprint: (whole.stores > 0).then_some(StoreFootprint {

@@ -2,6 +2,7 @@
 //!
 //! Counted are differences from −512 to 512 bytes each by itself, greater ones by sign and power of two. Counts are exact and merge by addition.
 
+use crate::stages::observed_class::FarSteps;
 use crate::util::fast_hash::Mixed;
 use mgz_models::util::hash::spread;
 use serde::Serialize;
@@ -9,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hint::select_unpredictable;
 
 /// Differences up to this are counted each by itself.
-const EXACT: i64 = 512;
+pub(crate) const EXACT: i64 = 512;
 /// First bin of the greater ones, and how many of these there are.
 const FAR: u32 = 2 * EXACT as u32 + 1;
 const FAR_BINS: usize = 128;
@@ -34,7 +35,7 @@ fn bin(difference: i64) -> u32 {
 }
 
 /// Smallest and greatest difference of a bin.
-fn range(bin: u32) -> (i64, i64) {
+pub(crate) fn range(bin: u32) -> (i64, i64) {
     if bin <= 2 * EXACT as u32 {
         let value = i64::from(bin) - EXACT;
         return (value, value);
@@ -72,6 +73,8 @@ pub struct Stride {
 #[derive(Clone, Copy, Default)]
 struct Last {
     address: u64,
+    /// How far it was from the one before; 0 if that is not known.
+    step: i64,
     sample: u32,
 }
 
@@ -89,6 +92,8 @@ pub struct Strides {
     carried: HashMap<u64, u64, Mixed>,
     /// By site and greater bin. Empty as long as there is none.
     far: Vec<u32>,
+    /// Which of the greater ones are the one before.
+    repeated: FarSteps,
 }
 
 /// Bits of an entry that hold its count. (Those of a key are 44: sites have 32.)
@@ -228,9 +233,18 @@ impl Strides {
             let Some(last) = self.last.get_mut(site as usize) else {
                 continue;
             };
-            let before = std::mem::replace(last, Last { address, sample });
+            let before = *last;
             *difference = address.wrapping_sub(before.address) as i64;
             *known = before.sample == sample;
+            let step = if *known { *difference } else { 0 };
+            *last = Last {
+                address,
+                step,
+                sample,
+            };
+            if step == before.step && step.unsigned_abs() > EXACT as u64 {
+                self.repeated.add(site, step);
+            }
         }
     }
 
@@ -335,15 +349,21 @@ impl Strides {
     }
 
     /// Adds the counts of another one.
-    pub fn merge(&mut self, other: Strides) {
+    pub fn merge(&mut self, mut other: Strides) {
         if self.table.is_empty() && self.far.is_empty() && self.carried.is_empty() {
             *self = other;
             return;
         }
+        self.repeated.merge(std::mem::take(&mut other.repeated));
         for (key, times) in other.all() {
             self.reserve(1);
             self.add(self.home(key), key, times);
         }
+    }
+
+    /// Greater differences that were the one before.
+    pub fn far_steps(&self) -> &FarSteps {
+        &self.repeated
     }
 
     /// Counts by site and bin: (site, bin, count), sorted.

@@ -1,23 +1,26 @@
-//! Reads the address map: which original instruction a clone address stands for, and what a probe has
-//! borrowed there.
+//! Reads the address map: which original instruction a clone address stands for, and what a probe
+//! has borrowed there.
 //!
 //! `core` only and without allocation, so that the runtime can compile the same file.
 //! Any bytes may be given: everything is checked, and damage ends in `None`.
 //!
-//! Functions stand in the map in the order of their originals, and their clones follow each other in the
-//! same order, so both directions are a binary search over functions and marks, and a walk over a few instructions.
+//! Functions stand in the map in the order of their originals, and their clones follow each other
+//! in the same order, so both directions are a binary search over functions and marks, and a walk
+//! over a few instructions.
 
 /// Start of the address map: then `functions` × [`MapFunction`] (sorted by `clone_start`), then
-/// `states` × [`ProbeState`], then `stream_len` bytes, then [`MapMark`]s up to the end (sorted by `clone`): places inside functions
-/// where reading may begin, so that no lookup walks through a long function.
+/// `states` × [`ProbeState`], then `stream_len` bytes, then [`MapMark`]s up to the end (sorted by
+/// `clone`): places inside functions where reading may begin, so that no lookup walks through a
+/// long function.
 ///
 /// # The stream
 ///
-/// Per function, from `clone_start`/`orig_start` on, one byte per clone instruction: low nibble = its
-/// length in the clone (1–15), high nibble = length of the original instruction that it stands for (up to where the next one begins), or
-/// 0 for an inserted instruction, which belongs to the original instruction that follows (but see [`STATE_PASSED`]). Bytes with a
-/// low nibble of 0: `0x00` is followed by a LEB128 state number that holds from the next boundary on
-/// (each function starts in state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
+/// Per function, from `clone_start`/`orig_start` on, one byte per clone instruction: low nibble =
+/// its length in the clone (1–15), high nibble = length of the original instruction that it stands
+/// for (up to where the next one begins), or 0 for an inserted instruction, which belongs to the
+/// original instruction that follows (but see [`STATE_PASSED`]). Bytes with a low nibble of 0:
+/// `0x00` is followed by a LEB128 state number that holds from the next boundary on (each function
+/// starts in state 0); `0xN0` (N > 0) skips N bytes of original code that has no clone.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MapHeader {
@@ -89,7 +92,8 @@ pub struct ProbeState {
     pub base_reg: u8,
     /// See `base_reg`: non-zero between the `lea` that advances the register and the commit.
     pub base_ahead: u8,
-    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`], [`STATE_COUNTED`].
+    /// [`STATE_PUSHED`], [`STATE_BACK`], [`STATE_PASSED`], [`STATE_LATE`], [`STATE_HALF`],
+    /// [`STATE_COUNTED`].
     pub flags: u8,
     /// Borrowed registers whose true value is in a spill place: `(register, place)`.
     pub saved: [[u8; 2]; 6],
@@ -293,8 +297,8 @@ impl<'a> AddrMap<'a> {
         low.checked_sub(1)
     }
 
-    /// The clone instruction that starts at link-time address `ip`, and the state there. `None` if `ip`
-    /// is not an instruction boundary of a clone.
+    /// The clone instruction that starts at link-time address `ip`, and the state there. `None` if
+    /// `ip` is not an instruction boundary of a clone.
     pub fn at_clone(&self, ip: u64) -> Option<(Step, ProbeState)> {
         let function = self.last(ip, |f| f.clone_start)?;
         if ip >= u64::from(self.function(function)?.clone_end) {
@@ -318,8 +322,9 @@ impl<'a> AddrMap<'a> {
         walk.into_iter().flatten().skip_while(move |s| s.clone < ip)
     }
 
-    /// The first clone instruction that belongs to the original instruction at link-time address `ip`
-    /// (a probe before it, if there is one), and the state there. `None` if `ip` has no clone.
+    /// The first clone instruction that belongs to the original instruction at link-time address
+    /// `ip` (a probe before it, if there is one), and the state there. `None` if `ip` has no
+    /// clone.
     pub fn at_original(&self, ip: u64) -> Option<(Step, ProbeState)> {
         let function = self.last(ip, |f| f.orig_start)?;
         let mut first = None;
@@ -334,7 +339,8 @@ impl<'a> AddrMap<'a> {
                 continue;
             }
             let first = *first.get_or_insert(step);
-            // Inserted instructions at a function's end belong to what follows in memory, not to a clone of it.
+            // Inserted instructions at a function's end belong to what follows in memory, not to a
+            // clone of it.
             if step.orig_len > 0 {
                 return Some((first, self.state(first.state)?));
             }
@@ -357,8 +363,9 @@ impl AddrMap<'_> {
             .is_some_and(|f| u64::from(f.orig_start) == ip)
     }
 
-    /// The clone address to be returned to by code without a clone, instead of the original address `ip` behind a call.
-    /// `None` if `ip` is not that of a call's next instruction in a translated clone.
+    /// The clone address to be returned to by code without a clone, instead of the original address
+    /// `ip` behind a call. `None` if `ip` is not that of a call's next instruction in a
+    /// translated clone.
     pub fn back_of(&self, ip: u64) -> Option<u64> {
         // The call may be a function's last instruction.
         let function = self.last(ip.checked_sub(1)?, |f| f.orig_start)?;
@@ -435,8 +442,8 @@ impl Iterator for Walk<'_> {
 mod tests {
     use super::*;
 
-    /// Two functions: the first has a probe of two instructions (state 1 between them) before its second
-    /// instruction, then 20 bytes without clone; the second has one instruction.
+    /// Two functions: the first has a probe of two instructions (state 1 between them) before its
+    /// second instruction, then 20 bytes without clone; the second has one instruction.
     fn map() -> Vec<u8> {
         let mut out = Vec::new();
         let word = |out: &mut Vec<u8>, v: u32| out.extend_from_slice(&v.to_le_bytes());
@@ -523,7 +530,8 @@ mod tests {
         }
     }
 
-    /// A function of 200 instructions: two bytes each, every fifth an inserted one, every seventh in state 1.
+    /// A function of 200 instructions: two bytes each, every fifth an inserted one, every seventh
+    /// in state 1.
     fn long() -> Vec<u8> {
         let mut stream = Vec::new();
         for i in 0..200u8 {
@@ -582,7 +590,8 @@ mod tests {
 
     #[test]
     fn what_passes_an_instruction_by_belongs_to_the_one_behind() {
-        // je 1f (stands for two bytes); lock (one byte) cmpxchg in four; a jump, in state 1; 1: cmpxchg in three; a return.
+        // je 1f (stands for two bytes); lock (one byte) cmpxchg in four; a jump, in state 1; 1:
+        // cmpxchg in three; a return.
         let mut bytes = Vec::new();
         let stream = [0x22, 0x14, 0x00, 0x01, 0x02, 0x00, 0x00, 0x33, 0x11];
         for v in [1, 2, stream.len() as u32, 0, 0x9000, 0x900c, 0x1000, 0] {

@@ -1,10 +1,13 @@
-//! The log of heap blocks: a ring in memory that the recorder and the traced processes share (a memfd of its own).
+//! The log of heap blocks: a ring in memory that the recorder and the traced processes share (a
+//! memfd of its own).
 //!
 //! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
 //!
-//! The ring has [`UNITS`] units of 64 bytes. A process claims as many units as it needs by moving [`Head::head`], writes them, and says that they
-//! are complete by storing [`tag`] of the position into the first unit's first word. The recorder reads them in order and moves [`Head::tail`]. A process that
-//! dies in between leaves units without a tag, which the recorder passes over one by one after a while. Units of the lap before have other tags.
+//! The ring has [`UNITS`] units of 64 bytes. A process claims as many units as it needs by moving
+//! [`Head::head`], writes them, and says that they are complete by storing [`tag`] of the position
+//! into the first unit's first word. The recorder reads them in order and moves [`Head::tail`]. A
+//! process that dies in between leaves units without a tag, which the recorder passes over one by
+//! one after a while. Units of the lap before have other tags.
 
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
@@ -21,12 +24,13 @@ pub const FILE_BYTES: usize = HEAD_BYTES + UNITS * UNIT;
 /// Bytes of stack that are copied, at most.
 pub const STACK: usize = 1024;
 
-/// Functions that stand in for allocators under other names: [`HOOKS`] / 6 of each kind, in the order of [`HOOK_KINDS`].
+/// Functions that stand in for allocators under other names: [`HOOKS`] / 6 of each kind, in the
+/// order of [`HOOK_KINDS`].
 pub const HOOKS: usize = 24;
 /// Bytes of a name of such a function, the terminating zero included.
 pub const HOOK_NAME: usize = 64;
-/// What such functions do: return a block of as many bytes as the first, the second argument, the product of both; resize the first to the second; free the first,
-/// the second.
+/// What such functions do: return a block of as many bytes as the first, the second argument, the
+/// product of both; resize the first to the second; free the first, the second.
 pub const HOOK_KINDS: [&str; 6] = ["alloc", "alloc2", "calloc", "realloc", "free", "free2"];
 
 /// A process has begun or has executed a new program: what it had is gone.
@@ -53,7 +57,8 @@ pub struct Head {
     pub over: AtomicU32,
 }
 
-/// What happened: the first unit of a record. `stack` bytes of the stack follow in units of their own.
+/// What happened: the first unit of a record. `stack` bytes of the stack follow in units of their
+/// own.
 #[repr(C)]
 pub struct Event {
     /// [`tag`] of the position once the record is complete.

@@ -1,8 +1,8 @@
 //! What instrumented code, the runtime and the recorder must agree on, byte for byte.
 //!
-//! Both sides compile this crate: the instrumenter and the recorder as an ordinary dependency, the runtime, which has no
-//! standard library, as a library built for it. It therefore uses `core` only and holds plain constants and
-//! `repr(C)` structs.
+//! Both sides compile this crate: the instrumenter and the recorder as an ordinary dependency, the
+//! runtime, which has no standard library, as a library built for it. It therefore uses `core` only
+//! and holds plain constants and `repr(C)` structs.
 //!
 //! # The software probe
 //!
@@ -14,26 +14,29 @@
 //! | [`GS_SPILL`](probe::GS_SPILL) … | [`SPILL_SLOTS`](probe::SPILL_SLOTS) 8-byte places where a probe keeps a register that it borrows |
 //!
 //! A *region* is a straight piece of a basic block with no call, system call or repeated string
-//! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region; two records may share a slot ([`ID_PAIR`](slot::ID_PAIR)). The cursor is
-//! advanced once, right after the region's last record is written (*commit*). Until then the slots
-//! before the probe are *in flight*; [`ProbeState`](address_map::ProbeState) says how many there are, which register holds the
-//! slot base, and where borrowed registers were saved, for every instruction boundary of the clone.
-//! In loops a register may be advanced instead, and memory follows where control leaves ([`STATE_LATE`](address_map::STATE_LATE)).
-//! No probe touches flags, the stack or the red zone.
+//! instruction inside. Its records lie at `cursor + 16*i` for the i-th slot of the region; two
+//! records may share a slot ([`ID_PAIR`](slot::ID_PAIR)). The cursor is advanced once, right after
+//! the region's last record is written (*commit*). Until then the slots before the probe are *in
+//! flight*; [`ProbeState`](address_map::ProbeState) says how many there are, which register holds
+//! the slot base, and where borrowed registers were saved, for every instruction boundary of the
+//! clone. In loops a register may be advanced instead, and memory follows where control leaves
+//! ([`STATE_LATE`](address_map::STATE_LATE)). No probe touches flags, the stack or the red zone.
 //!
 //! # Translated clones
 //!
-//! In files with [`FEATURE_TRANSLATED`](module_note::FEATURE_TRANSLATED) the stack holds original return addresses only, so that control may pass from
-//! original code to the clone and back at any instruction. A call pushes the original return address and jumps; a return
-//! jumps through [`GS_RETURN`](probe::GS_RETURN), indirect calls and jumps go through [`GS_CALL`](probe::GS_CALL) and [`GS_JUMP`](probe::GS_JUMP), and the runtime's code behind these
-//! finds the clone of where control goes. Only where a call leaves for code without a clone does the runtime replace the
+//! In files with [`FEATURE_TRANSLATED`](module_note::FEATURE_TRANSLATED) the stack holds original
+//! return addresses only, so that control may pass from original code to the clone and back at any
+//! instruction. A call pushes the original return address and jumps; a return jumps through
+//! [`GS_RETURN`](probe::GS_RETURN), indirect calls and jumps go through [`GS_CALL`](probe::GS_CALL)
+//! and [`GS_JUMP`](probe::GS_JUMP), and the runtime's code behind these finds the clone of where
+//! control goes. Only where a call leaves for code without a clone does the runtime replace the
 //! return address, by that of the `call gs:[GS_BACK]` that stands behind each call.
 //!
 //! # Full rings
 //!
-//! A store to a slot may hit the guard page behind the ring. The runtime's SIGSEGV handler then hands
-//! the full part on, and *rebases* the region: the new base is chosen so that the faulting slot comes
-//! first in the new ring (`base = start - 16*slots_done`), and the store is run again.
+//! A store to a slot may hit the guard page behind the ring. The runtime's SIGSEGV handler then
+//! hands the full part on, and *rebases* the region: the new base is chosen so that the faulting
+//! slot comes first in the new ring (`base = start - 16*slots_done`), and the store is run again.
 
 #![cfg_attr(not(test), no_std)]
 

@@ -1,9 +1,10 @@
-//! What an instrumented file says of itself: note, patches, prelude of the sidecar, static executables.
+//! What an instrumented file says of itself: note, patches, prelude of the sidecar, static
+//! executables.
 
 /// First word of the description of the runtime's image.
 pub const STATIC_MAGIC: u64 = 0x3154_4154_535a_474d;
-/// Where that description lies in the shared memory's file: magic, then file offset, length, entry point and relocation list of the image, 8 bytes
-/// each.
+/// Where that description lies in the shared memory's file: magic, then file offset, length, entry
+/// point and relocation list of the image, 8 bytes each.
 pub const STATIC_AT: u32 = 216;
 /// Environment variable in which an executable without a loader finds the shared memory's path.
 pub const STATIC_ENV: &[u8; 12] = b"MGZ_RUNTIME=";
@@ -28,8 +29,9 @@ pub struct ModuleNote {
     pub version: u32,
     /// [`FLAVOUR_SOFT`] or [`FLAVOUR_PT`].
     pub flavour: u32,
-    /// First record id of this module. Modules take disjoint ranges below [`ID_LIMIT`](crate::slot::ID_LIMIT), chosen by
-    /// the file's hash (or in a row for files instrumented together).
+    /// First record id of this module. Modules take disjoint ranges below
+    /// [`ID_LIMIT`](crate::slot::ID_LIMIT), chosen by the file's hash (or in a row for files
+    /// instrumented together).
     pub id_first: u32,
     /// Number of record ids.
     pub id_count: u32,
@@ -48,26 +50,32 @@ pub struct ModuleNote {
     pub sidecar_id: [u8; 16],
     /// `FEATURE_*` bits.
     pub features: u32,
-    /// Length of the part at the end of the clone's code that leads from translated clones to addresses without one.
+    /// Length of the part at the end of the clone's code that leads from translated clones to
+    /// addresses without one.
     pub thunk_bytes: u32,
-    /// Array of addresses (32 bits each) of the original's system calls that have hooks in the clone (executables without a loader). In `burst`, where the
-    /// original runs, the runtime puts [`TRAP`](crate::probe::TRAP) there and sends threads that come there into the clone.
+    /// Array of addresses (32 bits each) of the original's system calls that have hooks in the
+    /// clone (executables without a loader). In `burst`, where the original runs, the runtime
+    /// puts [`TRAP`](crate::probe::TRAP) there and sends threads that come there into the clone.
     pub calls: u64,
     /// Number of these.
     pub call_count: u64,
-    /// Code through which the runtime calls the program's signal handlers ([`HANDLER_CALL`](crate::probe::HANDLER_CALL)), or 0: only executables without a loader have it.
+    /// Code through which the runtime calls the program's signal handlers
+    /// ([`HANDLER_CALL`](crate::probe::HANDLER_CALL)), or 0: only executables without a loader
+    /// have it.
     pub handlers: u64,
     /// Array of [`Cover`] (soft flavour).
     pub covers: u64,
     /// Number of these.
     pub cover_count: u64,
-    /// Zero-terminated list of needed libraries, with colons between, or 0: the loader is to have them before the runtime, since they stand in for functions of the
-    /// C library as it does ([`WRAPPED`]), or come before others that do.
+    /// Zero-terminated list of needed libraries, with colons between, or 0: the loader is to have
+    /// them before the runtime, since they stand in for functions of the C library as it does
+    /// ([`WRAPPED`]), or come before others that do.
     pub before: u64,
 }
 
-/// Functions of the C library that the runtime stands in for. A library that does so, too, must come before it, so that the runtime's are what it finds behind its own.
-pub const WRAPPED: [&str; 67] = [
+/// Functions of the C library that the runtime stands in for. A library that does so, too, must
+/// come before it, so that the runtime's are what it finds behind its own.
+pub const WRAPPED: [&str; 68] = [
     "_Fork",
     "__bsd_signal",
     "__longjmp_chk",
@@ -82,6 +90,7 @@ pub const WRAPPED: [&str; 67] = [
     "aio_read64",
     "aio_write",
     "aio_write64",
+    "arch_prctl",
     "bsd_signal",
     "clone",
     "close",
@@ -158,8 +167,9 @@ pub struct Patch {
     pub to: u32,
 }
 
-/// What stands under a [`Patch`] that covers an instruction which may fail, in a file whose handlers may look at such: the runtime takes the patch back before it shows a
-/// handler an address there. Sorted by `at`.
+/// What stands under a [`Patch`] that covers an instruction which may fail, in a file whose
+/// handlers may look at such: the runtime takes the patch back before it shows a handler an address
+/// there. Sorted by `at`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cover {
@@ -172,7 +182,8 @@ pub struct Cover {
 }
 
 impl Cover {
-    /// Whether a patch at an address can be taken back while other threads run: its bytes lie in one aligned word of eight bytes, which one store replaces.
+    /// Whether a patch at an address can be taken back while other threads run: its bytes lie in
+    /// one aligned word of eight bytes, which one store replaces.
     pub const fn fits(at: u64) -> bool {
         at % 8 + 5 <= 8
     }
@@ -195,7 +206,8 @@ pub struct Prelude {
     pub id: [u8; 16],
     /// Length of the JSON header that follows this struct, bytes.
     pub header_len: u64,
-    /// File offset of the address map (8-byte aligned, uncompressed), see [`MapHeader`](crate::address_map::MapHeader).
+    /// File offset of the address map (8-byte aligned, uncompressed), see
+    /// [`MapHeader`](crate::address_map::MapHeader).
     pub map_offset: u64,
     /// Length of the address map, bytes.
     pub map_len: u64,

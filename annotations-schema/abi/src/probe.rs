@@ -10,33 +10,40 @@ pub const SPILL_SLOTS: usize = 8;
 pub const PLACE_RAX: u8 = 4;
 /// Spill place that hands the original address where control goes to [`GS_CALL`] and [`GS_JUMP`].
 pub const PLACE_TARGET: u8 = 5;
-/// Offset of the address of the runtime's code that stands for `ret` in translated clones: the original return address is
-/// on the stack.
+/// Offset of the address of the runtime's code that stands for `ret` in translated clones: the
+/// original return address is on the stack.
 pub const GS_RETURN: u32 = 72;
-/// Offset of the address of the runtime's code that goes on at the original address in [`PLACE_TARGET`]; the original
-/// return address was just pushed.
+/// Offset of the address of the runtime's code that goes on at the original address in
+/// [`PLACE_TARGET`]; the original return address was just pushed.
 pub const GS_CALL: u32 = 80;
 /// As [`GS_CALL`], for jumps.
 pub const GS_JUMP: u32 = 88;
-/// Offset of the address of the runtime's code that is called where control comes back into a translated clone from code that
-/// has none. What follows the call is the clone of the original return point.
+/// Offset of the address of the runtime's code that is called where control comes back into a
+/// translated clone from code that has none. What follows the call is the clone of the original
+/// return point.
 pub const GS_BACK: u32 = 96;
-/// Offset of the address of the hook in front of system calls: `lea rcx, [call]; jmp gs:[GS_HOOK_BEFORE]`. In executables without a loader the
-/// runtime learns of threads, children, signal handlers and masks by hooks around system calls.
+/// Offset of the address of the hook in front of system calls: `lea rcx, [call]; jmp
+/// gs:[GS_HOOK_BEFORE]`. In executables without a loader the runtime learns of threads, children,
+/// signal handlers and masks by hooks around system calls.
 pub const GS_HOOK_BEFORE: u32 = 104;
-/// Offset of the address of the hook behind system calls: `lea rcx, [next]; jmp gs:[GS_HOOK_AFTER]`.
+/// Offset of the address of the hook behind system calls: `lea rcx, [next]; jmp
+/// gs:[GS_HOOK_AFTER]`.
 pub const GS_HOOK_AFTER: u32 = 112;
-/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve, sigaltstack, execveat, clone3.
+/// System calls that need hooks: rt_sigaction, rt_sigprocmask, clone, fork, vfork, execve,
+/// sigaltstack, execveat, clone3.
 pub const HOOKED_CALLS: [u32; 9] = [13, 14, 56, 57, 58, 59, 131, 322, 435];
 
-/// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No loader tells unwinders of the runtime's own code, so its
-/// frame belongs to the file, whose unwind tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].
+/// `call [rsp]; jmp [rsp + 8]`: calls a handler of the program, and goes back to the runtime. No
+/// loader tells unwinders of the runtime's own code, so its frame belongs to the file, whose unwind
+/// tables say that the caller is the interrupted code: its registers lie at [`handler_saved`].
 pub const HANDLER_CALL: [u8; 7] = [0xff, 0x14, 0x24, 0xff, 0x64, 0x24, 0x08];
-/// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more than a multiple of 16.
+/// Bytes between the stack pointer at [`HANDLER_CALL`] and the kernel's frame of the signal; 8 more
+/// than a multiple of 16.
 pub const HANDLER_FRAME: usize = 488;
 
-/// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8 to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind
-/// the return address and 40 bytes of `ucontext`).
+/// Offset from the stack pointer at [`HANDLER_CALL`] to where the kernel has saved a register: r8
+/// to r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip (`sigcontext`, behind the return address and
+/// 40 bytes of `ucontext`).
 pub const fn handler_saved(n: usize) -> usize {
     HANDLER_FRAME + 8 + 40 + 8 * n
 }

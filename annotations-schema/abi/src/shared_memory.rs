@@ -1,4 +1,5 @@
-//! The memory that the recorder and the traced processes share: one sparse file (a memfd), mapped by both.
+//! The memory that the recorder and the traced processes share: one sparse file (a memfd), mapped
+//! by both.
 //!
 //! Compiled twice, into the runtime and (by `#[path]`) into the recorder, so it uses `core` only.
 //!
@@ -8,21 +9,23 @@
 //! HEADER_BYTES + stride thread slot 1: …
 //! ```
 //!
-//! The recorder makes the file, writes the settings and never changes them. A process claims a thread slot by
-//! changing [`Control::state`] from FREE to LIVE, and maps its pages into low memory. From then on one
-//! thread writes it: a queue of chunks with the thread as the only producer ([`Control::published`]) and the recorder
-//! as the only consumer ([`Control::drained`]). What is in the ring and not yet published when a thread dies is
-//! read from `cursor` and `base` afterwards, by whoever changes the state from LIVE to CLOSING.
+//! The recorder makes the file, writes the settings and never changes them. A process claims a
+//! thread slot by changing [`Control::state`] from FREE to LIVE, and maps its pages into low
+//! memory. From then on one thread writes it: a queue of chunks with the thread as the only
+//! producer ([`Control::published`]) and the recorder as the only consumer ([`Control::drained`]).
+//! What is in the ring and not yet published when a thread dies is read from `cursor` and `base`
+//! afterwards, by whoever changes the state from LIVE to CLOSING.
 //!
 //! The traced program can scribble over all of this: the recorder checks every number it reads.
 
+use core::cell::Cell;
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of the file.
 pub const MAGIC: u64 = 0x3152_4553_5a47_4d00;
 /// Version of this layout; runtime and recorder are always of one build.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Page size.
 pub const PAGE: usize = 4096;
 /// Thread slots in the file.
@@ -37,11 +40,13 @@ pub const CHUNKS: usize = 4;
 pub const QUEUE: usize = 24;
 /// Environment variable that tells the runtime where this memory is.
 pub const ENV_NAME: &str = "MGZ_RUNTIME";
-/// Environment variable with the runtime's path, and behind a colon what `LD_PRELOAD` was before the recorder changed it, if there was one.
+/// Environment variable with the runtime's path, and behind a colon what `LD_PRELOAD` was before
+/// the recorder changed it, if there was one.
 pub const PRELOAD_NAME: &str = "MGZ_PRELOAD";
 
-/// Where in a list of preloaded libraries the runtime belongs: behind all of them, since what they do in place of the C library's functions is done by their calls of
-/// the next ones, which must be the runtime's; but before the C library, if somebody has put that there.
+/// Where in a list of preloaded libraries the runtime belongs: behind all of them, since what they
+/// do in place of the C library's functions is done by their calls of the next ones, which must be
+/// the runtime's; but before the C library, if somebody has put that there.
 pub fn place_in_preload(list: &[u8]) -> usize {
     let mut start = 0;
     for part in list.split(|b| b": ".contains(b)) {
@@ -77,7 +82,8 @@ pub fn is_any_sanitizer(name: &[u8]) -> bool {
     is_sanitizer(name) || OTHERS.iter().any(|stem| file.starts_with(stem))
 }
 
-/// Whether a path or name is that of the C library or of one of the libraries that it was divided into.
+/// Whether a path or name is that of the C library or of one of the libraries that it was divided
+/// into.
 pub fn is_c_library(path: &[u8]) -> bool {
     const STEMS: [&[u8]; 9] = [
         b"libc.so.",
@@ -109,7 +115,8 @@ pub const TRIGGER_EVENT: u32 = 1;
 pub const TRIGGER_TIMER: u32 = 2;
 /// [`Header::trigger_kind`]: a `perf_event` counter of loads in user space.
 pub const TRIGGER_LOADS: u32 = 3;
-/// [`Header::trigger_type`] and [`Header::trigger_config`] of CPU time: PERF_TYPE_SOFTWARE, PERF_COUNT_SW_TASK_CLOCK.
+/// [`Header::trigger_type`] and [`Header::trigger_config`] of CPU time: PERF_TYPE_SOFTWARE,
+/// PERF_COUNT_SW_TASK_CLOCK.
 pub const CPU_TIME: (u32, u64) = (1, 1);
 
 /// Thread slot: nobody's.
@@ -177,16 +184,22 @@ pub mod count {
     pub const THREADS_WITHOUT_TRIGGER: usize = 11;
     /// Burst: signals for whose window there was no room, since the recorder was late.
     pub const TRIGGERS_NO_ROOM: usize = 12;
-    /// Burst: times that a thread's triggers were made half as many, since they left the program no time.
+    /// Burst: times that a thread's triggers were made half as many, since they left the program no
+    /// time.
     pub const TRIGGERS_SLOWED: usize = 13;
-    /// Threads and programs that something the program has asked for (a filter of system calls, another user) keeps from being recorded.
+    /// Threads and programs that something the program has asked for (a filter of system calls,
+    /// another user) keeps from being recorded.
     pub const FORBIDDEN: usize = 14;
-    /// Entry jumps that were taken back (or not written) because handlers look at the code under them.
+    /// Entry jumps that were taken back (or not written) because handlers look at the code under
+    /// them.
     pub const ENTRIES_TAKEN_BACK: usize = 15;
     /// Programs in which the runtime began, with or without instrumentation.
     pub const PROGRAMS: usize = 16;
-    /// System calls that make threads or programs in code that could not be changed, so that nobody hears of them there.
+    /// System calls that make threads or programs in code that could not be changed, so that nobody
+    /// hears of them there.
     pub const CALLS_UNSEEN: usize = 17;
+    /// Threads that have set the `%gs` base themselves.
+    pub const GS_TAKEN: usize = 18;
     /// Counters that there are.
     pub const NUMBER: usize = 32;
     /// Names for the manifest's `triggers`.
@@ -201,7 +214,7 @@ pub mod count {
         (TRIGGERS_SLOWED, "slowed"),
     ];
     /// Names for the manifest's `dropped`.
-    pub const NAMES: [(usize, &str); 8] = [
+    pub const NAMES: [(usize, &str); 9] = [
         (THREADS_WITHOUT_RING, "threads_without_ring"),
         (FOREIGN_THREADS, "foreign_threads"),
         (LOST_STATES, "lost_probe_states"),
@@ -210,6 +223,7 @@ pub mod count {
         (CUT_REGIONS, "cut_regions"),
         (FORBIDDEN, "forbidden"),
         (ENTRIES_TAKEN_BACK, "entries_taken_back"),
+        (GS_TAKEN, "gs_base_taken"),
     ];
 }
 
@@ -232,11 +246,13 @@ pub struct Header {
     pub window: u64,
     /// Bytes of a chunk, a multiple of [`PAGE`]. In ring mode at least `window` slots.
     pub chunk_bytes: u64,
-    /// Ring mode: bytes of the ring's physical memory, a power of two of at least two windows; else 0.
+    /// Ring mode: bytes of the ring's physical memory, a power of two of at least two windows;
+    /// else 0.
     pub ring_bytes: u64,
     /// Bytes of a thread slot in the file.
     pub stride: u64,
-    /// Burst: how often, on average, [`Header::trigger_config`] happens in a thread between two triggers: nanoseconds of CPU time, or loads.
+    /// Burst: how often, on average, [`Header::trigger_config`] happens in a thread between two
+    /// triggers: nanoseconds of CPU time, or loads.
     pub trigger_period: u64,
     /// Burst: number of the signal that triggers send.
     pub signal: u32,
@@ -250,36 +266,60 @@ pub struct Header {
     pub counters: [AtomicU64; FIRST_COUNTERS],
     /// The runtime for executables without a loader.
     pub image: StaticImage,
-    /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more of small ones, so that the recorder may look
-    /// seldom. A thread maps those behind the first four only when it needs them.
+    /// Chunks that a thread slot has room for, at most [`QUEUE`]: [`CHUNKS`], and in `burst` more
+    /// of small ones, so that the recorder may look seldom. A thread maps those behind the
+    /// first four only when it needs them.
     pub places: u32,
     /// Burst: what is counted between triggers, as `type` of `struct perf_event_attr` has it.
     pub trigger_type: u32,
     /// Burst: and its `config`.
     pub trigger_config: u64,
-    /// Burst: nanoseconds from one tick of the kernel to the next, if timers begin windows that it looks at then; 0 if events do.
+    /// Burst: nanoseconds from one tick of the kernel to the next, if timers begin windows that it
+    /// looks at then; 0 if events do.
     pub trigger_tick: u64,
     /// Modules in the order in which they were met.
     pub modules: [ModuleRow; MAX_MODULES],
-    /// Burst: where triggers last came that met code without a clone. Which comes where is of no matter.
+    /// Burst: where triggers last came that met code without a clone. Which comes where is of no
+    /// matter.
     pub elsewhere: [AtomicU64; ELSEWHERE],
-    /// Rows of `modules` that the recorder has read: row k takes the place of row k − [`MAX_MODULES`].
+    /// Rows of `modules` that the recorder has read: row k takes the place of row k −
+    /// [`MAX_MODULES`].
     pub modules_read: AtomicU32,
     /// The thread slot to try next; how many were ever tried.
     pub next_slot: AtomicU64,
-    /// Path of the log of heap blocks ([`crate::heap_log`]), zero-terminated; empty if none is kept. Written before any process starts.
+    /// Path of the log of heap blocks ([`crate::heap_log`]), zero-terminated; empty if none is
+    /// kept. Written before any process starts.
     pub heap_path: [u8; 64],
     /// The counters behind those of `counters`, see [`Header::counter`].
     pub more_counters: [AtomicU64; count::NUMBER - FIRST_COUNTERS],
-    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of copies of files that the program has made itself, whose own
-    /// sidecar lies elsewhere. Empty if there is none.
+    /// Folder of the trace's sidecars, named by their identities in hex, zero-terminated: of
+    /// copies of files that the program has made itself, whose own sidecar lies elsewhere.
+    /// Empty if there is none.
     pub sidecars: [u8; PATH_BYTES],
-    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In another one nobody knows whose ids are whose.
+    /// Number of the recorder's namespace of process ids (`/proc/self/ns/pid`); 0 if unknown. In
+    /// another one nobody knows whose ids are whose.
     pub process_namespace: u64,
-    /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read or not.
+    /// Rows of `stacks` that were claimed: row k takes the place of row k − [`STACK_ROWS`], read
+    /// or not.
     pub stack_count: AtomicU64,
     /// What is known of the stacks of threads when they begin.
     pub stacks: [StackRow; STACK_ROWS],
+    /// Burst: millionths of the program's CPU time that recording may take; 0: triggers come at
+    /// `trigger_period`.
+    pub budget_share: u64,
+    /// Burst: nanoseconds that recording may take in the first half second.
+    pub budget_least: u64,
+    /// Burst: nanoseconds that a trigger by the event clock costs a thread by itself.
+    pub trigger_toll: u64,
+    /// Burst: nanoseconds that the signals of a window cost: there and back, for the trigger and
+    /// for the fault.
+    pub signal_ns: u64,
+    /// Burst: CPU time of all threads, by their triggers, nanoseconds.
+    pub cpu: AtomicU64,
+    /// Burst: of which recording took so many.
+    pub spent: AtomicU64,
+    /// Burst: what the last windows cost, their triggers apart, nanoseconds.
+    pub window_ns: AtomicU64,
 }
 
 /// Rows of [`Header::stacks`]: more threads than can begin between two looks of the recorder.
@@ -296,7 +336,8 @@ pub struct StackRow {
     pub tid: AtomicU32,
     /// An address in the stack, near its top where the thread has just begun.
     pub at: AtomicU64,
-    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of the memory that holds the stack.
+    /// The thread's `%fs` base. The C library keeps what is the thread's own there, at the top of
+    /// the memory that holds the stack.
     pub thread_area: AtomicU64,
     /// Lowest address, if the program has given the memory; else 0.
     pub low: AtomicU64,
@@ -322,7 +363,8 @@ impl Header {
 /// Length of [`Header::elsewhere`].
 pub const ELSEWHERE: usize = 256;
 
-/// Where in this memory the runtime's image lies, for executables without a loader. Their entry point reads this from the file (`STATIC_*` in [`crate::module_note`]).
+/// Where in this memory the runtime's image lies, for executables without a loader. Their entry
+/// point reads this from the file (`STATIC_*` in [`crate::module_note`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct StaticImage {
@@ -334,7 +376,8 @@ pub struct StaticImage {
     pub length: u64,
     /// Offset of `mgz_enter` in the image.
     pub entry: u64,
-    /// Offset of the list of relocations in the image: a 32-bit count, then so many offsets of words to which the image's address is to be added.
+    /// Offset of the list of relocations in the image: a 32-bit count, then so many offsets of
+    /// words to which the image's address is to be added.
     pub relocations: u64,
     /// The code, offsets in the image.
     pub text_start: u64,
@@ -347,7 +390,8 @@ pub struct StaticImage {
 pub struct Attachment {
     /// `MGZ_RUNTIME=` and the path of the shared memory, zero-terminated.
     pub shared_entry: [u8; 256],
-    /// Path of the runtime's shared object, for programs that the process executes, zero-terminated.
+    /// Path of the runtime's shared object, for programs that the process executes,
+    /// zero-terminated.
     pub own_path: [u8; 256],
     /// AT_HWCAP2.
     pub hwcap2: u64,
@@ -366,7 +410,8 @@ pub struct Attachment {
 /// Functions that [`Attachment::functions`] can name.
 pub const MAX_FUNCTIONS: usize = 64;
 
-/// Functions of the C library that stand behind the runtime's wrappers, and a few more that it calls. Not all libraries have all of them.
+/// Functions of the C library that stand behind the runtime's wrappers, and a few more that it
+/// calls. Not all libraries have all of them.
 pub const BEHIND_WRAPPERS: [&CStr; 46] = [
     c"_Fork",
     c"__longjmp_chk",
@@ -483,7 +528,7 @@ pub const MODULE_TOO_MANY: u32 = 8;
 /// [`ModuleRow::result`]: its code could not be changed, or its patch table is damaged.
 pub const MODULE_UNPATCHED: u32 = 6;
 /// [`ModuleRow::result`]: it reads its own code, which must stay as it is.
-pub const MODULE_READS_CODE: u32 = 9;
+pub const MODULE_READS_CODE: u32 = 14;
 
 /// [`ModuleRow::result`]: not a module, but a program without instrumentation that was executed; its path. It is not recorded.
 pub const MODULE_PLAIN: u32 = 9;
@@ -496,13 +541,42 @@ pub const MODULE_LATE: u32 = 12;
 /// [`ModuleRow::result`]: the process has a shadow stack.
 pub const MODULE_SHADOW_STACK: u32 = 13;
 
-/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it still lives.
+/// All results, of modules and of programs.
+pub const MODULE_RESULTS: [u32; 15] = [
+    MODULE_OK,
+    MODULE_VERSION,
+    MODULE_FLAVOUR,
+    MODULE_NO_SIDECAR,
+    MODULE_OTHER_SIDECAR,
+    MODULE_OVERLAP,
+    MODULE_UNPATCHED,
+    MODULE_NOT_TRANSLATED,
+    MODULE_TOO_MANY,
+    MODULE_PLAIN,
+    MODULE_PRIVILEGED,
+    MODULE_32_BIT,
+    MODULE_LATE,
+    MODULE_SHADOW_STACK,
+    MODULE_READS_CODE,
+];
+// Each has a number of its own.
+const _: () = {
+    let mut i = 0;
+    while i < MODULE_RESULTS.len() {
+        assert!(MODULE_RESULTS[i] == i as u32);
+        i += 1;
+    }
+};
+
+/// Set in [`ModuleRow::ready`]: nobody reads the row, and its process must write another one if it
+/// still lives.
 pub const ROW_SKIPPED: u32 = 1 << 31;
 
 /// A module that a process loaded.
 #[repr(C)]
 pub struct ModuleRow {
-    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`] if the recorder has given up waiting for it.
+    /// Once the row is complete, how many have stood here, itself included; with [`ROW_SKIPPED`]
+    /// if the recorder has given up waiting for it.
     pub ready: AtomicU32,
     /// `MODULE_*`.
     pub result: u32,
@@ -525,61 +599,142 @@ pub struct ModuleRow {
 }
 
 /// The control page of a thread: `%gs` points here.
+///
+/// Fields are cells or atomic, since more than one reference may be alive: of a function of the
+/// runtime, and of a signal handler that has interrupted it. The recorder, another process, reads
+/// cells by [`Snapshot::read`] and writes none.
 #[repr(C)]
 pub struct Control {
     /// Address of the next free slot ([`GS_CURSOR`](crate::probe::GS_CURSOR)). Written by probes.
-    pub cursor: u64,
+    pub cursor: Cell<u64>,
     /// Spill places ([`GS_SPILL`](crate::probe::GS_SPILL)). Written by probes.
-    pub spill: [u64; 8],
-    /// Where translated clones jump ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that follow).
-    pub hooks: [u64; 4],
-    /// Addresses of the hooks around system calls ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE), [`GS_HOOK_AFTER`](crate::probe::GS_HOOK_AFTER)).
-    pub system_hooks: [u64; 2],
-    /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx, rbp, rsi, rdi, r8–r15.
-    pub hold: [u64; 18],
+    pub spill: [Cell<u64>; 8],
+    /// Where translated clones jump ([`GS_RETURN`](crate::probe::GS_RETURN) and the three that
+    /// follow).
+    pub hooks: Cell<[u64; 4]>,
+    /// Addresses of the hooks around system calls
+    /// ([`GS_HOOK_BEFORE`](crate::probe::GS_HOOK_BEFORE),
+    /// [`GS_HOOK_AFTER`](crate::probe::GS_HOOK_AFTER)).
+    pub system_hooks: Cell<[u64; 2]>,
+    /// Registers of the thread while a hook runs: rax, rcx, flags, where it goes, rsp, rdx, rbx,
+    /// rbp, rsi, rdi, r8–r15.
+    pub hold: [Cell<u64>; 18],
     /// Which hook is not in its short way now, or 0.
-    pub in_hook: u64,
+    pub in_hook: Cell<u64>,
     /// End of the stack of hooks.
-    pub hook_top: u64,
+    pub hook_top: Cell<u64>,
     /// Address of this page in its process.
-    pub self_addr: u64,
+    pub self_addr: Cell<u64>,
     /// FREE, LIVE or CLOSING.
     pub state: AtomicU32,
     /// Number of this thread slot.
-    pub index: u32,
+    pub index: Cell<u32>,
     /// System process id of the owner.
-    pub pid: u32,
+    pub pid: Cell<u32>,
     /// System thread id of the owner.
-    pub tid: u32,
+    pub tid: Cell<u32>,
     /// Address of the first slot written since the last chunk or lap began.
-    pub base: u64,
+    pub base: Cell<u64>,
     /// Address behind the last slot that fits: the guard page.
-    pub guard: u64,
+    pub guard: Cell<u64>,
     /// Ring mode: address where the mirrored ring begins; the physical offset of an address is
     /// `(address - ring_start) % ring_bytes`.
-    pub ring_start: u64,
+    pub ring_start: Cell<u64>,
     /// Slots that the owner had written when `base` was set, since it began.
-    pub slots_before: u64,
+    pub slots_before: Cell<u64>,
     /// Ring mode: slots since the end of the last window that were written before `base`.
-    pub period_before: u64,
+    pub period_before: Cell<u64>,
     /// CLOCK_MONOTONIC when the chunk or the period began.
-    pub begin_ns: u64,
+    pub begin_ns: Cell<u64>,
     /// Chunks published so far. Entry k % [`QUEUE`] describes chunk k.
     pub published: AtomicU64,
     /// Futex: chunks drained so far (modulo 2³²).
     pub drained: AtomicU32,
     /// Zero.
     pub reserved: u32,
-    /// `burst`: number of the chunk that the open window will be. Once it is published this is not the next one's number.
-    pub filling: u64,
+    /// `burst`: number of the chunk that the open window will be. Once it is published this is not
+    /// the next one's number.
+    pub filling: Cell<u64>,
     /// Ring mode: slots from the end of the last window to the end of the next.
-    pub stretch: u64,
+    pub stretch: Cell<u64>,
     /// Ring mode: windows since the stream began.
-    pub windows: u64,
+    pub windows: Cell<u64>,
     /// Ring mode: how late in its period the last window lies, slots.
-    pub late: u64,
+    pub late: Cell<u64>,
     /// The queue.
-    pub chunks: [ChunkInfo; QUEUE],
+    pub chunks: [Cell<ChunkInfo>; QUEUE],
+}
+
+/// Declares [`Snapshot`]: the fields of [`Control`] that the recorder reads together.
+macro_rules! snapshot {
+    ($($field:ident: $type:ty,)*) => {
+        /// A thread slot's numbers, as they were at one moment; any of them may be nonsense. Each is
+        /// the field of [`Control`] with the same name.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "Control has the words")]
+        pub struct Snapshot {
+            $(pub $field: $type,)*
+            pub published: u64,
+        }
+
+        impl Snapshot {
+            /// Reads a control page that its owner may be writing.
+            ///
+            /// # Safety
+            ///
+            /// `control` points at a mapped control page.
+            pub unsafe fn read(control: *const Control) -> Snapshot {
+                // SAFETY: volatile reads of plain integers in the page, and of an atomic one.
+                unsafe {
+                    let published = (*control).published.load(Ordering::Acquire);
+                    Snapshot {
+                        $($field: (&raw const (*control).$field).cast::<$type>().read_volatile(),)*
+                        published,
+                    }
+                }
+            }
+
+            /// Sets all of them to zero, as they are in a control page that nobody has had.
+            ///
+            /// # Safety
+            ///
+            /// `control` points at a mapped control page, whose owner is gone.
+            pub unsafe fn clear(control: *mut Control) {
+                // SAFETY: volatile writes of plain integers in the page, and of an atomic one.
+                unsafe {
+                    $((&raw mut (*control).$field).cast::<$type>().write_volatile(0);)*
+                    (*control).published.store(0, Ordering::Release);
+                }
+            }
+        }
+    };
+}
+snapshot! {
+    cursor: u64,
+    self_addr: u64,
+    pid: u32,
+    tid: u32,
+    base: u64,
+    guard: u64,
+    ring_start: u64,
+    slots_before: u64,
+    period_before: u64,
+    begin_ns: u64,
+    filling: u64,
+}
+
+impl Control {
+    /// All of [`Control::spill`].
+    pub fn spilled(&self) -> [u64; 8] {
+        self.spill.each_ref().map(Cell::get)
+    }
+
+    /// Sets all of [`Control::spill`].
+    pub fn set_spilled(&self, values: [u64; 8]) {
+        for (place, value) in self.spill.iter().zip(values) {
+            place.set(value);
+        }
+    }
 }
 
 /// One chunk of the queue: in `full` a part of the record stream, in `ring` a window.
@@ -591,27 +746,47 @@ pub struct ChunkInfo {
     /// System thread id.
     pub tid: u32,
     /// `CAUSE_*`: why it is shorter than a chunk or window.
-    pub cause: u32,
+    pub cause: u16,
+    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place
+    /// that was free.
+    pub place: u16,
     /// Slots in it.
     pub slots: u32,
     /// Offset of the first slot from the chunk's start, bytes.
     pub offset: u32,
-    /// Where in the thread slot it lies: k % [`CHUNKS`] for chunk k, in `burst` the lowest place that was free.
-    pub place: u32,
+    /// Burst: how often triggers came when this one did, see [`ChunkInfo::period`].
+    pub period: u32,
     /// Number of the first slot among all that the thread wrote.
     pub first_slot: u64,
     /// Slots that the thread had written when this was published.
     pub executed: u64,
-    /// CLOCK_MONOTONIC of the first slot. In `ring` an estimate from the rate of the period; in `burst` earlier than `end_ns` by the time that the
-    /// thread spent in clones.
+    /// CLOCK_MONOTONIC of the first slot. In `ring` an estimate from the rate of the period; in
+    /// `burst` earlier than `end_ns` by the time that the thread spent in clones.
     pub begin_ns: u64,
     /// CLOCK_MONOTONIC when it was published.
     pub end_ns: u64,
-    /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not measured.
+    /// Burst: how fast the code behind the window *before* ran, see [`pace`]; 0 if that was not
+    /// measured.
     pub pace: u64,
 }
 
-/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the next 29, records in the lowest 32.
+impl ChunkInfo {
+    /// Burst: nanoseconds of the thread's CPU time, or loads, from one trigger to the next on
+    /// average when its own came; 0 if that is not known. (To 24 bits.)
+    pub fn period(&self) -> u64 {
+        // Longer ones do not come, unless the program scribbles here.
+        const LONGEST: u64 = 1 << 40;
+        (f32::from_bits(self.period) as u64).min(LONGEST)
+    }
+
+    /// As it stands in [`ChunkInfo::period`].
+    pub fn period_bits(period: u64) -> u32 {
+        (period as f32).to_bits()
+    }
+}
+
+/// [`ChunkInfo::pace`] of a measurement: `PACE_*` in the highest three bits, nanoseconds in the
+/// next 29, records in the lowest 32.
 pub const fn pace(kind: u32, records: u32, ns: u64) -> u64 {
     const MOST: u64 = (1 << 29) - 1;
     (kind as u64) << 61 | (if ns < MOST { ns } else { MOST }) << 32 | records as u64

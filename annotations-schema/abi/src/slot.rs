@@ -4,26 +4,30 @@
 pub const SLOT_BYTES: usize = 16;
 /// Offset of the payload inside a slot.
 pub const SLOT_PAYLOAD: usize = 0;
-/// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are written there, after the first payload, at the same place or behind
-/// some instructions ([`STATE_HALF`](crate::address_map::STATE_HALF)), and before the id: of each payload the low 48 bits stay.
+/// Offset of the second payload in a slot that two records share ([`ID_PAIR`]). Eight bytes are
+/// written there, after the first payload, at the same place or behind some instructions
+/// ([`STATE_HALF`](crate::address_map::STATE_HALF)), and before the id: of each payload the low 48
+/// bits stay.
 pub const SLOT_SECOND: usize = 6;
 /// Offset of the record id inside a slot: the last four bytes, which are written last.
 pub const SLOT_ID: usize = 12;
-/// Set in the id of a slot that the record with this id shares with the next one. User addresses have no more than 47 bits, and sums of
-/// registers are addresses modulo 2⁴⁸.
+/// Set in the id of a slot that the record with this id shares with the next one. User addresses
+/// have no more than 47 bits, and sums of registers are addresses modulo 2⁴⁸.
 pub const ID_PAIR: u32 = 1 << 31;
 /// Bits of a payload in a slot that two records share.
 pub const PAIR_BITS: u32 = 48;
 /// Record ids of modules are below this: with [`ID_PAIR`] they must not be markers.
 pub const ID_LIMIT: u32 = MARK_FIRST & !ID_PAIR;
-/// Upper bound of the slots of one region, so that a ring can be sized to hold a region. (It has up to twice as many records, where two share a slot.)
+/// Upper bound of the slots of one region, so that a ring can be sized to hold a region. (It has up
+/// to twice as many records, where two share a slot.)
 pub const MAX_REGION_SLOTS: usize = 64;
 
 /// A slot as it lies in a ring.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingSlot {
-    /// What the probe saw; of a slot that two records share the low 48 bits, and 16 bits of the second payload.
+    /// What the probe saw; of a slot that two records share the low 48 bits, and 16 bits of the
+    /// second payload.
     pub payload: u64,
     /// The other 32 bits of the second payload; in markers as [`Slot::aux`]; else left as it was.
     pub aux: u32,
@@ -53,7 +57,8 @@ impl RingSlot {
         }
     }
 
-    /// The first record's payload, if two share the slot, whether or not the second and the id are there yet.
+    /// The first record's payload, if two share the slot, whether or not the second and the id are
+    /// there yet.
     #[inline(always)]
     pub const fn short(&self) -> u64 {
         extended(self.payload)
@@ -68,14 +73,15 @@ impl RingSlot {
 
 /// One record, or one marker: what a slot of a ring holds, or half of that.
 ///
-/// Records of several slots (PT flavour only) have `payload` and `id` in the first; the others are 16 raw
-/// bytes each.
+/// Records of several slots (PT flavour only) have `payload` and `id` in the first; the others are
+/// 16 raw bytes each.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
     /// What the probe saw: a register or an effective address.
     pub payload: u64,
-    /// [`ModuleNote::id_first`](crate::module_note::ModuleNote::id_first) plus the module's record number, or one of the `MARK_*` ids.
+    /// [`ModuleNote::id_first`](crate::module_note::ModuleNote::id_first) plus the module's record
+    /// number, or one of the `MARK_*` ids.
     pub id: u32,
     /// Zero in records; the signal number in [`MARK_SIGNAL_ENTER`].
     pub aux: u32,
@@ -83,23 +89,28 @@ pub struct Slot {
 
 /// Ids from here on are markers that the runtime writes; modules never use them.
 pub const MARK_FIRST: u32 = 0xffff_ff00;
-/// A handler of the program starts. Payload: address (run time) of the original instruction that was
-/// interrupted, i.e. the next to run. `aux`: see [`mark_aux`]. The slots of a region in flight stand before it.
+/// A handler of the program starts. Payload: address (run time) of the original instruction that
+/// was interrupted, i.e. the next to run. `aux`: see [`mark_aux`]. The slots of a region in flight
+/// stand before it.
 pub const MARK_SIGNAL_ENTER: u32 = MARK_FIRST;
 /// The handler returned and the interrupted region goes on where it was. Payload: that of the
-/// [`MARK_SIGNAL_ENTER`] it belongs to (handlers between them were left by a jump), or 0 for the last.
+/// [`MARK_SIGNAL_ENTER`] it belongs to (handlers between them were left by a jump), or 0 for the
+/// last.
 pub const MARK_SIGNAL_RETURN: u32 = MARK_FIRST + 1;
 /// The region in flight was given up (context changed by the handler, thread killed). Payload as in
-/// [`MARK_SIGNAL_ENTER`] that it answers; if it answers none (a thread was killed), where the thread was.
+/// [`MARK_SIGNAL_ENTER`] that it answers; if it answers none (a thread was killed), where the
+/// thread was.
 pub const MARK_CUT: u32 = MARK_FIRST + 2;
 
-/// The next record is one that stands before already, or whose payload is not known: it is to be left out. (A slot that two records share is completed
-/// after a handler that came between the two, or by a thread that came into the clone there.)
+/// The next record is one that stands before already, or whose payload is not known: it is to be
+/// left out. (A slot that two records share is completed after a handler that came between the two,
+/// or by a thread that came into the clone there.)
 pub const MARK_REPEAT: u32 = MARK_FIRST + 3;
 
-/// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them the
-/// low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was not in a
-/// clone. The clone address tells whether a record at the interrupted instruction was already written.
+/// `aux` of [`MARK_SIGNAL_ENTER`] and [`MARK_CUT`]: the signal number in the low 7 bits; above them
+/// the low 25 bits of the *link-time clone* address that was interrupted, or 0 if the thread was
+/// not in a clone. The clone address tells whether a record at the interrupted instruction was
+/// already written.
 pub const fn mark_aux(signal: u32, clone_ip: u64) -> u32 {
     (signal & 0x7f) | (clone_ip as u32) << 7
 }

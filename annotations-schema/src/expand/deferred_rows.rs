@@ -1,7 +1,8 @@
 //! Rows of which only that is noted which records tell; the other columns follow from the tables.
 //!
-//! Expansion goes through the records of a thread one after the other, so what can be done later, and elsewhere, is: a
-//! row is 16 bytes here instead of 58, and its columns are made by those who want them, in any order and by pieces that stay in the cache.
+//! Expansion goes through the records of a thread one after the other, so what can be done later,
+//! and elsewhere, is: a row is 16 bytes here instead of 58, and its columns are made by those who
+//! want them, in any order and by pieces that stay in the cache.
 
 use crate::expand::lookup::{Plain, Tables};
 use crate::expand::pass::Pass;
@@ -10,7 +11,8 @@ use crate::spill::SegmentHeader;
 use mgz_abi::slot::Slot;
 use std::ops::Range;
 
-/// Records, and rows, of a pass that is expanded without loops over as many as there are: most passes have few, and as many as no branch predictor knows.
+/// Records, and rows, of a pass that is expanded without loops over as many as there are: most
+/// passes have few, and as many as no branch predictor knows.
 pub(crate) const FEW: usize = 4;
 
 /// Rows in order, by thread.
@@ -63,13 +65,14 @@ pub struct Load {
     pub implied_const: u16,
 }
 
-/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point numbers, which are cheaper than
-/// floating-point ones and do not round.
+/// When the slots of a segment were written, evenly from its begin to its end: in fixed-point
+/// numbers, which are cheaper than floating-point ones and do not round.
 #[derive(Clone, Debug)]
 pub(crate) struct Clock {
     begin: u64,
     span: u64,
-    /// Nanoseconds per slot, times 2^`shift`, rounded up: what is a whole number stays one, and no time is behind that of a later slot.
+    /// Nanoseconds per slot, times 2^`shift`, rounded up: what is a whole number stays one, and no
+    /// time is behind that of a later slot.
     step: u64,
     pub(crate) shift: u32,
 }
@@ -117,7 +120,8 @@ macro_rules! from_table {
     };
 }
 
-/// Columns of some of the rows, appended to `out`. The tables are those of the expander that has made the rows.
+/// Columns of some of the rows, appended to `out`. The tables are those of the expander that has
+/// made the rows.
 impl Staged {
     from_table! {
         /// Link-time addresses of the original instructions.
@@ -359,8 +363,9 @@ impl Staged {
             .resize((2 * self.items.len()).max(1024), Item::default());
     }
 
-    /// Appends a whole pass over `rows` plain sites, of which there are [`FEW`] at most, from number `first` of the tables on. `pass`: the slots from
-    /// its first on, which is number `slot`.
+    /// Appends a whole pass over `rows` plain sites, of which there are [`FEW`] at most, from
+    /// number `first` of the tables on. `pass`: the slots from its first on, which is number
+    /// `slot`.
     #[inline(always)]
     pub(crate) fn few(
         &mut self,
@@ -416,7 +421,8 @@ impl Staged {
         }
     }
 
-    /// Appends the rows of `pass` that lie before `limit` and were not emitted yet; returns how many could not be.
+    /// Appends the rows of `pass` that lie before `limit` and were not emitted yet; returns how
+    /// many could not be.
     pub(crate) fn part(
         &mut self,
         pass: &mut Pass,
@@ -468,7 +474,8 @@ impl Staged {
         }
     }
 
-    /// The rows that belong to no stretch yet are one. Returns how many they are. To be called before anything is read.
+    /// The rows that belong to no stretch yet are one. Returns how many they are. To be called
+    /// before anything is read.
     pub(crate) fn stretch(&mut self, sample: u32, seq: u64, clock: Clock) -> u64 {
         self.end_module();
         let begin = self.stretches.last().map_or(0, |before| before.end);

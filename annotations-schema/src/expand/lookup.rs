@@ -12,7 +12,8 @@ pub struct Tables {
     pub(crate) records: Vec<Record>,
     pub(crate) regions: Vec<Region>,
     pub(crate) rows: Vec<Row>,
-    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more stand behind the last.
+    /// As `rows`: how the addresses of whole passes over short regions come about. [`FEW`] more
+    /// stand behind the last.
     pub(crate) plain: Vec<Plain>,
     /// As `records`.
     pub(crate) heads: Vec<Head>,
@@ -64,7 +65,8 @@ pub(crate) struct Region {
     pub(crate) implied_points: Range<u32>,
 }
 
-/// A record as the first of a whole pass that is expanded without branches on what the program does.
+/// A record as the first of a whole pass that is expanded without branches on what the program
+/// does.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Head {
     /// First row.
@@ -112,7 +114,8 @@ pub(crate) struct Row {
     pub(crate) disp: u64,
     /// All ones if the bias is to be added.
     bias_mask: u64,
-    /// What is kept of the sum: all, 32 bits where the instruction does so, 48 bits where a payload has no more.
+    /// What is kept of the sum: all, 32 bits where the instruction does so, 48 bits where a
+    /// payload has no more.
     address_mask: u64,
     pub(crate) ip: u64,
     pub(crate) clone_ip: u64,
@@ -214,7 +217,8 @@ impl Tables {
         for (number, region) in sidecar.regions.iter().enumerate() {
             let members = region.first_record as usize
                 ..region.first_record as usize + region.record_count as usize;
-            // In the ring (which the PT flavour has none of), and once each record has one: two share one at most.
+            // In the ring (which the PT flavour has none of), and once each record has one: two
+            // share one at most.
             let count = |least: u32| {
                 sidecar.records[members.clone()]
                     .iter()

@@ -1,30 +1,31 @@
 //! From slots to rows: what the recorded payloads say about loads and their addresses.
 //!
-//! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions of
-//! rows a second on a core), so everything that depends on a record alone is laid out beforehand
+//! Pure: slots in, rows out; no files, no clocks. It must keep up with conversion (tens of millions
+//! of rows a second on a core), so everything that depends on a record alone is laid out beforehand
 //! ([`Tables`]), and a region whose records lie together takes a short path.
 //!
 //! # Rules
 //!
 //! - A *pass* through a region gives the rows of its sites in program order.
 //! - A pass stays open until the next record shows that it is over, because a signal may split it:
-//!   loads before the interrupted instruction come before the handler's, the others after its return.
-//!   A handler that changed the context (`MARK_CUT`) ends the pass at the interrupted instruction.
-//! - A pass whose first records are missing (a window's first) gives the rows whose records are there;
-//!   the others are counted as *torn*.
+//!   loads before the interrupted instruction come before the handler's, the others after its
+//!   return. A handler that changed the context (`MARK_CUT`) ends the pass at the interrupted
+//!   instruction.
+//! - A pass whose first records are missing (a window's first) gives the rows whose records are
+//!   there; the others are counted as *torn*.
 //! - A pass that ends early (a window's last, a gap) gives only rows that precede the first missing
 //!   record; the others are counted as *cut*.
-//! - Implied Constant loads go to the pass's first row; if it has none (e.g. a string instruction that
-//!   ran zero times), to the next row of the same sample, so that their number stays right. Those that
-//!   find no row before the sample ends are counted. Only implied loads that lie between a pass's
-//!   first and last recorded point count where the pass is torn or cut; those of blocks before it
-//!   that are counted with it count where its first record is there.
+//! - Implied Constant loads go to the pass's first row; if it has none (e.g. a string instruction
+//!   that ran zero times), to the next row of the same sample, so that their number stays right.
+//!   Those that find no row before the sample ends are counted. Only implied loads that lie between
+//!   a pass's first and last recorded point count where the pass is torn or cut; those of blocks
+//!   before it that are counted with it count where its first record is there.
 //! - Ids that no module has are counted, never guessed at.
 //!
 //! `seq` counts the rows of a thread in `full`. In windows it is 65,536 × the index of the window's
-//! first slot among all slots of the thread, plus the row's number in the window, so that it shows order
-//! and gaps. `sample` is one number per window; in `full` one per thread and gap-free stretch. `time_ns` is
-//! interpolated between the segment's ends by slot.
+//! first slot among all slots of the thread, plus the row's number in the window, so that it shows
+//! order and gaps. `sample` is one number per window; in `full` one per thread and gap-free
+//! stretch. `time_ns` is interpolated between the segment's ends by slot.
 
 pub(crate) mod deferred_rows;
 pub(crate) mod lookup;
@@ -44,7 +45,8 @@ use mgz_abi::slot::{
 };
 use pass::{Limit, Pass};
 
-/// Rows as columns, as in [`crate::manifest::COLUMNS`] without `process` and `thread`. All have the same length.
+/// Rows as columns, as in [`crate::manifest::COLUMNS`] without `process` and `thread`. All have the
+/// same length.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RowBatch {
     /// Order within the thread.
@@ -200,8 +202,8 @@ pub struct Expander<'a> {
 }
 
 impl<'a> Expander<'a> {
-    /// An expander for one thread, whose process has these modules. Where id ranges of modules overlap
-    /// the earlier placement wins.
+    /// An expander for one thread, whose process has these modules. Where id ranges of modules
+    /// overlap the earlier placement wins.
     pub fn new(tables: &'a Tables, placements: &[Placement]) -> Self {
         let mut expander = Expander {
             tables,
@@ -248,8 +250,8 @@ impl<'a> Expander<'a> {
         &self.counters
     }
 
-    /// Rows of the next sample get `seq` values above those of this thread so far; call it where a new
-    /// thread takes over the ids of one that ended. Returns the floor to start from.
+    /// Rows of the next sample get `seq` values above those of this thread so far; call it where a
+    /// new thread takes over the ids of one that ended. Returns the floor to start from.
     pub fn seq_floor(&self) -> u64 {
         self.seq_floor
     }
@@ -259,8 +261,9 @@ impl<'a> Expander<'a> {
         self.seq_floor = floor;
     }
 
-    /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a new
-    /// sample takes; it is counted up. The last pass of a `full` segment stays open for the next one.
+    /// Appends the rows of the thread's next segment to `out`. `next_sample` is the number that a
+    /// new sample takes; it is counted up. The last pass of a `full` segment stays open for the
+    /// next one.
     pub fn segment(
         &mut self,
         header: &SegmentHeader,
@@ -442,7 +445,8 @@ impl<'a> Expander<'a> {
         }
     }
 
-    /// The rows of whole passes over regions with few records and rows, as long as such follow one another; returns the slot behind them.
+    /// The rows of whole passes over regions with few records and rows, as long as such follow one
+    /// another; returns the slot behind them.
     // By itself, so that what it needs stays in registers.
     #[inline(never)]
     fn few(&mut self, slots: &[Slot], from: usize, out: &mut Staged) -> usize {
@@ -518,7 +522,8 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next row.
+    /// Puts implied loads that wait on rows from `first` on; what does not fit waits for the next
+    /// row.
     fn place_implied(&mut self, first: usize, out: &mut Staged) {
         let waiting = self.pending_implied;
         self.pending_implied = out.imply(self.tables, first, waiting);
@@ -623,8 +628,8 @@ impl<'a> Expander<'a> {
         self.place_implied(first, out);
     }
 
-    /// How many raw slots, whose head is missing, a sample begins with: the fewest after which the slots
-    /// make sense as records. If there is no such number, those with unknown ids.
+    /// How many raw slots, whose head is missing, a sample begins with: the fewest after which the
+    /// slots make sense as records. If there is no such number, those with unknown ids.
     fn first_head(&mut self, slots: &[Slot]) -> usize {
         let most = slots.len().min(mgz_abi::slot::MAX_REGION_SLOTS);
         let sensible = (0..most).find(|&k| self.makes_sense(&slots[k..]));

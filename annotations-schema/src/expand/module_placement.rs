@@ -7,11 +7,11 @@ use crate::manifest::Module;
 #[derive(Debug, Default)]
 pub struct ModuleMap {
     /// Per sidecar: the places where it was seen, by time.
-    sidecars: Vec<Vec<Seen>>,
+    sidecars: Vec<Vec<DatedPlacement>>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Seen {
+struct DatedPlacement {
     begin_ns: u64,
     /// `None`: any process.
     process: Option<u32>,
@@ -19,8 +19,8 @@ struct Seen {
 }
 
 impl ModuleMap {
-    /// `sidecar_of` gives the number that a module's sidecar has in [`crate::expand::Tables`]; modules without one
-    /// are left out.
+    /// `sidecar_of` gives the number that a module's sidecar has in [`crate::expand::Tables`];
+    /// modules without one are left out.
     pub fn new(modules: &[Module], sidecar_of: impl Fn(&Module) -> Option<usize>) -> ModuleMap {
         let mut map = ModuleMap::default();
         for (number, module) in modules.iter().enumerate() {
@@ -37,13 +37,13 @@ impl ModuleMap {
             };
             let places = &mut map.sidecars[sidecar];
             if module.loads.is_empty() {
-                places.push(Seen {
+                places.push(DatedPlacement {
                     begin_ns: 0,
                     process: None,
                     placement,
                 });
             }
-            places.extend(module.loads.iter().map(|l| Seen {
+            places.extend(module.loads.iter().map(|l| DatedPlacement {
                 begin_ns: l.begin_ns,
                 process: Some(l.process),
                 placement,
@@ -55,14 +55,15 @@ impl ModuleMap {
         map
     }
 
-    /// The modules of `process` for a segment that ended at `end_ns`, into `out` (cleared first). Per
-    /// sidecar, that is the last place where the process had loaded it by then, else its first later; for
-    /// a process that is not named at all the same over all processes (a forked child has its parent's modules).
+    /// The modules of `process` for a segment that ended at `end_ns`, into `out` (cleared first).
+    /// Per sidecar, that is the last place where the process had loaded it by then, else its
+    /// first later; for a process that is not named at all the same over all processes (a
+    /// forked child has its parent's modules).
     pub fn at(&self, process: u32, end_ns: u64, out: &mut Vec<Placement>) {
         out.clear();
         for places in &self.sidecars {
-            let own = |seen: &&Seen| seen.process.is_none_or(|p| p == process);
-            let by_then = |seen: &&Seen| seen.begin_ns <= end_ns;
+            let own = |seen: &&DatedPlacement| seen.process.is_none_or(|p| p == process);
+            let by_then = |seen: &&DatedPlacement| seen.begin_ns <= end_ns;
             let found = places
                 .iter()
                 .filter(own)

@@ -106,8 +106,8 @@ impl Pass {
         self.raw_left -= 1;
     }
 
-    /// Where a raw slot is awaited: whether this one is a marker all the same. Raw bytes may look like
-    /// one, but hardly with the very address of the gather.
+    /// Where a raw slot is awaited: whether this one is a marker all the same. Raw bytes may look
+    /// like one, but hardly with the very address of the gather.
     pub(crate) fn is_marker_inside(&self, tables: &Tables, slot: &Slot) -> bool {
         let at = self
             .record(tables, self.next - 1)
@@ -208,8 +208,8 @@ impl Pass {
         u64::from(self.region(tables).rows.end - self.row)
     }
 
-    /// Calls `emit(row, address, size if not the site's)` for each row before `limit` that was not emitted yet. Returns how many
-    /// could not be, for lack of a record.
+    /// Calls `emit(row, address, size if not the site's)` for each row before `limit` that was not
+    /// emitted yet. Returns how many could not be, for lack of a record.
     pub(crate) fn rows(
         &mut self,
         tables: &Tables,
@@ -308,7 +308,8 @@ impl Pass {
         Some(())
     }
 
-    /// Payload of a gather's head, and the raw bytes behind it: payloads of the records that follow, or raw slots of the same record.
+    /// Payload of a gather's head, and the raw bytes behind it: payloads of the records that
+    /// follow, or raw slots of the same record.
     fn raw_bytes<'b>(
         &self,
         tables: &Tables,

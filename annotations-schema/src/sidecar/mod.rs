@@ -2,14 +2,21 @@
 //!
 //! # From slots to load addresses
 //!
-//! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through a
-//! region are at hand, its *sites* (loads, in program order) give the rows:
+//! A record id leads to a [`Record`], that to its [`Region`]. When the records of one pass through
+//! a region are at hand, its *sites* (loads, in program order) give the rows:
 //! `address = payload(a) + payload(b) * scale + disp`, where `a` and `b` number the records of the
-//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`]) [`PAIR_BITS`](mgz_abi::slot::PAIR_BITS) of each payload are known: then the
-//! sum is taken modulo 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row;
-//! their number is [`Region::implied_const`], and goes to the region's first row.
+//! region, see [`Site`]. Of two records that share a slot of the ring ([`Record::slots`])
+//! [`PAIR_BITS`](mgz_abi::slot::PAIR_BITS) of each payload are known: then the sum is taken modulo
+//! 2⁴⁸. Sites that are *implied* (Constant loads folded into a proxy) give no row; their number is
+//! [`Region::implied_const`], and goes to the region's first row.
 
-pub(crate) mod columns;
+mod codec;
+mod macros;
+mod read;
+#[cfg(test)]
+mod tests;
+mod validate;
+pub(crate) mod write;
 
 use serde::{Deserialize, Serialize};
 
@@ -29,19 +36,21 @@ pub const CLASS_IRREGULAR: u8 = 2;
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum SiteKind {
-    /// `payload(a) + payload(b)*scale + disp`; a missing record counts as 0 (so a site with neither is
-    /// at the fixed address `bias + disp`, see [`SiteFlags::STATIC`]).
+    /// `payload(a) + payload(b)*scale + disp`; a missing record counts as 0 (so a site with neither
+    /// is at the fixed address `bias + disp`, see [`SiteFlags::STATIC`]).
     Plain = 0,
-    /// String instruction, possibly repeated: pointer in `a`, count register before in `b` (none: once),
-    /// `size` is one element; one row of count × size bytes, none if the count is 0.
+    /// String instruction, possibly repeated: pointer in `a`, count register before in `b` (none:
+    /// once), `size` is one element; one row of count × size bytes, none if the count is 0.
     String = 1,
-    /// `repe`/`repne` string instruction: as `String`, but record `b + 1`, taken after the instruction,
-    /// holds the count register after it; the difference is the number of elements read.
+    /// `repe`/`repne` string instruction: as `String`, but record `b + 1`, taken after the
+    /// instruction, holds the count register after it; the difference is the number of elements
+    /// read.
     StringUntil = 2,
     /// Gather: see [`Gather`]; one row per active lane, `size` is one lane.
     Gather = 3,
-    /// `bt`-family with a register bit offset: `a` is the operand's address, `b` the offset register;
-    /// the word read is at `a + size * floor(b / (8*size))`, `b` sign-extended from the operand size.
+    /// `bt`-family with a register bit offset: `a` is the operand's address, `b` the offset
+    /// register; the word read is at `a + size * floor(b / (8*size))`, `b` sign-extended from
+    /// the operand size.
     BitString = 4,
     /// `xlat`: `a + (b & 0xff)`.
     Xlat = 5,
@@ -110,7 +119,7 @@ pub const REG_NONE: u8 = 0xff;
 /// Register number in operand literals: rip.
 pub const REG_RIP: u8 = 0x10;
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A load (or, with `--stores`, a store). Index: site id. Sorted by function, then `ip`.
     Site {
         /// Function index.
@@ -160,7 +169,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A straight piece of a basic block whose records belong together. Index: region.
     Region {
         /// Function index.
@@ -178,7 +187,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A record. Index: module-local record number.
     Record {
         /// Region index.
@@ -195,7 +204,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// The `ptwrite`s of the PT flavour, sorted by `ip`. Empty in the soft flavour.
     PtWrite {
         /// Link-time clone address of the `ptwrite`.
@@ -208,7 +217,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// How the lanes of a gather lie in its records: record [`Site::a`] holds the operand's base register plus
     /// displacement; the records that follow it hold the index vector, then the mask vector, eight bytes each. (Where record `a` takes several slots, these
     /// bytes are in its raw slots instead, 16 in each.)
@@ -225,7 +234,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A function (one piece of code with its own unwind entry, or one symbol).
     Function {
         /// Name: string index ([`NONE`] if there is no symbol).
@@ -243,7 +252,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A natural loop of the machine code. Index: loop. Loops come before the ones that enclose them.
     Loop {
         /// Function index.
@@ -259,7 +268,7 @@ crate::sidecar::columns::table! {
     }
 }
 
-crate::sidecar::columns::table! {
+crate::sidecar::macros::table! {
     /// A source position, with its inline chain.
     Location {
         /// Function name as the debug information has it (demangled): string index or [`NONE`].
@@ -273,7 +282,8 @@ crate::sidecar::columns::table! {
     }
 }
 
-/// Number of `ptwrite`s that write a record of this many slots: one for the first, two for each further one.
+/// Number of `ptwrite`s that write a record of this many slots: one for the first, two for each
+/// further one.
 pub const fn ptwrites(slots: u32) -> u32 {
     2 * slots.saturating_sub(1) + 1
 }
@@ -298,8 +308,8 @@ pub struct Header {
     pub id_first: u32,
     /// Number of record ids.
     pub id_count: u32,
-    /// Link-time address minus file offset of the clone (and of the file's first byte): what a mapping's address and file
-    /// offset say of the load bias follows from it.
+    /// Link-time address minus file offset of the clone (and of the file's first byte): what a
+    /// mapping's address and file offset say of the load bias follows from it.
     pub base: u64,
     /// The instrumentation report (see `mgz-instrument --format json`).
     pub report: serde_json::Value,
@@ -333,9 +343,10 @@ pub struct Column {
     pub kind: String,
     /// Number of elements (for `utf8`: of strings).
     pub rows: u64,
-    /// `raw`; or `zstd`, in one or more frames; or, compressed like that, `varint`: each element as LEB128, its sign in the lowest bit (which 0, -1, 1, -2
-    /// are 0, 1, 2, 3), or `delta`: so the difference of each to the one before (0 before the first), modulo the type's width. (Files of before there were
-    /// the last two have none of them.)
+    /// `raw`; or `zstd`, in one or more frames; or, compressed like that, `varint`: each element
+    /// as LEB128, its sign in the lowest bit (which 0, -1, 1, -2 are 0, 1, 2, 3), or `delta`:
+    /// so the difference of each to the one before (0 before the first), modulo the type's width.
+    /// (Files of before there were the last two have none of them.)
     pub encoding: String,
     /// Offset from the end of the header (which is padded to a multiple of 8).
     pub offset: u64,

@@ -1,14 +1,15 @@
 //! Spill files: what the recorder writes while the program runs, and the analyzer reads directly.
 //!
 //! The recorder must keep up with a program that makes hundreds of millions of records a second, so
-//! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a loop repeat and its
-//! payloads advance by strides, and a slot that is predicted in both costs no byte of its own.
+//! the encoding has no branches on the data and suits wide registers, and it is small: the ids of a
+//! loop repeat and its payloads advance by strides, and a slot that is predicted in both costs no
+//! byte of its own.
 //!
 //! Guarantees: lossless for any slots (raw slots included, no table of record shapes is
-//! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk) is
-//! detected and never decoded as data; reading panics on no bytes.
+//! needed); every segment is decoded without the others; a torn tail (killed recorder, full disk)
+//! is detected and never decoded as data; reading panics on no bytes.
 //!
-//! # Format (version 3, all numbers little-endian)
+//! # Format (version 4, all numbers little-endian)
 //!
 //! One file per thread, `spill/PROCESS-THREAD-N.spill` (N counts reuses of the ids), is a
 //! 24-byte file header and then segments.
@@ -21,7 +22,7 @@
 //! | 16 | process u32 |
 //! | 20 | thread u32 |
 //!
-//! | offset | segment header, 72 bytes |
+//! | offset | segment header, 80 bytes (up to version 3: 72) |
 //! |---|---|
 //! | 0 | `MGZS` |
 //! | 4 | kind u8 (0 full, 1 window) |
@@ -39,30 +40,32 @@
 //! | 56 | windows of `burst`: pace u64 ([`Pace`]): records in bits 0–31, nanoseconds in bits 32–60, kind in bits 61–63; else zero |
 //! | 64 | length of the id stream u32 |
 //! | 68 | slots of the ring that they were in u32, see [`SegmentHeader::written`]; zero (always in version 2): as many |
+//! | 72 | windows of `burst`: period u64, see [`SegmentHeader::period`]; else zero |
 //!
-//! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last, stride, next},
-//! all zero at a segment's start; the entry of a slot is the one numbered by the low bits of its id.
-//! A slot's predicted id is `next` of the previous slot's entry (entry 0 for the first slot), its
-//! predicted payload is `last + stride` of its own entry. Afterwards `next` of the previous entry
-//! becomes the id, `stride` becomes payload − last, and `last` the payload.
+//! The streams follow: control, ids, data, aux. The predictor is an array of 2^bits entries {last,
+//! stride, next}, all zero at a segment's start; the entry of a slot is the one numbered by the low
+//! bits of its id. A slot's predicted id is `next` of the previous slot's entry (entry 0 for the
+//! first slot), its predicted payload is `last + stride` of its own entry. Afterwards `next` of the
+//! previous entry becomes the id, `stride` becomes payload − last, and `last` the payload.
 //!
-//! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block. A
-//! block is a u64 bitmap of its words that are not zero (first word lowest), then those words. Bit 3 of
-//! a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted, else the length
-//! of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
+//! *Control*: four bits per slot, 16 slots to a u64 word (first slot lowest), 64 words to a block.
+//! A block is a u64 bitmap of its words that are not zero (first word lowest), then those words.
+//! Bit 3 of a slot's four: the id is not as predicted. Bits 0–2: 0 the payload is as predicted,
+//! else the length of what is stored: 1, 2, 3, 4, 5, 6 or 8 bytes for 1–7.
 //!
-//! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the first), i16. If
-//! that is −32768 or 32767, the difference may be larger, and the id follows, u32.
+//! *Ids*: per slot whose id was not predicted, the id less that of the previous slot (0 for the
+//! first), i16. If that is −32768 or 32767, the difference may be larger, and the id follows, u32.
 //!
-//! *Data*: per slot whose payload was not predicted, payload − last, sign-extended from the stored length. Eight zero bytes
-//! end the stream.
+//! *Data*: per slot whose payload was not predicted, payload − last, sign-extended from the stored
+//! length. Eight zero bytes end the stream.
 //!
-//! *Aux*: for each slot whose `aux` is not zero the number of slots since the last such slot (or the
-//! segment's start) as LEB128, then aux as u32.
+//! *Aux*: for each slot whose `aux` is not zero the number of slots since the last such slot (or
+//! the segment's start) as LEB128, then aux as u32.
 //!
-//! *Check*: four lanes start with the constants 1, 2, 3, 4; 8-byte words of header (check as zero) and
-//! streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with lane 0 for each of the five parts: lane = ((lane ^ word) ·
-//! 0x9e3779b97f4a7c15 mod 2^64), rotated left by 29. The check is the lanes folded in the same way, from 0.
+//! *Check*: four lanes start with the constants 1, 2, 3, 4; 8-byte words of header (check as zero)
+//! and streams (each padded with zeros to a multiple of 8) go to the lanes in turn, starting with
+//! lane 0 for each of the five parts: lane = ((lane ^ word) · 0x9e3779b97f4a7c15 mod 2^64), rotated
+//! left by 29. The check is the lanes folded in the same way, from 0.
 
 mod encode;
 mod read;
@@ -79,7 +82,7 @@ use std::path::{Path, PathBuf};
 pub use write::{EncodedSegment, SpillWriter};
 
 /// Version of the format.
-pub const SPILL_VERSION: u32 = 3;
+pub const SPILL_VERSION: u32 = 4;
 /// Oldest version that is read: in it each record had a slot of its own.
 const OLDEST: u32 = 2;
 /// Ending of spill file names.
@@ -88,7 +91,17 @@ pub const SPILL_EXTENSION: &str = "spill";
 const FILE_MAGIC: &[u8; 8] = b"MGZSPILL";
 const FILE_HEADER: usize = 24;
 const SEGMENT_MAGIC: &[u8; 4] = b"MGZS";
-const SEGMENT_HEADER: usize = 72;
+const SEGMENT_HEADER: usize = 80;
+
+/// Bytes of a segment header in a file of this version.
+fn segment_header(version: u32) -> usize {
+    const WITHOUT_PERIOD: usize = 72;
+    if version < 4 {
+        WITHOUT_PERIOD
+    } else {
+        SEGMENT_HEADER
+    }
+}
 /// Slots per control block.
 const BLOCK: usize = 1024;
 /// Slots that a control word stands for.
@@ -125,7 +138,8 @@ pub mod cause {
     pub const FLUSHED: u8 = 8;
     /// Burst: a signal that the program handles came.
     pub const SIGNAL: u8 = 9;
-    /// Burst: the thread stayed long in code that is not instrumented, or left it by another way than it came.
+    /// Burst: the thread stayed long in code that is not instrumented, or left it by another way
+    /// than it came.
     pub const OUTSIDE: u8 = 10;
     /// Burst: the thread returned to code that is not instrumented.
     pub const RETURNED: u8 = 11;
@@ -233,16 +247,22 @@ pub struct SegmentHeader {
     pub end_ns: u64,
     /// One of [`cause`].
     pub cause: u8,
-    /// Number of slots: of records, markers and raw data. The writer takes it from the slots it is given.
+    /// Number of slots: of records, markers and raw data. The writer takes it from the slots it is
+    /// given.
     pub slots: u32,
-    /// Slots of the ring that they were in, where two records may share one; 0: as many as `slots`.
+    /// Slots of the ring that they were in, where two records may share one; 0: as many as
+    /// `slots`.
     pub ring_slots: u32,
     /// Speed of the code behind the thread's window before this one.
     pub pace: Pace,
+    /// Windows of `burst`: what lay between two triggers on average when this one's came,
+    /// nanoseconds of the thread's CPU time or loads; 0 if unknown.
+    pub period: u64,
 }
 
 impl SegmentHeader {
-    /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of records are in these.
+    /// How many slots the probes wrote for it: positions (`first_slot`), periods and counts of
+    /// records are in these.
     pub fn written(&self) -> u64 {
         u64::from(if self.ring_slots == 0 {
             self.slots
@@ -326,7 +346,8 @@ struct Entry {
     stride: u64,
 }
 
-/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest cache. There is always one.
+/// The predictor's entries; `next` stands beside the rest, so that more of them are in the nearest
+/// cache. There is always one.
 struct Predictor {
     entries: Vec<Entry>,
     next: Vec<u32>,
@@ -350,7 +371,8 @@ impl Predictor {
         self.next.resize(1 << bits, 0);
     }
 
-    /// What to mask ids with for the number of their entry; of these numbers there is an entry and a `next`.
+    /// What to mask ids with for the number of their entry; of these numbers there is an entry and
+    /// a `next`.
     fn mask(&self) -> usize {
         self.entries.len() - 1
     }
@@ -359,8 +381,8 @@ impl Predictor {
 /// Stored length in bytes by payload code.
 const LENGTH: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
 
-/// The spill files in a folder with their threads, sorted by process, thread and age. A folder that does
-/// not exist has none.
+/// The spill files in a folder with their threads, sorted by process, thread and age. A folder that
+/// does not exist has none.
 pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
     let entries = match std::fs::read_dir(dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -390,7 +412,8 @@ pub fn list(dir: &Path) -> std::io::Result<Vec<(ThreadKey, PathBuf)>> {
         .collect())
 }
 
-/// The version of a spill file, without a look at its segments; `None` if it is none, or cut off before that.
+/// The version of a spill file, without a look at its segments; `None` if it is none, or cut off
+/// before that.
 pub fn version(path: &Path) -> std::io::Result<Option<u32>> {
     let mut header = Vec::with_capacity(FILE_HEADER);
     File::open(path)?

@@ -11,6 +11,8 @@ pub struct Segment {
     bits: u8,
     /// Of the streams, in their order.
     pub(crate) lengths: [u32; 4],
+    /// Bytes before the streams.
+    header_bytes: usize,
 }
 
 /// A spill file opened for reading. Segments may be decoded in any order and from several threads.
@@ -30,8 +32,9 @@ impl SpillFile {
         let map = if length == 0 {
             None
         } else {
-            // SAFETY: the map is private and read-only; if another process truncated the file meanwhile,
-            // an access could fault, as for every program that maps its input.
+            // SAFETY: the map is private and read-only; if another process truncated the file
+            // meanwhile, an access could fault, as for every program that maps its
+            // input.
             Some(unsafe { memmap2::Mmap::map(&file)? })
         };
         Self::index(map)
@@ -95,8 +98,8 @@ impl SpillReader {
         self.file.key
     }
 
-    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file ends
-    /// inside a segment: then [`SpillReader::truncated`] is true.
+    /// Decodes the next segment into `out` (cleared first). `None` at the end, also where the file
+    /// ends inside a segment: then [`SpillReader::truncated`] is true.
     #[allow(
         clippy::should_implement_trait,
         reason = "it fills a buffer of the caller's"
@@ -137,8 +140,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 
 pub(crate) type Found = (ThreadKey, Vec<Segment>, bool, Option<u64>);
 
-/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the offset
-/// is the last part of the result.
+/// Walks the segment headers. Where one does not begin as a segment does, the walk ends and the
+/// offset is the last part of the result.
 pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
     if bytes.len() < FILE_HEADER && FILE_MAGIC.starts_with(&bytes[..bytes.len().min(8)]) {
         return Ok((ThreadKey::default(), Vec::new(), true, None));
@@ -155,6 +158,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
         process: u32_at(bytes, 16),
         thread: u32_at(bytes, 20),
     };
+    let header_bytes = segment_header(u32_at(bytes, 8));
     let mut at = (u32_at(bytes, 12) as usize).max(FILE_HEADER);
     let mut segments = Vec::new();
     loop {
@@ -162,7 +166,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
         if rest.is_empty() {
             return Ok((key, segments, at > bytes.len(), None));
         }
-        if rest.len() < SEGMENT_HEADER {
+        if rest.len() < header_bytes {
             return Ok((key, segments, true, None));
         }
         let bits = rest[6];
@@ -181,7 +185,7 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             u32_at(rest, 16),
             u32_at(rest, 20),
         ];
-        let total = SEGMENT_HEADER + lengths.iter().map(|&l| l as usize).sum::<usize>();
+        let total = header_bytes + lengths.iter().map(|&l| l as usize).sum::<usize>();
         if rest.len() < total {
             return Ok((key, segments, true, None));
         }
@@ -198,12 +202,18 @@ pub(crate) fn find_segments(bytes: &[u8]) -> Result<Found, SpillError> {
             begin_ns: u64_at(rest, 32),
             end_ns: u64_at(rest, 40),
             pace: Pace::from_word(u64_at(rest, 56)),
+            period: if header_bytes == SEGMENT_HEADER {
+                u64_at(rest, 72)
+            } else {
+                0
+            },
         };
         segments.push(Segment {
             header,
             offset: at as u64,
             bits,
             lengths,
+            header_bytes,
         });
         at += total;
     }
@@ -219,28 +229,30 @@ pub(crate) fn decode(
         offset: segment.offset,
         what,
     };
-    let total = SEGMENT_HEADER + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
+    let total = segment.header_bytes + segment.lengths.iter().map(|&l| l as usize).sum::<usize>();
     let start = segment.offset as usize;
     let bytes = file
         .get(start..)
         .and_then(|rest| rest.get(..total))
         .ok_or_else(|| damaged("is cut off"))?;
-    let (header, streams) = bytes.split_at(SEGMENT_HEADER);
+    let (header, streams) = bytes.split_at(segment.header_bytes);
     let (control, streams) = streams.split_at(segment.lengths[0] as usize);
     let (ids, streams) = streams.split_at(segment.lengths[1] as usize);
     let (data, aux) = streams.split_at(segment.lengths[2] as usize);
     let mut check = Check::new();
     let mut bare = [0u8; SEGMENT_HEADER];
+    let bare = &mut bare[..header.len()];
     bare.copy_from_slice(header);
     bare[48..56].fill(0);
-    check.part(&bare);
+    check.part(bare);
     [control, ids, data, aux]
         .iter()
         .for_each(|stream| check.part(stream));
     if check.value() != u64_at(header, 48) {
         return Err(damaged("does not match its check value"));
     }
-    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no wild size.
+    // The check holds, so from here on only a faulty writer is to be feared: still no panic, no
+    // wild size.
     let slots = segment.header.slots as usize;
     if slots.div_ceil(BLOCK) * 8 > control.len() {
         return Err(damaged("has too little control data"));

@@ -87,6 +87,7 @@ fn sample() -> Vec<(SegmentHeader, Vec<Slot>)> {
                     records: 2048,
                     ns: (1 << 29) - 1,
                 },
+                period: 1 << 50,
             },
             second,
         ),
@@ -133,7 +134,8 @@ fn a_strided_loop_takes_almost_no_space() {
 
 #[test]
 fn payloads_and_ids_of_all_sizes_come_back() {
-    // Steps at the bounds of what a stored length holds, in both directions, each with an id as near and as far as ids are stored.
+    // Steps at the bounds of what a stored length holds, in both directions, each with an id as
+    // near and as far as ids are stored.
     let mut steps: Vec<u64> = (0..64)
         .flat_map(|bit| {
             [

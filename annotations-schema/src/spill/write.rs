@@ -10,7 +10,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{Error, ErrorKind, IoSlice, Result, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-/// A segment as it will stand in a file: made by any thread, in any order. Kept from segment to segment only to save allocations.
+/// A segment as it will stand in a file: made by any thread, in any order. Kept from segment to
+/// segment only to save allocations.
 #[derive(Default)]
 pub struct EncodedSegment {
     encoder: Encoder,
@@ -18,7 +19,8 @@ pub struct EncodedSegment {
 }
 
 impl EncodedSegment {
-    /// Begins a segment of about `expected` slots; what was here before is gone. One that was never begun is one of which no size is known.
+    /// Begins a segment of about `expected` slots; what was here before is gone. One that was never
+    /// begun is one of which no size is known.
     pub fn begin(&mut self, expected: usize) {
         self.header.clear();
         self.encoder.begin(expected);
@@ -29,7 +31,8 @@ impl EncodedSegment {
         self.encoder.push(slots);
     }
 
-    /// Ends the segment; returns its number of slots. `header.slots` is ignored: the slots that came count. More than [`MAX_SEGMENT_SLOTS`] are refused.
+    /// Ends the segment; returns its number of slots. `header.slots` is ignored: the slots that
+    /// came count. More than [`MAX_SEGMENT_SLOTS`] are refused.
     pub fn finish(&mut self, header: &SegmentHeader) -> Result<usize> {
         let slots = self.encoder.finish();
         if slots > MAX_SEGMENT_SLOTS {
@@ -63,6 +66,7 @@ impl EncodedSegment {
             bytes[24 + 8 * i..32 + 8 * i].copy_from_slice(&word.to_le_bytes());
         }
         bytes[56..64].copy_from_slice(&header.pace.word().to_le_bytes());
+        bytes[72..80].copy_from_slice(&header.period.to_le_bytes());
         let mut check = Check::new();
         check.part(&bytes);
         streams.iter().for_each(|stream| check.part(stream));
@@ -80,7 +84,8 @@ impl EncodedSegment {
     }
 }
 
-/// Writes one thread's spill file. Each segment reaches the kernel before `append` and `write` return.
+/// Writes one thread's spill file. Each segment reaches the kernel before `append` and `write`
+/// return.
 pub struct SpillWriter {
     file: File,
     path: PathBuf,
@@ -91,8 +96,8 @@ pub struct SpillWriter {
 }
 
 impl SpillWriter {
-    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by the
-    /// system) gets a new name; nothing is overwritten. Mode 0600.
+    /// Makes a new file for this thread in `dir`. A second file for the same ids (ids are reused by
+    /// the system) gets a new name; nothing is overwritten. Mode 0600.
     pub fn create(dir: &Path, key: ThreadKey) -> Result<Self> {
         use std::os::unix::fs::OpenOptionsExt;
         let mut n = 0;
@@ -126,7 +131,8 @@ impl SpillWriter {
         })
     }
 
-    /// Encodes and appends a segment; returns its size in bytes. See [`EncodedSegment::finish`] and [`SpillWriter::append`].
+    /// Encodes and appends a segment; returns its size in bytes. See [`EncodedSegment::finish`] and
+    /// [`SpillWriter::append`].
     pub fn write(&mut self, header: &SegmentHeader, slots: &[Slot]) -> Result<u64> {
         let encoded = self.encoded.get_or_insert_default();
         encoded.begin(slots.len());
@@ -135,7 +141,8 @@ impl SpillWriter {
         append(&mut self.file, &mut self.good, encoded)
     }
 
-    /// Appends a segment; returns its size in bytes. After an error the file is cut back to its last whole segment and may be written to again.
+    /// Appends a segment; returns its size in bytes. After an error the file is cut back to its
+    /// last whole segment and may be written to again.
     pub fn append(&mut self, segment: &EncodedSegment) -> Result<u64> {
         append(&mut self.file, &mut self.good, segment)
     }

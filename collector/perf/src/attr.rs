@@ -1,7 +1,9 @@
-//! `struct perf_event_attr` as the kernel reads it (include/uapi/linux/perf_event.h, 120 bytes: PERF_ATTR_SIZE_VER6).
+//! `struct perf_event_attr` as the kernel reads it (include/uapi/linux/perf_event.h, 120 bytes:
+//! PERF_ATTR_SIZE_VER6).
 //!
 //! An older kernel takes a longer structure than its own as long as the rest is zero, so that one
-//! size serves all; what it does not know (`aux_action` before 6.13) it refuses with EINVAL or E2BIG.
+//! size serves all; what it does not know (`aux_action` before 6.13) it refuses with EINVAL or
+//! E2BIG.
 
 use crate::data_file::header::bits;
 
@@ -100,7 +102,8 @@ pub const ATTR_BYTES: usize = 120;
 const _: () = assert!(size_of::<Attr>() == ATTR_BYTES);
 
 impl Attr {
-    /// An event that follows a task's user code into its threads and children, but not into virtual machines that it runs.
+    /// An event that follows a task's user code into its threads and children, but not into virtual
+    /// machines that it runs.
     pub fn inherited(kind: u32, config: u64) -> Attr {
         use flag::{EXCLUDE_GUEST, EXCLUDE_HV, EXCLUDE_KERNEL, INHERIT, SAMPLE_ID_ALL};
         Attr {
@@ -173,7 +176,8 @@ mod tests {
             ..Attr::inherited(8, 0x1234)
         };
         let bytes = attr.bytes();
-        // SAFETY: a plain structure without padding (its size is asserted to be the sum of its fields).
+        // SAFETY: a plain structure without padding (its size is asserted to be the sum of its
+        // fields).
         let native: [u8; ATTR_BYTES] = unsafe { std::mem::transmute(attr) };
         assert_eq!(bytes, native);
         let read = Read::read(&bytes);

@@ -1,71 +1,24 @@
 //! `perf_event_open`: a sampling clock that the program and all its threads and children inherit.
 //!
-//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of inherited
-//! events only so); a child that this thread starts inherits them, and they begin to count when it
-//! executes the program.
+//! The events are opened on this thread, disabled, one per CPU (the kernel shares rings of
+//! inherited events only so); a child that this thread starts inherits them, and they begin to
+//! count when it executes the program.
 
+use crate::attr::{ATTR_BYTES, Attr, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
+use crate::data_file::header::bits;
+use crate::data_file::records::kind;
+use crate::mmap_ring::Ring;
+use crate::open::open;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::OwnedFd;
 
 /// CPU time between samples, ns: about 1,000 a second, and no divisor of the timer tick.
 pub const PERIOD_NS: u64 = 1_001_003;
-const PAGE: usize = 4096;
-/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB per CPU).
+/// Data pages of a ring, a power of two; well below what the kernel lets every user lock (516 KiB
+/// per CPU).
 const RING_PAGES: usize = 64;
-
-const TYPE_SOFTWARE: u32 = 1;
-const SW_TASK_CLOCK: u64 = 1;
-const SAMPLE_IP: u64 = 1;
-const SAMPLE_TID: u64 = 2;
-const SAMPLE_TIME: u64 = 4;
-const DISABLED: u64 = 1;
-const INHERIT: u64 = 1 << 1;
-const EXCLUDE_KERNEL: u64 = 1 << 5;
-const EXCLUDE_HV: u64 = 1 << 6;
-const MMAP: u64 = 1 << 8;
-const COMM: u64 = 1 << 9;
-const ENABLE_ON_EXEC: u64 = 1 << 12;
-const TASK: u64 = 1 << 13;
-const SAMPLE_ID_ALL: u64 = 1 << 18;
-const MMAP2: u64 = 1 << 23;
-const COMM_EXEC: u64 = 1 << 24;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-
-const RECORD_LOST: u32 = 2;
-const RECORD_COMM: u32 = 3;
-const RECORD_EXIT: u32 = 4;
-const RECORD_FORK: u32 = 7;
-const RECORD_SAMPLE: u32 = 9;
-const RECORD_MMAP2: u32 = 10;
 const MISC_COMM_EXEC: u16 = 1 << 13;
-
-/// `struct perf_event_attr`, version 5.
-#[repr(C)]
-#[derive(Default)]
-struct Attr {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup: u32,
-    bp_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clockid: i32,
-    sample_regs_intr: u64,
-    aux_watermark: u32,
-    sample_max_stack: u16,
-    reserved: u16,
-}
 
 /// Why nothing can be sampled.
 #[derive(Debug, thiserror::Error)]
@@ -93,90 +46,25 @@ impl Refused {
     }
 }
 
-struct Ring {
-    _fd: OwnedFd,
-    base: NonNull<u8>,
+/// One CPU's event and its ring.
+struct CpuEvent {
+    ring: Ring,
+    _event: OwnedFd,
 }
 
-const RING_BYTES: usize = (1 + RING_PAGES) * PAGE;
-
-impl Drop for Ring {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), RING_BYTES) };
-    }
-}
-
-impl Ring {
-    fn open(attr: &Attr, cpu: i32) -> io::Result<Ring> {
-        // SAFETY: the struct lives across the call; the other arguments are integers.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                std::ptr::from_ref(attr),
-                0,
-                cpu,
-                -1,
-                FLAG_FD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd as i32) };
-        // SAFETY: a new mapping.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                RING_BYTES,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        Ok(Ring {
-            _fd: fd,
-            base: NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED"),
+impl CpuEvent {
+    fn open(attr: &Attr, cpu: i32) -> io::Result<CpuEvent> {
+        let event = open(attr, 0, cpu, -1)?;
+        Ok(CpuEvent {
+            ring: Ring::map(&event, RING_PAGES)?,
+            _event: event,
         })
-    }
-
-    /// A word of `struct perf_event_mmap_page`.
-    fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: aligned, inside the first page, which lives as long as the ring; the kernel changes it
-        // atomically.
-        unsafe { &*self.base.as_ptr().add(offset).cast::<AtomicU64>() }
-    }
-
-    /// Appends all whole records to `out`.
-    fn drain(&self, out: &mut Vec<u8>) {
-        const HEAD: usize = 1024;
-        const TAIL: usize = 1032;
-        const SIZE: u64 = (RING_PAGES * PAGE) as u64;
-        let (head, tail) = (
-            self.word(HEAD).load(Ordering::Acquire),
-            self.word(TAIL).load(Ordering::Relaxed),
-        );
-        let length = head.wrapping_sub(tail).min(SIZE);
-        let begin = tail % SIZE;
-        let first = length.min(SIZE - begin);
-        for (from, n) in [(begin, first), (0, length - first)] {
-            // SAFETY: inside the data pages; the kernel does not write between tail and head.
-            out.extend_from_slice(unsafe {
-                std::slice::from_raw_parts(self.base.as_ptr().add(PAGE + from as usize), n as usize)
-            });
-        }
-        self.word(TAIL).store(head, Ordering::Release);
     }
 }
 
 /// Code that a process has mapped.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapping {
+pub struct MappedCode {
     /// First address.
     pub start: u64,
     /// Bytes.
@@ -216,8 +104,9 @@ impl Shares {
 
 /// The open events.
 pub struct Sampler {
-    rings: Vec<Ring>,
+    events: Vec<CpuEvent>,
     bytes: Vec<u8>,
+    order: Order,
     placer: Placer,
 }
 
@@ -226,38 +115,39 @@ impl Sampler {
     pub fn open(period: u64) -> Result<Sampler, Refused> {
         let attr = Attr {
             kind: TYPE_SOFTWARE,
-            size: size_of::<Attr>() as u32,
+            size: ATTR_BYTES as u32,
             config: SW_TASK_CLOCK,
             sample_period: period,
-            sample_type: SAMPLE_IP | SAMPLE_TID | SAMPLE_TIME,
-            flags: DISABLED
-                | INHERIT
-                | EXCLUDE_KERNEL
-                | EXCLUDE_HV
-                | MMAP
-                | COMM
-                | ENABLE_ON_EXEC
-                | TASK
-                | SAMPLE_ID_ALL
-                | MMAP2
-                | COMM_EXEC,
+            sample_type: bits::IP | bits::TID | bits::TIME,
+            flags: flag::DISABLED
+                | flag::INHERIT
+                | flag::EXCLUDE_KERNEL
+                | flag::EXCLUDE_HV
+                | flag::MMAP
+                | flag::COMM
+                | flag::ENABLE_ON_EXEC
+                | flag::TASK
+                | flag::SAMPLE_ID_ALL
+                | flag::MMAP2
+                | flag::COMM_EXEC,
             ..Attr::default()
         };
-        let mut rings = Vec::new();
+        let mut events = Vec::new();
         for cpu in online() {
-            match Ring::open(&attr, cpu) {
-                Ok(ring) => rings.push(ring),
+            match CpuEvent::open(&attr, cpu) {
+                Ok(event) => events.push(event),
                 // The CPU went away, or this process may not use it.
                 Err(e) if e.raw_os_error() == Some(libc::ENODEV) => {}
                 Err(e) => return Err(Refused::new(e)),
             }
         }
-        if rings.is_empty() {
+        if events.is_empty() {
             return Err(Refused::new(io::Error::from_raw_os_error(libc::ENODEV)));
         }
         Ok(Sampler {
-            rings,
+            events,
             bytes: Vec::new(),
+            order: Order::default(),
             placer: Placer::default(),
         })
     }
@@ -270,23 +160,23 @@ impl Sampler {
     /// Takes what the kernel has written, and finds out where the samples lie.
     pub fn drain(&mut self) {
         let mut records: Vec<Record> = Vec::new();
-        for ring in &self.rings {
+        for event in &mut self.events {
             self.bytes.clear();
-            ring.drain(&mut self.bytes);
+            event.ring.drain(&mut self.bytes);
             records.extend(parse(&self.bytes));
         }
-        // The rings are in order each; between them the time decides.
-        records.sort_by_key(|r| r.time);
-        self.placer.place(records);
+        self.order.round(records, &mut self.placer);
     }
 
     /// Takes the rest.
     pub fn finish(mut self) -> Samples {
         self.drain();
+        self.placer.place(self.order.pending);
         self.placer.samples
     }
 
-    /// The same for the files of some processes. What the recorder itself has put there does not count.
+    /// The same for the files of some processes. What the recorder itself has put there does not
+    /// count.
     pub fn shares(self, of: &dyn Fn(u32) -> bool) -> Shares {
         let mut shares = Shares::default();
         for ((process, path), n) in self.finish().files {
@@ -295,8 +185,12 @@ impl Sampler {
                 continue;
             }
             shares.samples += n;
+            // (Where nothing is known to be mapped is not where code was generated, which the kernel tells as well.)
+            if path == UNKNOWN {
+                continue;
+            }
             let path = match &*path {
-                "//anon" | UNKNOWN => "",
+                "//anon" => "",
                 p if p.starts_with("/memfd:") || p.starts_with("[anon") => "",
                 p => p.strip_suffix(" (deleted)").unwrap_or(p),
             };
@@ -329,7 +223,7 @@ struct Record {
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Sample(u64),
-    Map(Mapping),
+    Map(MappedCode),
     Exec,
     Fork {
         parent: u32,
@@ -365,34 +259,34 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
         let end = body.len().wrapping_sub(16);
         let parsed = (|| {
             let (process, time, kind) = match kind {
-                RECORD_SAMPLE => (
+                kind::SAMPLE => (
                     u32_at(body, 8)?,
                     u64_at(body, 16)?,
                     Kind::Sample(u64_at(body, 0)?),
                 ),
-                RECORD_MMAP2 => {
+                kind::MMAP2 => {
                     let name = body.get(64..end)?;
                     let path = name.split(|&b| b == 0).next()?.to_vec();
-                    let mapping = Mapping {
+                    let code = MappedCode {
                         start: u64_at(body, 8)?,
                         length: u64_at(body, 16)?,
                         offset: u64_at(body, 24)?,
                         path,
                     };
-                    (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Map(mapping))
+                    (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Map(code))
                 }
-                RECORD_COMM if misc & MISC_COMM_EXEC != 0 => {
+                kind::COMM if misc & MISC_COMM_EXEC != 0 => {
                     (u32_at(body, 0)?, u64_at(body, end + 8)?, Kind::Exec)
                 }
-                RECORD_FORK => (
+                kind::FORK => (
                     u32_at(body, 0)?,
                     u64_at(body, 16)?,
                     Kind::Fork {
                         parent: u32_at(body, 4)?,
                     },
                 ),
-                RECORD_EXIT => (u32_at(body, 0)?, u64_at(body, 16)?, Kind::Exit),
-                RECORD_LOST => (0, u64_at(body, end + 8)?, Kind::Lost(u64_at(body, 8)?)),
+                kind::EXIT => (u32_at(body, 0)?, u64_at(body, 16)?, Kind::Exit),
+                kind::LOST => (0, u64_at(body, end + 8)?, Kind::Lost(u64_at(body, 8)?)),
                 _ => return None,
             };
             Some(Record {
@@ -406,13 +300,35 @@ fn parse(mut bytes: &[u8]) -> Vec<Record> {
     out
 }
 
+/// Brings what several rings hold in order. Each ring is in order by itself; but while one is read, another may get what came before what stands in the next one. So records wait for a
+/// round: all that is older than what was there in the round before has come by then.
+#[derive(Debug, Default)]
+struct Order {
+    /// In order.
+    pending: Vec<Record>,
+    /// Time of the newest record of the round before.
+    newest: u64,
+}
+
+impl Order {
+    /// Takes what the rings held, one after the other, and places what can be.
+    fn round(&mut self, records: Vec<Record>, placer: &mut Placer) {
+        let newest = records.iter().map(|r| r.time).max().unwrap_or(0);
+        self.pending.extend(records);
+        self.pending.sort_by_key(|r| r.time);
+        let ready = self.pending.partition_point(|r| r.time <= self.newest);
+        placer.place(self.pending.drain(..ready).collect());
+        self.newest = self.newest.max(newest);
+    }
+}
+
 /// Path of samples where nothing is mapped.
 const UNKNOWN: &str = "[unknown]";
 
 /// Follows the processes' mappings through time.
 #[derive(Debug, Default)]
 struct Placer {
-    maps: HashMap<u32, Vec<Mapping>>,
+    maps: HashMap<u32, Vec<MappedCode>>,
     /// Threads of each process.
     threads: HashMap<u32, u32>,
     /// Places are not needed.
@@ -448,7 +364,7 @@ impl Placer {
                 Kind::Exec => {
                     maps.remove(&process);
                 }
-                Kind::Map(mapping) => maps.entry(process).or_default().push(mapping),
+                Kind::Map(code) => maps.entry(process).or_default().push(code),
                 Kind::Lost(n) => samples.lost += n,
                 Kind::Sample(ip) => {
                     // Later mappings replace earlier ones.
@@ -502,24 +418,48 @@ mod tests {
         name.resize((path.len() + 1).next_multiple_of(8), 0);
         body.extend(name);
         body.extend(words(&[ids(process, process), time]));
-        record(RECORD_MMAP2, 2, &body)
+        record(kind::MMAP2, 2, &body)
     }
 
     fn sample(process: u32, ip: u64, time: u64) -> Vec<u8> {
-        record(RECORD_SAMPLE, 2, &words(&[ip, ids(process, process), time]))
+        record(kind::SAMPLE, 2, &words(&[ip, ids(process, process), time]))
+    }
+
+    #[test]
+    fn a_mapping_that_is_read_after_its_samples_counts() {
+        let parsed = |bytes: &[Vec<u8>]| parse(&bytes.concat());
+        let (mut order, mut placer) = (Order::default(), Placer::default());
+        // While the second processor's ring was read, the first one's got the mapping: a round later.
+        order.round(
+            parsed(&[map(7, 0x1000, 0, "/bin/a", 10), sample(7, 0x5010, 40)]),
+            &mut placer,
+        );
+        order.round(
+            parsed(&[
+                map(7, 0x5000, 0, "/memfd:mgz-runtime (deleted)", 30),
+                sample(7, 0x1010, 50),
+            ]),
+            &mut placer,
+        );
+        placer.place(order.pending);
+        let files: BTreeMap<String, u64> = (placer.samples.files.iter())
+            .map(|((_, path), n)| (String::from_utf8_lossy(path).into_owned(), *n))
+            .collect();
+        let expected = [("/bin/a", 1), ("/memfd:mgz-runtime (deleted)", 1)];
+        assert_eq!(files, expected.map(|(p, n)| (p.to_owned(), n)).into());
     }
 
     #[test]
     fn samples_are_placed_by_what_was_mapped_then() {
         let fork = record(
-            RECORD_FORK,
+            kind::FORK,
             0,
             &words(&[ids(8, 7), ids(8, 7), 30, ids(8, 8), 30]),
         );
         let mut exec_body = words(&[ids(8, 8)]);
         exec_body.extend(b"other\0\0\0");
         exec_body.extend(words(&[ids(8, 8), 50]));
-        let exec = record(RECORD_COMM, MISC_COMM_EXEC, &exec_body);
+        let exec = record(kind::COMM, MISC_COMM_EXEC, &exec_body);
         let bytes = [
             map(7, 0x1000, 0x400, "/bin/a", 10),
             sample(7, 0x1010, 20),
@@ -529,7 +469,7 @@ mod tests {
             sample(8, 0x1020, 60),
             map(8, 0x1000, 0, "/bin/b", 55),
             sample(7, 0x9999, 70),
-            record(RECORD_LOST, 0, &words(&[1, 5, ids(7, 7), 80])),
+            record(kind::LOST, 0, &words(&[1, 5, ids(7, 7), 80])),
         ]
         .concat();
         let mut records = parse(&bytes);

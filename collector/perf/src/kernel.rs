@@ -1,7 +1,7 @@
 //! What a recording needs from the kernel, as a trait, so that it can be tested without hardware.
 //!
-//! [`crate::kernel_linux::Linux`] is the real one. The one in the tests replays a transcript: a tree of
-//! sysfs files, records and AUX data by CPU, with the kernel's own rules for full buffers.
+//! [`crate::kernel_linux::Linux`] is the real one. The one in the tests replays a transcript: a
+//! tree of sysfs files, records and AUX data by CPU, with the kernel's own rules for full buffers.
 
 use crate::attr::Attr;
 use std::any::Any;
@@ -24,7 +24,8 @@ pub enum Control {
     Output(EventId),
     /// Address filters (`PERF_EVENT_IOC_SET_FILTER`).
     Filter(String),
-    /// Another period (`PERF_EVENT_IOC_PERIOD`). Children that inherited the event keep theirs; later ones inherit this one.
+    /// Another period (`PERF_EVENT_IOC_PERIOD`). Children that inherited the event keep theirs;
+    /// later ones inherit this one.
     Period(u64),
 }
 
@@ -57,8 +58,8 @@ pub trait Kernel {
     /// Maps the event's ring (`offset` 0) or AUX area.
     fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area>;
 
-    /// Sleeps until a mapped ring wants to be emptied, but no longer than `timeout`. False once no task
-    /// is left that could write to any of them.
+    /// Sleeps until a mapped ring wants to be emptied, but no longer than `timeout`. False once no
+    /// task is left that could write to any of them.
     fn wait(&mut self, timeout: Duration) -> io::Result<bool>;
 
     /// Closes all events. Areas stay readable.
@@ -83,7 +84,8 @@ impl Area {
     ///
     /// # Safety
     ///
-    /// `len` bytes from `base` on, which is aligned to 8, must stay readable as long as `keep` lives.
+    /// `len` bytes from `base` on, which is aligned to 8, must stay readable as long as `keep`
+    /// lives.
     pub unsafe fn new(base: NonNull<u8>, len: usize, keep: Box<dyn Any>) -> Area {
         Area {
             base,

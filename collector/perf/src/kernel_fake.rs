@@ -18,7 +18,7 @@ pub const PT: u32 = 8;
 
 /// Something that happens on a CPU.
 #[derive(Clone, Debug)]
-pub enum Step {
+pub enum ScriptEvent {
     /// A record of the tracking event.
     Track {
         /// Where.
@@ -201,7 +201,7 @@ pub struct Fake {
     /// Bytes that may be mapped.
     pub lockable: usize,
     /// What is still to happen.
-    pub script: VecDeque<Step>,
+    pub script: VecDeque<ScriptEvent>,
     /// How many events were closed.
     pub closed: usize,
     /// What the kernel could not deliver: records, bytes of PT data.
@@ -332,7 +332,8 @@ impl Fake {
         ring.set(page::DATA_HEAD, head + record.len() as u64);
     }
 
-    /// As `perf_output_begin`: what does not fit is counted, and told before the next record that does.
+    /// As `perf_output_begin`: what does not fit is counted, and told before the next record that
+    /// does.
     fn emit(
         &mut self,
         event: usize,
@@ -497,9 +498,9 @@ impl Fake {
         self.emit(event, kind::SAMPLE, 2, &body, identity);
     }
 
-    fn step(&mut self, step: Step) {
+    fn step(&mut self, step: ScriptEvent) {
         match step {
-            Step::Track {
+            ScriptEvent::Track {
                 cpu,
                 kind,
                 misc,
@@ -513,37 +514,38 @@ impl Fake {
                 });
                 self.emit(event, kind, misc, &body, (pid, tid, time));
             }
-            Step::Pt {
+            ScriptEvent::Pt {
                 cpu,
                 bytes,
                 pid,
                 tid,
                 time,
             } => self.pt(cpu, &bytes, (pid, tid, time)),
-            Step::Sample {
+            ScriptEvent::Sample {
                 cpu,
                 ip,
                 pid,
                 tid,
                 time,
             } => self.sample(cpu, ip, (pid, tid, time)),
-            Step::Pause {
+            ScriptEvent::Pause {
                 cpu,
                 pid,
                 tid,
                 time,
             } => self.pause(cpu, (pid, tid, time)),
-            Step::Out {
+            ScriptEvent::Out {
                 cpu,
                 pid,
                 tid,
                 time,
             } => self.out(cpu, (pid, tid, time)),
-            Step::Wake => {}
+            ScriptEvent::Wake => {}
         }
     }
 
-    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that all of it was overwritten.
+    /// PT stops with its thread. Of a flight recorder the kernel tells where it stands, and that
+    /// all of it was overwritten.
     fn out(&mut self, cpu: u32, identity: (u32, u32, u64)) {
         let event = self.find(cpu, |e| e.attr.kind == PT);
         let buffers = &self.buffers[&cpu];
@@ -680,7 +682,8 @@ impl Kernel for Fake {
             let ring = Memory::new(len);
             ring.set(page::DATA_OFFSET, PAGE as u64);
             ring.set(page::DATA_SIZE, (len - PAGE) as u64);
-            // perf's clock: half a nanosecond a tick (as in the tests' encoder): mult 512, shift 10.
+            // perf's clock: half a nanosecond a tick (as in the tests' encoder): mult 512, shift
+            // 10.
             ring.set(page::CAPABILITIES, page::CAP_USER_TIME_ZERO);
             ring.set(48, 512 << 32 | 10 << 16);
             let area = ring.area();
@@ -710,7 +713,7 @@ impl Kernel for Fake {
 
     fn wait(&mut self, _: Duration) -> io::Result<bool> {
         while let Some(step) = self.script.pop_front() {
-            if matches!(step, Step::Wake) {
+            if matches!(step, ScriptEvent::Wake) {
                 break;
             }
             self.step(step);

@@ -2,20 +2,14 @@
 
 use crate::attr::Attr;
 use crate::kernel::{Area, Control, EventId, Kernel};
+use crate::mmap_ring;
+use crate::open::{
+    self, IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_FILTER, IOC_SET_OUTPUT, check, open,
+};
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
-
-// _IO('$', n), _IOW('$', n, pointer or number) and _IOR('$', 7, pointer) of linux/perf_event.h.
-const IOC_ENABLE: libc::c_ulong = 0x2400;
-const IOC_DISABLE: libc::c_ulong = 0x2401;
-const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
-const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
-const IOC_SET_FILTER: libc::c_ulong = 0x4008_2406;
-const IOC_ID: libc::c_ulong = 0x8008_2407;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
 
 /// The kernel that this process runs on.
 #[derive(Default)]
@@ -26,29 +20,12 @@ pub struct Linux {
     mapped: bool,
 }
 
-struct Mapping(NonNull<u8>, usize);
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
-    }
-}
-
 impl Linux {
     fn fd(&self, event: EventId) -> io::Result<RawFd> {
         self.events
             .get(event.0)
             .map(AsRawFd::as_raw_fd)
             .ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-}
-
-fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
     }
 }
 
@@ -67,7 +44,8 @@ impl Kernel for Linux {
     fn file_system(&self, path: &str) -> io::Result<i64> {
         let path = CString::new(path)?;
         let mut about = std::mem::MaybeUninit::<libc::statfs>::uninit();
-        // SAFETY: a zero-terminated text and room for the answer, both of which live across the call.
+        // SAFETY: a zero-terminated text and room for the answer, both of which live across the
+        // call.
         check(unsafe { libc::statfs(path.as_ptr(), about.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so the kernel has filled it in.
         Ok(unsafe { about.assume_init() }.f_type)
@@ -81,32 +59,12 @@ impl Kernel for Linux {
         group: Option<EventId>,
     ) -> io::Result<EventId> {
         let group = group.map_or(Ok(-1), |leader| self.fd(leader))?;
-        // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                std::ptr::from_ref(attr),
-                pid,
-                cpu,
-                group,
-                FLAG_FD_CLOEXEC,
-            )
-        };
-        if fd < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // SAFETY: the descriptor was just made and belongs to nobody else.
-        self.events
-            .push(unsafe { OwnedFd::from_raw_fd(fd as RawFd) });
+        self.events.push(open(attr, pid, cpu, group)?);
         Ok(EventId(self.events.len() - 1))
     }
 
     fn id(&mut self, event: EventId) -> io::Result<u64> {
-        let fd = self.fd(event)?;
-        let mut id = 0u64;
-        // SAFETY: the kernel writes eight bytes.
-        check(unsafe { libc::ioctl(fd, IOC_ID, &raw mut id) })?;
-        Ok(id)
+        open::id(&self.fd(event)?)
     }
 
     fn control(&mut self, event: EventId, control: &Control) -> io::Result<()> {
@@ -135,32 +93,12 @@ impl Kernel for Linux {
 
     fn map(&mut self, event: EventId, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
         let fd = self.fd(event)?;
-        let protection = if writable {
-            libc::PROT_READ | libc::PROT_WRITE
-        } else {
-            libc::PROT_READ
-        };
-        // SAFETY: a new mapping.
-        let base = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                protection,
-                libc::MAP_SHARED,
-                fd,
-                offset as libc::off_t,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED");
+        let area = mmap_ring::map(&fd, len, offset, writable)?;
         if offset == 0 {
             self.polled.push(fd);
             self.mapped = true;
         }
-        // SAFETY: the mapping lives until `Mapping` is dropped.
-        Ok(unsafe { Area::new(base, len, Box::new(Mapping(base, len))) })
+        Ok(area)
     }
 
     fn wait(&mut self, timeout: Duration) -> io::Result<bool> {

@@ -1,4 +1,4 @@
-//! `perf_event_open`, its rings, and perf.data files.
+//! `perf_event_open`, its rings, perf.data files, and `/proc/PID/maps`.
 
 pub mod attr;
 pub mod clock_sampler;
@@ -8,4 +8,6 @@ pub mod kernel;
 pub mod kernel_fake;
 pub mod kernel_linux;
 pub mod mmap_ring;
+pub mod open;
 pub mod pmu;
+pub mod proc_maps;

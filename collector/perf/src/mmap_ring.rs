@@ -1,12 +1,15 @@
 //! The memory that the kernel shares: a ring of records with a control page in front
 //! (`struct perf_event_mmap_page`), and the AUX area with PT data.
 //!
-//! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between is ours
-//! until `tail` is moved. Both count on for ever; places are taken modulo the size, a power of two. An AUX
-//! area that is mapped read-only is a flight recorder: the kernel overwrites it, and its head says only where, so that
-//! there is nothing to fetch.
+//! The kernel writes behind `head` and never beyond `tail` plus the size, so that what lies between
+//! is ours until `tail` is moved. Both count on for ever; places are taken modulo the size, a power
+//! of two. An AUX area that is mapped read-only is a flight recorder: the kernel overwrites it, and
+//! its head says only where, so that there is nothing to fetch.
 
 use crate::kernel::Area;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Offsets in the control page.
@@ -48,6 +51,41 @@ impl TimeConversion {
     }
 }
 
+struct Unmapped(NonNull<u8>, usize);
+
+impl Drop for Unmapped {
+    fn drop(&mut self) {
+        // SAFETY: exactly the range that was mapped.
+        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
+    }
+}
+
+/// Maps memory that an event shares with the kernel.
+pub fn map(event: &impl AsRawFd, len: usize, offset: u64, writable: bool) -> io::Result<Area> {
+    let protection = if writable {
+        libc::PROT_READ | libc::PROT_WRITE
+    } else {
+        libc::PROT_READ
+    };
+    // SAFETY: a new mapping.
+    let base = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            len,
+            protection,
+            libc::MAP_SHARED,
+            event.as_raw_fd(),
+            offset as libc::off_t,
+        )
+    };
+    if base == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    let base = NonNull::new(base.cast()).expect("mmap gives no null without MAP_FIXED");
+    // SAFETY: the mapping lives until `Unmapped` is dropped.
+    Ok(unsafe { Area::new(base, len, Box::new(Unmapped(base, len))) })
+}
+
 /// One event's ring.
 pub struct Ring {
     area: Area,
@@ -69,6 +107,13 @@ pub struct Pending<'a> {
 }
 
 impl Ring {
+    /// Maps the ring of an event, with that many pages for records, a power of two.
+    pub fn map(event: &impl AsRawFd, pages: usize) -> io::Result<Ring> {
+        const PAGE: usize = 4096;
+        let area = map(event, (1 + pages) * PAGE, 0, true)?;
+        Ring::new(area, PAGE).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
     /// A mapped ring: a control page and data behind it. `None` if the memory does not fit.
     pub fn new(area: Area, page: usize) -> Option<Ring> {
         let size = area.len().checked_sub(page)?;
@@ -87,11 +132,13 @@ impl Ring {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        // SAFETY: aligned and inside the control page, which lives as long as the ring; the kernel changes it atomically.
+        // SAFETY: aligned and inside the control page, which lives as long as the ring; the kernel
+        // changes it atomically.
         unsafe { &*self.area.base().as_ptr().add(at).cast::<AtomicU64>() }
     }
 
-    /// Tells the kernel how large the AUX area will be and where it will be mapped; returns that place.
+    /// Tells the kernel how large the AUX area will be and where it will be mapped; returns that
+    /// place.
     pub fn announce_aux(&self, bytes: usize) -> u64 {
         let offset = self.area.len() as u64;
         self.word(page::AUX_OFFSET).store(offset, Ordering::Relaxed);
@@ -159,8 +206,8 @@ impl Ring {
         self.word(page::DATA_TAIL).store(head, Ordering::Release);
     }
 
-    /// PT data between the tail and the head; whole words only unless it is the `last` time, so that no
-    /// padding comes between.
+    /// PT data between the tail and the head; whole words only unless it is the `last` time, so
+    /// that no padding comes between.
     pub fn pending(&self, last: bool) -> Option<Pending<'_>> {
         let area = self.aux.as_ref().filter(|_| self.fetched)?;
         let size = area.len() as u64;
@@ -176,7 +223,8 @@ impl Ring {
         let begin = tail % size;
         let first = length.min(size - begin);
         let part = |from: u64, count: u64| {
-            // SAFETY: inside the AUX area, which lives as long as the ring; the kernel does not write between tail and head.
+            // SAFETY: inside the AUX area, which lives as long as the ring; the kernel does not
+            // write between tail and head.
             unsafe {
                 std::slice::from_raw_parts(area.base().as_ptr().add(from as usize), count as usize)
             }

@@ -1,4 +1,5 @@
-//! PMUs as sysfs describes them: where the bits of an event's configuration are, and what it can do.
+//! PMUs as sysfs describes them: where the bits of an event's configuration are, and what it can
+//! do.
 //!
 //! Every position comes from `format/*`; nothing is known of a PMU beforehand but its name and the
 //! names of its terms.
@@ -10,7 +11,8 @@ use std::io;
 /// Where PMUs are described.
 pub const DEVICES: &str = "/sys/bus/event_source/devices";
 
-/// A term's place: word 0 to 2 of the configuration, and its bits there in ascending order of the value's bits.
+/// A term's place: word 0 to 2 of the configuration, and its bits there in ascending order of the
+/// value's bits.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Format {
     /// `config`, `config1` or `config2`.
@@ -178,7 +180,8 @@ impl Pmu {
             .unwrap_or(0)
     }
 
-    /// The allowed value nearest to `wanted`, from below if there is one, for a term whose values are a set.
+    /// The allowed value nearest to `wanted`, from below if there is one, for a term whose values
+    /// are a set.
     pub fn nearest(&self, set: &str, wanted: u32) -> Option<u64> {
         let allowed = self.cap_set(set);
         let below = (0..=wanted.min(63)).rev().find(|n| allowed >> n & 1 == 1);

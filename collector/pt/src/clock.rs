@@ -1,8 +1,9 @@
 //! Time from TSC, TMA, MTC, CYC and CBR packets.
 //!
-//! A TSC packet gives the time stamp counter. A TMA right behind it relates it to the crystal clock, of
-//! which MTC packets then carry eight bits at a fixed rate; between those, CYC packets count core cycles,
-//! whose length follows from CBR. Time never goes back: an estimate that ran ahead waits for the clock.
+//! A TSC packet gives the time stamp counter. A TMA right behind it relates it to the crystal
+//! clock, of which MTC packets then carry eight bits at a fixed rate; between those, CYC packets
+//! count core cycles, whose length follows from CBR. Time never goes back: an estimate that ran
+//! ahead waits for the clock.
 
 use crate::packet::Packet;
 
@@ -15,7 +16,8 @@ pub struct ClockSettings {
     pub tsc_per_ctc_divisor: u32,
     /// An MTC packet comes each 2^this crystal ticks.
     pub mtc_period: u8,
-    /// Core to bus ratio at which cores and TSC run alike; 0 if unknown (CYC packets are not used then).
+    /// Core to bus ratio at which cores and TSC run alike; 0 if unknown (CYC packets are not used
+    /// then).
     pub nominal_ratio: u8,
 }
 
@@ -30,7 +32,8 @@ pub struct Clock {
     /// Best estimate, never below an earlier one.
     now: u64,
     known: bool,
-    /// Crystal counter at the last MTC (in units of MTC periods), with the bits of it that are known.
+    /// Crystal counter at the last MTC (in units of MTC periods), with the bits of it that are
+    /// known.
     mtc: Option<(u8, u8)>,
     /// Remainder of crystal ticks that did not make a whole TSC tick, in units of 1 / divisor.
     remainder: u64,
@@ -39,7 +42,8 @@ pub struct Clock {
     ticks_per_cycle: u64,
 }
 
-/// See [`Clock::ticks_per_cycle`]. Rounded up, a product is exact for a million cycles and never a tick low.
+/// See [`Clock::ticks_per_cycle`]. Rounded up, a product is exact for a million cycles and never a
+/// tick low.
 fn ticks_per_cycle(nominal: u8, ratio: u8) -> u64 {
     (u64::from(nominal) << 32)
         .checked_add(u64::from(ratio).saturating_sub(1))
@@ -107,7 +111,8 @@ impl Clock {
         };
         self.base = tsc;
         self.now = if self.known { self.now.max(tsc) } else { tsc };
-        // An estimate far ahead is an error of the estimate, e.g. after a sleep: believe the packet.
+        // An estimate far ahead is an error of the estimate, e.g. after a sleep: believe the
+        // packet.
         if self.now - tsc > 1 << 32 {
             self.now = tsc;
         }

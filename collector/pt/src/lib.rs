@@ -1,17 +1,18 @@
 //! Intel Processor Trace, as far as `ptwrite` needs it: bytes in, (IP, payload, time) out.
 //!
-//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are compressed
-//! against the one before, and the IP of a `ptwrite` comes in a packet of its own (a FUP) behind it. So a
-//! stream can be read only from a PSB on, and after anything that is not understood only from the next.
+//! What makes this hard: a stream can be cut anywhere, packets have no length field, IPs are
+//! compressed against the one before, and the IP of a `ptwrite` comes in a packet of its own (a
+//! FUP) behind it. So a stream can be read only from a PSB on, and after anything that is not
+//! understood only from the next.
 //!
 //! * [`packet`]: one packet, pure.
 //! * [`stream`]: packets in a row, from PSB to PSB, with an account of every byte that was skipped.
 //! * [`clock`]: time stamps from TSC, TMA, MTC, CYC and CBR packets.
 //! * [`ptwrite`]: `ptwrite`s with their IPs.
 //!
-//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every byte
-//! of the input is in a packet or in a reported gap; a payload never gets the IP of another `ptwrite`.
-//! Not done: branches are not followed (no TNT is interpreted), so code is never needed.
+//! Guarantees: no byte sequence makes anything here panic; nothing is allocated per packet; every
+//! byte of the input is in a packet or in a reported gap; a payload never gets the IP of another
+//! `ptwrite`. Not done: branches are not followed (no TNT is interpreted), so code is never needed.
 
 pub mod clock;
 pub mod packet;
@@ -21,7 +22,7 @@ pub mod stream;
 pub use crate::clock::{Clock, ClockSettings};
 pub use crate::ptwrite::{Loss, Ptwrite, Ptwrites, estimate_unsynchronised};
 pub use packet::{Fault, Ip, Packet, decode};
-pub use stream::{Gap, GapReason, Packets, Step, find_psb};
+pub use stream::{Gap, GapReason, PacketOrGap, Packets, find_psb};
 
 use std::io;
 use std::io::Write;
@@ -34,14 +35,14 @@ pub fn dump_packets(bytes: &[u8], out: &mut dyn Write) -> io::Result<()> {
     let mut hex = String::new();
     for step in Packets::new(bytes) {
         match step {
-            Step::Packet { at, len, packet } => {
+            PacketOrGap::Packet { at, len, packet } => {
                 hex.clear();
                 for byte in &bytes[at..at + len] {
                     let _ = write!(hex, "{byte:02x} ");
                 }
                 writeln!(out, "{at:08x}  {hex:<48}  {packet}")?;
             }
-            Step::Gap(gap) => writeln!(
+            PacketOrGap::Gap(gap) => writeln!(
                 out,
                 "{:08x}  {} bytes skipped: {}",
                 gap.from,

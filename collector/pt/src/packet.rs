@@ -1,8 +1,9 @@
 //! One packet: its kinds, its bytes, its text.
 //!
-//! [`decode`] is a pure function of the bytes in front of it and of one bit of context (whether a block
-//! of BIPs is open, and how wide they are). It allocates nothing and reads nothing beyond the slice.
-//! Formats are those of the chapter "Intel Processor Trace" in Intel's Software Developer's Manual.
+//! [`decode`] is a pure function of the bytes in front of it and of one bit of context (whether a
+//! block of BIPs is open, and how wide they are). It allocates nothing and reads nothing beyond the
+//! slice. Formats are those of the chapter "Intel Processor Trace" in Intel's Software Developer's
+//! Manual.
 
 use std::fmt;
 
@@ -222,8 +223,8 @@ fn stop_bit(value: u64) -> Option<(u64, u8)> {
     Some((value & !(1 << count), count as u8))
 }
 
-/// Decodes the packet at the start of `bytes` and gives its length. `block` is the width of BIPs between
-/// a BBP and its BEP, where they take the place of some short TNTs.
+/// Decodes the packet at the start of `bytes` and gives its length. `block` is the width of BIPs
+/// between a BBP and its BEP, where they take the place of some short TNTs.
 #[inline(always)]
 pub fn decode(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize), Fault> {
     // What `ptwrite` streams are made of, where the bytes surely suffice.
@@ -317,7 +318,8 @@ fn decode_any(bytes: &[u8], block: Option<BlockItem>) -> Result<(Packet, usize),
         0x59 => Ok((Packet::Mtc(number::<1>(bytes, 1)? as u8), 2)),
         0x99 => {
             let mode = number::<1>(bytes, 1)? as u8;
-            // Both low bits together mean nothing: 64-bit code with 32-bit operands, a transaction both running and aborted.
+            // Both low bits together mean nothing: 64-bit code with 32-bit operands, a transaction
+            // both running and aborted.
             match (mode >> 5, mode & 3) {
                 (0 | 1, 3) => Err(Fault::Bad),
                 (0, _) => Ok((Packet::ModeExec(mode & 0x1f), 2)),
@@ -542,7 +544,8 @@ fn cycles(bytes: &[u8]) -> Result<(Packet, usize), Fault> {
 }
 
 impl Packet {
-    /// Whether the packet tells time only, and so may stand between a packet and the FUP that binds to it.
+    /// Whether the packet tells time only, and so may stand between a packet and the FUP that binds
+    /// to it.
     pub fn is_timing(&self) -> bool {
         matches!(
             self,

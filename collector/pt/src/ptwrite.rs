@@ -1,12 +1,12 @@
 //! `ptwrite` packets with the IP that follows them.
 //!
-//! A PTW whose IP bit is set gets the IP of the next FUP. Only packets that tell time may stand between;
-//! anything else means that the FUP was lost, and the PTW is counted as torn rather than given the IP of
-//! some other event.
+//! A PTW whose IP bit is set gets the IP of the next FUP. Only packets that tell time may stand
+//! between; anything else means that the FUP was lost, and the PTW is counted as torn rather than
+//! given the IP of some other event.
 
 use crate::clock::{Clock, ClockSettings};
 use crate::packet::{Ip, Packet};
-use crate::stream::{GapReason, Packets, Step, find_psb, may_run_on};
+use crate::stream::{GapReason, PacketOrGap, Packets, find_psb, may_run_on};
 
 /// The last IP, against which the next is compressed.
 #[derive(Clone, Copy, Debug, Default)]
@@ -29,8 +29,9 @@ impl LastIp {
         Some(self.0)
     }
 
-    /// Applies a FUP's IP given as its selector and the eight bytes behind its first (of which it takes some), without
-    /// branches on the selector. Also gives the packet's length; `None`, with nothing done, for no IP and for reserved selectors.
+    /// Applies a FUP's IP given as its selector and the eight bytes behind its first (of which it
+    /// takes some), without branches on the selector. Also gives the packet's length; `None`,
+    /// with nothing done, for no IP and for reserved selectors.
     #[inline(always)]
     fn update_raw(&mut self, selector: u8, raw: u64) -> Option<(u64, usize)> {
         /// By selector: length, bits that are replaced.
@@ -132,14 +133,15 @@ impl<'a> Ptwrites<'a> {
         self.loss
     }
 
-    /// Offset behind the last place where a `ptwrite` may be missing (skipped bytes, an overflow, a torn pair); 0 if there
-    /// is none so far. It has changed where the `ptwrite` just read does not directly follow the one before.
+    /// Offset behind the last place where a `ptwrite` may be missing (skipped bytes, an overflow, a
+    /// torn pair); 0 if there is none so far. It has changed where the `ptwrite` just read does
+    /// not directly follow the one before.
     pub fn last_loss(&self) -> usize {
         self.last_loss
     }
 
-    /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without having
-    /// taken it, at anything else, and at a pair that the rest of a PSB may follow.
+    /// Reads on while all is as it should be: whole pairs, and time between them. Stops, without
+    /// having taken it, at anything else, and at a pair that the rest of a PSB may follow.
     #[inline(always)]
     fn plain(&mut self) -> Option<Ptwrite> {
         if self.pending.is_some() {
@@ -147,7 +149,8 @@ impl<'a> Ptwrites<'a> {
         }
         loop {
             let (rest, start) = self.packets.in_step()?;
-            // The longest pair with its next bytes fits into this, so nothing below looks at lengths.
+            // The longest pair with its next bytes fits into this, so nothing below looks at
+            // lengths.
             let head = rest.first_chunk::<33>()?;
             let word = |at: usize| {
                 u64::from_le_bytes([
@@ -163,7 +166,8 @@ impl<'a> Ptwrites<'a> {
             };
             match head[0] {
                 0x02 if head[1] & 0x5f == 0x12 => {
-                    // Widths and compression vary without a pattern, so they are computed and not branched on.
+                    // Widths and compression vary without a pattern, so they are computed and not
+                    // branched on.
                     let wide = usize::from(head[1] >> 5 & 1);
                     let payload = word(2) & u64::MAX >> (32 - 32 * wide);
                     let len = 6 + 4 * wide;
@@ -250,8 +254,8 @@ impl Ptwrites<'_> {
     fn any(&mut self) -> Option<Ptwrite> {
         while let Some(step) = self.packets.next() {
             let (packet, start, end) = match step {
-                Step::Packet { at, len, packet } => (packet, at, at + len),
-                Step::Gap(gap) => {
+                PacketOrGap::Packet { at, len, packet } => (packet, at, at + len),
+                PacketOrGap::Gap(gap) => {
                     let bytes = (gap.to - gap.from) as u64;
                     match gap.reason {
                         GapReason::BeforePsb => {
@@ -325,8 +329,9 @@ impl Ptwrites<'_> {
 
 /// Estimates how many PTWs stand in `bytes` that no PSB precedes: those before the first PSB.
 ///
-/// The place of the first packet is unknown; the first offset from which packets lead without a fault
-/// to the PSB (or the end) is taken. Gives the number of PTWs and the number of bytes they stand in.
+/// The place of the first packet is unknown; the first offset from which packets lead without a
+/// fault to the PSB (or the end) is taken. Gives the number of PTWs and the number of bytes they
+/// stand in.
 pub fn estimate_unsynchronised(bytes: &[u8]) -> (u64, usize) {
     let end = find_psb(bytes, 0).unwrap_or(bytes.len());
     let head = &bytes[..end];
@@ -334,11 +339,11 @@ pub fn estimate_unsynchronised(bytes: &[u8]) -> (u64, usize) {
     for skip in 0..16.min(end) {
         let mut count = 0;
         let fits = Packets::synchronised(&head[skip..]).all(|step| match step {
-            Step::Packet { packet, .. } => {
+            PacketOrGap::Packet { packet, .. } => {
                 count += u64::from(matches!(packet, Packet::Ptw { .. }));
                 true
             }
-            Step::Gap(gap) => whole && gap.reason == GapReason::Cut,
+            PacketOrGap::Gap(gap) => whole && gap.reason == GapReason::Cut,
         });
         if fits {
             return (count, end);

@@ -37,7 +37,7 @@ pub struct Gap {
 
 /// What [`Packets`] gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PacketOrGap {
     /// A packet.
     Packet {
         /// Its offset.
@@ -51,7 +51,8 @@ pub enum Step {
     Gap(Gap),
 }
 
-/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be there to take time.
+/// Longest run of `02 82` that is measured. No stream has one of two PSBs, and what has may be
+/// there to take time.
 const LONGEST_RUN: usize = 4 * PSB.len();
 
 /// Bytes from `start` on in which `02 82` repeats.
@@ -85,7 +86,8 @@ pub fn find_psb(bytes: &[u8], from: usize) -> Option<usize> {
     }
 }
 
-/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by chance.
+/// Whether bytes from `end` on may be the rest of a PSB: nothing else looks like that but by
+/// chance.
 #[inline(always)]
 pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
     u16::from_ne_bytes(next) & 0x7f7f == 0x0202
@@ -93,8 +95,9 @@ pub(crate) fn may_run_on(next: [u8; 2]) -> bool {
 
 /// Offset of a PSB that begins inside the packet `at..end` and ends behind it.
 ///
-/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is nothing. A whole packet may
-/// end in bytes that look like a PSB's first, but then the run is longer by these.
+/// Then the packet was cut off, and took the PSB's first bytes for its own: whatever it says is
+/// nothing. A whole packet may end in bytes that look like a PSB's first, but then the run is
+/// longer by these.
 #[cold]
 fn swallowed(bytes: &[u8], at: usize, end: usize) -> Option<usize> {
     let start = (at + 1..end).find(|&start| bytes[start..].starts_with(&PSB))?;
@@ -147,7 +150,8 @@ impl<'a> Packets<'a> {
 }
 
 impl<'a> Packets<'a> {
-    /// The bytes from the next packet on and their offset, where packets are in step and no block is open.
+    /// The bytes from the next packet on and their offset, where packets are in step and no block
+    /// is open.
     #[inline(always)]
     pub(crate) fn in_step(&self) -> Option<(&'a [u8], usize)> {
         if !self.synchronised || self.block.is_some() {
@@ -164,14 +168,14 @@ impl<'a> Packets<'a> {
 }
 
 impl Iterator for Packets<'_> {
-    type Item = Step;
+    type Item = PacketOrGap;
 
     #[inline]
-    fn next(&mut self) -> Option<Step> {
+    fn next(&mut self) -> Option<PacketOrGap> {
         if !self.synchronised
             && let Some(gap) = self.synchronise(GapReason::BeforePsb, 0)
         {
-            return Some(Step::Gap(gap));
+            return Some(PacketOrGap::Gap(gap));
         }
         let rest = self.bytes.get(self.at..).filter(|rest| !rest.is_empty())?;
         match decode(rest, self.block) {
@@ -184,7 +188,7 @@ impl Iterator for Packets<'_> {
                 {
                     let from = std::mem::replace(&mut self.at, psb);
                     self.block = None;
-                    return Some(Step::Gap(Gap {
+                    return Some(PacketOrGap::Gap(Gap {
                         from,
                         to: psb,
                         reason: GapReason::BadPacket,
@@ -197,7 +201,7 @@ impl Iterator for Packets<'_> {
                 }
                 let at = self.at;
                 self.at += len;
-                Some(Step::Packet { at, len, packet })
+                Some(PacketOrGap::Packet { at, len, packet })
             }
             Err(Fault::Cut) => {
                 let gap = Gap {
@@ -206,10 +210,10 @@ impl Iterator for Packets<'_> {
                     reason: GapReason::Cut,
                 };
                 self.at = gap.to;
-                Some(Step::Gap(gap))
+                Some(PacketOrGap::Gap(gap))
             }
-            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside the packets before none begins,
-            // but for those that the caller decoded.
+            // The bad one may be a PSB that was cut off, with a whole one right behind it. Inside
+            // the packets before none begins, but for those that the caller decoded.
             Err(Fault::Bad) => {
                 let from = self.at.saturating_sub(PSB.len() - 1);
                 match find_psb(
@@ -219,7 +223,7 @@ impl Iterator for Packets<'_> {
                     Some(psb) if psb < self.at => {
                         self.at = psb;
                         self.block = None;
-                        Some(Step::Gap(Gap {
+                        Some(PacketOrGap::Gap(Gap {
                             from: psb,
                             to: psb,
                             reason: GapReason::BadPacket,
@@ -227,7 +231,7 @@ impl Iterator for Packets<'_> {
                     }
                     _ => self
                         .synchronise(GapReason::BadPacket, self.at + 1)
-                        .map(Step::Gap),
+                        .map(PacketOrGap::Gap),
                 }
             }
         }
@@ -238,7 +242,7 @@ impl Iterator for Packets<'_> {
 mod tests {
     use super::*;
 
-    fn steps(bytes: &[u8]) -> Vec<Step> {
+    fn steps(bytes: &[u8]) -> Vec<PacketOrGap> {
         Packets::new(bytes).collect()
     }
 
@@ -249,8 +253,8 @@ mod tests {
         bytes.extend_from_slice(&[0x05, 0x59, 0x00]);
         bytes.extend_from_slice(&PSB);
         bytes.extend_from_slice(&[0x59]);
-        let gap = |from, to, reason| Step::Gap(Gap { from, to, reason });
-        let psb = |at| Step::Packet {
+        let gap = |from, to, reason| PacketOrGap::Gap(Gap { from, to, reason });
+        let psb = |at| PacketOrGap::Packet {
             at,
             len: 16,
             packet: Packet::Psb,
@@ -287,7 +291,7 @@ mod tests {
 
     fn psbs(bytes: &[u8]) -> Vec<usize> {
         let places = steps(bytes).into_iter().filter_map(|step| match step {
-            Step::Packet {
+            PacketOrGap::Packet {
                 at,
                 packet: Packet::Psb,
                 ..
@@ -297,8 +301,8 @@ mod tests {
         places.collect()
     }
 
-    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does what of the PSB is left,
-    /// where that looks like a packet.
+    /// Every kind of packet, cut everywhere, takes what is missing from the PSB behind it; so does
+    /// what of the PSB is left, where that looks like a packet.
     #[test]
     fn a_psb_whose_first_bytes_a_cut_packet_took_is_found() {
         let packets: [&[u8]; 28] = [
@@ -342,12 +346,12 @@ mod tests {
                 assert_eq!(psbs(&bytes), [0, second], "{what}");
                 let bad = steps(&bytes)
                     .into_iter()
-                    .find(|s| matches!(s, Step::Gap(_)));
+                    .find(|s| matches!(s, PacketOrGap::Gap(_)));
                 let whole = cut == 0 || decode(&packet[..cut], None).is_ok();
                 assert!(
                     whole
                         || bad
-                            == Some(Step::Gap(Gap {
+                            == Some(PacketOrGap::Gap(Gap {
                                 from: second - cut,
                                 to: second,
                                 reason: GapReason::BadPacket
@@ -416,8 +420,8 @@ mod tests {
                 let mut at = 0;
                 for step in packets {
                     let (from, to) = match step {
-                        Step::Packet { at, len, .. } => (at, at + len),
-                        Step::Gap(gap) => (gap.from, gap.to),
+                        PacketOrGap::Packet { at, len, .. } => (at, at + len),
+                        PacketOrGap::Gap(gap) => (gap.from, gap.to),
                     };
                     assert!(from == at && to > from, "{step:?} at {at}");
                     at = to;

@@ -6,20 +6,22 @@ use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
 use crate::options::args::{Cli, Format, Mode};
 use crate::options::effect;
-use crate::options::effect::Way;
+use crate::options::request::{AttachRequest, ModedRequest, RecordRequest, RunRequest};
 use crate::program::modules;
 use crate::program::modules::Refusal;
 use crate::soft;
 use crate::soft::attach::Candidate;
-use crate::soft::{DriverError, Event, RunOptions, RunOutcome};
+use crate::soft::outcome::{DriverError, Event, RunOutcome};
+use crate::soft::run::RunOptions;
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
-use crate::trace::session::{Session, Started, hex, report};
+use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
 use mgz_abi::module_note::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 impl From<Refusal> for Failure {
@@ -46,32 +48,41 @@ impl From<crate::trace::dir::FolderError> for Failure {
     }
 }
 
-fn driver_mode(mode: Mode) -> (soft::Mode, &'static str) {
+fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
     match mode {
-        Mode::Full => (soft::Mode::Full, "full"),
-        Mode::Ring => (soft::Mode::Ring, "ring"),
-        Mode::Burst => (soft::Mode::Burst, "burst"),
+        Mode::Full => (soft::run::Mode::Full, "full"),
+        Mode::Ring => (soft::run::Mode::Ring, "ring"),
+        Mode::Burst => (soft::run::Mode::Burst, "burst"),
         // `watch` never comes here: it has no runtime.
-        Mode::Off | Mode::Watch => (soft::Mode::Off, "off"),
+        Mode::Off | Mode::Watch => (soft::run::Mode::Off, "off"),
     }
 }
 
-/// Records a program; returns the exit status to pass on.
-pub fn record(cli: &Cli) -> Result<i32, Failure> {
-    if let Some(pid) = cli.attach {
-        return attach(cli, pid);
+/// Records what is asked for; returns the exit status to pass on.
+pub fn record(request: RecordRequest) -> Result<i32, Failure> {
+    match request {
+        RecordRequest::Attach(request) => attach(request),
+        RecordRequest::Watch(request) => {
+            let program = find_program(request.cli)?;
+            record_watch::record(request, program)
+        }
+        RecordRequest::Run(request) => run(request),
     }
-    let name = cli
-        .program
-        .first()
-        .ok_or_else(|| Failure::own("no program is given; see `mgz-record --help`"))?;
+}
+
+/// The file of the program that is asked for.
+fn find_program(cli: &Cli) -> Result<PathBuf, Failure> {
     if let (Some(sentence), Format::Text) = (effect::behind_program(cli), cli.format) {
         eprintln!("mgz-record: {sentence}");
     }
-    let program = modules::resolve(name, std::env::var_os("PATH").as_deref())?;
-    if cli.mode == Some(Mode::Watch) {
-        return record_watch::record(cli, program);
-    }
+    let name = cli.program.first().map_or(OsStr::new(""), |name| name);
+    Ok(modules::resolve(name, std::env::var_os("PATH").as_deref())?)
+}
+
+/// Runs a program and records it.
+fn run(request: RunRequest) -> Result<i32, Failure> {
+    let cli = request.cli;
+    let program = find_program(cli)?;
     let modules::Checked {
         instrumented,
         starts_others,
@@ -83,90 +94,23 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
             program.display()
         );
     }
-    let asked = cli.mode.unwrap_or(if backend::serves_burst(&instrumented) {
+    let request = request.with_mode(if backend::serves_burst(&instrumented) {
         Mode::Burst
     } else {
         Mode::Ring
-    });
-    // (What windows of bursts begin with is known later.)
-    let way = match asked {
-        Mode::Full => Some(Way::FULL),
-        Mode::Ring => Some(Way::RING),
-        _ => None,
-    };
-    let check = |way| effect::check_and_tell(cli, way).map_err(Failure::own);
-    if asked == Mode::Ring && (cli.window == 0 || cli.window > cli.records()) {
-        return Err(Failure::own(format!(
-            "--window {} does not fit --period {}: a window has at least one record and at most as many as the period",
-            cli.window,
-            cli.records()
-        )));
-    }
+    })?;
+    let asked = request.mode;
     let mut probed = None;
     let choice = backend::choose(cli.backend, &instrumented, || {
         probed.insert(capabilities::probe()).clone()
     })?;
-    if choice.backend == Chosen::Pt && cli.heap {
-        return Err(Failure::own(
-            "--heap is for recording by software; add --backend soft with a file of `mgz-instrument --for burst`, or record without it",
-        ));
-    }
     if choice.backend == Chosen::Pt {
-        check(if asked == Mode::Full {
-            Way::PT_FULL
-        } else {
-            Way::PT_RING
-        })?;
-        return record_pt::record(
-            cli,
-            program,
-            &instrumented,
-            &choice,
-            &probed.unwrap_or_default(),
-        );
+        let windows = request.by_pt()?;
+        let probe = probed.unwrap_or_default();
+        return record_pt::record(cli, windows, program, &instrumented, &choice, &probe);
     }
-    if let Some(way) = way {
-        check(way)?;
-    }
-    if asked == Mode::Burst && !backend::serves_burst(&instrumented) {
-        let not = instrumented
-            .iter()
-            .find(|m| m.note.features & FEATURE_TRANSLATED == 0);
-        let path = not.map_or_else(String::new, |m| m.path.display().to_string());
-        return Err(Failure::own(format!(
-            "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
-        )));
-    }
-    if matches!(asked, Mode::Full | Mode::Ring)
-        && let Some(reader) = instrumented
-            .iter()
-            .find(|m| m.note.features & FEATURE_READS_CODE != 0)
-    {
-        return Err(Failure::own(format!(
-            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
-            reader.path.display()
-        )));
-    }
-    if cli.heap {
-        if modules::is_static(&program) {
-            return Err(Failure::own(format!(
-                "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
-                program.display()
-            )));
-        }
-        if let Some(path) = modules::own_allocator(&program, &instrumented) {
-            return Err(Failure::own(format!(
-                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
-            )));
-        }
-        if let Some(refusal) = cli
-            .heap_hook
-            .iter()
-            .find_map(|hook| heap::hooks::refusal(&program, hook))
-        {
-            return Err(Failure::own(refusal));
-        }
-    }
+    request.by_software()?;
+    check_files(request, &program, &instrumented)?;
     let (mode, mode_name) = driver_mode(asked);
     let subject = Started {
         program: program.clone(),
@@ -175,11 +119,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     };
     let triggers = trigger_of(cli, asked)?;
     if let Some(chosen) = &triggers {
-        check(if chosen.trigger.by_loads() {
-            Way::BURST_BY_LOADS
-        } else {
-            Way::BURST_BY_TIME
-        })?;
+        request.with_trigger(chosen.trigger.by_loads())?;
     }
     say_if_slower(cli, triggers.as_ref());
     let mut before_runtime = modules::before_runtime(&program, &instrumented);
@@ -212,7 +152,7 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     };
     if asked == Mode::Off {
         options.spill_dir = std::env::temp_dir();
-        return Ok(soft::run(&options, &mut |_| {})?.status.exit_status());
+        return Ok(soft::run::run(&options, &mut |_| {})?.status.exit_status());
     }
     let command = cli
         .program
@@ -225,8 +165,57 @@ pub fn record(cli: &Cli) -> Result<i32, Failure> {
     };
     let manifest = triggers.into_iter().fold(manifest, with_trigger);
     into_trace(cli, manifest, &instrumented, Some(&subject), |on_event| {
-        soft::run(&options, on_event)
+        soft::run::run(&options, on_event)
     })
+}
+
+/// Refuses files that cannot be recorded in this mode, or with heap blocks.
+fn check_files(
+    request: ModedRequest,
+    program: &Path,
+    instrumented: &[modules::Instrumented],
+) -> Result<(), Failure> {
+    let (cli, asked) = (request.cli, request.mode);
+    if asked == Mode::Burst && !backend::serves_burst(instrumented) {
+        let not = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_TRANSLATED == 0);
+        let path = not.map_or_else(String::new, |m| m.path.display().to_string());
+        return Err(Failure::own(format!(
+            "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
+        )));
+    }
+    if matches!(asked, Mode::Full | Mode::Ring)
+        && let Some(reader) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_READS_CODE != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: it reads its own code as data (a checksum, or code that it copies), and would find the entry jumps there that full and ring write into it; record with --mode burst, which leaves the code as it is",
+            reader.path.display()
+        )));
+    }
+    if cli.heap {
+        if modules::is_static(program) {
+            return Err(Failure::own(format!(
+                "{}: --heap needs an executable with a dynamic loader, since it wraps the allocator by a preloaded library, and this one is static; link it dynamically, or record without --heap",
+                program.display()
+            )));
+        }
+        if let Some(path) = modules::own_allocator(program, instrumented) {
+            return Err(Failure::own(format!(
+                "{path}: --heap wraps the allocator, and a sanitizer's runtime has one of its own that nobody may come before; build the program without -fsanitize, or record without --heap"
+            )));
+        }
+        if let Some(refusal) = cli
+            .heap_hook
+            .iter()
+            .find_map(|hook| heap::hooks::refusal(program, hook))
+        {
+            return Err(Failure::own(refusal));
+        }
+    }
+    Ok(())
 }
 
 /// What begins windows, and why; for `burst` alone.
@@ -256,6 +245,7 @@ fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
     let by_loads = trigger.by_loads();
     Manifest {
         rate: trigger.rate(),
+        overhead: trigger.budget.map_or(0.0, |b| b.percent()),
         trigger_ns: toll,
         period: if by_loads { trigger.period } else { 0 },
         trigger: if by_loads {
@@ -271,28 +261,14 @@ fn with_trigger(manifest: Manifest, chosen: trigger::Chosen) -> Manifest {
 }
 
 /// Records a process that runs already.
-fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
-    if cli.mode.is_some_and(|mode| mode != Mode::Burst) {
-        return Err(Failure::own(
-            "--attach records bursts (--mode burst): for the other modes a program must be recorded from its start",
-        ));
-    }
-    if cli.backend == crate::machine::backend::Backend::Pt {
-        return Err(Failure::own(
-            "--attach records by software; leave --backend out",
-        ));
-    }
+fn attach(request: AttachRequest) -> Result<i32, Failure> {
+    let AttachRequest { cli, pid } = request;
     let chosen = trigger::choose_here(&cli.triggers(), cli.signal).map_err(Failure::own)?;
-    let way = if chosen.trigger.by_loads() {
-        Way::ATTACH_BY_LOADS
-    } else {
-        Way::ATTACH_BY_TIME
-    };
-    effect::check_and_tell(cli, way).map_err(Failure::own)?;
+    request.settle(chosen.trigger.by_loads())?;
     say_if_slower(cli, Some(&chosen));
     let candidate = Candidate::new(pid).map_err(Failure::own)?;
     let options = RunOptions {
-        mode: soft::Mode::Burst,
+        mode: soft::run::Mode::Burst,
         period: 0,
         window: cli.window,
         trigger: Some(chosen.trigger),
@@ -315,7 +291,7 @@ fn attach(cli: &Cli, pid: i32) -> Result<i32, Failure> {
     let manifest = with_trigger(manifest, chosen);
     let instrumented = candidate.instrumented.clone();
     into_trace(cli, manifest, &instrumented, None, |on_event| {
-        soft::run_attached(&options, candidate, on_event)
+        soft::run::run_attached(&options, candidate, on_event)
     })
 }
 
@@ -329,7 +305,7 @@ fn into_trace(
 ) -> Result<i32, Failure> {
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
-    let mut session = Session {
+    let mut session = Recording {
         manifest,
         folder,
         objects: Objects::default(),
@@ -393,7 +369,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.state = "interrupted".into();
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
-    let mut session = Session {
+    let mut session = Recording {
         folder,
         manifest: m,
         objects: Objects::default(),

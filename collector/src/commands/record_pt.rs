@@ -1,12 +1,14 @@
 //! `mgz-record --backend pt`: capture, then import.
 //!
-//! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If that fails, or if the
-//! recorder is killed, it stays, and `mgz-record --import` makes the trace of it.
+//! The capture is a perf.data file beside the trace folder, which goes when the trace is made. If
+//! that fails, or if the recorder is killed, it stays, and `mgz-record --import` makes the trace of
+//! it.
 
 use crate::import;
 use crate::machine::backend::Choice;
 use crate::machine::capabilities::ProbeReport;
-use crate::options::args::{Cli, Mode};
+use crate::options::args::Cli;
+use crate::options::request::PtWindows;
 use crate::program::modules::Instrumented;
 use crate::pt::capture::Stopped;
 use crate::pt::filter;
@@ -37,26 +39,12 @@ fn own(message: impl std::fmt::Display) -> Failure {
 /// Records a program; returns the exit status to pass on.
 pub fn record(
     cli: &Cli,
+    windows: PtWindows,
     program: PathBuf,
     modules: &[Instrumented],
     choice: &Choice,
     probe: &ProbeReport,
 ) -> Result<i32, Failure> {
-    let windows = match cli.mode.unwrap_or(Mode::Ring) {
-        Mode::Full => None,
-        Mode::Ring => Some((cli.records(), cli.window)),
-        Mode::Burst => {
-            return Err(own(
-                "--mode burst is for the software backend; with Intel PT, `--pt clock=HZ` takes samples by CPU time",
-            ));
-        }
-        Mode::Watch => {
-            return Err(own(
-                "--mode watch needs no Intel PT and no instrumentation; leave --backend out",
-            ));
-        }
-        Mode::Off => return Err(own("--mode off is for the software backend")),
-    };
     Folder::check(&cli.output, cli.force)?;
     let mut kernel = Linux::default();
     let machine =
@@ -114,7 +102,8 @@ pub fn record(
     Ok(ended.status.exit_status())
 }
 
-/// What the user should know of the capture. What the file itself tells (loss) is told by the import.
+/// What the user should know of the capture. What the file itself tells (loss) is told by the
+/// import.
 fn sentences(ended: &Ended, file: &str) -> Vec<String> {
     let mut list = ended.finished.notes.clone();
     match &ended.finished.stopped {

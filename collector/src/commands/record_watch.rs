@@ -1,10 +1,8 @@
 //! `mgz-record --mode watch`: the trace folder around a watched run.
 
-use crate::machine::backend::Backend;
 use crate::machine::counters::Found;
 use crate::options::args::{Cli, Format};
-use crate::options::effect;
-use crate::options::effect::Way;
+use crate::options::request::WatchRequest;
 use crate::trace::dir;
 use crate::trace::dir::Folder;
 use crate::util::failure::Failure;
@@ -35,20 +33,11 @@ fn counters() -> Found {
 }
 
 /// Watches a program; returns the exit status to pass on.
-pub fn record(cli: &Cli, program: PathBuf) -> Result<i32, Failure> {
-    if cli.backend != Backend::Auto || cli.functions.is_some() || cli.pt.is_some() {
-        return Err(own(
-            "--backend, --functions and --pt do not go with --mode watch, which records any program as it is",
-        ));
-    }
+pub fn record(request: WatchRequest, program: PathBuf) -> Result<i32, Failure> {
+    let cli = request.cli;
     let found = counters();
     let counted = found.counters.is_some();
-    let way = if counted {
-        Way::WATCH_BY_LOADS
-    } else {
-        Way::WATCH_BY_TIME
-    };
-    effect::check_and_tell(cli, way).map_err(own)?;
+    request.settle(counted)?;
     let period = if counted {
         cli.records()
     } else {

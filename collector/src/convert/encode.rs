@@ -187,7 +187,7 @@ struct Encoded {
 }
 
 /// The part being written.
-struct Part {
+struct PartFile {
     writer: SerializedFileWriter<BufWriter<File>>,
     temporary: PathBuf,
     path: PathBuf,
@@ -199,14 +199,14 @@ struct Parts<'a> {
     shape: &'a Shape,
     dir: &'a Path,
     part_rows: usize,
-    open: Option<Part>,
+    open: Option<PartFile>,
     done: usize,
     bytes: u64,
     max_bytes: Option<u64>,
 }
 
 impl Parts<'_> {
-    fn begin(&self) -> Result<Part, ConvertError> {
+    fn begin(&self) -> Result<PartFile, ConvertError> {
         use std::os::unix::fs::OpenOptionsExt;
         let path = self.dir.join(format!("part-{:05}.parquet", self.done));
         let temporary = path.with_extension("parquet.tmp");
@@ -223,7 +223,7 @@ impl Parts<'_> {
             self.shape.root.clone(),
             self.shape.properties.clone(),
         )?;
-        Ok(Part {
+        Ok(PartFile {
             writer,
             temporary,
             path,
@@ -255,12 +255,12 @@ impl Parts<'_> {
         }
     }
 
-    fn keep(&mut self, part: Part) -> Result<(), ConvertError> {
+    fn keep(&mut self, part: PartFile) -> Result<(), ConvertError> {
         self.open = Some(part);
         Ok(())
     }
 
-    fn finish(&mut self, part: Part) -> Result<(), ConvertError> {
+    fn finish(&mut self, part: PartFile) -> Result<(), ConvertError> {
         let buffered = part.writer.into_inner()?;
         let file = buffered.into_inner().map_err(|e| ConvertError::Io {
             path: part.temporary.clone(),

@@ -55,8 +55,8 @@ impl Group {
     }
 }
 
-/// Groups whose rows are written: their memory is used again. Growing fresh columns step by step copies them several times, and
-/// each page of fresh memory is a fault.
+/// Groups whose rows are written: their memory is used again. Growing fresh columns step by step
+/// copies them several times, and each page of fresh memory is a fault.
 #[derive(Default)]
 pub(crate) struct Pool(Mutex<Vec<Group>>);
 
@@ -116,8 +116,8 @@ impl Source {
         })
     }
 
-    /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have fewer). When it returns
-    /// false the work is given up.
+    /// Expands everything; `emit` takes row groups of at least `group_rows` rows (the last may have
+    /// fewer). When it returns false the work is given up.
     pub(crate) fn expand(
         &self,
         group_rows: usize,

@@ -1,13 +1,14 @@
 //! Spill files in, `samples/part-*.parquet` out.
 //!
-//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by thread, and
-//! memory must stay bounded. So one thread decodes and expands (cheap, in order), several encode row groups
-//! (dear, independent), and one appends them to the files in order. The number of row groups on the way
-//! is bounded.
+//! What makes this hard: a trace has hundreds of millions of rows, the output must be sorted by
+//! thread, and memory must stay bounded. So one thread decodes and expands (cheap, in order),
+//! several encode row groups (dear, independent), and one appends them to the files in order. The
+//! number of row groups on the way is bounded.
 //!
-//! Guarantees: a part appears under its name only when it is whole; on any error all parts are removed and the spill
-//! files stay, so that nothing is lost or counted twice; spill files of another version are such an error; damaged or torn spill segments are left out,
-//! counted and named.
+//! Guarantees: a part appears under its name only when it is whole; on any error all parts are
+//! removed and the spill files stay, so that nothing is lost or counted twice; spill files of
+//! another version are such an error; damaged or torn spill segments are left out, counted and
+//! named.
 
 mod encode;
 mod expand;
@@ -134,7 +135,8 @@ pub enum ConvertError {
         /// Identity in the manifest.
         expected: String,
     },
-    /// A spill file is of another version: not damage that one goes on without, or the whole of it would be lost.
+    /// A spill file is of another version: not damage that one goes on without, or the whole of it
+    /// would be lost.
     #[error("{path}: {error}")]
     OtherVersion {
         /// The spill file.
@@ -220,11 +222,8 @@ pub fn convert(
     done
 }
 
-/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
-const MOST_TOLL: f64 = 0.9;
-
-/// `burst`: what each window stands for: what lies between two triggers, and between those which could not begin a window though they came in
-/// instrumented code.
+/// `burst`: what each window stands for: what lies between two triggers, and between those which
+/// could not begin a window though they came in instrumented code.
 fn per_window(manifest: &Manifest) -> Option<PerWindow> {
     let count = |what: &str| manifest.totals.triggers.get(what).copied().unwrap_or(0) as f64;
     let (came, windows) = (count("came"), count("windows") - count("empty"));
@@ -241,20 +240,23 @@ fn per_window(manifest: &Manifest) -> Option<PerWindow> {
             error: chance + manifest.threads.len() as f64 / begun,
         });
     }
-    if manifest.rate <= 0.0 {
-        return None;
-    }
-    let asked = 1e9 / manifest.rate;
-    // Timers that were to come more often than the tick did not; and triggers that left the program no time were made fewer.
-    let period = if manifest.trigger.contains(crate::soft::AT_MOST) || count("slowed") > 0.0 {
-        asked.max(manifest.cpu_seconds * 1e9 / came.max(1.0))
+    let asked = if manifest.rate > 0.0 {
+        1e9 / manifest.rate
     } else {
-        asked
+        0.0
     };
-    let toll = (manifest.trigger_ns as f64 * each).min(period * each * MOST_TOLL);
+    // Timers that were to come more often than the tick did not.
+    let late = asked > 0.0 && manifest.trigger.contains(crate::soft::texts::AT_MOST);
+    let slower = if late {
+        (manifest.cpu_seconds * 1e9 / came.max(1.0) / asked).max(1.0)
+    } else {
+        1.0
+    };
     Some(PerWindow::Time {
-        ns: period * each,
-        toll,
+        each,
+        asked,
+        slower,
+        toll: manifest.trigger_ns as f64,
     })
 }
 

@@ -31,9 +31,11 @@ pub(crate) struct Window {
     pub records: u32,
     /// Loads in it, implied ones included.
     pub loads: u32,
-    /// Times that one load was in another function than the one before: calls and returns, which take a recording thread longer.
+    /// Times that one load was in another function than the one before: calls and returns, which
+    /// take a recording thread longer.
     pub changes: u32,
-    /// Different pairs of loads among these: where there are many, each call and return is foreseen by no branch predictor.
+    /// Different pairs of loads among these: where there are many, each call and return is
+    /// foreseen by no branch predictor.
     pub ways: u32,
     pub begin_ns: u64,
     pub end_ns: u64,
@@ -44,6 +46,8 @@ pub(crate) struct Window {
     pub last: Code,
     /// What was measured behind it.
     pub pace: Pace,
+    /// What lay between two triggers on average when its own came; 0 if unknown.
+    pub period: u64,
 }
 
 /// Windows as they are expanded.
@@ -52,7 +56,8 @@ pub(crate) struct Collector {
     /// By module of the manifest, then by site: the function.
     functions: Vec<Vec<u32>>,
     pub list: Vec<Window>,
-    /// The thread of the window before, if it has rows: a measurement is told with the window that follows it.
+    /// The thread of the window before, if it has rows: a measurement is told with the window that
+    /// follows it.
     before: Option<ThreadKey>,
     /// Of the current window: code and number of loads, by row.
     rows: Vec<(Code, u32)>,
@@ -147,6 +152,7 @@ impl Collector {
             first,
             last,
             pace: Pace::default(),
+            period: header.period,
         });
     }
 }
@@ -167,9 +173,14 @@ fn most(rows: &[(Code, u32)]) -> Option<Code> {
 pub(crate) enum PerWindow {
     /// So much of its thread's time in instrumented code.
     Time {
-        /// Nanoseconds.
-        ns: f64,
-        /// Of which the triggers themselves took so many.
+        /// Triggers that a window stands for: those that came in instrumented code and began none.
+        each: f64,
+        /// Nanoseconds from trigger to trigger that were asked for, where windows do not say so; 0
+        /// if unknown.
+        asked: f64,
+        /// Times that triggers came more seldom than was asked for.
+        slower: f64,
+        /// What a trigger takes by itself, nanoseconds.
         toll: f64,
     },
     /// So many loads.
@@ -181,7 +192,44 @@ pub(crate) enum PerWindow {
     },
 }
 
-/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that is known.
+/// Nanoseconds of its thread's time that each window stands for, and what the triggers took of
+/// them; `None` where loads begin windows, or that is not known.
+fn times(list: &[Window], each: Option<PerWindow>) -> Vec<Option<(f64, f64)>> {
+    let Some(PerWindow::Time {
+        each,
+        asked,
+        slower,
+        toll,
+    }) = each
+    else {
+        return vec![None; list.len()];
+    };
+    // Of a window that a dead thread left nothing is told: it is taken to be like the others.
+    let known: Vec<f64> = list
+        .iter()
+        .filter(|w| w.period > 0)
+        .map(|w| w.period as f64)
+        .collect();
+    let usual = match known.len() {
+        0 => asked,
+        n => known.iter().sum::<f64>() / n as f64,
+    };
+    let of = |w: &Window| {
+        let period = match w.period {
+            0 => usual,
+            period => period as f64,
+        };
+        let ns = period * slower * each;
+        (ns > 0.0).then(|| (ns, (toll * each).min(ns * MOST_TOLL)))
+    };
+    list.iter().map(of).collect()
+}
+
+/// Triggers that cost more than this share of a thread's time would not let it get anywhere.
+const MOST_TOLL: f64 = 0.9;
+
+/// Writes the file into a trace folder (mode 0600); returns the loads that were executed, if that
+/// is known.
 pub(crate) fn write(
     folder: &Path,
     list: &[Window],
@@ -189,11 +237,16 @@ pub(crate) fn write(
 ) -> Result<Option<Executed>, ConvertError> {
     use std::os::unix::fs::OpenOptionsExt;
     let speeds = measure::speeds(list);
+    let times: Vec<Option<(f64, f64)>> = times(list, each);
     let stand_for: Vec<Option<f64>> = match each {
-        Some(PerWindow::Time { ns, toll }) => list
+        Some(PerWindow::Time { .. }) => list
             .iter()
             .zip(&speeds)
-            .map(|(w, s)| measure::stands_for(w, s.as_ref(), ns, toll))
+            .zip(&times)
+            .map(|((w, s), time)| {
+                let (ns, toll) = (*time)?;
+                measure::stands_for(w, s.as_ref(), ns, toll)
+            })
             .collect(),
         Some(PerWindow::Loads { loads, .. }) => list
             .iter()
@@ -224,6 +277,7 @@ pub(crate) fn write(
     fields.push(Field::new("ns_per_load_error", DataType::Float64, true));
     fields.push(Field::new("ns_per_load_source", DataType::Utf8, true));
     fields.push(Field::new("stands_for", DataType::Float64, true));
+    fields.push(Field::new("time_ns", DataType::Float64, true));
     let u32s = |of: &dyn Fn(&Window) -> u32| {
         Arc::new(list.iter().map(of).collect::<UInt32Array>()) as ArrayRef
     };
@@ -262,6 +316,12 @@ pub(crate) fn write(
                 .collect::<StringArray>(),
         ) as ArrayRef,
         Arc::new(stand_for.iter().copied().collect::<Float64Array>()) as ArrayRef,
+        Arc::new(
+            times
+                .iter()
+                .map(|t| t.map(|t| t.0))
+                .collect::<Float64Array>(),
+        ) as ArrayRef,
     ];
     let schema = Arc::new(Schema::new(fields));
     let batch = RecordBatch::try_new(schema.clone(), columns)
@@ -285,7 +345,11 @@ pub(crate) fn write(
             loads: loads * list.len() as f64,
             error,
         }),
-        Some(PerWindow::Time { ns, toll }) => {
+        Some(PerWindow::Time { .. }) => {
+            let (ns, toll) = times
+                .iter()
+                .flatten()
+                .fold((0.0, 0.0), |sum, time| (sum.0 + time.0, sum.1 + time.1));
             measure::executed(list, &stand_for, &speeds, measure::toll_error(ns, toll))
         }
         None => None,

@@ -26,7 +26,8 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest
 }
 
-/// What took samples. Where events or periods differ each is named, and the manifest has no single period.
+/// What took samples. Where events or periods differ each is named, and the manifest has no single
+/// period.
 fn triggers(manifest: &mut Manifest, session: &Session<'_>) {
     let used = |sampling: &&Sampling| sampling.windows > 0;
     let all: Vec<_> = session.sampling.iter().filter(used).collect();
@@ -78,8 +79,9 @@ pub fn enter(manifest: &mut Manifest, session: &Session<'_>, outcome: &Outcome) 
     losses(manifest, session, outcome);
 }
 
-/// Loads that were executed, as far as the number of samples tells: each stands for its own period of loads, whether or not
-/// of instrumented code. A lost one stands for what the others do on average.
+/// Loads that were executed, as far as the number of samples tells: each stands for its own period
+/// of loads, whether or not of instrumented code. A lost one stands for what the others do on
+/// average.
 pub fn executed(session: &Session<'_>) -> Option<f64> {
     let (mut windows, mut loads) = (0, 0.0);
     for sampling in session.sampling.iter().filter(|s| s.windows > 0) {

@@ -202,22 +202,23 @@ impl fmt::Display for RawReport {
     }
 }
 
-/// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of standard input.
+/// The bytes of a recording: those of a file, of the files of a folder, or (`-`, in pipe form) of
+/// standard input.
 pub struct Input {
     /// The one with the header first.
-    files: Vec<Part>,
+    files: Vec<DumpFile>,
 }
 
-enum Part {
+enum DumpFile {
     Mapped(memmap2::Mmap),
     Read(Vec<u8>),
 }
 
-impl Part {
+impl DumpFile {
     fn bytes(&self) -> &[u8] {
         match self {
-            Part::Mapped(map) => map,
-            Part::Read(bytes) => bytes,
+            DumpFile::Mapped(map) => map,
+            DumpFile::Read(bytes) => bytes,
         }
     }
 }
@@ -229,7 +230,7 @@ impl Input {
             let mut bytes = Vec::new();
             std::io::stdin().lock().read_to_end(&mut bytes)?;
             return Ok(Input {
-                files: vec![Part::Read(bytes)],
+                files: vec![DumpFile::Read(bytes)],
             });
         }
         if !std::fs::metadata(path)?.is_dir() {
@@ -260,22 +261,23 @@ impl Input {
 
     /// The bytes, by file.
     pub fn files(&self) -> Vec<&[u8]> {
-        self.files.iter().map(Part::bytes).collect()
+        self.files.iter().map(DumpFile::bytes).collect()
     }
 }
 
-fn part(path: &Path) -> Result<Part, PerfDataError> {
+fn part(path: &Path) -> Result<DumpFile, PerfDataError> {
     let mut file = File::open(path)?;
     let about = file.metadata()?;
     // Threads of perf that had nothing to write leave empty files.
     if about.is_file() && about.len() > 0 {
-        // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access
-        // faults, as with every mapped input; no memory of ours is affected.
-        return Ok(Part::Mapped(unsafe { memmap2::Mmap::map(&file)? }));
+        // SAFETY: the mapping is private and read-only. If another process shortens the file
+        // meanwhile, access faults, as with every mapped input; no memory of ours is
+        // affected.
+        return Ok(DumpFile::Mapped(unsafe { memmap2::Mmap::map(&file)? }));
     }
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes)?;
-    Ok(Part::Read(bytes))
+    Ok(DumpFile::Read(bytes))
 }
 
 /// Prints one row per `ptwrite` under [`RAW_HEADER`]. An unknown IP is printed as 0.

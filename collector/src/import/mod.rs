@@ -1,7 +1,8 @@
 //! `mgz-record --import perf.data`: an Intel PT recording made with perf becomes a trace folder.
 //!
-//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which record it is follows from
-//! where the program's files were mapped; which records may be joined, from what is known to be missing between them.
+//! What makes this hard: a `ptwrite` tells a run-time address and a number, nothing else. Which
+//! record it is follows from where the program's files were mapped; which records may be joined,
+//! from what is known to be missing between them.
 //!
 //! * [`modules`]: address to record, by mappings and sidecars.
 //! * [`resolve`]: `ptwrite`s to slots, cut into slices of one thread.
@@ -9,8 +10,9 @@
 //! * [`threads`]: slices to spill files, one for each thread, in the order in which it ran.
 //! * [`account`]: what was kept and lost, for the manifest.
 //!
-//! The spill files are those of the software backend, so that expansion, columns and analysis are the same. Slices of one
-//! thread that directly follow each other make one sample; where something may be missing the next begins.
+//! The spill files are those of the software backend, so that expansion, columns and analysis are
+//! the same. Slices of one thread that directly follow each other make one sample; where something
+//! may be missing the next begins.
 
 pub mod account;
 pub mod dump;
@@ -88,7 +90,7 @@ pub fn run_with(
         Modules::find(&session, &cli.annotations).map_err(|e| failure(format!("{shown}: {e}")))?;
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(failure)?;
-    let mut trace = crate::trace::session::Session {
+    let mut trace = crate::trace::recording::Recording {
         manifest: account::begin(&session),
         folder,
         objects: Objects::default(),
@@ -129,7 +131,7 @@ pub fn run_with(
     trace.convert(cli);
     account::settle(&mut trace.manifest, executed);
     let written = trace.finish();
-    crate::trace::session::report(&trace.manifest, &cli.output, cli.format);
+    crate::trace::recording::report(&trace.manifest, &cli.output, cli.format);
     written.map_err(|e| {
         failure(format!(
             "{}: the manifest could not be written: {e}",
@@ -205,7 +207,7 @@ pub fn spill(session: &Session<'_>, modules: &Modules, dir: &Path) -> Result<Out
 
 /// Copies the sidecars that were used and enters the modules that processes were met in.
 fn enter_modules(
-    trace: &mut crate::trace::session::Session,
+    trace: &mut crate::trace::recording::Recording,
     session: &Session<'_>,
     modules: &Modules,
     met: &BTreeSet<(u32, usize)>,

@@ -1,7 +1,8 @@
 //! Which record a `ptwrite` at a run-time address writes: mappings, sidecars, and what joins them.
 //!
-//! A sidecar knows link-time addresses. The recording knows which part of which file was mapped where, and from that and
-//! the file's base address follows the load bias, so the instrumented file itself need not be at hand.
+//! A sidecar knows link-time addresses. The recording knows which part of which file was mapped
+//! where, and from that and the file's base address follows the load bias, so the instrumented file
+//! itself need not be at hand.
 
 use crate::program::{modules, note};
 use mgz_annotations_schema::manifest::NotInstrumented;
@@ -31,7 +32,7 @@ impl Hasher for AddressHasher {
 
 /// What a `ptwrite` writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct RecordPart {
     /// Record id, as slots have it.
     pub id: u32,
     /// Which part of the record.
@@ -58,7 +59,7 @@ pub struct Annotations {
     /// Slots of each record.
     slots: Vec<u32>,
     /// By link-time address.
-    places: HashMap<u64, Place, BuildHasherDefault<AddressHasher>>,
+    places: HashMap<u64, RecordPart, BuildHasherDefault<AddressHasher>>,
 }
 
 /// Why a file cannot be imported with these sidecars. The text is for the user.
@@ -86,7 +87,7 @@ impl Annotations {
         let place = |p: &mgz_annotations_schema::sidecar::PtWrite| {
             (
                 p.ip,
-                Place {
+                RecordPart {
                     id: header.id_first.wrapping_add(p.record),
                     part: p.part,
                 },
@@ -106,10 +107,11 @@ impl Annotations {
         })
     }
 
-    /// How well a mapping fits the file that this sidecar describes: the more, the better. `None`: it is another file.
+    /// How well a mapping fits the file that this sidecar describes: the more, the better. `None`:
+    /// it is another file.
     ///
-    /// Files that were instrumented differently from one original have its build id in common; their paths then tell them
-    /// apart, as far as they end alike.
+    /// Files that were instrumented differently from one original have its build id in common;
+    /// their paths then tell them apart, as far as they end alike.
     fn fit(&self, mapping: &Mapping, build_id: Option<&str>) -> Option<usize> {
         let parts = |path: &str| {
             let reversed: Vec<_> = Path::new(path)
@@ -130,8 +132,8 @@ impl Annotations {
     }
 }
 
-/// Whether a build id of a recording is a file's own. Records hold 20 bytes: of a longer one the first, behind a shorter one
-/// (where its length is not told) zeros.
+/// Whether a build id of a recording is a file's own. Records hold 20 bytes: of a longer one the
+/// first, behind a shorter one (where its length is not told) zeros.
 fn same_build_id(recorded: &str, own: &str) -> bool {
     const DIGITS: usize = 40;
     if recorded.len() < DIGITS || own.len() == DIGITS {
@@ -171,7 +173,8 @@ enum Choice {
     Doubt(usize, usize),
 }
 
-/// Chooses among sidecars. `noted`: the sidecar that the file itself names, by path of the file, where it is here.
+/// Chooses among sidecars. `noted`: the sidecar that the file itself names, by path of the file,
+/// where it is here.
 fn choose(
     sidecars: &[Annotations],
     noted: &HashMap<String, String>,
@@ -202,7 +205,8 @@ fn choose(
 }
 
 impl Modules {
-    /// Takes the sidecars given, and those that lie beside the mapped files, as far as those are there.
+    /// Takes the sidecars given, and those that lie beside the mapped files, as far as those are
+    /// there.
     pub fn find(session: &Session<'_>, given: &[PathBuf]) -> Result<Modules, ModulesError> {
         let mut sidecars = Vec::new();
         for path in given {
@@ -233,7 +237,8 @@ impl Modules {
         Self::new(session, sidecars, &noted)
     }
 
-    /// Joins sidecars with the mappings of a session. `noted`: by path of a mapped file, the id of the sidecar that it names.
+    /// Joins sidecars with the mappings of a session. `noted`: by path of a mapped file, the id of
+    /// the sidecar that it names.
     pub fn new(
         session: &Session<'_>,
         sidecars: Vec<Annotations>,
@@ -248,8 +253,8 @@ impl Modules {
             .iter()
             .map(|m| choose(&sidecars, noted, m, build_id(m).as_deref()))
             .collect();
-        // A sidecar whose file is in the recording by its name is not that of another file with the same build id, e.g. of
-        // one that was instrumented differently.
+        // A sidecar whose file is in the recording by its name is not that of another file with the
+        // same build id, e.g. of one that was instrumented differently.
         let by_name = |number: usize, mapping: &Mapping| {
             noted.get(&mapping.path) == Some(&sidecars[number].id_hex)
                 || sidecars[number]
@@ -335,7 +340,8 @@ impl Modules {
         ))
     }
 
-    /// Makes sure that records of different sidecars can be told apart in each process. `met`: which mappings each was met in.
+    /// Makes sure that records of different sidecars can be told apart in each process. `met`:
+    /// which mappings each was met in.
     pub fn check(&self, met: &BTreeSet<(u32, usize)>) -> Result<(), ModulesError> {
         let list: Vec<_> = met.iter().collect();
         for process in list.chunk_by(|a, b| a.0 == b.0) {
@@ -379,7 +385,7 @@ impl Modules {
 
     /// What the `ptwrite` at a run-time address in a mapping writes.
     #[inline]
-    pub fn record(&self, placed: Placed, ip: u64) -> Option<Place> {
+    pub fn record(&self, placed: Placed, ip: u64) -> Option<RecordPart> {
         self.sidecars[placed.sidecar]
             .places
             .get(&ip.wrapping_sub(placed.bias))
@@ -402,7 +408,8 @@ impl Modules {
     }
 }
 
-/// The sidecar that lies beside an instrumented file, if that is here and is the same as when it was made.
+/// The sidecar that lies beside an instrumented file, if that is here and is the same as when it
+/// was made.
 fn beside(path: &Path) -> Option<Annotations> {
     let note = note::instrumented_note(path).ok()??;
     let sidecar = Sidecar::read(&modules::sidecar_path(path, &note)).ok()?;

@@ -1,7 +1,8 @@
 //! Records that several `ptwrite`s write, put together into their slots.
 //!
-//! Part 0 is the first slot's payload, parts 2k-1 and 2k are the halves of the k-th raw slot. A record with a missing
-//! part is dropped and counted, and what follows it is told to come after a loss.
+//! Part 0 is the first slot's payload, parts 2k-1 and 2k are the halves of the k-th raw slot. A
+//! record with a missing part is dropped and counted, and what follows it is told to come after a
+//! loss.
 
 use crate::import::resolve::{Slice, Start};
 use mgz_abi::slot::Slot;
@@ -24,8 +25,8 @@ fn run(slots: &[Slot]) -> usize {
 }
 
 impl Parts {
-    /// Turns a slice with a slot for each `ptwrite` into slices with the records' slots. `ptwrites` gives the number
-    /// of `ptwrite`s that write the record with an id.
+    /// Turns a slice with a slot for each `ptwrite` into slices with the records' slots. `ptwrites`
+    /// gives the number of `ptwrite`s that write the record with an id.
     pub fn join(&mut self, ptwrites: impl Fn(u32) -> usize, mut slice: Slice) -> Vec<Slice> {
         let mut parts = std::mem::take(&mut slice.slots);
         if slice.start == Start::Continues {

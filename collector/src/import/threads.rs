@@ -1,10 +1,11 @@
 //! Slices to spill files, one for each thread, in the order in which the thread ran.
 //!
-//! Streams are read one after the other, but a thread may have been on several CPUs. So slices are written as they
-//! come, with an index in memory, and a file whose slices turn out to be late is put in order at the end.
+//! Streams are read one after the other, but a thread may have been on several CPUs. So slices are
+//! written as they come, with an index in memory, and a file whose slices turn out to be late is
+//! put in order at the end.
 //!
-//! Whether a slice goes on where the thread's last one ended decides whether records of both may be joined, so in doubt it
-//! does not: its first slot then gets a number that leaves a gap.
+//! Whether a slice goes on where the thread's last one ended decides whether records of both may be
+//! joined, so in doubt it does not: its first slot then gets a number that leaves a gap.
 
 use crate::import::resolve::{Slice, Start};
 use mgz_annotations_schema::spill::{
@@ -107,8 +108,8 @@ pub struct Kept {
 }
 
 impl Threads {
-    /// Writes into `dir`. `switches_join`: all that a thread does is in the recording, so that its slices follow each other
-    /// across context switches.
+    /// Writes into `dir`. `switches_join`: all that a thread does is in the recording, so that its
+    /// slices follow each other across context switches.
     pub fn new(dir: PathBuf, switches_join: bool) -> Threads {
         Threads {
             dir,
@@ -203,7 +204,8 @@ impl Threads {
         Ok(())
     }
 
-    /// Puts late slices in order and closes the files. Returns what was kept, and the bytes on disk.
+    /// Puts late slices in order and closes the files. Returns what was kept, and the bytes on
+    /// disk.
     pub fn finish(self) -> Result<(BTreeMap<ThreadKey, Kept>, u64), SpillError> {
         let mut all = BTreeMap::new();
         let mut bytes = 0;
@@ -373,7 +375,8 @@ mod tests {
         );
     }
 
-    /// What was lost at the end of one CPU's part may be the thread's, so its part on the next CPU does not go on.
+    /// What was lost at the end of one CPU's part may be the thread's, so its part on the next CPU
+    /// does not go on.
     #[test]
     fn a_loss_behind_the_last_slice_counts_where_the_thread_went() {
         let dir = tempfile::tempdir().unwrap();

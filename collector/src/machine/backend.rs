@@ -1,7 +1,7 @@
 //! Which backend records a program, and why.
 //!
-//! The program decides: its probes are of one flavour. What is left is to say clearly when the machine cannot record
-//! that flavour, or when another was asked for.
+//! The program decides: its probes are of one flavour. What is left is to say clearly when the
+//! machine cannot record that flavour, or when another was asked for.
 
 use crate::machine::capabilities::ProbeReport;
 use crate::program::modules::{Instrumented, Refusal};

@@ -1,8 +1,8 @@
 //! What this machine can record, and what to do about what it cannot: `mgz-record --probe`.
 //!
-//! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may hide or
-//! forbid what CPUID says), files of the kernel, and the process's own limits. The files are read
-//! below a given root, so that tests can show the module a machine that is not there.
+//! Facts come from four places: CPUID, a trial of `ptwrite` in a child process (a hypervisor may
+//! hide or forbid what CPUID says), files of the kernel, and the process's own limits. The files
+//! are read below a given root, so that tests can show the module a machine that is not there.
 
 use crate::machine::trigger;
 use crate::pt::known::Known;
@@ -61,7 +61,8 @@ pub struct Kernel {
     pub aux_sampling: bool,
     /// Tracing can be paused and resumed by other events (6.13).
     pub aux_pause: bool,
-    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if none is known.
+    /// An error of the processor that this kernel does not keep clear of, and what helps; empty if
+    /// none is known.
     pub erratum: Vec<String>,
 }
 
@@ -76,8 +77,8 @@ pub struct Rights {
     pub memlock: Option<u64>,
 }
 
-/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not tried, an empty text if
-/// it was granted, else the error.
+/// What `perf_event_open` says to events for this process, tried one by one: `None` if it was not
+/// tried, an empty text if it was granted, else the error.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Trials {
     /// The clock of `--hot`, user code only.
@@ -447,8 +448,9 @@ fn processor() -> Processor {
 /// Runs `ptwrite` in a child, which dies of SIGILL where it is not there.
 #[cfg(target_arch = "x86_64")]
 fn try_ptwrite() -> Option<bool> {
-    // SAFETY: the child calls nothing but setrlimit, signal and _exit, which are async-signal-safe, so it does not
-    // matter what other threads held when it was made. `ptwrite` changes neither registers nor flags nor memory.
+    // SAFETY: the child calls nothing but setrlimit, signal and _exit, which are async-signal-safe,
+    // so it does not matter what other threads held when it was made. `ptwrite` changes neither
+    // registers nor flags nor memory.
     let child = unsafe {
         let child = libc::fork();
         if child == 0 {

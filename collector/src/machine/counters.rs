@@ -3,9 +3,11 @@
 use crate::watch::events::Counter;
 use std::path::Path;
 
-/// Retired loads and stores of Intel's processors since Haswell (MEM_UOPS_RETIRED, later MEM_INST_RETIRED).
+/// Retired loads and stores of Intel's processors since Haswell (MEM_UOPS_RETIRED, later
+/// MEM_INST_RETIRED).
 const INTEL: [u64; 2] = [0x81d0, 0x82d0];
-/// Loads and stores, each with those that are both, as AMD's Zen processors dispatch them (LsDispatch: loads 1, stores 2, both in one 4).
+/// Loads and stores, each with those that are both, as AMD's Zen processors dispatch them
+/// (LsDispatch: loads 1, stores 2, both in one 4).
 const AMD: [u64; 2] = [0x0529, 0x0629];
 
 /// What was found.
@@ -30,7 +32,8 @@ pub fn here(accept: &mut dyn FnMut(&Counter) -> std::io::Result<()>) -> Found {
     find(Path::new("/sys/bus/event_source/devices"), &cpuinfo, accept)
 }
 
-/// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the kernel `accept` each event.
+/// Looks at a tree of `/sys/bus/event_source/devices` and the text of `/proc/cpuinfo`, and lets the
+/// kernel `accept` each event.
 pub fn find(
     devices: &Path,
     cpuinfo: &str,

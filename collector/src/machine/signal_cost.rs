@@ -1,7 +1,8 @@
 //! What a trigger by CPU time costs a thread by itself: kernel timer, signal there and back.
 
-use crate::watch::events::{check, counting, open, signals};
+use crate::watch::events::{counting, signals};
 use mgz_perf::attr::{Attr, SW_TASK_CLOCK, TYPE_SOFTWARE};
+use mgz_perf::open::{check, open};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,8 @@ struct Counted {
 
 impl Counted {
     fn new(signal: libc::c_int) -> Option<Counted> {
-        // SAFETY: zero is a valid value of both; they live across the calls; the handler only adds to a number.
+        // SAFETY: zero is a valid value of both; they live across the calls; the handler only adds
+        // to a number.
         unsafe {
             let (mut action, mut before): (libc::sigaction, libc::sigaction) = std::mem::zeroed();
             action.sa_sigaction = came as *const () as usize;
@@ -40,7 +42,8 @@ impl Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // SAFETY: all live across the calls; nothing is asked back. What is still under way must not meet the old action, which may end the process.
+        // SAFETY: all live across the calls; nothing is asked back. What is still under way must
+        // not meet the old action, which may end the process.
         unsafe {
             let (mut set, mut old, none): (libc::sigset_t, libc::sigset_t, libc::timespec) =
                 std::mem::zeroed();
@@ -54,8 +57,9 @@ impl Drop for Counted {
     }
 }
 
-/// Nanoseconds that a signal of the calling thread's task clock costs it: the middle of the gaps which they leave in a loop that only looks at
-/// the time, for about 2 ms. `None` where there is no such event, or no signal comes. `signal` must not be in use.
+/// Nanoseconds that a signal of the calling thread's task clock costs it: the middle of the gaps
+/// which they leave in a loop that only looks at the time, for about 2 ms. `None` where there is no
+/// such event, or no signal comes. `signal` must not be in use.
 pub fn toll(signal: i32) -> Option<u64> {
     // Where there is no room for the signal, the kernel sends SIGIO.
     let _counted = [Counted::new(signal)?, Counted::new(libc::SIGIO)?];
@@ -64,7 +68,7 @@ pub fn toll(signal: i32) -> Option<u64> {
         read_format: 0,
         ..counting(TYPE_SOFTWARE, SW_TASK_CLOCK)
     };
-    let event = open(&attr, 0, -1).ok()?;
+    let event = open(&attr, 0, -1, -1).ok()?;
     // SAFETY: no arguments.
     signals(&event, unsafe { libc::gettid() }, signal).ok()?;
     let mut gaps = Vec::with_capacity(SIGNALS);
@@ -86,9 +90,35 @@ pub fn toll(signal: i32) -> Option<u64> {
     (!gaps.is_empty()).then(|| *gaps.select_nth_unstable(middle).1)
 }
 
+/// Nanoseconds that two signals cost a thread which it sends to itself: there, through a handler
+/// and back. A window takes two, its trigger and the fault at its end.
+pub fn handled() -> u64 {
+    const ROUNDS: u32 = 16;
+    let Some(_counted) = Counted::new(libc::SIGIO) else {
+        return 0;
+    };
+    let mut rounds = [0u64; ROUNDS as usize];
+    for took in &mut rounds {
+        let began = Instant::now();
+        // SAFETY: a signal to this thread, which is handled.
+        unsafe {
+            libc::raise(libc::SIGIO);
+            libc::raise(libc::SIGIO);
+        }
+        *took = began.elapsed().as_nanos() as u64;
+    }
+    *rounds.select_nth_unstable(ROUNDS as usize / 2).1
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn signals_that_are_handled_cost_something() {
+        let ns = handled();
+        assert!((100..10_000_000).contains(&ns), "{ns} ns");
+    }
 
     #[test]
     fn a_signal_costs_something_and_leaves_nothing_behind() {

@@ -1,7 +1,9 @@
-//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so much of its CPU time.
+//! What begins windows in `burst`: so many loads of a thread, where the PMU counts them, else so
+//! much of its CPU time.
 //!
-//! Samples by loads are what most numbers of the analysis are about, so they are the default where they can be had. Whether they can is not believed
-//! but tried: virtual machines have counters that never overflow.
+//! Samples by loads are what most numbers of the analysis are about, so they are the default where
+//! they can be had. Whether they can is not believed but tried: virtual machines have counters that
+//! never overflow.
 
 use crate::machine::counters::Found;
 use crate::machine::{counters, signal_cost};
@@ -13,14 +15,26 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Loads from trigger to trigger if nothing else is asked for: about a hundred windows a second.
 const LOADS: u64 = 10_000_000;
-/// Windows per second of CPU time if nothing else is asked for.
+/// Samples per second of CPU time in `watch`, if nothing else is asked for.
 pub const RATE: f64 = 100.0;
-/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they cost.
+/// Percent of the CPU time that recording may take if nothing else is asked for.
+pub const OVERHEAD: f64 = 1.0;
+/// Nanoseconds that it may take in the first half second, so that short runs have hundreds of
+/// windows.
+const LEAST_SPENT: u64 = 28_000_000;
+/// What a window is taken to cost before any was recorded, nanoseconds, its signals apart.
+const WINDOW: u64 = 20_000;
+/// Of triggers that come once in so many nanoseconds, or more seldom, it does not matter what they
+/// cost.
 const SELDOM: u64 = 2_500_000;
-/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two thousand.
+/// A signal of the task clock that costs more nanoseconds is dear: bare metal takes one or two
+/// thousand.
 const DEAR: u64 = 8_000;
 /// Loads that a thread executes in a nanosecond at most, rounded up.
 const LOADS_PER_NS: u64 = 16;
+
+/// A trigger that costs this many nanoseconds is one that never comes.
+const NEVER: u64 = 1_000_000_000;
 
 /// What begins windows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +45,58 @@ pub struct Trigger {
     pub config: u64,
     /// Events from one trigger of a thread to the next, on average: loads, or nanoseconds.
     pub period: u64,
-    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if perf events are.
+    /// Nanoseconds of the kernel's tick, if timers that it looks at then are the triggers; 0 if
+    /// perf events are. With a budget: if such timers may be.
     pub tick: u64,
+    /// What recording may cost; `None` if triggers come at `period`.
+    pub budget: Option<Budget>,
+    /// What it costs.
+    pub costs: Costs,
+}
+
+/// What recording may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Budget {
+    /// Millionths of the program's CPU time.
+    pub share: u64,
+    /// Nanoseconds that may be spent in the first half second.
+    pub least: u64,
+}
+
+/// What is known of the costs of recording before the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Costs {
+    /// What a signal of the event clock costs a thread, nanoseconds.
+    pub toll: u64,
+    /// What the signals of a window cost, nanoseconds.
+    pub signals: u64,
+}
+
+impl Costs {
+    /// What a window is expected to cost before any was recorded, nanoseconds, its trigger apart.
+    pub fn window(&self) -> u64 {
+        WINDOW + self.signals
+    }
+
+    /// Whether the event clock may begin windows at all.
+    pub fn has_events(&self) -> bool {
+        self.toll < NEVER
+    }
+}
+
+impl Budget {
+    /// So many percent of the CPU time.
+    pub fn new(percent: f64) -> Budget {
+        Budget {
+            share: ((percent * 1e4) as u64).max(1),
+            least: LEAST_SPENT,
+        }
+    }
+
+    /// Percent of the CPU time.
+    pub fn percent(&self) -> f64 {
+        self.share as f64 / 1e4
+    }
 }
 
 impl Trigger {
@@ -43,6 +107,17 @@ impl Trigger {
             config: CPU_TIME.1,
             period: (1e9 / rate) as u64,
             tick: 0,
+            budget: None,
+            costs: Costs::default(),
+        }
+    }
+
+    /// A trigger by CPU time, as often as a budget allows. (The period is that at which the
+    /// recorder must look.)
+    pub fn within(budget: Budget) -> Trigger {
+        Trigger {
+            budget: Some(budget),
+            ..Trigger::time(1e9 / SELDOM as f64)
         }
     }
 
@@ -52,6 +127,8 @@ impl Trigger {
             config: counter.config,
             period,
             tick: 0,
+            budget: None,
+            costs: Costs::default(),
         }
     }
 
@@ -60,9 +137,9 @@ impl Trigger {
         (self.kind, self.config) != CPU_TIME
     }
 
-    /// Triggers per second of CPU time; 0 if they come by loads.
+    /// Triggers per second of CPU time; 0 if they come by loads, or as a budget allows.
     pub fn rate(&self) -> f64 {
-        if self.by_loads() {
+        if self.by_loads() || self.budget.is_some() {
             0.0
         } else {
             1e9 / self.period.max(1) as f64
@@ -78,7 +155,8 @@ impl Trigger {
         }
     }
 
-    /// The same, but no more often than a thread can stand where a signal takes it `toll` nanoseconds: what comes before the one before is over leaves no time to the program.
+    /// The same, but no more often than a thread can stand where a signal takes it `toll`
+    /// nanoseconds: what comes before the one before is over leaves no time to the program.
     /// With a sentence for the user if that is not what was asked for.
     pub fn bearable(self, toll: u64) -> (Trigger, Option<String>) {
         if self.by_loads() || self.period >= toll {
@@ -97,7 +175,8 @@ impl Trigger {
         (slower, Some(why))
     }
 
-    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in step with the tick.
+    /// The same at the kernel's tick, if it has a thread sampled as often as was asked for, not in
+    /// step with the tick.
     pub fn at_ticks(self, tick: u64) -> Option<Trigger> {
         (!self.by_loads() && tick > 0 && self.period >= 2 * tick)
             .then_some(Trigger { tick, ..self })
@@ -119,7 +198,8 @@ pub enum By {
     Loads,
     /// CPU time in user space; --rate times a second
     CpuTime,
-    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a second, at most every other tick
+    /// CPU time, looked at at the kernel's tick: costs less on virtual machines; --rate times a
+    /// second, at most every other tick
     Ticks,
 }
 
@@ -134,6 +214,8 @@ pub struct Asked {
     pub period: Option<u64>,
     /// `--rate`.
     pub rate: Option<f64>,
+    /// `--overhead`.
+    pub overhead: Option<f64>,
 }
 
 /// `TYPE:CONFIG`.
@@ -164,8 +246,19 @@ pub fn parse_event(text: &str) -> Result<Counter, String> {
 /// Decides, and says why; an error is a sentence for the user.
 pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, String), String> {
     let loads = asked.by == Some(By::Loads) || asked.event.is_some();
-    let time = matches!(asked.by, Some(By::CpuTime | By::Ticks)) || asked.rate.is_some();
+    let time = matches!(asked.by, Some(By::CpuTime | By::Ticks))
+        || asked.rate.is_some()
+        || asked.overhead.is_some();
     match (asked.period, asked.rate) {
+        _ if asked.overhead.is_some() && asked.rate.is_some() => {
+            return Err("--rate fixes how often windows begin, and --overhead what they may cost: give one of them".into());
+        }
+        _ if asked.overhead.is_some() && loads => {
+            return Err(
+                "--overhead is for windows by CPU time; where loads begin windows, give --period"
+                    .into(),
+            );
+        }
         (Some(_), Some(_)) => {
             return Err("--period counts loads and --rate CPU time: give one of them".into());
         }
@@ -173,7 +266,10 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
             return Err("--rate is by CPU time; where loads begin windows, give --period".into());
         }
         (Some(_), None) if time => {
-            return Err("--period counts loads; where CPU time begins windows, give --rate".into());
+            return Err(
+                "--period counts loads; where CPU time begins windows, give --rate or --overhead"
+                    .into(),
+            );
         }
         _ if asked.event.is_some() && time => {
             return Err("--loads-event is for windows by loads, not by CPU time".into());
@@ -190,7 +286,10 @@ pub fn choose(asked: &Asked, find: impl FnOnce() -> Found) -> Result<(Trigger, S
             ),
         ));
     }
-    let by_time = || Trigger::time(asked.rate.unwrap_or(RATE));
+    let by_time = || match asked.rate {
+        Some(rate) => Trigger::time(rate),
+        None => Trigger::within(Budget::new(asked.overhead.unwrap_or(OVERHEAD))),
+    };
     if time {
         return Ok((by_time(), "as asked for".into()));
     }
@@ -214,11 +313,13 @@ pub struct Chosen {
     pub why: String,
     /// A sentence for the user if it comes more seldom than was asked for.
     pub slower: Option<String>,
-    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside the period.
+    /// What one costs a thread by itself, nanoseconds; 0 where that is unknown or nothing beside
+    /// the period.
     pub toll: u64,
 }
 
-/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one that triggers send.
+/// [`choose`] on this machine, which is tried out for that: some milliseconds. `signal` is the one
+/// that triggers send.
 pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
     let (trigger, why) = choose(asked, find)?;
     if trigger.by_loads() {
@@ -243,7 +344,8 @@ pub fn choose_here(asked: &Asked, signal: u32) -> Result<Chosen, String> {
 struct Kernel {
     /// Nanoseconds from tick to tick; 0 if unknown.
     tick: u64,
-    /// Whether a timer that a tick finds to be over while a system call is at work lets it end first (Linux 5.10 on x86-64).
+    /// Whether a timer that a tick finds to be over while a system call is at work lets it end
+    /// first (Linux 5.10 on x86-64).
     calls_end_first: bool,
 }
 
@@ -278,7 +380,8 @@ fn version(release: &str) -> Option<(u32, u32)> {
     Some((numbers.next()??, numbers.next()??))
 }
 
-/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any rate, or, where its signals are dear or refused, the one that is looked at at the tick.
+/// Which clock's time begins windows: that of perf events, which leaves the kernel out and has any
+/// rate, or, where its signals are dear or refused, the one that is looked at at the tick.
 /// `toll` is what such a signal costs, if it comes.
 fn choose_clock(
     trigger: Trigger,
@@ -287,6 +390,14 @@ fn choose_clock(
     kernel: &Kernel,
     toll: impl FnOnce() -> Option<u64>,
 ) -> Result<Chosen, String> {
+    let costs = Costs {
+        toll: 0,
+        signals: signal_cost::handled(),
+    };
+    let trigger = Trigger { costs, ..trigger };
+    if trigger.budget.is_some() {
+        return within_budget(trigger, costs, why, ticks, kernel, toll());
+    }
     let at_ticks = trigger.at_ticks(kernel.tick);
     if ticks {
         let trigger = at_ticks.ok_or_else(|| match kernel.tick {
@@ -320,13 +431,52 @@ fn choose_clock(
         });
     }
     let toll = toll.unwrap_or(0);
-    let (trigger, slower) = trigger.bearable(toll);
+    let costs = Costs { toll, ..costs };
+    let (trigger, slower) = Trigger { costs, ..trigger }.bearable(toll);
     let matters = trigger.period < SELDOM;
     Ok(Chosen {
         trigger,
         why,
         slower,
         toll: if matters { toll } else { 0 },
+    })
+}
+
+/// The same where windows come as a budget allows: often at first, which takes the event clock, and
+/// at ticks later, where these are cheaper.
+fn within_budget(
+    trigger: Trigger,
+    costs: Costs,
+    why: String,
+    ticks: bool,
+    kernel: &Kernel,
+    toll: Option<u64>,
+) -> Result<Chosen, String> {
+    if ticks && kernel.tick == 0 {
+        return Err("this kernel does not tell its tick; give --trigger cpu-time".to_owned());
+    }
+    let timers = ticks || toll.is_none();
+    let dear = toll.is_some_and(|toll| toll > DEAR) && kernel.calls_end_first;
+    let why = match toll {
+        None => format!("{why}; at the kernel's tick, since perf_event's clock is refused"),
+        Some(toll) if dear && !ticks => format!(
+            "{why}; at the kernel's tick once the budget allows no more, since a signal of perf_event's clock takes {:.0} us on this machine",
+            toll as f64 / 1e3
+        ),
+        Some(_) => why,
+    };
+    Ok(Chosen {
+        trigger: Trigger {
+            tick: if timers || dear { kernel.tick } else { 0 },
+            costs: Costs {
+                toll: if timers { NEVER } else { toll.unwrap_or(0) },
+                ..costs
+            },
+            ..trigger
+        },
+        why,
+        slower: None,
+        toll: 0,
     })
 }
 
@@ -377,7 +527,8 @@ fn trial(counter: &Counter, period: u64) -> io::Result<Came> {
     let word = AtomicU64::new(0);
     let (events, samples) = events::try_out(counter, period, || {
         for _ in 0..TRIAL {
-            // A word that nobody else sees need not be loaded at all, as far as the compiler is concerned.
+            // A word that nobody else sees need not be loaded at all, as far as the compiler is
+            // concerned.
             let word = std::hint::black_box(&word);
             word.store(word.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         }
@@ -422,10 +573,13 @@ mod tests {
             config: 0x81d0,
             period,
             tick: 0,
+            budget: None,
+            costs: Costs::default(),
         };
         let nothing = Asked::default();
         assert_eq!(by(&nothing, there()), Ok(loads(LOADS)));
-        assert_eq!(by(&nothing, none()), Ok(Trigger::time(RATE)));
+        let budget = by(&nothing, none()).unwrap().budget.unwrap();
+        assert_eq!((budget.percent(), budget.least), (OVERHEAD, LEAST_SPENT));
         let rate = Asked {
             rate: Some(1000.0),
             ..nothing.clone()
@@ -436,7 +590,9 @@ mod tests {
                 kind: 1,
                 config: 1,
                 period: 1_000_000,
-                tick: 0
+                tick: 0,
+                budget: None,
+                costs: Costs::default(),
             })
         );
         let period = Asked {
@@ -467,7 +623,9 @@ mod tests {
                 kind: 1,
                 config: 2,
                 period: 500,
-                tick: 0
+                tick: 0,
+                budget: None,
+                costs: Costs::default(),
             })
         );
         for wrong in [
@@ -486,6 +644,14 @@ mod tests {
             Asked {
                 by: Some(By::Loads),
                 ..rate.clone()
+            },
+            Asked {
+                overhead: Some(1.0),
+                ..rate.clone()
+            },
+            Asked {
+                overhead: Some(1.0),
+                ..own.clone()
             },
             Asked {
                 by: Some(By::CpuTime),
@@ -516,6 +682,8 @@ mod tests {
             config: 1,
             period: 10,
             tick: 0,
+            budget: None,
+            costs: Costs::default(),
         };
         assert_eq!(few.bearable(45_000), (few, None));
         let (slower, why) = Trigger::time(50_000.0).bearable(40_000);
@@ -543,7 +711,8 @@ mod tests {
             clock(125.0, false, KERNEL, 50_000),
             Ok((4_000_000, 8_000_000, 0))
         );
-        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells nothing.
+        // Cheap, or in step with the tick, or a kernel that ends system calls, or one that tells
+        // nothing.
         assert_eq!(clock(100.0, false, KERNEL, 2_000), Ok((0, 10_000_000, 0)));
         assert_eq!(clock(200.0, false, KERNEL, 50_000), Ok((0, 5_000_000, 0)));
         assert_eq!(
@@ -616,6 +785,32 @@ mod tests {
             tick == 0 || (100_000..=20_000_000).contains(&tick),
             "{tick} ns"
         );
+    }
+
+    #[test]
+    fn a_budget_takes_the_clock_that_is_there() {
+        let kernel = Kernel {
+            tick: 4_000_000,
+            calls_end_first: true,
+        };
+        let chosen = |ticks, kernel: Kernel, toll| {
+            let budget = Trigger::within(Budget::new(2.5));
+            choose_clock(budget, "why".into(), ticks, &kernel, || toll).map(|c| {
+                let budget = c.trigger.budget.unwrap();
+                (c.trigger.tick, budget.share, c.trigger.costs.toll)
+            })
+        };
+        let refused = chosen(false, kernel, None).unwrap();
+        assert_eq!((refused.0, refused.1), (4_000_000, 25_000));
+        assert!(refused.2 >= 1_000_000_000, "no event is ever wanted");
+        assert_eq!(
+            chosen(false, kernel, Some(45_000)),
+            Ok((4_000_000, 25_000, 45_000))
+        );
+        assert_eq!(chosen(false, kernel, Some(2_000)), Ok((0, 25_000, 2_000)));
+        assert!(chosen(true, kernel, Some(2_000)).unwrap().2 >= 1_000_000_000);
+        let untold = Kernel { tick: 0, ..kernel };
+        assert!(chosen(true, untold, Some(2_000)).is_err());
     }
 
     #[test]

@@ -27,8 +27,8 @@ const MAX_DEPTH: usize = 16;
 /// Variables of a file, by address. The error is a sentence for the user.
 pub fn variables(path: &Path) -> Result<Vec<Variable>, String> {
     let file = std::fs::File::open(path).map_err(|e| e.to_string())?;
-    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for
-    // every program that maps its input.
+    // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+    // process could fault, as for every program that maps its input.
     let data = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| e.to_string())?;
     parse(&data).map_err(|e| e.to_string())
 }

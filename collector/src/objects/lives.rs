@@ -1,12 +1,12 @@
 //! Mappings over time: from single looks to lives.
 
-use crate::objects::maps::Mapping;
+use crate::objects::ranges::ObjectRange;
 use crate::objects::{Instance, Kind, Object};
 
 /// A mapping that is there, or was.
 #[derive(Clone, Debug)]
 struct Life {
-    mapping: Mapping,
+    mapping: ObjectRange,
     begin_ns: u64,
     end_ns: u64,
 }
@@ -20,8 +20,9 @@ pub struct Lives {
 }
 
 impl Lives {
-    /// What was mapped at a moment. A mapping that grew or shrank at its end (a heap, a file's zeros) or its begin (a stack) goes on.
-    pub fn look(&mut self, now: u64, seen: Vec<Mapping>) {
+    /// What was mapped at a moment. A mapping that grew or shrank at its end (a heap, a file's
+    /// zeros) or its begin (a stack) goes on.
+    pub fn look(&mut self, now: u64, seen: Vec<ObjectRange>) {
         let mut before = std::mem::take(&mut self.there);
         for mapping in seen {
             let same = |l: &Life| {
@@ -53,7 +54,7 @@ impl Lives {
     /// Rows.
     pub fn instances(self, process: u32) -> impl Iterator<Item = Instance> {
         self.gone.into_iter().chain(self.there).map(move |l| {
-            let Mapping {
+            let ObjectRange {
                 start,
                 end,
                 kind,
@@ -99,8 +100,8 @@ fn size(bytes: u64) -> String {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> Mapping {
-        Mapping {
+    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> ObjectRange {
+        ObjectRange {
             start,
             end,
             kind,

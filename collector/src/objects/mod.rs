@@ -1,27 +1,31 @@
 //! Data objects of the traced processes, for `objects.parquet`.
 //!
-//! What makes this hard: nobody tells. Global variables follow from the symbols of the files that are mapped, and their types from
-//! debug information; stacks, the heap and files follow from `/proc/PID/maps`, which is looked at now and then while the program runs,
-//! so that the life of a mapping is known to the distance of two looks, and one that came and went in between is not seen.
+//! What makes this hard: nobody tells. Global variables follow from the symbols of the files that
+//! are mapped, and their types from debug information; stacks, the heap and files follow from
+//! `/proc/PID/maps`, which is looked at now and then while the program runs, so that the life of a
+//! mapping is known to the distance of two looks, and one that came and went in between is not
+//! seen.
 //!
-//! * [`maps`]: what one look shows.
+//! * [`ranges`]: what one look shows.
 //! * [`globals`]: variables of a file.
 //! * [`lives`]: mappings over time.
 //! * [`stacks`]: threads' stacks over time.
 //! * [`mod@write`] makes rows of them.
 //!
-//! Objects are a help for reading a report: nothing here may end a recording, so what cannot be read is left out and told.
+//! Objects are a help for reading a report: nothing here may end a recording, so what cannot be
+//! read is left out and told.
 
 pub mod globals;
 pub mod heap;
 pub mod lives;
-pub mod maps;
+pub mod ranges;
 pub mod stacks;
 pub mod write;
 
 use crate::util::clock::monotonic_ns;
 use lives::Lives;
-use maps::Mapping;
+use mgz_perf::proc_maps;
+use ranges::ObjectRange;
 use stacks::{StackSeen, Stacks};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -141,7 +145,8 @@ impl Objects {
         }
     }
 
-    /// All objects that were seen, those of the modules (path and bias by process) included, and what could not be found out.
+    /// All objects that were seen, those of the modules (path and bias by process) included, and
+    /// what could not be found out.
     pub fn finish(mut self, modules: &[(u32, PathBuf, u64)]) -> (Vec<Instance>, Vec<String>) {
         let mut list = Vec::new();
         let mut known: BTreeMap<&Path, Vec<globals::Variable>> = BTreeMap::new();
@@ -189,7 +194,8 @@ impl Objects {
     }
 }
 
-/// What to tell where there is memory whose addresses do not fit into half a slot ([`PAIR_BITS`](mgz_abi::slot::PAIR_BITS), one of which is a sign).
+/// What to tell where there is memory whose addresses do not fit into half a slot
+/// ([`PAIR_BITS`](mgz_abi::slot::PAIR_BITS), one of which is a sign).
 fn beyond_records(list: &[Instance]) -> Option<String> {
     let far = list
         .iter()
@@ -201,13 +207,13 @@ fn beyond_records(list: &[Instance]) -> Option<String> {
 }
 
 /// Looks at a process; returns what is mapped now.
-fn look(pid: u32, process: &mut Process) -> Vec<Mapping> {
+fn look(pid: u32, process: &mut Process) -> Vec<ObjectRange> {
     process.looked = Instant::now();
     // A process that is gone shows nothing; what was seen of it stays.
-    let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+    let Ok(text) = proc_maps::read(pid) else {
         return Vec::new();
     };
-    let seen = maps::parse(&text);
+    let seen = ranges::parse(&text);
     if !seen.is_empty() {
         process.lives.look(monotonic_ns(), seen.clone());
     }

@@ -1,13 +1,13 @@
 //! Which memory was which thread's stack, and when.
 //!
-//! What makes this hard: the kernel joins mappings that lie side by side, so that a mapping which holds a stack may
-//! hold other stacks as well, or what an allocator has mapped beside it. So the size that was asked for and where the
-//! thread begins decide ([`range`]). Stacks are used again: each thread has its stack from its own begin to its end,
-//! or until another one begins there.
+//! What makes this hard: the kernel joins mappings that lie side by side, so that a mapping which
+//! holds a stack may hold other stacks as well, or what an allocator has mapped beside it. So the
+//! size that was asked for and where the thread begins decide ([`range`]). Stacks are used again:
+//! each thread has its stack from its own begin to its end, or until another one begins there.
 //!
 //! A stack whose ends are not known gets no name: an unknown mapping is better than a wrong one.
 
-use crate::objects::maps::Mapping;
+use crate::objects::ranges::ObjectRange;
 use crate::objects::{Instance, Kind, Object};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -34,9 +34,11 @@ pub struct StackSeen {
 const PAGE: u64 = 4096;
 /// The kernel's name for the stack of a process's first thread.
 const FIRST: &str = "[stack]";
-/// Farther from where a thread is in its stack the C library keeps nothing, unless the stack is known to be larger.
+/// Farther from where a thread is in its stack the C library keeps nothing, unless the stack is
+/// known to be larger.
 const MOST_ABOVE: u64 = 8 << 20;
-/// A stack of which nothing is known but where its thread has begun ends so close behind there that a mapping which ends here is its own.
+/// A stack of which nothing is known but where its thread has begun ends so close behind there that
+/// a mapping which ends here is its own.
 const CLOSE: u64 = 64 << 10;
 
 /// The end of the page that holds an address.
@@ -44,8 +46,9 @@ fn page_end(address: u64) -> u64 {
     (address | (PAGE - 1)).saturating_add(1)
 }
 
-/// The addresses of a stack. `mappings` are those of the process, which are looked at only where the size is not known.
-pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<Mapping>) -> Option<Range<u64>> {
+/// The addresses of a stack. `mappings` are those of the process, which are looked at only where
+/// the size is not known.
+pub fn range(seen: &StackSeen, mappings: impl FnOnce() -> Vec<ObjectRange>) -> Option<Range<u64>> {
     let StackSeen {
         at,
         thread_area,
@@ -129,9 +132,10 @@ impl Stacks {
         });
     }
 
-    /// Rows. What a later thread has for its stack is no longer that of one before, whose end may have been noticed late.
-    /// `mapped`: what was seen of the processes' mappings. The kernel's name of the first thread's stack is used where
-    /// that is known; a process that was over too soon to be looked at has told of it.
+    /// Rows. What a later thread has for its stack is no longer that of one before, whose end may
+    /// have been noticed late. `mapped`: what was seen of the processes' mappings. The kernel's
+    /// name of the first thread's stack is used where that is known; a process that was over
+    /// too soon to be looked at has told of it.
     pub fn instances(mut self, mapped: &[Instance]) -> Vec<Instance> {
         let looked: HashSet<u32> = mapped.iter().map(|i| i.process).collect();
         let named: Vec<&Instance> = mapped.iter().filter(|i| i.object.name == FIRST).collect();
@@ -196,8 +200,8 @@ impl Stacks {
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, guarded: bool) -> Mapping {
-        Mapping {
+    fn mapping(start: u64, end: u64, guarded: bool) -> ObjectRange {
+        ObjectRange {
             start,
             end,
             kind: Kind::Anonymous,
@@ -218,13 +222,14 @@ mod tests {
         }
     }
 
-    fn nothing() -> Vec<Mapping> {
+    fn nothing() -> Vec<ObjectRange> {
         panic!("nobody has to look")
     }
 
     #[test]
     fn stacks_in_one_mapping_have_their_own_ends() {
-        // Two stacks of 8 MiB and one of 64 KiB side by side, as the C library lays them out: the thread's area is in the last page.
+        // Two stacks of 8 MiB and one of 64 KiB side by side, as the C library lays them out: the
+        // thread's area is in the last page.
         const MIB: u64 = 1 << 20;
         let first = seen(
             0x10_0000 + 8 * MIB - 0x1200,
@@ -273,7 +278,7 @@ mod tests {
     #[test]
     fn of_a_stack_of_unknown_size_a_guarded_mapping_tells_the_ends() {
         let at =
-            |mappings: &[Mapping], at, area| range(&seen(at, area, 0, 0), || mappings.to_vec());
+            |mappings: &[ObjectRange], at, area| range(&seen(at, area, 0, 0), || mappings.to_vec());
         let guarded = mapping(0x10_0000, 0x20_0000, true);
         assert_eq!(
             at(std::slice::from_ref(&guarded), 0x1f_f000, 0),
@@ -292,7 +297,7 @@ mod tests {
         );
         assert_eq!(at(std::slice::from_ref(&guarded), 0x30_0000, 0), None);
         // The first thread's stack has its name already.
-        let main = Mapping {
+        let main = ObjectRange {
             kind: Kind::Stack,
             ..guarded
         };
@@ -313,7 +318,8 @@ mod tests {
         begin(&mut stacks, 7, 10, 0x1000, 0x9000);
         begin(&mut stacks, 8, 11, 0x9000, 0xa000);
         stacks.look(50, &HashSet::from([(1, 7)]));
-        // On the same memory, of which a part is enough; and the end of 7 is not noticed until later.
+        // On the same memory, of which a part is enough; and the end of 7 is not noticed until
+        // later.
         begin(&mut stacks, 9, 60, 0x8000, 0x9000);
         begin(&mut stacks, 10, 70, 0x9000, 0xa000);
         stacks.look(100, &HashSet::from([(1, 9), (1, 10)]));

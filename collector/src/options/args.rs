@@ -12,7 +12,7 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   mgz-instrument -o app.inst ./app        make app record its loads (and app.inst.mgza beside it)
-  mgz-record -- ./app.inst input.dat      100 windows of 1,000 records a second, at native speed, into ./trace
+  mgz-record -- ./app.inst input.dat      windows of 1,000 records for 1% of the CPU time, into ./trace
   mgz-record --mode full -o t -- ./app.inst small.dat
                                           every load, in order (small inputs: the trace grows fast)
   mgz-record --rate 5000 --force -- ./app.inst
@@ -47,8 +47,9 @@ pub struct Cli {
     #[arg(short, long, value_name = "DIR", default_value = "trace")]
     pub output: PathBuf,
 
-    /// What is kept: every record, the last --window of every --period records, or --window records --rate times a second
-    /// [default: burst where the program is instrumented for it, else ring]
+    /// What is kept: every record, the last --window of every --period records, or --window
+    /// records --rate times a second [default: burst where the program is instrumented for it,
+    /// else ring]
     #[arg(long, value_enum)]
     pub mode: Option<Mode>,
 
@@ -56,8 +57,8 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     pub backend: Backend,
 
-    /// Records from the end of one window to the end of the next (mode ring), or loads (--trigger loads; Intel PT)
-    /// [default: 1000000; bursts: 10000000]
+    /// Records from the end of one window to the end of the next (mode ring), or loads (--trigger
+    /// loads; Intel PT) [default: 1000000; bursts: 10000000]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub period: Option<u64>,
 
@@ -65,16 +66,23 @@ pub struct Cli {
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     pub window: u64,
 
-    /// Windows or samples per second of a thread's CPU time (modes burst and watch) [default: 100]
+    /// Percent of the program's CPU time that recording may cost (mode burst); more of the first
+    /// half second, at most 28 ms, so that short runs have hundreds of windows [default: 1]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent, conflicts_with = "rate")]
+    pub overhead: Option<f64>,
+
+    /// Windows or samples per second of a thread's CPU time (modes burst and watch), whatever they
+    /// cost [default: as --overhead allows; mode watch: 100]
     #[arg(long, value_name = "HZ", value_parser = parse_rate)]
     pub rate: Option<f64>,
 
-    /// What begins windows (mode burst) [default: loads where the PMU counts them, unless --rate is given]
+    /// What begins windows (mode burst) [default: loads where the PMU counts them, unless --rate
+    /// is given]
     #[arg(long, value_enum)]
     pub trigger: Option<By>,
 
-    /// The event that counts loads, as type and config of perf_event_attr, where mgz-record does not know the
-    /// processor's (mode burst)
+    /// The event that counts loads, as type and config of perf_event_attr, where mgz-record does
+    /// not know the processor's (mode burst)
     #[arg(long, value_name = "TYPE:CONFIG", value_parser = crate::machine::trigger::parse_event)]
     pub loads_event: Option<Counter>,
 
@@ -94,21 +102,24 @@ pub struct Cli {
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     pub duration: Option<f64>,
 
-    /// Record a process that runs already from a file that mgz-instrument has made, until it ends, --duration is over or Ctrl-C comes; the process
-    /// runs on (mode burst)
+    /// Record a process that runs already from a file that mgz-instrument has made, until it ends,
+    /// --duration is over or Ctrl-C comes; the process runs on (mode burst)
     #[arg(long, value_name = "PID", conflicts_with_all = ["program", "hot", "recover", "import", "heap", "no_aslr", "functions", "pt"], value_parser = clap::value_parser!(i32).range(1..))]
     pub attach: Option<i32>,
 
-    /// Count on standard error while the program runs, also where the program writes to the same terminal [default: only where it does not]
+    /// Count on standard error while the program runs, also where the program writes to the same
+    /// terminal [default: only where it does not]
     #[arg(long)]
     pub progress: bool,
 
-    /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has address filters)
+    /// Record only instrumented functions whose names fit (Intel PT, as far as the processor has
+    /// address filters)
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["hot", "recover", "import"])]
     pub functions: Option<String>,
 
-    /// Settings of Intel PT: mtc[=N], cyc, tsc=0 (timing), psb=N (a PSB every 2^(11+N) bytes), bytes=N (of PT data in a
-    /// window), clock[=HZ] (samples by CPU time), pause=0 (trace between samples too), keep (the capture, beside the trace)
+    /// Settings of Intel PT: mtc[=N], cyc, tsc=0 (timing), psb=N (a PSB every 2^(11+N) bytes),
+    /// bytes=N (of PT data in a window), clock[=HZ] (samples by CPU time), pause=0 (trace
+    /// between samples too), keep (the capture, beside the trace)
     #[arg(long, value_name = "KEY[=VALUE],…", value_parser = crate::options::pt_settings::parse, conflicts_with_all = ["hot", "recover", "import"])]
     pub pt: Option<crate::options::pt_settings::Settings>,
 
@@ -116,14 +127,16 @@ pub struct Cli {
     #[arg(long)]
     pub force: bool,
 
-    /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze --objects tells them
-    /// apart; costs up to a microsecond for each call of the allocator, since the recorder has to keep up
+    /// Log the program's heap blocks too, by allocation site with call stack, so that mgz-analyze
+    /// --objects tells them apart; costs up to a microsecond for each call of the allocator,
+    /// since the recorder has to keep up
     #[arg(long, conflicts_with_all = ["hot", "recover", "import"])]
     pub heap: bool,
 
-    /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc, alloc2, calloc, realloc (what
-    /// the block's size is: the first argument, the second, the product; the second), free, free2 (which argument is the block); may
-    /// be given several times
+    /// With --heap: log blocks of this function too, which a shared library defines. KIND: alloc,
+    /// alloc2, calloc, realloc (what the block's size is: the first argument, the second, the
+    /// product; the second), free, free2 (which argument is the block); may be given several
+    /// times
     #[arg(long, value_name = "KIND=NAME", requires = "heap")]
     pub heap_hook: Vec<crate::objects::heap::hooks::Hook>,
 
@@ -147,7 +160,8 @@ pub struct Cli {
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub format: Format,
 
-    /// Show where the program spends its time, and the --functions option for mgz-instrument that covers it
+    /// Show where the program spends its time, and the --functions option for mgz-instrument that
+    /// covers it
     #[arg(long, conflicts_with_all = ["recover", "mode", "keep_spill"])]
     pub hot: bool,
 
@@ -155,7 +169,8 @@ pub struct Cli {
     #[arg(long, value_name = "TRACE", conflicts_with_all = ["program", "hot"])]
     pub recover: Option<PathBuf>,
 
-    /// Make a trace of a perf.data file with Intel PT data (- for standard input) instead of running a program
+    /// Make a trace of a perf.data file with Intel PT data (- for standard input) instead of
+    /// running a program
     #[arg(long, value_name = "FILE", conflicts_with_all = ["program", "hot", "recover", "mode", "no_aslr"])]
     pub import: Option<PathBuf>,
 
@@ -197,7 +212,8 @@ pub struct Cli {
     #[arg(trailing_var_arg = true, value_name = "PROGRAM [ARGS]…")]
     pub program: Vec<OsString>,
 
-    /// Options that the command line has, by their names in this parser; what has its default is not among them.
+    /// Options that the command line has, by their names in this parser; what has its default is
+    /// not among them.
     #[arg(skip)]
     pub given: BTreeSet<String>,
 
@@ -242,6 +258,7 @@ impl Cli {
             event: self.loads_event.clone(),
             period: self.period,
             rate: self.rate,
+            overhead: self.overhead,
         }
     }
 }
@@ -255,7 +272,8 @@ pub enum Mode {
     Ring,
     /// The program runs at its own speed; windows are recorded at times that its CPU clock chooses
     Burst,
-    /// Sampled addresses and when they are accessed again, by hardware watchpoints (RDX); any program, as it is
+    /// Sampled addresses and when they are accessed again, by hardware watchpoints (RDX); any
+    /// program, as it is
     Watch,
     /// The runtime is in place but nothing is installed: for the single-step reference
     #[value(hide = true)]
@@ -301,6 +319,19 @@ fn parse_rate(text: &str) -> Result<f64, String> {
         .filter(|r| (0.1..=50_000.0).contains(r));
     rate.ok_or_else(|| {
         format!("{text:?} is not a rate; give windows per second, from 0.1 to 50000")
+    })
+}
+
+/// A share of the CPU time.
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text
+        .trim()
+        .trim_end_matches('%')
+        .parse::<f64>()
+        .ok()
+        .filter(|p| (0.01..=50.0).contains(p));
+    percent.ok_or_else(|| {
+        format!("{text:?} is not a share of the CPU time; give percent, from 0.01 to 50")
     })
 }
 

@@ -1,5 +1,6 @@
-//! Which option has an effect where. An option that does nothing is refused if it asks for something to be recorded (or not), and told of otherwise: nobody shall believe in
-//! a setting that nobody reads.
+//! Which option has an effect where. An option that does nothing is refused if it asks for
+//! something to be recorded (or not), and told of otherwise: nobody shall believe in a setting that
+//! nobody reads.
 
 use crate::options::args::{Cli, Format};
 
@@ -93,7 +94,8 @@ enum Idle {
     Told,
 }
 
-/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to do there instead.
+/// An option: its name in the parser, where it has an effect, what it means elsewhere, and what to
+/// do there instead.
 struct Rule {
     id: &'static str,
     effect: Way,
@@ -111,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 32] = [
+const RULES: [Rule; 33] = [
     rule(
         "output",
         MAKES,
@@ -153,6 +155,12 @@ const RULES: [Rule; 32] = [
             .and(Way::WATCH_BY_TIME),
         Idle::Refused,
         "nothing happens so many times a second there; give --period where records or loads are counted, --pt clock=HZ with Intel PT, or --mode burst",
+    ),
+    rule(
+        "overhead",
+        Way::BURST_BY_TIME.and(Way::ATTACH_BY_TIME),
+        Idle::Refused,
+        "windows do not come as a budget allows there; give --period where records or loads are counted, or --mode burst",
     ),
     rule(
         "trigger",
@@ -271,7 +279,8 @@ fn flag(id: &str) -> String {
     }
 }
 
-/// Looks at what was given on the command line. An error is a sentence for the user, as are the warnings.
+/// Looks at what was given on the command line. An error is a sentence for the user, as are the
+/// warnings.
 pub fn check(cli: &Cli, way: Way) -> Result<Vec<String>, String> {
     let mut told = Vec::new();
     for rule in RULES.iter().filter(|r| cli.given.contains(r.id)) {
@@ -308,7 +317,8 @@ pub fn check_and_tell(cli: &Cli, way: Way) -> Result<(), String> {
     Ok(())
 }
 
-/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts `--` before the program means that.
+/// What to tell of options of ours that stand behind the program, so that it gets them. Who puts
+/// `--` before the program means that.
 pub fn behind_program(cli: &Cli) -> Option<String> {
     if cli.separated {
         return None;
@@ -335,7 +345,8 @@ pub fn behind_program(cli: &Cli) -> Option<String> {
     ))
 }
 
-/// Our options, but for those that most programs have as well and nobody expects of us behind a program.
+/// Our options, but for those that most programs have as well and nobody expects of us behind a
+/// program.
 fn own_flags() -> Vec<String> {
     const COMMON: [&str; 2] = ["help", "version"];
     let command = <Cli as clap::CommandFactory>::command();
@@ -368,6 +379,7 @@ mod tests {
             "backend" => "soft",
             "period" | "window" | "near" => "100",
             "rate" => "50",
+            "overhead" => "2",
             "trigger" => "loads",
             "loads_event" => "4:1",
             "signal" => "61",

@@ -3,3 +3,4 @@
 pub mod args;
 pub mod effect;
 pub mod pt_settings;
+pub mod request;

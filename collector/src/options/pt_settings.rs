@@ -2,9 +2,11 @@
 
 use crate::pt::plan::{CLOCK_NS, Keep, MAX_SAMPLE, Request, Timing, Trigger};
 
-/// Bytes that a record takes: a `ptwrite` of eight bytes and its address, mostly compressed, and its share of the rest.
+/// Bytes that a record takes: a `ptwrite` of eight bytes and its address, mostly compressed, and
+/// its share of the rest.
 const RECORD_BYTES: u64 = 16;
-/// Before its first PSB nothing in a window can be read: half the shortest distance of PSBs, twice for safety.
+/// Before its first PSB nothing in a window can be read: half the shortest distance of PSBs, twice
+/// for safety.
 const HEAD_BYTES: u64 = 2048;
 
 /// `--pt KEY[=VALUE],…`.
@@ -68,7 +70,8 @@ pub fn parse(text: &str) -> Result<Settings, String> {
 }
 
 impl Settings {
-    /// The request. `windows`: period (in loads, here) and window (in records); none for a full trace.
+    /// The request. `windows`: period (in loads, here) and window (in records); none for a full
+    /// trace.
     pub fn request(&self, windows: Option<(u64, u64)>, filter: String) -> Request {
         let timing = Timing {
             tsc: !self.no_tsc,
@@ -91,7 +94,8 @@ impl Settings {
                     // No multiple of the timer tick.
                     Some(hz) => Trigger::Clock(1_000_000_000 / u64::from(hz) + 19),
                 };
-                // Windows are cut short where pausing follows too soon, which long periods make rare.
+                // Windows are cut short where pausing follows too soon, which long periods make
+                // rare.
                 let rare = self.clock_hz.is_some() || period / 64 >= window;
                 Keep::Windows {
                     bytes,

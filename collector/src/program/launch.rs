@@ -48,7 +48,8 @@ pub fn executed(path: &Path) -> PathBuf {
     path
 }
 
-/// Programs and libraries that words name: those of arguments, be it in a line for a shell, and those of scripts among them.
+/// Programs and libraries that words name: those of arguments, be it in a line for a shell, and
+/// those of scripts among them.
 pub fn named(program: &Path, arguments: &[OsString]) -> Vec<PathBuf> {
     let variable = std::env::var_os("PATH");
     let mut found: Vec<PathBuf> = Vec::new();
@@ -141,7 +142,8 @@ fn is_basic(path: &Path) -> bool {
     BASIC.iter().any(|b| name.starts_with(b))
 }
 
-/// Whether a program can start another one, or load a library that it is not linked to. (Of a static program nobody can tell: it counts as one that cannot.)
+/// Whether a program can start another one, or load a library that it is not linked to. (Of a
+/// static program nobody can tell: it counts as one that cannot.)
 pub fn can_start_others(program: &Path) -> bool {
     closure(program)
         .iter()
@@ -150,7 +152,8 @@ pub fn can_start_others(program: &Path) -> bool {
             let Ok(file) = std::fs::File::open(path) else {
                 return false;
             };
-            // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+            // SAFETY: private and read-only; who shortens the file meanwhile harms every program
+            // that maps it.
             let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else {
                 return false;
             };
@@ -162,7 +165,8 @@ pub fn can_start_others(program: &Path) -> bool {
         })
 }
 
-/// What keeps the runtime out of a program: the kernel tells the loader of it that it gains rights (`AT_SECURE`), so that the loader ignores what is to be preloaded.
+/// What keeps the runtime out of a program: the kernel tells the loader of it that it gains rights
+/// (`AT_SECURE`), so that the loader ignores what is to be preloaded.
 pub fn privilege(program: &Path) -> Option<&'static str> {
     let program = executed(program);
     let meta = std::fs::metadata(&program).ok()?;
@@ -188,7 +192,8 @@ fn gains_nothing(program: &Path) -> bool {
     let Ok(name) = CString::new(program.as_os_str().as_bytes()) else {
         return false;
     };
-    // SAFETY: zero is a valid value of the structure, which lives across the call with the path; prctl takes integers.
+    // SAFETY: zero is a valid value of the structure, which lives across the call with the path;
+    // prctl takes integers.
     unsafe {
         let mut system: libc::statvfs = std::mem::zeroed();
         libc::statvfs(name.as_ptr(), &mut system) == 0 && system.f_flag & libc::ST_NOSUID != 0
@@ -214,7 +219,8 @@ fn has_capabilities(program: &Path) -> bool {
     usize::try_from(length).is_ok_and(|n| gives(&value[..n.min(value.len())]))
 }
 
-/// `struct vfs_cap_data`: whether it is effective or has permitted capabilities; inheritable ones alone give nothing to a process that has none.
+/// `struct vfs_cap_data`: whether it is effective or has permitted capabilities; inheritable ones
+/// alone give nothing to a process that has none.
 fn gives(value: &[u8]) -> bool {
     const EFFECTIVE: u32 = 1;
     let word = |at: usize| {

@@ -1,9 +1,9 @@
-//! What will run, looked at before it does: which file, which libraries, and whether they can be recorded.
+//! What will run, looked at before it does: which file, which libraries, and whether they can be
+//! recorded.
 //!
 //! Everything that would make a recording empty or wrong is an error here, with a remedy, before any
 //! folder is made and before the program has run. Libraries are found as the dynamic loader finds them
-//! (DT_RPATH, LD_LIBRARY_PATH, DT_RUNPATH, the default folders and those of ld.so.conf); one that is not
-//! found here is no error, since the loader has the last word. Libraries that the program opens itself are
+//! ([`mgz_elf::library_search`]); one that is not found here is no error, since the loader has the last word. Libraries that the program opens itself are
 //! checked by the runtime when that happens.
 
 use crate::objects::heap::hooks::Hook;
@@ -13,7 +13,8 @@ use mgz_abi::module_note::{
 };
 use mgz_abi::shared_memory::is_sanitizer;
 use mgz_annotations_schema::sidecar::Sidecar;
-use mgz_elf::dynamic::{Dynamic, Finder};
+use mgz_elf::dynamic::Dynamic;
+use mgz_elf::library_search::{Requester, Search};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -130,16 +131,19 @@ pub fn is_static(program: &Path) -> bool {
 /// What is known of a program before it runs.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// Instrumented files that it is linked to (itself included), or that words in its arguments and scripts name.
+    /// Instrumented files that it is linked to (itself included), or that words in its arguments
+    /// and scripts name.
     pub instrumented: Vec<Instrumented>,
     /// Whether the program itself is not recorded, but what it starts.
     pub starts_others: bool,
-    /// Other instrumented files that words in its arguments name: it may start them, or make copies of them.
+    /// Other instrumented files that words in its arguments name: it may start them, or make
+    /// copies of them.
     pub beside: Vec<Instrumented>,
 }
 
-/// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones stands against
-/// recording them, each by the backend of its flavour, else there is an error. A program without instrumentation is accepted if it may start an instrumented one or load
+/// Looks at the program and the libraries that it is linked to. Nothing about the instrumented ones
+/// stands against recording them, each by the backend of its flavour, else there is an error. A
+/// program without instrumentation is accepted if it may start an instrumented one or load
 /// an instrumented library: scripts, shells, `env`, `make`, `mpirun`, interpreters.
 pub fn check(program: &Path, arguments: &[OsString]) -> Result<Checked, Refusal> {
     let shown = program.display().to_string();
@@ -212,8 +216,9 @@ pub fn instrument_it(program: &Path) -> String {
     )
 }
 
-/// Libraries of the program that the runtime must come behind: those of its note or, in a program that is not instrumented itself, up to the last that is a
-/// sanitizer's runtime, which wants to be first.
+/// Libraries of the program that the runtime must come behind: those of its note or, in a program
+/// that is not instrumented itself, up to the last that is a sanitizer's runtime, which wants to be
+/// first.
 pub fn before_runtime(program: &Path, instrumented: &[Instrumented]) -> Vec<String> {
     let lossy = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
     if let Some(own) = instrumented.iter().find(|m| m.path == program) {
@@ -246,21 +251,20 @@ const ALLOCATOR: [&str; 10] = [
     "pvalloc",
 ];
 
-/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an allocator. Of `before`, what the program needs and is to come before the runtime, the
+/// Where the runtime for `--heap` comes in what is preloaded: before the first library that has an
+/// allocator. Of `before`, what the program needs and is to come before the runtime, the
 /// libraries before such a one are left.
 pub fn place_for_heap(program: &Path, hooks: &[Hook], before: &mut Vec<String>) -> usize {
     let list = crate::target::spawn::preloaded().unwrap_or_default();
-    let dynamic = Dynamic::read(program).unwrap_or_default();
-    let finder = Finder::from_environment();
-    let rpath = dynamic.search_path(program, Vec::new());
+    let search = Search::from_environment();
+    let program = Requester::program(program);
     let allocates = |name: &[u8]| {
-        finder
-            .find(OsStr::from_bytes(name), &dynamic, program, &rpath)
-            .is_some_and(|path| {
-                mgz_elf::dynamic::defines(&path, |name| {
-                    ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
-                })
+        let path = program.as_ref().and_then(|by| search.find(name, by));
+        path.is_some_and(|path| {
+            mgz_elf::dynamic::defines(&path, |name| {
+                ALLOCATOR.contains(&name) || hooks.iter().any(|h| h.name == name)
             })
+        })
     };
     let mut start = 0;
     for part in list.split(|b| b": ".contains(b)) {
@@ -307,27 +311,10 @@ fn instrumented_in(files: &[PathBuf]) -> Result<Vec<Instrumented>, Refusal> {
 }
 
 pub(crate) fn closure(program: &Path) -> Vec<PathBuf> {
-    let finder = Finder::from_environment();
-    let mut found = vec![program.to_path_buf()];
-    let mut seen: std::collections::HashSet<Vec<u8>> = std::collections::HashSet::new();
-    // Each with the DT_RPATHs of those that led to it.
-    let mut queue = vec![(program.to_path_buf(), Vec::new())];
-    while let Some((path, inherited)) = queue.pop() {
-        let Some(dynamic) = Dynamic::read(&path) else {
-            continue;
-        };
-        let rpath = dynamic.search_path(&path, inherited);
-        for name in &dynamic.needed {
-            if !seen.insert(name.clone()) {
-                continue;
-            }
-            if let Some(library) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) {
-                found.push(library.clone());
-                queue.push((library, rpath.clone()));
-            }
-        }
-    }
-    found
+    let libraries = Search::from_environment().closure(program, |_| true);
+    let mut files = vec![program.to_path_buf()];
+    files.extend(libraries.into_iter().filter_map(|l| l.path));
+    files
 }
 
 /// An instrumented file with its sidecar, if it can be recorded.

@@ -1,8 +1,9 @@
 //! Emptying the rings into a perf.data file.
 //!
-//! In a round every ring is emptied once, records first, then PT data. Records of one ring keep their
-//! order; between rings the round's end tells readers how far they may sort by time. What the kernel says it lost is
-//! in the records, and counted here too, since the user wants to know it at once.
+//! In a round every ring is emptied once, records first, then PT data. Records of one ring keep
+//! their order; between rings the round's end tells readers how far they may sort by time. What the
+//! kernel says it lost is in the records, and counted here too, since the user wants to know it at
+//! once.
 
 use crate::pt::open::Opened;
 use crate::pt::plan::{Role, pause_period};
@@ -169,7 +170,8 @@ impl<'k> Capture<'k> {
         self.kernel.wait(timeout)
     }
 
-    /// Empties every ring once. An error of the file ends the recording, not the program: see [`Capture::stopped`].
+    /// Empties every ring once. An error of the file ends the recording, not the program: see
+    /// [`Capture::stopped`].
     pub fn round(&mut self) {
         self.round_of(false);
     }
@@ -190,7 +192,8 @@ impl<'k> Capture<'k> {
                 self.writer.roll_back();
             }
             for cpu in &self.opened.cpus {
-                // Events that cannot be stopped fill their rings and then wait for ever, which does no harm.
+                // Events that cannot be stopped fill their rings and then wait for ever, which does
+                // no harm.
                 let _ = self.kernel.control(cpu.leader, &Control::Disable);
             }
             self.stopped = Some(why);
@@ -236,8 +239,9 @@ impl<'k> Capture<'k> {
                 taken = length;
             }
             if let Some(trace) = cpu.trace.filter(|_| (full || taken > 0) && !last) {
-                // While the area was full the kernel may have turned the event off, whether it said so or not; now there is
-                // room. A refusal shows as missing data, which has been counted already.
+                // While the area was full the kernel may have turned the event off, whether it said
+                // so or not; now there is room. A refusal shows as missing data,
+                // which has been counted already.
                 let _ = self.kernel.control(trace, &Control::Enable);
             }
         }
@@ -256,8 +260,9 @@ impl<'k> Capture<'k> {
         Ok(())
     }
 
-    /// Doubles the period of events that the kernel throttles, or of all that take samples if too many of these are lost.
-    /// What a recorder or a kernel cannot take is lost in any case, but not by chance then.
+    /// Doubles the period of events that the kernel throttles, or of all that take samples if too
+    /// many of these are lost. What a recorder or a kernel cannot take is lost in any case, but
+    /// not by chance then.
     fn lengthen(&mut self, troubled: &Troubled) {
         if self.fixed.is_some() {
             return;
@@ -381,7 +386,8 @@ struct Troubled {
     records: u64,
 }
 
-/// Counts records; returns how many bytes of whole records there are, and whether PT stopped because its area was full.
+/// Counts records; returns how many bytes of whole records there are, and whether PT stopped
+/// because its area was full.
 fn look(
     bytes: &[u8],
     tally: &mut Tally,

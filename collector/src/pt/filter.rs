@@ -1,8 +1,9 @@
 //! Address filters: PT writes only while the processor is in given ranges of a file's code.
 //!
-//! A processor has two to four filters, and functions lie scattered; so neighbours share a range, at
-//! the price of what lies between them, which is as little as possible. Loads of functions that were not asked for
-//! are then recorded too: a filter saves room, it does not change what a row means.
+//! A processor has two to four filters, and functions lie scattered; so neighbours share a range,
+//! at the price of what lies between them, which is as little as possible. Loads of functions that
+//! were not asked for are then recorded too: a filter saves room, it does not change what a row
+//! means.
 
 use crate::program::modules::Instrumented;
 use mgz_annotations_schema::sidecar::{NONE, Sidecar};
@@ -63,7 +64,8 @@ pub enum FilterError {
     Path(String),
 }
 
-/// The filter for the clones of functions whose names fit the pattern, with the bytes of code that it covers beyond them.
+/// The filter for the clones of functions whose names fit the pattern, with the bytes of code that
+/// it covers beyond them.
 pub fn for_functions(
     pattern: &str,
     modules: &[Instrumented],
@@ -135,7 +137,8 @@ fn clones(wanted: &regex::Regex, module: &Instrumented) -> Result<Vec<Range>, Fi
     Ok(ranges)
 }
 
-/// At most `most` ranges that cover all, with as little else as possible: the largest gaps stay open.
+/// At most `most` ranges that cover all, with as little else as possible: the largest gaps stay
+/// open.
 pub fn merge(mut ranges: Vec<Range>, most: usize) -> Result<Vec<Range>, FilterError> {
     ranges.sort();
     let files: BTreeMap<&str, ()> = ranges.iter().map(|r| (r.file.as_str(), ())).collect();

@@ -1,4 +1,5 @@
-//! What is known to be wrong with kernels and processors that record Intel PT, and since when it is right.
+//! What is known to be wrong with kernels and processors that record Intel PT, and since when it is
+//! right.
 
 use std::io;
 
@@ -11,8 +12,8 @@ fn numbers(release: &str) -> (u32, u32, u32) {
     (next(), next(), next())
 }
 
-/// Releases of Linux that have a change: all from one on, and of older series those from a number on. Distributors count in
-/// their own way, so that what they have changed does not show.
+/// Releases of Linux that have a change: all from one on, and of older series those from a number
+/// on. Distributors count in their own way, so that what they have changed does not show.
 pub struct Since {
     /// Major, minor.
     from: (u32, u32),
@@ -32,7 +33,8 @@ impl Since {
     }
 }
 
-/// Address filters match files of overlayfs ("perf/core: Fix address filter match with backing files").
+/// Address filters match files of overlayfs ("perf/core: Fix address filter match with backing
+/// files").
 pub const FILTERS_ON_OVERLAYFS: Since = Since {
     from: (6, 18),
     series: &[(6, 17, 5), (6, 12, 55)],
@@ -50,7 +52,8 @@ const NO_SINGLE_RANGE: Since = Since {
     from: (6, 1),
     series: &[(6, 0, 10), (5, 15, 80), (5, 10, 156)],
 };
-/// "Trace May Contain Incorrect Data When Configured With Single Range Output Larger Than 4KB", by model of family 6.
+/// "Trace May Contain Incorrect Data When Configured With Single Range Output Larger Than 4KB", by
+/// model of family 6.
 const ERRATA: [(&str, &[u32]); 3] = [
     ("TGL052", &[0x8c, 0x8d]),
     ("ADL037", &[0x97, 0x9a, 0xbe]),

@@ -1,9 +1,10 @@
 //! Live recording with Intel PT, by `perf_event_open`, into a perf.data file.
 //!
-//! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to try it on,
-//! and what is lost must be told. So the kernel stands behind a trait ([`mgz_perf::kernel::Kernel`]), the events
-//! follow from the request and sysfs by a pure function ([`plan`]), and the file is what `perf record` would have
-//! written, so that one path leads from a capture to a trace, and perf can check it.
+//! What makes this hard: no two processors and kernels offer the same, there is hardly a machine to
+//! try it on, and what is lost must be told. So the kernel stands behind a trait
+//! ([`mgz_perf::kernel::Kernel`]), the events follow from the request and sysfs by a pure function
+//! ([`plan`]), and the file is what `perf record` would have written, so that one path leads from a
+//! capture to a trace, and perf can check it.
 //!
 //! * [`plan`]: which events, with which attributes, on which CPUs.
 //! * [`known`]: kernels and processors with errors.
@@ -13,11 +14,12 @@
 //! * [`run`]: a program from its start to its end under all of this.
 //! * [`filter`]: which functions the command line asks for.
 //!
-//! The kernel's side, its events, rings and files are `mgz-perf`'s; the command is [`crate::commands::record_pt`].
+//! The kernel's side, its events, rings and files are `mgz-perf`'s; the command is
+//! [`crate::commands::record_pt`].
 //!
-//! Guarantees: records keep their order within a ring; loss is counted; the file is valid after every
-//! round, also when the recorder is killed; an error of the file does not end the program. Not done: attaching to
-//! processes that run already, tracing the kernel.
+//! Guarantees: records keep their order within a ring; loss is counted; the file is valid after
+//! every round, also when the recorder is killed; an error of the file does not end the program.
+//! Not done: attaching to processes that run already, tracing the kernel.
 
 pub mod capture;
 pub mod filter;

@@ -1,7 +1,8 @@
 //! Opening the planned events and mapping their rings, as well as the kernel lets us.
 //!
-//! What a kernel or a machine refuses is left out if the recording makes sense without it (pausing, the
-//! load counter, a CPU that was just turned off, the size of buffers), and told; else there is an error with the remedy.
+//! What a kernel or a machine refuses is left out if the recording makes sense without it (pausing,
+//! the load counter, a CPU that was just turned off, the size of buffers), and told; else there is
+//! an error with the remedy.
 
 use crate::pt::known::{FILTERS_ON_OVERLAYFS, OVERLAYFS};
 use crate::pt::plan::{Keep, Machine, Plan, Request, Role, Trigger, plan};
@@ -77,7 +78,8 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// What is asked for first: much where memory may be locked freely, else what fits into the usual 516 KiB a CPU.
+    /// What is asked for first: much where memory may be locked freely, else what fits into the
+    /// usual 516 KiB a CPU.
     pub fn wanted(request: &Request, unlimited: bool) -> Sizes {
         match (request.keep, unlimited) {
             (Keep::Everything, true) => Sizes {
@@ -171,7 +173,8 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
     let mut handles: Vec<Handle> = Vec::new();
     for (number, event) in plan.events.iter().enumerate() {
         for &cpu in &event.cpus {
-            // The group is led by the PT event, if there is one; the tracking event stands alone, so that it does not stop with the group.
+            // The group is led by the PT event, if there is one; the tracking event stands alone,
+            // so that it does not stop with the group.
             let leads = |h: &&Handle| h.cpu == cpu && plan.events[h.event].role == Role::Trace;
             let group = handles
                 .iter()
@@ -196,7 +199,8 @@ fn open_all(kernel: &mut dyn Kernel, plan: &Plan, pid: u32) -> Result<Vec<Handle
     Ok(handles)
 }
 
-/// Kernels refuse what they do not know without saying what it is. So what may be the reason is left out, one by one.
+/// Kernels refuse what they do not know without saying what it is. So what may be the reason is
+/// left out, one by one.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Extras {
     /// Guests are left out.

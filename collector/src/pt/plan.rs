@@ -1,16 +1,17 @@
 //! From what is asked and what the machine has to the events that are opened.
 //!
-//! One set of events for each CPU, inherited by the program's threads and children: the kernel lets inherited
-//! events share a ring only CPU by CPU. On each CPU a group of the PT event, which leads, the
-//! sampling event whose samples take PT data along, and perhaps one that pauses PT; beside it a dummy
-//! event that carries mappings, names, forks and context switches.
+//! One set of events for each CPU, inherited by the program's threads and children: the kernel lets
+//! inherited events share a ring only CPU by CPU. On each CPU a group of the PT event, which leads,
+//! the sampling event whose samples take PT data along, and perhaps one that pauses PT; beside it a
+//! dummy event that carries mappings, names, forks and context switches.
 //!
-//! Pausing (Linux 6.13) saves most of PT's cost between samples. No event can both pause and resume, and counters of
-//! one event in one group cannot be put out of step, so: the sampling event takes its sample and resumes, and a
-//! second event of a shorter, incommensurate period pauses. The time from resuming to pausing is then spread
-//! evenly between nothing and that period; a window that comes out shorter than asked is rare as long as the period
-//! is many windows long. Threads begin unpaused, until the second event's first period is over: those that end before
-//! their first sample would leave no trace else, and the first sample would find none.
+//! Pausing (Linux 6.13) saves most of PT's cost between samples. No event can both pause and
+//! resume, and counters of one event in one group cannot be put out of step, so: the sampling event
+//! takes its sample and resumes, and a second event of a shorter, incommensurate period pauses. The
+//! time from resuming to pausing is then spread evenly between nothing and that period; a window
+//! that comes out shorter than asked is rare as long as the period is many windows long. Threads
+//! begin unpaused, until the second event's first period is over: those that end before their first
+//! sample would leave no trace else, and the first sample would find none.
 
 use crate::pt::known::Known;
 use mgz_perf::attr::{Attr, SW_DUMMY, SW_TASK_CLOCK, TYPE_RAW, TYPE_SOFTWARE, action, flag};
@@ -18,12 +19,13 @@ use mgz_perf::data_file::header::bits;
 use mgz_perf::kernel::Kernel;
 use mgz_perf::pmu::{NoTerm, Pmu, online};
 
-/// Retired loads on every Intel core with `ptwrite`: MEM_INST_RETIRED.ALL_LOADS, and MEM_UOPS_RETIRED.ALL_LOADS on
-/// the small cores (Intel's event lists).
+/// Retired loads on every Intel core with `ptwrite`: MEM_INST_RETIRED.ALL_LOADS, and
+/// MEM_UOPS_RETIRED.ALL_LOADS on the small cores (Intel's event lists).
 const ALL_LOADS: [(&str, u64); 2] = [("event", 0xd0), ("umask", 0x81)];
 /// Most PT data in one sample: a record's size has 16 bits, and other fields are in it too.
 pub const MAX_SAMPLE: u32 = 60 << 10;
-/// CPU time from sample to sample, ns, where no event counts loads: 100 a second, by a number that is no multiple of the tick.
+/// CPU time from sample to sample, ns, where no event counts loads: 100 a second, by a number that
+/// is no multiple of the tick.
 pub const CLOCK_NS: u64 = 10_000_019;
 
 /// Timing packets.
@@ -40,7 +42,8 @@ pub struct Timing {
 }
 
 impl Default for Timing {
-    /// Time stamps only: the rest costs room (MTC packets alone a third of a recording) and gives the order that is there anyway.
+    /// Time stamps only: the rest costs room (MTC packets alone a third of a recording) and gives
+    /// the order that is there anyway.
     fn default() -> Timing {
         Timing {
             tsc: true,
@@ -85,7 +88,8 @@ pub struct Request {
     pub timing: Timing,
     /// Address filters, in the kernel's words; empty: none.
     pub filter: String,
-    /// What virtual machines do that the program runs is recorded too. Only where the kernel cannot leave it out.
+    /// What virtual machines do that the program runs is recorded too. Only where the kernel
+    /// cannot leave it out.
     pub guests: bool,
 }
 
@@ -186,7 +190,8 @@ fn timing_terms(pt: &Pmu, timing: &Timing, notes: &mut Vec<String>) -> Vec<(&'st
 /// The PT event: `ptwrite`s with their IPs, no branches.
 fn trace(pt: &Pmu, request: &Request, notes: &mut Vec<String>) -> Result<Planned, NoTerm> {
     let mut terms = vec![("ptw", 1), ("fup_on_ptw", 1)];
-    // Without this bit the kernel takes an event without branches for one that was made before there was a choice, and turns them on.
+    // Without this bit the kernel takes an event without branches for one that was made before
+    // there was a choice, and turns them on.
     terms.push(("pt", 1));
     terms.extend(timing_terms(pt, &request.timing, notes));
     let config = pt.encode(&terms)?;
@@ -253,7 +258,8 @@ fn samplers(
     list
 }
 
-/// Makes the plan. Without a PT PMU the same recording is made without PT data, which only tests want.
+/// Makes the plan. Without a PT PMU the same recording is made without PT data, which only tests
+/// want.
 pub fn plan(machine: &Machine, request: &Request) -> Result<Plan, NoTerm> {
     let mut plan = Plan::default();
     if let Some(pt) = &machine.pt {
@@ -615,8 +621,9 @@ mod tests {
         }
     }
 
-    /// The recording that the tests use was made by `perf record -e intel_pt/ptw=1,branch=0,period=1,fup_on_ptw=1/u -g
-    /// -e cpu/umask=0x81,event=0xd0,period=100000,aux-sample-size=8192,call-graph=lbr/u`.
+    /// The recording that the tests use was made by `perf record -e
+    /// intel_pt/ptw=1,branch=0,period=1,fup_on_ptw=1/u -g -e cpu/umask=0x81,event=0xd0,
+    /// period=100000,aux-sample-size=8192,call-graph=lbr/u`.
     #[test]
     fn the_attributes_are_those_of_perf_for_the_same_request() {
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -660,10 +667,12 @@ mod tests {
             theirs[72..80].fill(0);
             // The longest callchain, likewise.
             theirs[108..110].fill(0);
-            // Records on kernel symbols and BPF programs, which user code does not have; callchains without the kernel.
+            // Records on kernel symbols and BPF programs, which user code does not have; callchains
+            // without the kernel.
             let flags = word(&theirs, 40) & !(1 << 29 | 1 << 30 | 1 << 21 | 1 << 22);
             theirs[40..48].copy_from_slice(&flags.to_le_bytes());
-            // perf has left guests out since 5.19; periods are in the samples of ours, since they may change.
+            // perf has left guests out since 5.19; periods are in the samples of ours, since they
+            // may change.
             let mut ours = event.attr;
             ours.flags &= !flag::EXCLUDE_GUEST;
             ours.sample_type &= !bits::PERIOD;

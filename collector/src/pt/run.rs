@@ -1,8 +1,9 @@
 //! A program from its start to its end, recorded.
 //!
-//! The child is made and held back, the events are opened on it, and only then may it execute its program, at
-//! which moment they begin to count. The recorder empties rings until the program has ended, and a little longer for
-//! processes that outlive it. Signals are treated as in the software backend: Ctrl-C is the program's.
+//! The child is made and held back, the events are opened on it, and only then may it execute its
+//! program, at which moment they begin to count. The recorder empties rings until the program has
+//! ended, and a little longer for processes that outlive it. Signals are treated as in the software
+//! backend: Ctrl-C is the program's.
 
 use crate::pt::capture::{Capture, Finished};
 use crate::pt::open::{OpenError, Sizes, open};
@@ -99,7 +100,8 @@ fn own(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
     move |error| RunError::Own { what, error }
 }
 
-/// Runs a program to its end and records it. One at a time per process, since signal settings are per process.
+/// Runs a program to its end and records it. One at a time per process, since signal settings are
+/// per process.
 ///
 /// If there is an error, the program has not run, and there is no file.
 pub fn run(kernel: &mut dyn Kernel, machine: &Machine, job: &Job) -> Result<Ended, RunError> {

@@ -1,4 +1,5 @@
-//! What kernels and processors do, each in a transcript: what is known of them from their sources and errata.
+//! What kernels and processors do, each in a transcript: what is known of them from their sources
+//! and errata.
 
 use crate::import::account;
 use crate::import::dump::RawReport;
@@ -11,7 +12,7 @@ use crate::pt::tests::{
 use crate::pt::trace_tests::import;
 use mgz_perf::attr::{Attr, flag};
 use mgz_perf::data_file::{Session, events};
-use mgz_perf::kernel_fake::{Fake, OVERLAY, Step, machine};
+use mgz_perf::kernel_fake::{Fake, OVERLAY, ScriptEvent, machine};
 
 const SIZES: Sizes = Sizes {
     data: 16384,
@@ -43,8 +44,8 @@ fn assert_rows(file: &[u8], truth: &[(u64, u64)]) -> RawReport {
     report
 }
 
-fn pt(bytes: &[u8], time: u64) -> Step {
-    Step::Pt {
+fn pt(bytes: &[u8], time: u64) -> ScriptEvent {
+    ScriptEvent::Pt {
         cpu: 0,
         bytes: bytes.to_vec(),
         pid: PID,
@@ -53,8 +54,8 @@ fn pt(bytes: &[u8], time: u64) -> Step {
     }
 }
 
-fn sample(time: u64) -> Step {
-    Step::Sample {
+fn sample(time: u64) -> ScriptEvent {
+    ScriptEvent::Sample {
         cpu: 0,
         ip: 1,
         pid: PID,
@@ -75,8 +76,8 @@ fn behind_losses(file: &[u8]) -> Vec<bool> {
     out
 }
 
-/// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no room, turns PT off, and
-/// writes no record that says so.
+/// The area is full to the last byte when the thread leaves. When it comes back the kernel finds no
+/// room, turns PT off, and writes no record that says so.
 #[test]
 fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     let mut random = Random(31);
@@ -90,9 +91,9 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
         pt(&first.bytes, ns(1_000_000)),
         // Nothing of this can be kept.
         pt(&second.bytes, ns(2_000_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
         pt(&last.bytes, ns(3_000_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
     ]);
     let (finished, file) = replay(&mut fake, &everything(), SIZES, None);
     let kept = first.places.iter().filter(|p| p.end <= 16384);
@@ -106,7 +107,8 @@ fn pt_that_stopped_without_a_word_runs_again_after_the_area_was_emptied() {
     assert_eq!(behind_losses(&file).last(), Some(&true));
 }
 
-/// Linux before 6.13: an area that fills from empty to full before the driver looks is told as one with nothing in it.
+/// Linux before 6.13: an area that fills from empty to full before the driver looks is told as one
+/// with nothing in it.
 #[test]
 fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     let mut random = Random(32);
@@ -120,14 +122,14 @@ fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     ];
     fake.script.extend([
         pt(&lost.bytes, ns(1_000_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
         pt(&kept[0].bytes, ns(2_000_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
         pt(&lost.bytes, ns(3_000_000)),
         pt(&lost.bytes, ns(3_500_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
         pt(&kept[1].bytes, ns(4_000_000)),
-        Step::Wake,
+        ScriptEvent::Wake,
     ]);
     let (finished, file) = replay(&mut fake, &everything(), SIZES, None);
     let mut truth: Vec<_> = kept[0].places.iter().map(|p| row(&p.write)).collect();
@@ -142,7 +144,8 @@ fn a_full_area_that_is_told_as_empty_is_a_loss_from_the_first_byte() {
     assert!(text.contains("2 of these times no size was told"), "{text}");
 }
 
-/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. That is no data to fetch.
+/// The kernel moves a flight recorder's head too, whenever its thread leaves the CPU. That is no
+/// data to fetch.
 #[test]
 fn a_flight_recorder_is_not_emptied_though_its_head_moves() {
     let mut random = Random(33);
@@ -156,14 +159,14 @@ fn a_flight_recorder_is_not_emptied_though_its_head_moves() {
         fake.script.extend([
             pt(&part.bytes, time),
             sample(time + 1),
-            Step::Out {
+            ScriptEvent::Out {
                 cpu: 0,
                 pid: PID,
                 tid: PID,
                 time: time + 2,
             },
             switch_in(0, PID, time + 3),
-            Step::Wake,
+            ScriptEvent::Wake,
         ]);
     }
     let (finished, file) = replay(&mut fake, &windows(8192), SIZES, None);
@@ -221,7 +224,8 @@ fn virtual_machines_are_left_out_where_the_kernel_can() {
     }
 }
 
-/// A thread that ends before its first sample's time is nearly over would never be traced, if tracing began with a sample.
+/// A thread that ends before its first sample's time is nearly over would never be traced, if
+/// tracing began with a sample.
 #[test]
 fn pausing_leaves_the_beginning_of_threads_in() {
     let mut random = Random(34);
@@ -232,7 +236,7 @@ fn pausing_leaves_the_beginning_of_threads_in() {
     let time = ns(3_000_000);
     fake.script.extend([
         pt(&first.bytes, ns(1_000_000)),
-        Step::Pause {
+        ScriptEvent::Pause {
             cpu: 0,
             pid: PID,
             tid: PID,
@@ -240,7 +244,7 @@ fn pausing_leaves_the_beginning_of_threads_in() {
         },
         pt(&unseen.bytes, ns(2_000_000)),
         sample(time),
-        Step::Wake,
+        ScriptEvent::Wake,
     ]);
     let request = Request {
         keep: Keep::Windows {
@@ -256,7 +260,8 @@ fn pausing_leaves_the_beginning_of_threads_in() {
     assert_eq!(report.totals.samples, 1);
 }
 
-/// A kernel that throttles stops sampling until the next tick: a longer period loses less, and each sample tells its own.
+/// A kernel that throttles stops sampling until the next tick: a longer period loses less, and each
+/// sample tells its own.
 #[test]
 fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
     let mut random = Random(35);
@@ -267,7 +272,7 @@ fn a_throttled_event_gets_a_longer_period_and_samples_keep_their_weight() {
         let part = part(&mut random, 40, n * 1_000_000);
         let time = ns(n * 1_000_000 + 500_000);
         fake.script
-            .extend([pt(&part.bytes, time), sample(time + 1), Step::Wake]);
+            .extend([pt(&part.bytes, time), sample(time + 1), ScriptEvent::Wake]);
     }
     let (finished, file) = replay(&mut fake, &windows(4096), SIZES, None);
     assert!(
@@ -300,10 +305,11 @@ fn samples_that_find_no_room_make_the_period_longer() {
     for n in 0..400u64 {
         fake.script.extend([pt(&[0; 64], 100 + n), sample(100 + n)]);
         if n % 100 == 99 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
-    fake.script.extend([switch_in(0, PID, 1000), Step::Wake]);
+    fake.script
+        .extend([switch_in(0, PID, 1000), ScriptEvent::Wake]);
     let sizes = Sizes {
         data: 4096,
         aux: 16384,
@@ -345,11 +351,11 @@ fn shares_of_what_is_missing_come_first() {
             .extend([pt(&encoder.bytes, time), sample(time + 1)]);
         // The recorder sleeps so long that ten samples find no room.
         if n % 2 == 0 && n != 40 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
     fake.script
-        .extend([switch_in(0, PID, ns(70_000_000)), Step::Wake]);
+        .extend([switch_in(0, PID, ns(70_000_000)), ScriptEvent::Wake]);
     let sizes = Sizes {
         data: 4096,
         aux: 16384,
@@ -380,7 +386,8 @@ fn shares_of_what_is_missing_come_first() {
     );
 }
 
-/// A filter names a file by its inode; programs on overlayfs (containers) are mapped by another one.
+/// A filter names a file by its inode; programs on overlayfs (containers) are mapped by another
+/// one.
 #[test]
 fn filters_for_files_on_overlayfs_are_refused_where_they_match_nothing() {
     let filter = "filter 0x1000/0x200@/nowhere/program filter 0x10/0x20@/nowhere/library";
@@ -429,7 +436,8 @@ fn filters_for_files_on_overlayfs_are_refused_where_they_match_nothing() {
     assert!(open(&mut fake, &found, &request, PID, SIZES).is_ok());
 }
 
-/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels use one since 5.5, no more since 6.1.
+/// Errata TGL052, ADL037, RPL017: output to one range beyond 4 KiB may be wrong. Kernels use one
+/// since 5.5, no more since 6.1.
 #[test]
 fn processors_with_wrong_single_range_output_are_warned_of() {
     let info = |model: u32| {

@@ -1,11 +1,13 @@
 //! Records that the kernel does not write: how the clock runs, which counter is where, what PT's
-//! configuration means, and what a process had mapped before events followed it. Layouts: tools/lib/perf/include/perf/event.h.
+//! configuration means, and what a process had mapped before events followed it. Layouts:
+//! tools/lib/perf/include/perf/event.h.
 
 use mgz_perf::data_file::records::kind;
 use mgz_perf::data_file::writer::record;
 use mgz_perf::kernel::Kernel;
 use mgz_perf::mmap_ring::TimeConversion;
 use mgz_perf::pmu::Pmu;
+use mgz_perf::proc_maps::{self, MapsLine};
 use std::io;
 use std::path::Path;
 
@@ -24,7 +26,8 @@ fn pair(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
 }
 
-/// The ratio of the TSC's frequency to that of the crystal, as numerator and denominator (CPUID leaf 0x15); 0 if unknown.
+/// The ratio of the TSC's frequency to that of the crystal, as numerator and denominator (CPUID
+/// leaf 0x15); 0 if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TscRatio {
     /// Numerator (EBX).
@@ -87,7 +90,8 @@ pub fn id_index(counters: &[Counter], pid: u32) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter `id`, without a thread.
+/// PT data may be missing behind this offset, as the kernel says it where it does: of the counter
+/// `id`, without a thread.
 pub fn truncated(offset: u64, cpu: u32, id: u64, time: u64) -> io::Result<Vec<u8>> {
     const TRUNCATED: u64 = 1;
     let body = [offset, 0, TRUNCATED, 0, time, u64::from(cpu), id];
@@ -131,7 +135,8 @@ pub fn auxtrace_info(
     record(kind::AUXTRACE_INFO, 0, &body)
 }
 
-/// The name of a process and its executable mappings, as they are now, as records of the counter `id` at time 0.
+/// The name of a process and its executable mappings, as they are now, as records of the counter
+/// `id` at time 0.
 pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
     // As the tracking event's records end: process and thread, time, CPU, counter.
     let trailer = words(&[pair(pid, pid), 0, 0, id]);
@@ -152,79 +157,32 @@ pub fn process(kernel: &dyn Kernel, pid: u32, id: u64) -> io::Result<Vec<u8>> {
         ]
         .concat(),
     )?;
-    for line in kernel
+    let maps = kernel
         .read(&format!("/proc/{pid}/maps"))
-        .unwrap_or_default()
-        .lines()
-    {
-        let Some(mapping) = Mapping::parse(line).filter(|m| m.executable) else {
-            continue;
+        .unwrap_or_default();
+    for mapping in proc_maps::lines(&maps).filter(MapsLine::is_executable) {
+        let (major, minor) = mapping.device;
+        let path = match mapping.name {
+            "" => "//anon",
+            path => path,
         };
         let body = [
             words(&[
                 pair(pid, pid),
                 mapping.start,
-                mapping.length,
+                mapping.end - mapping.start,
                 mapping.offset,
-                pair(mapping.major, mapping.minor),
+                pair(major, minor),
                 mapping.inode,
                 0,
                 pair(PROT_EXEC | 1, MAP_PRIVATE),
             ]),
-            padded(mapping.path.as_bytes().to_vec()),
+            padded(path.as_bytes().to_vec()),
             trailer.clone(),
         ];
         out.extend(record(kind::MMAP2, MISC_USER, &body.concat())?);
     }
     Ok(out)
-}
-
-#[derive(Debug, PartialEq, Eq)]
-struct Mapping<'a> {
-    start: u64,
-    length: u64,
-    offset: u64,
-    major: u32,
-    minor: u32,
-    inode: u64,
-    executable: bool,
-    path: &'a str,
-}
-
-impl Mapping<'_> {
-    /// A line of `/proc/PID/maps`.
-    fn parse(line: &str) -> Option<Mapping<'_>> {
-        let mut rest = line;
-        let mut next = || {
-            let trimmed = rest.trim_start();
-            let (word, behind) = trimmed.split_once(' ').unwrap_or((trimmed, ""));
-            rest = behind;
-            word
-        };
-        let hex = |text: &str| u64::from_str_radix(text, 16).ok();
-        let (start, end) = next().split_once('-')?;
-        let (start, end) = (hex(start)?, hex(end)?);
-        let rights = next();
-        let offset = hex(next())?;
-        let (major, minor) = next().split_once(':')?;
-        let (major, minor) = (
-            u32::from_str_radix(major, 16).ok()?,
-            u32::from_str_radix(minor, 16).ok()?,
-        );
-        let inode = next().parse().ok()?;
-        let path = rest.trim_start();
-        let path = if path.is_empty() { "//anon" } else { path };
-        Some(Mapping {
-            start,
-            length: end.checked_sub(start)?,
-            offset,
-            major,
-            minor,
-            inode,
-            executable: rights.contains('x'),
-            path,
-        })
-    }
 }
 
 /// A file's build id as a record; `None` if it has none or cannot be read.
@@ -233,8 +191,8 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
     let file = std::fs::File::open(Path::new(path))
         .ok()
         .filter(|f| f.metadata().is_ok_and(|m| m.is_file()))?;
-    // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile, access faults, as
-    // with every mapped input.
+    // SAFETY: the mapping is private and read-only. If another process shortens the file meanwhile,
+    // access faults, as with every mapped input.
     let bytes = unsafe { memmap2::Mmap::map(&file).ok()? };
     let parsed = object::File::parse(&bytes[..]).ok()?;
     let id = parsed.build_id().ok()??;
@@ -252,31 +210,6 @@ pub fn build_id(path: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn lines_of_maps_are_read_with_odd_names() {
-        let found = Mapping::parse(
-            "7f00-7f80 r-xp 00001000 fe:01 42                         /tmp/a name (deleted)",
-        )
-        .unwrap();
-        assert_eq!(
-            found,
-            Mapping {
-                start: 0x7f00,
-                length: 0x80,
-                offset: 0x1000,
-                major: 0xfe,
-                minor: 1,
-                inode: 42,
-                executable: true,
-                path: "/tmp/a name (deleted)"
-            }
-        );
-        assert_eq!(Mapping::parse("1-2 rw-p 0 0:0 0 ").unwrap().path, "//anon");
-        for bad in ["", "x", "1-2 r-xp 0", "2-1 r-xp 0 0:0 0 /a"] {
-            assert_eq!(Mapping::parse(bad), None, "{bad}");
-        }
-    }
 
     #[test]
     fn this_test_has_a_build_id_or_none_and_text_has_none() {

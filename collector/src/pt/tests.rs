@@ -1,4 +1,5 @@
-//! Recordings from transcripts, read back by the importer and by perf; and the parts that need no PT, on the real kernel.
+//! Recordings from transcripts, read back by the importer and by perf; and the parts that need no
+//! PT, on the real kernel.
 
 use crate::import::dump::{RawReport, raw_bytes};
 use crate::pt::capture::{Capture, Finished};
@@ -9,7 +10,7 @@ use crate::target::status::ProgramStatus;
 use encode::{Encoder, Random, Style, Write, writes};
 use mgz_perf::attr::{Attr, TYPE_SOFTWARE};
 use mgz_perf::data_file::records::{Records, kind};
-use mgz_perf::kernel_fake::{Fake, PT, Step, machine, pair};
+use mgz_perf::kernel_fake::{Fake, PT, ScriptEvent, machine, pair};
 use mgz_perf::kernel_linux::Linux;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -58,11 +59,11 @@ pub(crate) fn everything() -> Request {
     }
 }
 
-pub(crate) fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> Step {
+pub(crate) fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> ScriptEvent {
     let mut body = words(&[pair(PID, PID), start, 0x10_0000, 0, 0, 0, 0, pair(5, 2)]);
     body.extend_from_slice(path.as_bytes());
     body.resize((body.len() + 1).next_multiple_of(8), 0);
-    Step::Track {
+    ScriptEvent::Track {
         cpu,
         kind: kind::MMAP2,
         misc: 2,
@@ -73,9 +74,9 @@ pub(crate) fn mmap(cpu: u32, start: u64, path: &str, time: u64) -> Step {
     }
 }
 
-pub(crate) fn comm(cpu: u32, tid: u32, time: u64) -> Step {
+pub(crate) fn comm(cpu: u32, tid: u32, time: u64) -> ScriptEvent {
     let body = [words(&[pair(PID, tid)]), b"program\0".to_vec()].concat();
-    Step::Track {
+    ScriptEvent::Track {
         cpu,
         kind: kind::COMM,
         misc: if tid == PID { 1 << 13 } else { 0 },
@@ -86,8 +87,8 @@ pub(crate) fn comm(cpu: u32, tid: u32, time: u64) -> Step {
     }
 }
 
-pub(crate) fn switch_in(cpu: u32, tid: u32, time: u64) -> Step {
-    Step::Track {
+pub(crate) fn switch_in(cpu: u32, tid: u32, time: u64) -> ScriptEvent {
+    ScriptEvent::Track {
         cpu,
         kind: kind::SWITCH,
         misc: 2,
@@ -99,7 +100,7 @@ pub(crate) fn switch_in(cpu: u32, tid: u32, time: u64) -> Step {
 }
 
 /// A program of one thread on each CPU, begun.
-pub(crate) fn beginning(threads: u32) -> Vec<Step> {
+pub(crate) fn beginning(threads: u32) -> Vec<ScriptEvent> {
     let mut steps = vec![
         comm(0, PID, 1),
         mmap(0, 0x5555_5555_0000, "/nowhere/program", 2),
@@ -111,7 +112,7 @@ pub(crate) fn beginning(threads: u32) -> Vec<Step> {
         }
         steps.push(switch_in(thread, PID + thread, 4));
     }
-    steps.push(Step::Wake);
+    steps.push(ScriptEvent::Wake);
     steps
 }
 
@@ -261,7 +262,7 @@ pub(crate) fn steps_of(
     encoder: &Encoder,
     cpu: u32,
     piece: impl Fn(usize) -> usize,
-) -> Vec<(u64, Step)> {
+) -> Vec<(u64, ScriptEvent)> {
     let mut at = 0;
     let mut steps = Vec::new();
     while at < encoder.bytes.len() {
@@ -273,7 +274,7 @@ pub(crate) fn steps_of(
         let tsc = encoder.places[place].write.tsc;
         steps.push((
             tsc,
-            Step::Pt {
+            ScriptEvent::Pt {
                 cpu,
                 bytes: encoder.bytes[at..to].to_vec(),
                 pid: PID,
@@ -306,7 +307,7 @@ fn a_full_trace_of_two_cpus_is_complete_though_its_rings_wrap_many_times() {
     for (number, (_, step)) in steps.into_iter().enumerate() {
         fake.script.push_back(step);
         if number % 3 == 2 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
     let sizes = Sizes {
@@ -449,7 +450,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
                 let tid = PID + cpu;
                 steps.push((
                     time,
-                    Step::Pt {
+                    ScriptEvent::Pt {
                         cpu,
                         bytes: encoder.bytes[at..end].to_vec(),
                         pid: PID,
@@ -459,7 +460,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
                 ));
                 steps.push((
                     time + 1,
-                    Step::Sample {
+                    ScriptEvent::Sample {
                         cpu,
                         ip: 0x5555_5555_1000,
                         pid: PID,
@@ -478,7 +479,7 @@ fn samples_of_a_hybrid_machine_hold_the_last_bytes_before_them() {
     for (number, (_, step)) in steps.into_iter().enumerate() {
         fake.script.push_back(step);
         if number % 7 == 6 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
     // Not a multiple of a record's size, so that samples lie across the ring's end.
@@ -523,7 +524,7 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
         part.iter().for_each(|w| encoder.write(*w));
         truth.extend(part.iter().map(row));
         let time = ns(part[0].tsc);
-        let before = Step::Sample {
+        let before = ScriptEvent::Sample {
             cpu: 0,
             ip: 1,
             pid,
@@ -531,7 +532,7 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
             time,
         };
         // What the program does while PT is paused leaves no trace.
-        let unseen = Step::Pt {
+        let unseen = ScriptEvent::Pt {
             cpu: 0,
             bytes: vec![0xff; 3000],
             pid,
@@ -542,32 +543,32 @@ fn with_pauses_samples_hold_what_was_traced_between_resuming_and_pausing() {
         fake.script.extend([
             unseen.clone(),
             before,
-            Step::Pt {
+            ScriptEvent::Pt {
                 cpu: 0,
                 bytes: encoder.bytes,
                 pid,
                 tid,
                 time,
             },
-            Step::Pause {
+            ScriptEvent::Pause {
                 cpu: 0,
                 pid,
                 tid,
                 time: end,
             },
             unseen,
-            Step::Wake,
+            ScriptEvent::Wake,
         ]);
     }
     fake.script.extend([
-        Step::Sample {
+        ScriptEvent::Sample {
             cpu: 0,
             ip: 1,
             pid,
             tid,
             time: ns(list[5999].tsc) + 1,
         },
-        Step::Wake,
+        ScriptEvent::Wake,
     ]);
     let request = Request {
         keep: Keep::Windows {
@@ -604,14 +605,14 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
     let mut fake = Fake::new(machine("0", &[("cpu", 4, "")]));
     fake.script = beginning(1).into();
     for n in 0..200u64 {
-        fake.script.push_back(Step::Pt {
+        fake.script.push_back(ScriptEvent::Pt {
             cpu: 0,
             bytes: vec![0; 8],
             pid: PID,
             tid: PID,
             time: 100 + n,
         });
-        fake.script.push_back(Step::Sample {
+        fake.script.push_back(ScriptEvent::Sample {
             cpu: 0,
             ip: 1,
             pid: PID,
@@ -620,12 +621,15 @@ fn what_the_kernel_loses_is_counted_alike_by_everyone() {
         });
         // The recorder sleeps for long now and then.
         if n % 50 == 0 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
     // The last loss is told with the next record.
-    fake.script
-        .extend([Step::Wake, switch_in(0, PID, 1000), Step::Wake]);
+    fake.script.extend([
+        ScriptEvent::Wake,
+        switch_in(0, PID, 1000),
+        ScriptEvent::Wake,
+    ]);
     let (finished, file) = replay(
         &mut fake,
         &windows(256),
@@ -664,7 +668,7 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
         encoder.psb(part[0].tsc);
         part.iter().for_each(|w| encoder.write(*w));
         let time = ns(part[0].tsc);
-        fake.script.push_back(Step::Pt {
+        fake.script.push_back(ScriptEvent::Pt {
             cpu: 0,
             bytes: encoder.bytes.clone(),
             pid: PID,
@@ -676,21 +680,21 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
             let _ = fake.script.pop_back();
             for piece in encoder.bytes.chunks(8000) {
                 fake.script.extend([
-                    Step::Pt {
+                    ScriptEvent::Pt {
                         cpu: 0,
                         bytes: piece.to_vec(),
                         pid: PID,
                         tid: PID,
                         time,
                     },
-                    Step::Wake,
+                    ScriptEvent::Wake,
                 ]);
             }
         }
         parts.push((encoder.bytes.len() as u64, encoder.places.clone()));
-        fake.script.push_back(Step::Wake);
+        fake.script.push_back(ScriptEvent::Wake);
         fake.script.push_back(switch_in(0, PID, time + 1));
-        fake.script.push_back(Step::Wake);
+        fake.script.push_back(ScriptEvent::Wake);
     }
     let (finished, file) = replay(
         &mut fake,
@@ -708,7 +712,7 @@ fn a_recorder_that_comes_too_late_loses_pt_data_and_says_so() {
     };
     assert_eq!(first, 16384);
     let fits = [first, parts[1].0, last - first - parts[1].0];
-    let whole = |(part, fits): (&(u64, Vec<encode::Place>), u64)| {
+    let whole = |(part, fits): (&(u64, Vec<encode::PacketSpan>), u64)| {
         part.1
             .iter()
             .filter(|p| p.end as u64 <= fits)
@@ -938,14 +942,14 @@ fn a_bound_on_the_size_ends_the_recording_and_leaves_a_whole_file() {
     fake.script = beginning(1).into();
     for n in 0..100u64 {
         fake.script.extend([
-            Step::Pt {
+            ScriptEvent::Pt {
                 cpu: 0,
                 bytes: vec![0; 4096],
                 pid: PID,
                 tid: PID,
                 time: 100 + n,
             },
-            Step::Wake,
+            ScriptEvent::Wake,
         ]);
     }
     let (finished, file) = replay(
@@ -1026,7 +1030,8 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
     }
 }
 
-// What follows runs on the real kernel, with its clock in place of PT: everything but AUX data is the same.
+// What follows runs on the real kernel, with its clock in place of PT: everything but AUX data is
+// the same.
 
 /// One recording of this process at a time, since signal settings are per process.
 static REAL: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -1256,8 +1261,8 @@ fn recorder_process() {
     assert_eq!(ended.status, ProgramStatus::Signaled(libc::SIGINT));
 }
 
-/// Starts a recorder of an endless program, and sends it a signal once it has written samples. The file and the
-/// recorder's status.
+/// Starts a recorder of an endless program, and sends it a signal once it has written samples. The
+/// file and the recorder's status.
 fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)> {
     use std::os::unix::process::CommandExt;
     let dir = tempfile::tempdir().unwrap();
@@ -1268,7 +1273,8 @@ fn signalled(signal: libc::c_int) -> Option<(Vec<u8>, std::process::ExitStatus)>
         .env(CHILD, &path)
         .stdout(std::process::Stdio::null())
         .process_group(0);
-    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore it.)
+    // SAFETY: a plain system call. (Whoever starts the tests in the background makes them ignore
+    // it.)
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGINT, libc::SIG_DFL);

@@ -13,7 +13,7 @@ use mgz_annotations_schema::manifest::{MANIFEST, Manifest, SAMPLES_DIR};
 use mgz_annotations_schema::sidecar::{
     Function, NO_RECORD, NONE, PtWrite, Record, Region, Sidecar, Site,
 };
-use mgz_perf::kernel_fake::{Fake, Step, machine};
+use mgz_perf::kernel_fake::{Fake, ScriptEvent, machine};
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,7 +21,8 @@ use std::path::Path;
 /// Where the transcripts' program is mapped.
 const BASE: u64 = 0x5555_5555_0000;
 
-/// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a `ptwrite` of the program.
+/// A record of one load, 8 bytes behind the payload, for each address at which [`writes`] puts a
+/// `ptwrite` of the program.
 fn sidecar() -> Sidecar {
     let mut sidecar = Sidecar {
         functions: vec![Function {
@@ -173,8 +174,11 @@ fn a_full_capture_becomes_a_trace_of_every_record() {
     }
     steps.sort_by_key(|s| s.0);
     fake.script = beginning(2).into();
-    fake.script
-        .extend(steps.into_iter().flat_map(|(_, step)| [step, Step::Wake]));
+    fake.script.extend(
+        steps
+            .into_iter()
+            .flat_map(|(_, step)| [step, ScriptEvent::Wake]),
+    );
     let (finished, file) = replay(
         &mut fake,
         &everything(),
@@ -218,7 +222,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
                 let (time, tid) = (ns(place.write.tsc), PID + cpu);
                 steps.push((
                     time,
-                    Step::Pt {
+                    ScriptEvent::Pt {
                         cpu,
                         bytes: encoder.bytes[at..end].to_vec(),
                         pid: PID,
@@ -228,7 +232,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
                 ));
                 steps.push((
                     time + 1,
-                    Step::Sample {
+                    ScriptEvent::Sample {
                         cpu,
                         ip: BASE + 0x1000,
                         pid: PID,
@@ -250,7 +254,7 @@ fn overlapping_windows_of_a_capture_give_each_record_once() {
     for (number, (_, step)) in steps.into_iter().enumerate() {
         fake.script.push_back(step);
         if number % 7 == 6 {
-            fake.script.push_back(Step::Wake);
+            fake.script.push_back(ScriptEvent::Wake);
         }
     }
     let (finished, file) = replay(

@@ -1,8 +1,9 @@
 //! The runtime's shared object, and how a child process reaches it.
 //!
-//! The bytes are part of `mgz-record`. They are put into a sealed memfd, which the dynamic loader of the
-//! child opens as `/proc/RECORDER/fd/N`: no file has to be installed or cleaned up, the path works for
-//! every descendant as long as the recorder lives, and no descriptor leaks into the child.
+//! The bytes are part of `mgz-record`. They are put into a sealed memfd, which the dynamic loader
+//! of the child opens as `/proc/RECORDER/fd/N`: no file has to be installed or cleaned up, the path
+//! works for every descendant as long as the recorder lives, and no descriptor leaks into the
+//! child.
 
 use crate::objects::heap::hooks::{Hook, with_hooks};
 use crate::util::memfd::{fd_path, memfd, seal};
@@ -24,7 +25,8 @@ pub struct RuntimeImage {
 }
 
 impl RuntimeImage {
-    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears of heap blocks, with stand-ins for these functions.
+    /// Writes the embedded shared object into a new memfd and seals it. `heap`: the one that hears
+    /// of heap blocks, with stand-ins for these functions.
     pub fn new(heap: Option<&[Hook]>) -> io::Result<Self> {
         let mut file = File::from(memfd(c"mgz-runtime")?);
         match heap {

@@ -1,7 +1,9 @@
-//! The runtime as executables without a loader take it in: one piece of memory that only wants an address added at some places.
+//! The runtime as executables without a loader take it in: one piece of memory that only wants an
+//! address added at some places.
 //!
-//! `mgz-instrument` gives such executables an entry point that maps this piece, puts the address in and jumps to `mgz_enter`
-//! ([`STATIC_AT`](mgz_abi::module_note::STATIC_AT), `runtime/src/enter/static_exe.rs`).
+//! `mgz-instrument` gives such executables an entry point that maps this piece, puts the address in
+//! and jumps to `mgz_enter` ([`STATIC_AT`](mgz_abi::module_note::STATIC_AT),
+//! `runtime/src/enter/static_exe.rs`).
 
 use anyhow::{Context, Result, bail, ensure};
 use mgz_abi::shared_memory::PAGE;
@@ -40,8 +42,9 @@ impl Flat {
     }
 }
 
-/// Lays a shared object out as a loader would, with all references inside of it resolved. Weak references to symbols that it does not define are
-/// null, as they would be in a program without libraries.
+/// Lays a shared object out as a loader would, with all references inside of it resolved. Weak
+/// references to symbols that it does not define are null, as they would be in a program without
+/// libraries.
 pub fn flatten(object: &[u8]) -> Result<Flat> {
     let file = ElfFile64::<Endianness>::parse(object)?;
     let endian = file.endian();

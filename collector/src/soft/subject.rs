@@ -44,7 +44,8 @@ impl Subject {
         }
     }
 
-    /// CPU time: of all children of this process that have ended (one program), or of the process since we came.
+    /// CPU time: of all children of this process that have ended (one program), or of the process
+    /// since we came.
     pub fn cpu(&self) -> Duration {
         match self {
             Subject::Child(_) => cpu_of_children(),

@@ -1,9 +1,13 @@
-//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing of what they do is recorded.
+//! Threads of recorded processes that have no ring: nobody has told the runtime of them, so nothing
+//! of what they do is recorded.
 //!
-//! The runtime meets new threads at the system calls that make them. Where it cannot (code that is generated at run time, code that cannot be changed) the kernel's list of threads still shows
-//! them. A thread counts when several looks in a row find it without a ring and it has used some CPU time, more than it takes to get one: so one that lives for a few looks only is missed, and so is
-//! one that does nothing. In a process that is recorded only since it has
-//! loaded an instrumented library, the threads of before get their rings when they need them, if ever: they do not count.
+//! The runtime meets new threads at the system calls that make them. Where it cannot (code that is
+//! generated at run time, code that cannot be changed) the kernel's list of threads still shows
+//! them. A thread counts when several looks in a row find it without a ring and it has used some
+//! CPU time, more than it takes to get one: so one that lives for a few looks only is missed, and
+//! so is one that does nothing. In a process that is recorded only since it has
+//! loaded an instrumented library, the threads of before get their rings when they need them, if
+//! ever: they do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -50,7 +54,8 @@ impl Unseen {
         self.late.insert(pid, false);
     }
 
-    /// Looks at the processes that have rings, if it is time: `rings` are the threads whose they are.
+    /// Looks at the processes that have rings, if it is time: `rings` are the threads whose they
+    /// are.
     pub(crate) fn look(&mut self, rings: impl Iterator<Item = Thread>) {
         self.known.extend(rings.filter(|r| r.0 != 0));
         if self.last.elapsed() < self.pause {
@@ -109,7 +114,8 @@ fn tasks(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// CPU time of a thread, nanoseconds; 0 of one that has ended (a process's first one stays in the list).
+/// CPU time of a thread, nanoseconds; 0 of one that has ended (a process's first one stays in the
+/// list).
 fn run_time(pid: u32, tid: u32) -> u64 {
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/{name}"));
     let Ok(stat) = read("stat") else {

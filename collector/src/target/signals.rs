@@ -1,8 +1,9 @@
-//! What the recorder does with signals while a program runs, and how the program gets the settings back
-//! that it would have had without the recorder.
+//! What the recorder does with signals while a program runs, and how the program gets the settings
+//! back that it would have had without the recorder.
 //!
-//! Ctrl-C at a terminal reaches recorder and program alike (`si_code` is `SI_KERNEL`): the program decides
-//! what it means, and the recorder stays. A signal that somebody sent to the recorder alone is passed on.
+//! Ctrl-C at a terminal reaches recorder and program alike (`si_code` is `SI_KERNEL`): the program
+//! decides what it means, and the recorder stays. A signal that somebody sent to the recorder alone
+//! is passed on.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -19,7 +20,8 @@ static SIGPIPE_BEFORE: AtomicUsize = AtomicUsize::new(libc::SIG_DFL);
 
 extern "C" fn note_sigpipe() {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::zeroed();
-    // SAFETY: the struct lives across the call, which fills it if it succeeds; zeroed is a valid value.
+    // SAFETY: the struct lives across the call, which fills it if it succeeds; zeroed is a valid
+    // value.
     let old = unsafe {
         libc::sigaction(libc::SIGPIPE, std::ptr::null(), action.as_mut_ptr());
         action.assume_init()
@@ -29,7 +31,8 @@ extern "C" fn note_sigpipe() {
 
 /// Runs before `main`, where the Rust runtime has not yet set SIGPIPE to be ignored.
 #[used]
-// SAFETY: the section holds pointers to functions of this type; the function only asks for a setting.
+// SAFETY: the section holds pointers to functions of this type; the function only asks for a
+// setting.
 #[unsafe(link_section = ".init_array")]
 static NOTE_SIGPIPE: extern "C" fn() = note_sigpipe;
 
@@ -41,8 +44,8 @@ extern "C" fn on_signal(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut
     }
 }
 
-/// Lifts the soft limit on file sizes as far as it goes, until dropped. The limit is meant for files on disks, but
-/// the kernel applies it to memory files as well.
+/// Lifts the soft limit on file sizes as far as it goes, until dropped. The limit is meant for
+/// files on disks, but the kernel applies it to memory files as well.
 pub struct FileSizesLifted(libc::rlimit);
 
 impl FileSizesLifted {
@@ -161,7 +164,8 @@ impl Signals {
         }
         for (signal, old) in &inherited.actions {
             let new = match *signal {
-                // A spill file beyond the limit on file sizes is an error like a full disk, not a reason to die.
+                // A spill file beyond the limit on file sizes is an error like a full disk, not a
+                // reason to die.
                 libc::SIGXFSZ => action(libc::SIG_IGN, 0),
                 // Ignored, it would take the program's exit status away.
                 libc::SIGCHLD if old.sa_sigaction == libc::SIG_IGN => action(libc::SIG_DFL, 0),

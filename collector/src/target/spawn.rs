@@ -1,5 +1,5 @@
-//! Starts the traced program, which must find everything as it would without the recorder: environment in
-//! the same order, signal settings, descriptors, process group, limits.
+//! Starts the traced program, which must find everything as it would without the recorder:
+//! environment in the same order, signal settings, descriptors, process group, limits.
 
 use crate::target::signals::Inherited;
 use mgz_abi::shared_memory::{ENV_NAME, PRELOAD_NAME, place_in_preload};
@@ -64,7 +64,8 @@ unsafe extern "C" {
 /// This process's environment as it is, in its order, odd entries included.
 fn own_environment() -> Vec<CString> {
     let mut out = Vec::new();
-    // SAFETY: `environ` is null or a null-terminated list of strings; nothing in the recorder changes it.
+    // SAFETY: `environ` is null or a null-terminated list of strings; nothing in the recorder
+    // changes it.
     unsafe {
         let mut at = environ;
         while !at.is_null() && !(*at).is_null() {
@@ -89,7 +90,8 @@ pub struct Preload {
     pub runtime: String,
     /// Libraries of the program that must come before it, by the names that the program asks for.
     pub before: Vec<String>,
-    /// Where it comes in what is preloaded anyway (at most [`place_in_preload`]), bytes: it stands in for the allocator, be that one of theirs.
+    /// Where it comes in what is preloaded anyway (at most [`place_in_preload`]), bytes: it stands
+    /// in for the allocator, be that one of theirs.
     pub at: Option<usize>,
 }
 
@@ -180,7 +182,8 @@ pub fn spawn(
         traced_environment(own_environment(), preload, arena),
     )?;
     let mut command = Command::new(program);
-    // SAFETY: between fork and exec the closure makes system calls only, with memory that was prepared before.
+    // SAFETY: between fork and exec the closure makes system calls only, with memory that was
+    // prepared before.
     unsafe {
         command.pre_exec(move || {
             inherited.restore()?;
@@ -194,8 +197,8 @@ pub fn spawn(
     command.spawn()
 }
 
-/// A child that has been made and waits for the word to execute its program, so that everything that is to
-/// follow it can be set up first. Dropped without the word, it ends.
+/// A child that has been made and waits for the word to execute its program, so that everything
+/// that is to follow it can be set up first. Dropped without the word, it ends.
 pub struct Held {
     pid: libc::pid_t,
     /// Closed or written to, it lets the child go.
@@ -224,11 +227,13 @@ pub fn hold(
     let exec = Exec::new(program, argv, own_environment())?;
     let (wait, gate) = pipe()?;
     let (errors, tell) = pipe()?;
-    // SAFETY: the child makes system calls only, with memory that was prepared before, and never returns.
+    // SAFETY: the child makes system calls only, with memory that was prepared before, and never
+    // returns.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
-            // SAFETY: the descriptors are this process's copies; nobody uses their owners in this process any more.
+            // SAFETY: the descriptors are this process's copies; nobody uses their owners in this
+            // process any more.
             unsafe {
                 libc::close(gate.as_raw_fd());
                 libc::close(errors.as_raw_fd());
@@ -265,7 +270,8 @@ impl Held {
         self.pid as u32
     }
 
-    /// Lets the child execute its program; returns its process id, which must be waited for. The error is that of `execve`.
+    /// Lets the child execute its program; returns its process id, which must be waited for. The
+    /// error is that of `execve`.
     pub fn release(mut self) -> io::Result<u32> {
         let gate = self.gate.take().ok_or(io::ErrorKind::NotFound)?;
         File::from(gate).write_all(b"x")?;

@@ -1,9 +1,10 @@
 //! `manifest.json` and the trace folder around it.
 //!
-//! The manifest is written when the recording starts (`running`), whenever a module is met, and at the
-//! end; each time a temporary file is renamed over it, so that a reader (or a crash) finds a whole one.
-//! So that the last one can be written on a full disk, the folder holds a small reserve file while the
-//! recording runs. Folders have mode 0700 and files 0600: a trace tells command lines, paths and addresses.
+//! The manifest is written when the recording starts (`running`), whenever a module is met, and at
+//! the end; each time a temporary file is renamed over it, so that a reader (or a crash) finds a
+//! whole one. So that the last one can be written on a full disk, the folder holds a small reserve
+//! file while the recording runs. Folders have mode 0700 and files 0600: a trace tells command
+//! lines, paths and addresses.
 
 use crate::util::folder::make_dir;
 use mgz_annotations_schema::manifest::{
@@ -158,13 +159,15 @@ impl Folder {
         done
     }
 
-    /// Removes everything that this type made, for a recording that could not start. Other files stay.
+    /// Removes everything that this type made, for a recording that could not start. Other files
+    /// stay.
     pub fn remove(&self) {
         let _ = clear(&self.path);
         let _ = std::fs::remove_dir(&self.path);
     }
 
-    /// Copies a sidecar into the trace; returns its path relative to the folder. One that is there already is kept.
+    /// Copies a sidecar into the trace; returns its path relative to the folder. One that is there
+    /// already is kept.
     pub fn add_sidecar(&self, sidecar: &Path, id_hex: &str) -> io::Result<String> {
         let relative = format!("{ANNOTATIONS_DIR}/{id_hex}.mgza");
         let target = self.path.join(&relative);

@@ -4,5 +4,5 @@ pub mod coverage;
 pub mod dir;
 pub mod no_samples;
 pub mod progress;
-pub mod session;
+pub mod recording;
 pub mod summary;

@@ -1,4 +1,5 @@
-//! Why a trace has no samples although something instrumented has run, and the command that would make some.
+//! Why a trace has no samples although something instrumented has run, and the command that would
+//! make some.
 
 use crate::options::args::{Cli, Mode};
 use crate::util::text::count;
@@ -15,7 +16,8 @@ const MOST: f64 = 50_000.0;
 /// Loads that a thread executes in a second, roughly.
 const LOADS_PER_SECOND: f64 = 1e9;
 
-/// A sentence for the user, or `None` if there are samples. `trace` is the folder, which has the sidecars.
+/// A sentence for the user, or `None` if there are samples. `trace` is the folder, which has the
+/// sidecars.
 pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
     let t = &manifest.totals;
     if t.samples > 0 || t.records_kept > 0 || manifest.modules.is_empty() {
@@ -77,6 +79,8 @@ pub fn why(manifest: &Manifest, trace: &Path, cli: &Cli) -> Option<String> {
 fn pace(manifest: &Manifest) -> String {
     if manifest.triggers_by_loads() {
         format!("a window every {} loads", count(manifest.period as f64))
+    } else if manifest.overhead > 0.0 {
+        format!("windows for {}% of the CPU time", manifest.overhead)
     } else {
         format!("{} windows a second", count(manifest.rate))
     }

@@ -1,6 +1,7 @@
 //! The line that counts while a program is recorded.
 //!
-//! It shares the terminal with the program, so by default it is shown only where the program's own output goes elsewhere.
+//! It shares the terminal with the program, so by default it is shown only where the program's own
+//! output goes elsewhere.
 
 use indicatif::{HumanBytes, HumanCount, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
@@ -23,7 +24,8 @@ impl Ticker {
         }))
     }
 
-    /// What is there so far; `windows` and `outside`: of `burst`, windows that were begun and triggers that came outside of instrumented code.
+    /// What is there so far; `windows` and `outside`: of `burst`, windows that were begun and
+    /// triggers that came outside of instrumented code.
     pub fn tell(&self, slots: u64, bytes: u64, windows: u64, outside: u64) {
         if let Some(bar) = &self.0 {
             bar.set_message(message(slots, bytes, windows, outside));

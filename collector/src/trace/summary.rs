@@ -113,11 +113,7 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
     };
     let _ = write!(line, ", {} in {trace}", bytes(size));
     if !manifest.program_status.is_empty() {
-        let _ = write!(
-            line,
-            ", {:.2} s, slowdown unknown (not measured)",
-            manifest.wall_seconds
-        );
+        let _ = write!(line, ", {:.2} s, {}", manifest.wall_seconds, cost(manifest));
     }
     if !manifest.backend_why.is_empty() {
         let _ = write!(
@@ -127,6 +123,24 @@ pub fn text(manifest: &Manifest, trace: &str) -> String {
         );
     }
     line
+}
+
+/// Share of the program's CPU time that recording took, if that is known: an estimate, from what the runtime spent.
+fn slowdown(manifest: &Manifest) -> Option<f64> {
+    let own = manifest.cpu_seconds - manifest.recording_seconds;
+    (manifest.recording_seconds > 0.0 && own > 0.0).then(|| manifest.recording_seconds / own)
+}
+
+/// What recording cost.
+fn cost(manifest: &Manifest) -> String {
+    match slowdown(manifest) {
+        Some(share) => format!(
+            "recording cost about {:.1}% ({:.0} ms of CPU time, estimated)",
+            100.0 * share,
+            1e3 * manifest.recording_seconds
+        ),
+        None => "slowdown unknown (not measured)".to_owned(),
+    }
 }
 
 /// The same as one line of JSON.
@@ -139,7 +153,8 @@ pub fn json(manifest: &Manifest, trace: &str) -> String {
         "backend": manifest.backend,
         "backend_why": manifest.backend_why,
         "wall_seconds": manifest.wall_seconds,
-        "slowdown": null,
+        "slowdown": slowdown(manifest).map(|share| 1.0 + share),
+        "recording_seconds": (manifest.recording_seconds > 0.0).then_some(manifest.recording_seconds),
         "data": manifest.data,
         "totals": manifest.totals,
         "problems": manifest.problems,
@@ -189,6 +204,12 @@ mod tests {
             text(&m, "trace"),
             "mgz-record: exit 0: 1,200 loads executed, 1,000 recorded (+ 200 implied constant), 1 sample, dropped: none, 4.00 KiB in trace, 1.25 s, slowdown unknown (not measured)"
         );
+        (m.cpu_seconds, m.recording_seconds) = (1.212, 0.012);
+        assert!(
+            text(&m, "trace")
+                .ends_with(", 1.25 s, recording cost about 1.0% (12 ms of CPU time, estimated)")
+        );
+        m.recording_seconds = 0.0;
         m.backend = "soft".into();
         m.backend_why = "so it is".into();
         assert!(

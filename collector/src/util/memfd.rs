@@ -24,8 +24,8 @@ pub(crate) fn seal(fd: &impl AsRawFd, seals: libc::c_int) -> io::Result<()> {
     }
 }
 
-/// The path by which other processes of this user reach a descriptor of this process. Slashes pad it to
-/// a fixed length.
+/// The path by which other processes of this user reach a descriptor of this process. Slashes pad
+/// it to a fixed length.
 pub fn fd_path(fd: &impl AsRawFd) -> String {
     let (head, tail) = (
         format!("/proc/{}/fd", std::process::id()),
@@ -35,6 +35,6 @@ pub fn fd_path(fd: &impl AsRawFd) -> String {
     format!("{head}{}{tail}", "/".repeat(slashes))
 }
 
-/// Length of every path of [`fd_path`], so that the stack of a traced process is laid out the same in
-/// every run.
+/// Length of every path of [`fd_path`], so that the stack of a traced process is laid out the same
+/// in every run.
 pub(crate) const PATH_LENGTH: usize = "/proc/4194304/fd/0123456".len();

@@ -46,8 +46,9 @@ impl Access {
 
 /// An instruction that is about to run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Step {
-    /// What it will access. Conditional accesses (`cmov`, masked vectors) count as if they happened, as the processor's counters have it.
+pub struct NextInsn {
+    /// What it will access. Conditional accesses (`cmov`, masked vectors) count as if they
+    /// happened, as the processor's counters have it.
     pub accesses: Vec<Access>,
     /// It must not be single-stepped: it enters the kernel, or shows or sets the trap flag.
     pub opaque: bool,
@@ -70,18 +71,18 @@ impl Default for Reader {
 
 impl Reader {
     /// What the instruction in `bytes` will do. Unknown bytes are opaque.
-    pub fn step(&mut self, bytes: &[u8], registers: &Registers) -> Step {
+    pub fn step(&mut self, bytes: &[u8], registers: &Registers) -> NextInsn {
         let mut decoder = Decoder::with_ip(64, bytes, registers.rip, DecoderOptions::NONE);
         let insn = decoder.decode();
         if insn.is_invalid() {
-            return Step {
+            return NextInsn {
                 opaque: true,
-                ..Step::default()
+                ..NextInsn::default()
             };
         }
-        let mut step = Step {
+        let mut step = NextInsn {
             opaque: opaque(&insn),
-            ..Step::default()
+            ..NextInsn::default()
         };
         let repeated = insn.has_rep_prefix() || insn.has_repne_prefix();
         if repeated && insn.is_string_instruction() && registers.general[1] == 0 {

@@ -1,12 +1,14 @@
-//! Addresses of code to files and offsets while a process runs, and to functions and lines afterwards.
+//! Addresses of code to files and offsets while a process runs, and to functions and lines
+//! afterwards.
 
 use mgz_elf::function_names::Symbols;
+use mgz_perf::proc_maps;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-/// A place in a file.
+/// Where code lies: an offset in a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct CodeOffset {
     /// Number of the file; 0 is none.
     pub file: u32,
     /// Offset in it; the address where there is no file.
@@ -17,50 +19,52 @@ pub struct Place {
 #[derive(Default)]
 pub struct Maps {
     files: Vec<String>,
-    processes: HashMap<i32, Vec<(u64, u64, Place)>>,
+    processes: HashMap<i32, Vec<(u64, u64, CodeOffset)>>,
 }
 
 impl Maps {
-    /// The place of an address. The process's mappings are read again if they do not have it.
-    pub fn place(&mut self, process: i32, ip: u64) -> Place {
+    /// The file and offset of an address. The process's mappings are read again if they do not have
+    /// it.
+    pub fn place(&mut self, process: i32, ip: u64) -> CodeOffset {
         if let Some(place) = self.known(process, ip) {
             return place;
         }
         self.read(process);
-        self.known(process, ip).unwrap_or(Place {
+        self.known(process, ip).unwrap_or(CodeOffset {
             file: 0,
             offset: ip,
         })
     }
 
-    fn known(&self, process: i32, ip: u64) -> Option<Place> {
+    fn known(&self, process: i32, ip: u64) -> Option<CodeOffset> {
         let list = self.processes.get(&process)?;
         let (start, _, place) = list
             .iter()
             .find(|(start, end, _)| (*start..*end).contains(&ip))?;
-        Some(Place {
+        Some(CodeOffset {
             offset: place.offset + (ip - start),
             ..*place
         })
     }
 
     fn read(&mut self, process: i32) {
-        let text = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+        let text = proc_maps::read(process as u32).unwrap_or_default();
         let mut list = Vec::new();
-        for (start, end, offset, path) in text.lines().filter_map(executable) {
-            let file = match self.files.iter().position(|f| f == path) {
+        for line in proc_maps::lines(&text).filter(|l| l.is_executable() && l.name.starts_with('/'))
+        {
+            let file = match self.files.iter().position(|f| f == line.name) {
                 Some(at) => at,
                 None => {
-                    self.files.push(path.to_owned());
+                    self.files.push(line.name.to_owned());
                     self.files.len() - 1
                 }
             };
             list.push((
-                start,
-                end,
-                Place {
+                line.start,
+                line.end,
+                CodeOffset {
                     file: file as u32 + 1,
-                    offset,
+                    offset: line.offset,
                 },
             ));
         }
@@ -84,20 +88,6 @@ impl Maps {
     }
 }
 
-/// Start, end, offset and path of a line of `maps` about code in a file.
-fn executable(line: &str) -> Option<(u64, u64, u64, &str)> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    if !fields.next()?.contains('x') {
-        return None;
-    }
-    let offset = hex(fields.next()?)?;
-    let path = fields.nth(2)?.trim_start();
-    path.starts_with('/').then_some((start, end, offset, path))
-}
-
 /// What a place is called.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Code {
@@ -115,12 +105,12 @@ pub struct Code {
 #[derive(Default)]
 pub struct Names {
     files: BTreeMap<String, (Symbols, Option<addr2line::Loader>)>,
-    known: HashMap<Place, Code>,
+    known: HashMap<CodeOffset, Code>,
 }
 
 impl Names {
     /// The name of a place.
-    pub fn code(&mut self, maps: &Maps, place: Place) -> Code {
+    pub fn code(&mut self, maps: &Maps, place: CodeOffset) -> Code {
         if let Some(code) = self.known.get(&place) {
             return code.clone();
         }
@@ -177,24 +167,7 @@ mod tests {
                 nowhere,
                 Names::default().code(&maps, nowhere).function.as_str()
             ),
-            (Place { file: 0, offset: 8 }, "[8]")
+            (CodeOffset { file: 0, offset: 8 }, "[8]")
         );
-    }
-
-    #[test]
-    fn lines_without_code_or_sense_are_left_out() {
-        assert_eq!(
-            executable("7f00-7f10 r-xp 00002000 fe:00 12    /lib/a b.so"),
-            Some((0x7f00, 0x7f10, 0x2000, "/lib/a b.so"))
-        );
-        for line in [
-            "",
-            "7f00-7f10 rw-p 00002000 fe:00 12 /lib/a",
-            "7f00 r-xp 0 0 0 /a",
-            "7f00-7f10 r-xp 0 0:0 0 [vdso]",
-            "7f00-7f10 r-xp 0 0:0 0",
-        ] {
-            assert_eq!(executable(line), None, "{line}");
-        }
     }
 }

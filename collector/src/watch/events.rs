@@ -1,35 +1,29 @@
 //! A thread's perf events: the one that stops it, those that count, and its watchpoints.
 //!
-//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit, and the registers. A watchpoint is an event of
-//! its own that is opened for one word and stays on until it is closed; each hit stops the thread by the signal that the timer uses.
-//! None of them counts or traps in the kernel.
+//! All are one group, so that a watchpoint's record holds all counters at the moment of the hit,
+//! and the registers. A watchpoint is an event of its own that is opened for one word and stays on
+//! until it is closed; each hit stops the thread by the signal that the timer uses. None of them
+//! counts or traps in the kernel.
 
 use crate::watch::sampler::{Accesses, Clock, Hit};
 use mgz_perf::attr::{ATTR_BYTES, Attr, FORMAT_ID, SW_TASK_CLOCK, TYPE_SOFTWARE, flag};
 use mgz_perf::data_file::header::bits;
-use mgz_perf::kernel::Area;
+use mgz_perf::data_file::records::kind;
 use mgz_perf::mmap_ring::Ring;
+use mgz_perf::open::{IOC_DISABLE, IOC_ENABLE, IOC_PERIOD, IOC_SET_OUTPUT, check, id, open};
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr::NonNull;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 const TYPE_BREAKPOINT: u32 = 5;
 /// HW_BREAKPOINT_R | HW_BREAKPOINT_W: the processor cannot watch reads alone.
 const READ_WRITE: u32 = 3;
 const FORMAT_GROUP: u64 = 8;
-const RECORD_LOST: u32 = 2;
-const RECORD_SAMPLE: u32 = 9;
-/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in the order of their encoding.
+/// rax, rbx, rcx, rdx, rsi, rdi, rbp, rsp, and r8 to r15 (PERF_REG_X86_*); and where they stand in
+/// the order of their encoding.
 const REGISTERS: u64 = 0xff_00ff;
 const ENCODING: [usize; 16] = [0, 3, 1, 2, 6, 7, 5, 4, 8, 9, 10, 11, 12, 13, 14, 15];
 /// The leader's record: its number, and the processor with four bytes behind.
 const LEADER_BYTES: usize = 16;
-const FLAG_FD_CLOEXEC: libc::c_ulong = 8;
-const IOC_ENABLE: libc::c_ulong = 0x2400;
-const IOC_DISABLE: libc::c_ulong = 0x2401;
-const IOC_PERIOD: libc::c_ulong = 0x4008_2404;
-const IOC_SET_OUTPUT: libc::c_ulong = 0x2405;
-const IOC_ID: libc::c_ulong = 0x8008_2407;
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
 
@@ -49,7 +43,8 @@ pub struct Trigger {
     pub period: u64,
     /// Number of the signal.
     pub signal: i32,
-    /// Events that count loads and stores; the first one stops the thread. `None` where nothing counts them.
+    /// Events that count loads and stores; the first one stops the thread. `None` where nothing
+    /// counts them.
     pub counters: Option<[Counter; 2]>,
 }
 
@@ -94,78 +89,14 @@ fn breakpoint(word: u64, bytes: u64) -> Attr {
     }
 }
 
-pub(crate) fn open(attr: &Attr, thread: i32, group: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the structure lives across the call and says its own size; the other arguments are integers.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            std::ptr::from_ref(attr),
-            thread,
-            -1,
-            group,
-            FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the descriptor was just made and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-}
-
-pub(crate) fn check(result: libc::c_int) -> io::Result<()> {
-    if result < 0 {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
-    }
-}
-
-fn id(event: &OwnedFd) -> io::Result<u64> {
-    let mut id = 0u64;
-    // SAFETY: the kernel writes eight bytes.
-    check(unsafe { libc::ioctl(event.as_raw_fd(), IOC_ID, &raw mut id) })?;
-    Ok(id)
-}
-
-struct Mapping(NonNull<u8>, usize);
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: exactly the range that was mapped.
-        unsafe { libc::munmap(self.0.as_ptr().cast(), self.1) };
-    }
-}
-
-fn ring(event: &OwnedFd) -> io::Result<Ring> {
-    const PAGE: usize = 4096;
-    // SAFETY: a new mapping.
-    let base = unsafe {
-        libc::mmap(
-            std::ptr::null_mut(),
-            2 * PAGE,
-            libc::PROT_READ | libc::PROT_WRITE,
-            libc::MAP_SHARED,
-            event.as_raw_fd(),
-            0,
-        )
-    };
-    if base == libc::MAP_FAILED {
-        return Err(io::Error::last_os_error());
-    }
-    let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::InvalidData)?;
-    // SAFETY: the mapping lives until `Mapping` is dropped.
-    let area = unsafe { Area::new(base, 2 * PAGE, Box::new(Mapping(base, 2 * PAGE))) };
-    Ring::new(area, PAGE).ok_or_else(|| io::ErrorKind::InvalidData.into())
-}
-
 /// One watchpoint.
 struct Watchpoint {
     event: OwnedFd,
     id: u64,
 }
 
-/// Counts an event of the calling thread while something is done, and the samples that one in every `period` of them makes.
+/// Counts an event of the calling thread while something is done, and the samples that one in every
+/// `period` of them makes.
 pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Result<(u64, u64)> {
     let attr = Attr {
         sample_period: period.max(1),
@@ -173,8 +104,8 @@ pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Resul
         read_format: 0,
         ..counting(counter.kind, counter.config)
     };
-    let event = open(&attr, 0, -1)?;
-    let mut ring = ring(&event)?;
+    let event = open(&attr, 0, -1, -1)?;
+    let mut ring = Ring::map(&event, 1)?;
     work();
     let mut count = 0u64;
     // SAFETY: the number lives across the call, which writes its eight bytes.
@@ -186,7 +117,7 @@ pub fn try_out(counter: &Counter, period: u64, work: impl FnOnce()) -> io::Resul
     Ok((
         count,
         records(&bytes)
-            .filter(|(kind, _)| *kind == RECORD_SAMPLE)
+            .filter(|(kind, _)| *kind == kind::SAMPLE)
             .count() as u64,
     ))
 }
@@ -213,11 +144,11 @@ pub struct Events {
 impl Events {
     /// Opens the events of a thread that stands still.
     pub fn open(trigger: &Trigger, thread: i32, watchpoints: usize) -> io::Result<Events> {
-        let leader = open(&trigger.attr(), thread, -1)?;
+        let leader = open(&trigger.attr(), thread, -1, -1)?;
         let leader_id = id(&leader)?;
         let mut members = Vec::new();
         let mut member = |attr: &Attr| -> io::Result<u64> {
-            let event = open(attr, thread, leader.as_raw_fd())?;
+            let event = open(attr, thread, -1, leader.as_raw_fd())?;
             let number = id(&event)?;
             members.push((event, number));
             Ok(number)
@@ -227,7 +158,7 @@ impl Events {
             clock_id = member(&counting(TYPE_SOFTWARE, SW_TASK_CLOCK))?;
             counter_ids = Some([leader_id, member(&counting(stores.kind, stores.config))?]);
         }
-        let ring = ring(&leader)?;
+        let ring = Ring::map(&leader, 1)?;
         signals(&leader, thread, trigger.signal)?;
         let slots = (0..watchpoints).map(|_| None).collect();
         Ok(Events {
@@ -310,6 +241,7 @@ impl Events {
         let event = open(
             &breakpoint(word, bytes),
             self.thread,
+            -1,
             self.leader.as_raw_fd(),
         )?;
         let id = id(&event)?;
@@ -340,7 +272,7 @@ impl Events {
         let from = self.unread.len();
         self.ring.drain(&mut self.unread);
         let stops = records(&self.unread[from..])
-            .filter(|(kind, record)| *kind == RECORD_SAMPLE && record.len() == LEADER_BYTES);
+            .filter(|(kind, record)| *kind == kind::SAMPLE && record.len() == LEADER_BYTES);
         self.processor = stops
             .last()
             .map(|(_, record)| word(record, 8) as u32)
@@ -359,7 +291,7 @@ impl Events {
         let bytes = std::mem::take(&mut self.unread);
         let mut out: Vec<(usize, Hit)> = Vec::new();
         for (kind, record) in records(&bytes) {
-            if kind == RECORD_LOST {
+            if kind == kind::LOST {
                 self.lost += word(record, 8);
                 continue;
             }
@@ -425,7 +357,7 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
             let size = usize::from(u16::from_ne_bytes(header[6..8].try_into().ok()?));
             let record = bytes.get(8..size)?;
             bytes = &bytes[size..];
-            if kind == RECORD_SAMPLE || kind == RECORD_LOST {
+            if kind == kind::SAMPLE || kind == kind::LOST {
                 return Some((kind, record));
             }
         }
@@ -434,7 +366,7 @@ fn records(mut bytes: &[u8]) -> impl Iterator<Item = (u32, &[u8])> {
 
 /// A watchpoint's record.
 #[derive(Debug, PartialEq, Eq)]
-struct Seen<'a> {
+struct WatchpointRecord<'a> {
     id: u64,
     ip: u64,
     /// Pairs of value and id.
@@ -443,7 +375,7 @@ struct Seen<'a> {
 }
 
 /// Identifier, instruction pointer, counters and registers, as [`breakpoint`] asks for them.
-fn hit(record: &[u8]) -> Option<Seen<'_>> {
+fn hit(record: &[u8]) -> Option<WatchpointRecord<'_>> {
     const COUNTED: usize = 24;
     let count = usize::try_from(word(record, 16)).ok()?;
     let end = count.checked_mul(16)?.checked_add(COUNTED)?;
@@ -459,7 +391,7 @@ fn hit(record: &[u8]) -> Option<Seen<'_>> {
         .iter()
         .enumerate()
         .for_each(|(i, &to)| general[to] = word(listed, 8 * i));
-    Some(Seen {
+    Some(WatchpointRecord {
         id: word(record, 0),
         ip: word(record, 8),
         values,
@@ -481,17 +413,17 @@ mod tests {
             body.iter().for_each(|w| bytes.extend(w.to_ne_bytes()));
         };
         let registers: Vec<u64> = (0..16).map(|i| 100 + i).collect();
-        add(RECORD_SAMPLE, &[7, 3]);
+        add(kind::SAMPLE, &[7, 3]);
         add(3, &[7, 1]);
-        add(RECORD_LOST, &[7, 5]);
+        add(kind::LOST, &[7, 5]);
         add(
-            RECORD_SAMPLE,
+            kind::SAMPLE,
             &[&[8, 0x1234, 2, 100, 1, 200, 2, 2], &registers[..]].concat(),
         );
         let all: Vec<_> = records(&bytes).collect();
         assert_eq!(
             all.iter().map(|r| r.0).collect::<Vec<_>>(),
-            [RECORD_SAMPLE, RECORD_LOST, RECORD_SAMPLE]
+            [kind::SAMPLE, kind::LOST, kind::SAMPLE]
         );
         assert_eq!(word(all[1].1, 8), 5);
         assert_eq!(

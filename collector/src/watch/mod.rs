@@ -1,4 +1,5 @@
-//! `--mode watch`: RDX live. Hardware watchpoints wait for the reuse of sampled addresses, in programs as they are.
+//! `--mode watch`: RDX live. Hardware watchpoints wait for the reuse of sampled addresses, in
+//! programs as they are.
 //!
 //! | module | what |
 //! |---|---|
@@ -15,7 +16,8 @@
 //! | [`mod@write`] | `watch.parquet` |
 //! | [`crate::commands::record_watch`] | the trace folder around it |
 //!
-//! The program need not be instrumented: the one load that a sample needs is found by stepping the original code.
+//! The program need not be instrumented: the one load that a sample needs is found by stepping the
+//! original code.
 
 pub mod access;
 pub mod calibrate;

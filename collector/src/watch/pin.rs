@@ -1,11 +1,13 @@
 //! Stepping on one processor.
 //!
-//! A step is two switches between recorder and thread. Where both run on one processor each of them is a switch; where they do not, each wakes a
-//! processor that sleeps, which takes twice the time and more (measured in a virtual machine: 24 µs a step, 13 µs on one processor). So while a thread is
-//! stepped, it and the recorder are bound to the processor that it ran on.
+//! A step is two switches between recorder and thread. Where both run on one processor each of them
+//! is a switch; where they do not, each wakes a processor that sleeps, which takes twice the time
+//! and more (measured in a virtual machine: 24 µs a step, 13 µs on one processor). So while a
+//! thread is stepped, it and the recorder are bound to the processor that it ran on.
 //!
-//! The program must not see that. Stepping ends before system calls, so the thread cannot ask for its affinity meanwhile; another
-//! thread of the program could, so a thread is bound only if it is the only one there is. It gets its former mask back before it runs on.
+//! The program must not see that. Stepping ends before system calls, so the thread cannot ask for
+//! its affinity meanwhile; another thread of the program could, so a thread is bound only if it is
+//! the only one there is. It gets its former mask back before it runs on.
 
 use std::mem::MaybeUninit;
 
@@ -63,7 +65,8 @@ impl Default for Recorder {
 }
 
 impl Recorder {
-    /// Brings the calling thread to a processor and binds a thread that stands still to the same. `None` if that cannot be; then nothing is bound.
+    /// Brings the calling thread to a processor and binds a thread that stands still to the same.
+    /// `None` if that cannot be; then nothing is bound.
     pub fn join(&mut self, thread: i32, processor: u32) -> Option<Bound> {
         let own = self.own?;
         let at = processor as usize;

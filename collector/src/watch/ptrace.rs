@@ -1,7 +1,8 @@
 //! Stopping, stepping and reading threads: `ptrace` without changing what the program does.
 //!
-//! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery of the trigger's signal, which the program
-//! never sees. It is sent by an event that fires in user code only, so that no system call is interrupted.
+//! Threads are seized, not attached to, so that no signal is sent. A sample's stop is the delivery
+//! of the trigger's signal, which the program never sees. It is sent by an event that fires in user
+//! code only, so that no system call is interrupted.
 
 use crate::watch::access::Registers;
 use crate::watch::events::Events;
@@ -13,7 +14,8 @@ const SIGINFO_POLL: std::ops::RangeInclusive<i32> = 1..=6;
 const TRAP_TRACE: i32 = 2;
 
 fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: callers pass integers, or pointers to structures of the request's type that live across the call.
+    // SAFETY: callers pass integers, or pointers to structures of the request's type that live
+    // across the call.
     match unsafe { libc::ptrace(request, thread, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -29,7 +31,8 @@ pub fn seize(process: i32) -> io::Result<()> {
     call(libc::PTRACE_SEIZE, process, 0, options as usize)
 }
 
-/// Lets a stopped thread go on, with a signal or 0. That it has died meanwhile is told by the next wait.
+/// Lets a stopped thread go on, with a signal or 0. That it has died meanwhile is told by the next
+/// wait.
 pub fn resume(thread: i32, signal: i32) {
     let _ = call(libc::PTRACE_CONT, thread, 0, signal as usize);
 }
@@ -49,7 +52,8 @@ pub fn interrupt(thread: i32) {
     let _ = call(libc::PTRACE_INTERRUPT, thread, 0, 0);
 }
 
-/// What the last event was about: the new thread, or the former number of one that has executed a program.
+/// What the last event was about: the new thread, or the former number of one that has executed a
+/// program.
 pub fn message(thread: i32) -> i32 {
     let mut number: libc::c_ulong = 0;
     let _ = call(
@@ -71,7 +75,8 @@ pub fn cause(thread: i32) -> Option<(i32, i32)> {
         info.as_mut_ptr() as usize,
     )
     .ok()?;
-    // SAFETY: the kernel has filled it; zeros are valid anyhow. `si_band` is a long at 16, `si_fd` an int behind it.
+    // SAFETY: the kernel has filled it; zeros are valid anyhow. `si_band` is a long at 16, `si_fd`
+    // an int behind it.
     unsafe {
         let info = info.assume_init();
         let fd = (&raw const info).cast::<u8>().add(24).cast::<i32>().read();
@@ -79,7 +84,8 @@ pub fn cause(thread: i32) -> Option<(i32, i32)> {
     }
 }
 
-/// Whether a signal came from our trigger (of any thread: a forked child may still get its parent's).
+/// Whether a signal came from our trigger (of any thread: a forked child may still get its
+/// parent's).
 pub fn is_trigger(thread: i32, signal: i32, ours: i32) -> bool {
     signal == ours && cause(thread).is_some_and(|(code, _)| SIGINFO_POLL.contains(&code))
 }

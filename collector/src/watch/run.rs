@@ -4,7 +4,7 @@ use crate::target::signals::Signals;
 use crate::target::spawn;
 use crate::target::status::ProgramStatus;
 use crate::watch::calibrate::{Obstacle, calibrate};
-use crate::watch::code_names::{Maps, Place};
+use crate::watch::code_names::{CodeOffset, Maps};
 use crate::watch::events::{Events, Trigger};
 use crate::watch::pin::Recorder;
 use crate::watch::ptrace;
@@ -49,10 +49,10 @@ pub struct Row {
     pub thread: i32,
     /// What was seen.
     pub pair: Pair,
-    /// Place of the use.
-    pub used: Place,
-    /// Place of the reuse.
-    pub reused: Place,
+    /// CodeOffset of the use.
+    pub used: CodeOffset,
+    /// CodeOffset of the reuse.
+    pub reused: CodeOffset,
 }
 
 /// What a run came to.
@@ -115,7 +115,8 @@ fn own(what: &'static str) -> impl FnOnce(io::Error) -> WatchError {
     move |error| WatchError::Own(what, error)
 }
 
-/// Runs a program to its end and watches it. One at a time per process, since signal settings are per process.
+/// Runs a program to its end and watches it. One at a time per process, since signal settings are
+/// per process.
 pub fn run(job: &Job) -> Result<Ended, WatchError> {
     let costs = calibrate(&job.trigger)?;
     let signals = Signals::install().map_err(own("setting up signals"))?;
@@ -128,7 +129,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         .map_err(own("starting a process"))?;
     let root = held.pid() as i32;
     ptrace::seize(root).map_err(Obstacle::Trace)?;
-    let mut session = Session {
+    let mut session = WatchLoop {
         job,
         root,
         costs,
@@ -160,13 +161,15 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 for signal in signals.to_forward() {
-                    // SAFETY: integer arguments; the program is waited for only when this loop is over, or at most a tick before.
+                    // SAFETY: integer arguments; the program is waited for only when this loop is
+                    // over, or at most a tick before.
                     unsafe { libc::kill(root, signal) };
                 }
                 std::thread::sleep(TICK);
             }
         });
-        // The word to execute comes from here, so that this thread can follow the execution, which stops on its way.
+        // The word to execute comes from here, so that this thread can follow the execution, which
+        // stops on its way.
         let release = scope.spawn(move || held.release());
         session.follow().map_err(own("waiting for the program"))?;
         match release.join() {
@@ -179,7 +182,7 @@ pub fn run(job: &Job) -> Result<Ended, WatchError> {
         }
     })?;
     let wall = began.elapsed();
-    let Session {
+    let WatchLoop {
         maps,
         rows,
         sums,
@@ -232,7 +235,7 @@ struct Watched {
     sampler: Sampler,
 }
 
-struct Session<'a> {
+struct WatchLoop<'a> {
     job: &'a Job,
     root: i32,
     costs: Costs,
@@ -249,7 +252,7 @@ struct Session<'a> {
     recorder: Recorder,
 }
 
-impl Session<'_> {
+impl WatchLoop<'_> {
     /// Handles all stops until the program has ended.
     fn follow(&mut self) -> io::Result<()> {
         loop {
@@ -482,7 +485,7 @@ impl Session<'_> {
         for pair in pairs {
             let used = self.maps.place(process, pair.use_ip);
             let reused = if pair.reuse_ip == 0 {
-                Place::default()
+                CodeOffset::default()
             } else {
                 self.maps.place(process, pair.reuse_ip)
             };

@@ -1,15 +1,18 @@
 //! What is done with one thread: from a sample to its reuse.
 //!
-//! A sample begins where a timer or a counter has stopped the thread. The next accesses are single-stepped: one of the first
-//! [`SPREAD`] is the use (stops crowd behind slow instructions; the draw evens that out), and the steps that follow find near reuses with their
-//! exact distances. What is not reused by then goes to the reservoir, which decides whether one of the hardware
-//! watchpoints takes it; from there on the thread runs at its own speed. While a thread is stepped its counters and watchpoints rest: that time is
-//! left out of all ages, and what it accesses is counted here.
+//! A sample begins where a timer or a counter has stopped the thread. The next accesses are
+//! single-stepped: one of the first [`SPREAD`] is the use (stops crowd behind slow instructions;
+//! the draw evens that out), and the steps that follow find near reuses with their exact distances.
+//! What is not reused by then goes to the reservoir, which decides whether one of the hardware
+//! watchpoints takes it; from there on the thread runs at its own speed. While a thread is stepped
+//! its counters and watchpoints rest: that time is left out of all ages, and what it accesses is
+//! counted here.
 //!
-//! A load has two reuses: by the next access, where loads and stores count, and by the next load, where loads alone do. Processors
-//! cannot watch reads alone. So the thread stops at each hit; if it was a store, the first of the two is known, and the watch for the second goes on.
+//! A load has two reuses: by the next access, where loads and stores count, and by the next load,
+//! where loads alone do. Processors cannot watch reads alone. So the thread stops at each hit; if
+//! it was a store, the first of the two is known, and the watch for the second goes on.
 
-use crate::watch::access::{LONGEST, Reader, Registers, Step};
+use crate::watch::access::{LONGEST, NextInsn, Reader, Registers};
 use crate::watch::trap_decode::{Touch, Trap};
 use mgz_models::sampling::rdx::{Decision, Reservoir};
 use mgz_models::util::random::Random;
@@ -79,7 +82,8 @@ pub struct Hit {
 pub enum Stepped {
     /// The instruction has run.
     Done,
-    /// Something else came (a signal of the program, its end): the thread must go on before it can be stepped again.
+    /// Something else came (a signal of the program, its end): the thread must go on before it can
+    /// be stepped again.
     Interrupted,
 }
 
@@ -91,8 +95,9 @@ pub trait Stopped {
     fn read(&mut self, address: u64, into: &mut [u8]) -> usize;
     /// Runs one instruction.
     fn step(&mut self) -> io::Result<Stepped>;
-    /// Stops its counters and watchpoints, or lets them go on. While a thread is stepped they only cost: each step is two switches, and each of them
-    /// would write the debug registers (which a virtual machine must ask its host for).
+    /// Stops its counters and watchpoints, or lets them go on. While a thread is stepped they only
+    /// cost: each step is two switches, and each of them would write the debug registers (which
+    /// a virtual machine must ask its host for).
     fn pause(&mut self, on: bool);
     /// Its counters.
     fn clock(&mut self) -> io::Result<Clock>;
@@ -100,7 +105,8 @@ pub trait Stopped {
     fn watch(&mut self, slot: usize, word: u64) -> io::Result<()>;
     /// Takes a watchpoint off.
     fn unwatch(&mut self, slot: usize);
-    /// Hits of watchpoints since the last call, in order. Watchpoints stay on, and each hit stops the thread.
+    /// Hits of watchpoints since the last call, in order. Watchpoints stay on, and each hit stops
+    /// the thread.
     fn hits(&mut self) -> Vec<(usize, Hit)>;
 }
 
@@ -157,7 +163,8 @@ impl Counts {
     }
 }
 
-/// What was seen of a sample. A load whose first reuse was a store has two: [`Counts::Accesses`] and [`Counts::Loads`].
+/// What was seen of a sample. A load whose first reuse was a store has two: [`Counts::Accesses`]
+/// and [`Counts::Loads`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair {
     /// Number in the thread.
@@ -176,7 +183,8 @@ pub struct Pair {
     pub reuse_ip: u64,
     /// How it ended.
     pub outcome: Outcome,
-    /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that no instruction names are left out.
+    /// Accesses that were single-stepped since the use, up to the reuse; those of the stack that
+    /// no instruction names are left out.
     pub stepped: Accesses,
     /// CPU time since the use in which the thread was not stepped.
     pub cpu_ns: u64,
@@ -191,7 +199,8 @@ pub struct Sums {
     pub stops: u64,
     /// Stops for hits.
     pub hits: u64,
-    /// Hits that were no reuses: stores where a load is awaited, and accesses that no instruction names.
+    /// Hits that were no reuses: stores where a load is awaited, and accesses that no instruction
+    /// names.
     pub other_hits: u64,
     /// Hits whose instruction was not recognised; they count as loads.
     pub unclear: u64,
@@ -546,7 +555,7 @@ impl Sampler {
     }
 
     /// A sample begins.
-    fn begin(&mut self, part: &Part, ip: u64) -> Pending {
+    fn begin(&mut self, part: &SingleAccess, ip: u64) -> Pending {
         self.samples += 1;
         let pair = Pair {
             sample: self.samples,
@@ -577,7 +586,7 @@ impl Sampler {
     }
 
     /// The word of the open sample is accessed while it is stepped. Tells whether that ends it.
-    fn near(&mut self, open: &mut Option<Pending>, part: &Part, ip: u64) -> bool {
+    fn near(&mut self, open: &mut Option<Pending>, part: &SingleAccess, ip: u64) -> bool {
         let Some(pending) = open else { return false };
         let pair = Pair {
             outcome: Outcome::Near,
@@ -607,7 +616,7 @@ impl Sampler {
     fn stepped_on_watched(
         &mut self,
         thread: &mut dyn Stopped,
-        part: &Part,
+        part: &SingleAccess,
         ip: u64,
     ) -> io::Result<()> {
         for slot in 0..self.slots.len() {
@@ -673,13 +682,13 @@ impl Sampler {
 }
 
 /// One load or one store of an instruction.
-struct Part {
+struct SingleAccess {
     address: u64,
     size: u64,
     written: bool,
 }
 
-impl Part {
+impl SingleAccess {
     fn one(&self) -> Accesses {
         Accesses {
             loads: u64::from(!self.written),
@@ -700,12 +709,12 @@ impl Part {
 }
 
 /// Loads, then stores, that an instruction names.
-fn parts(step: &Step) -> Vec<Part> {
+fn parts(step: &NextInsn) -> Vec<SingleAccess> {
     let of = |written: bool| {
         step.accesses
             .iter()
             .filter(move |a| !a.implicit && if written { a.written } else { a.read })
-            .map(move |a| Part {
+            .map(move |a| SingleAccess {
                 address: a.address,
                 size: a.size,
                 written,

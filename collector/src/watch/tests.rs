@@ -1,4 +1,5 @@
-//! The sampler on a machine that we can see through: each access takes one nanosecond, stops take many.
+//! The sampler on a machine that we can see through: each access takes one nanosecond, stops take
+//! many.
 
 use crate::watch::access::{Reader, Registers};
 use crate::watch::sampler::*;
@@ -527,7 +528,8 @@ fn a_near_reuse_takes_no_watchpoint() {
 
 #[test]
 fn the_example_of_the_paper_live() {
-    // a1 b1 c1 b2 a2, with the use drawn among the first accesses: whatever is drawn has its distance.
+    // a1 b1 c1 b2 a2, with the use drawn among the first accesses: whatever is drawn has its
+    // distance.
     let (a, b, c) = (0x100, 0x200, 0x300);
     let mut seen = BTreeMap::new();
     for seed in 0..200 {

@@ -1,17 +1,20 @@
-//! Which instruction has just accessed a watched word, and how: a watchpoint traps behind it, and tells nothing but where.
+//! Which instruction has just accessed a watched word, and how: a watchpoint traps behind it, and
+//! tells nothing but where.
 //!
-//! Processors cannot watch reads alone, so a hit may be a load, a store, both, or something that no instruction names
-//! (`push`, `ret`). x86 code cannot be read backwards for certain. So all instructions are taken that may have led here and, by the
-//! registers behind them, accessed the word: those that end here, calls and jumps that lead here, a return, a repeated one
-//! that is not done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be checked;
-//! such an instruction counts if none is found that can.
+//! Processors cannot watch reads alone, so a hit may be a load, a store, both, or something that no
+//! instruction names (`push`, `ret`). x86 code cannot be read backwards for certain. So all
+//! instructions are taken that may have led here and, by the registers behind them, accessed the
+//! word: those that end here, calls and jumps that lead here, a return, a repeated one that is not
+//! done. An address whose registers the instruction itself has changed (`mov rax, [rax]`) cannot be
+//! checked; such an instruction counts if none is found that can.
 
 use crate::watch::access::{Access, LONGEST, Reader, Registers, accesses};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, Register,
 };
 
-/// How far a repeated string instruction may have gone on when the trap comes (fast copies go by cache lines), bytes.
+/// How far a repeated string instruction may have gone on when the trap comes (fast copies go by
+/// cache lines), bytes.
 const AHEAD: u64 = 128;
 
 /// How a word was accessed, by what instructions name.
@@ -116,7 +119,8 @@ impl Trap<'_> {
         ((self.read)(address, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Instructions that end at an address and have accessed the word, longest first. `unchecked`: the longest one that may have.
+    /// Instructions that end at an address and have accessed the word, longest first. `unchecked`:
+    /// the longest one that may have.
     fn ending_at(
         &mut self,
         info: &mut InstructionInfoFactory,
@@ -164,7 +168,8 @@ impl Trap<'_> {
         out
     }
 
-    /// Accesses of an instruction that has run, by the registers behind it, and whether these are those before it as far as addresses go.
+    /// Accesses of an instruction that has run, by the registers behind it, and whether these are
+    /// those before it as far as addresses go.
     fn accesses_before(
         &self,
         info: &mut InstructionInfoFactory,
@@ -274,7 +279,8 @@ impl Trap<'_> {
         Touch::of(ip, &all, |a| a.touches(self.word, self.bytes))
     }
 
-    /// Whether code that begins some way before `start` comes to `start` and on to `end`: of several beginnings most fall into step with the true code.
+    /// Whether code that begins some way before `start` comes to `start` and on to `end`: of
+    /// several beginnings most fall into step with the true code.
     fn leads_here(&mut self, start: u64, end: u64) -> bool {
         const BEFORE: u64 = 96;
         let mut code = [0; BEFORE as usize];

@@ -15,7 +15,7 @@ pub struct Write {
 
 /// Where an event lies in the stream, and whether it can be read back.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct PacketSpan {
     pub write: Write,
     pub start: usize,
     pub end: usize,
@@ -43,7 +43,7 @@ pub struct Encoder {
     pub bytes: Vec<u8>,
     /// Offsets of PSBs.
     pub boundaries: Vec<usize>,
-    pub places: Vec<Place>,
+    pub places: Vec<PacketSpan>,
     last_ip: u64,
     last_mtc: u64,
     last_tsc: u64,
@@ -157,7 +157,7 @@ impl Encoder {
         if self.style.fup {
             self.ip(0x1d, write.ip);
         }
-        self.places.push(Place {
+        self.places.push(PacketSpan {
             write,
             start,
             end: self.bytes.len(),

@@ -233,7 +233,8 @@ impl PerfFile {
         );
     }
 
-    /// A sample with AUX data, padded as the kernel does. The extra fields hold something of the right form.
+    /// A sample with AUX data, padded as the kernel does. The extra fields hold something of the
+    /// right form.
     pub fn sample(&mut self, aux: &[u8], ip: u64, pid: u32, tid: u32, tsc: u64, cpu: u32) {
         let has = |bit: u32| (self.extra | CPU | PERIOD) >> bit & 1 == 1;
         let mut body = words(&[SAMPLE_ID + u64::from(cpu), ip, pair(pid, tid), ns(tsc)]);
@@ -307,7 +308,8 @@ impl PerfFile {
             0
         };
         config |= if cyc { 2 } else { 0 };
-        // disabled, inherit, no kernel, no hypervisor, enable on exec; mmap, comm, task; sample_id_all; context switches
+        // disabled, inherit, no kernel, no hypervisor, enable on exec; mmap, comm, task;
+        // sample_id_all; context switches
         let common = 1 << 1 | 1 << 5 | 1 << 6 | 1 << 18;
         let tracked =
             common | 1 | 1 << 12 | 1 << 8 | 1 << 9 | 1 << 13 | 1 << 23 | 1 << 24 | 1 << 26;
@@ -450,7 +452,8 @@ impl PerfFile {
         out
     }
 
-    /// The file form, with what comes from the kernel's buffers compressed: everything but the preamble and AUXTRACE records.
+    /// The file form, with what comes from the kernel's buffers compressed: everything but the
+    /// preamble and AUXTRACE records.
     pub fn finish_compressed(&self) -> Vec<u8> {
         let mut packed = self.empty();
         packed.compressed = true;

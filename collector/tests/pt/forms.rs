@@ -1,4 +1,5 @@
-//! Forms that perf.data files take: every combination of sample fields, snapshots, what is lost, and files of the real perf.
+//! Forms that perf.data files take: every combination of sample fields, snapshots, what is lost,
+//! and files of the real perf.
 
 use super::encode::{Encoder, Random, Style, Write, writes};
 use super::file::{Kind, PerfFile};

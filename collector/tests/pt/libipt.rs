@@ -1,8 +1,8 @@
 //! libipt as a second reader: packets of arbitrary bytes, and events of encoded streams.
 //!
-//! The driver `libipt.c` is compiled when a test needs it; without a C compiler and libipt-dev the tests
-//! say so and are skipped. `MGZ_LIBIPT_CFLAGS` adds flags, to compare with a newer libipt than Debian's
-//! (`-DNEW_PACKETS -I… -L…`). `MGZ_PT_ROUNDS` multiplies the amount of work.
+//! The driver `libipt.c` is compiled when a test needs it; without a C compiler and libipt-dev the
+//! tests say so and are skipped. `MGZ_LIBIPT_CFLAGS` adds flags, to compare with a newer libipt
+//! than Debian's (`-DNEW_PACKETS -I… -L…`). `MGZ_PT_ROUNDS` multiplies the amount of work.
 
 use super::encode::{Encoder, Random, Style, writes};
 use super::{ALL, stream, words};
@@ -172,8 +172,9 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
                 ..ALL
             },
         ] {
-            // After an overflow libipt waits for a FUP that says where execution goes on, which there is none
-            // of without branches; so overflows are left to perf and the encoder's truth.
+            // After an overflow libipt waits for a FUP that says where execution goes on, which
+            // there is none of without branches; so overflows are left to perf and the
+            // encoder's truth.
             let streams: Vec<_> = (0..4)
                 .map(|_| stream(&mut random, style, 17_000, false).bytes)
                 .collect();
@@ -189,7 +190,8 @@ fn events_of_encoded_streams_are_those_that_libipt_sees() {
     assert_eq!(total, rounds() * 12 * 17_000);
 }
 
-/// A cut packet before each PSB. libipt looks backwards for the PSB's first byte, and finds all but a few.
+/// A cut packet before each PSB. libipt looks backwards for the PSB's first byte, and finds all but
+/// a few.
 #[test]
 fn of_damaged_streams_no_less_is_read_than_libipt_reads() {
     let Some((_dir, driver)) = driver() else {
@@ -244,8 +246,8 @@ fn cpu_time() -> f64 {
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Ours against libipt's packet and event layers, one core, in turns in one run: `--ignored --nocapture`, release
-/// (`scripts/bench-pt` does it). The least CPU time of all turns counts.
+/// Ours against libipt's packet and event layers, one core, in turns in one run: `--ignored
+/// --nocapture`, release (`scripts/bench-pt` does it). The least CPU time of all turns counts.
 #[test]
 #[ignore = "a measurement"]
 fn speed() {

@@ -1,7 +1,8 @@
 //! PT recordings that the tests make themselves, read by us and by `perf script`.
 //!
-//! The encoder knows what was written, so both readers are held against the truth and against each other.
-//! Parts that need `perf`, or the real capture, say so and are skipped where those are absent.
+//! The encoder knows what was written, so both readers are held against the truth and against each
+//! other. Parts that need `perf`, or the real capture, say so and are skipped where those are
+//! absent.
 
 #![allow(missing_docs, reason = "tests")]
 #![allow(clippy::too_many_arguments, reason = "records have many fields")]
@@ -13,7 +14,7 @@ mod libipt;
 mod mixed;
 mod words;
 
-use encode::{Encoder, Place, Random, Style, Write, writes};
+use encode::{Encoder, PacketSpan, Random, Style, Write, writes};
 use file::{Kind, PerfFile};
 use mgz_collector::import::dump::{RawReport, raw_bytes};
 use std::collections::BTreeMap;
@@ -176,7 +177,8 @@ fn stream(random: &mut Random, style: Style, count: usize, overflows: bool) -> E
     encoder
 }
 
-/// What can be read from windows of a stream, each event once: those behind the first PSB of a window.
+/// What can be read from windows of a stream, each event once: those behind the first PSB of a
+/// window.
 fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write> {
     let mut next = 0;
     let mut out = Vec::new();
@@ -204,7 +206,7 @@ fn readable(encoder: &Encoder, windows: &[std::ops::Range<usize>]) -> Vec<Write>
 }
 
 /// Ends of packets at about `every` bytes.
-fn ends(places: &[Place], every: usize) -> Vec<&Place> {
+fn ends(places: &[PacketSpan], every: usize) -> Vec<&PacketSpan> {
     let mut at = 0;
     let mut out = Vec::new();
     for place in places {
@@ -309,12 +311,14 @@ fn overlapping_windows_of_several_threads_give_each_event_once() {
             assert_eq!(again, rows, "{what}, {form}");
             assert_eq!(second.file, report.file, "{what}, {form}");
         }
-        // perf itself looks for AUX samples before it unpacks, and so finds none in compressed files.
+        // perf itself looks for AUX samples before it unpacks, and so finds none in compressed
+        // files.
     }
 }
 
-/// Pieces end anywhere, as the kernel's do, in packets and in PSBs too. perf 6.1 loses a pair that lies
-/// in two pieces, and the IPs after it up to the next PSB, so it is asked only where pieces end between pairs.
+/// Pieces end anywhere, as the kernel's do, in packets and in PSBs too. perf 6.1 loses a pair that
+/// lies in two pieces, and the IPs after it up to the next PSB, so it is asked only where pieces
+/// end between pairs.
 #[test]
 fn a_full_trace_of_threads_is_put_together_from_its_pieces() {
     for anywhere in [true, false] {
@@ -645,7 +649,8 @@ fn damaged_files_never_panic() {
     }
 }
 
-/// The capture of real hardware gives exactly what perf prints, in the same order, sample by sample.
+/// The capture of real hardware gives exactly what perf prints, in the same order, sample by
+/// sample.
 #[test]
 fn the_real_capture_reads_as_perf_reads_it() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -687,8 +692,8 @@ fn the_real_capture_reads_as_perf_reads_it() {
     }
 }
 
-/// A large recording for `scripts/bench-pt`: MGZ_PT_CAPTURE is the folder, MGZ_PT_MIB the size. Makes `full.data`,
-/// `samples.data` and their sidecar `bench.mgza`.
+/// A large recording for `scripts/bench-pt`: MGZ_PT_CAPTURE is the folder, MGZ_PT_MIB the size.
+/// Makes `full.data`, `samples.data` and their sidecar `bench.mgza`.
 #[test]
 #[ignore = "makes files for a measurement"]
 fn captures() {
@@ -781,7 +786,8 @@ fn captures() {
     std::fs::write(dir.join("samples.data"), samples.finish()).expect("written");
 }
 
-/// The seeds of the fuzz targets `pt_packets` and `perfdata`: `cargo test … --test pt seeds -- --ignored` makes them anew.
+/// The seeds of the fuzz targets `pt_packets` and `perfdata`: `cargo test … --test pt seeds --
+/// --ignored` makes them anew.
 #[test]
 #[ignore = "writes into fuzz/seeds"]
 fn seeds() {

@@ -1,4 +1,5 @@
-//! Recordings with more than one of something: events, files of one origin, machines, files of perf; and with damage.
+//! Recordings with more than one of something: events, files of one origin, machines, files of
+//! perf; and with damage.
 
 use super::encode::{Encoder, Random, Style, Write, writes};
 use super::file::{self, Kind, PerfFile, words};
@@ -66,7 +67,8 @@ fn a_cut_packet_in_each_window_costs_one_pair() {
     }
 }
 
-/// Between the parts of a full trace, which begin at PSBs, a cut packet is damage as it is inside of one.
+/// Between the parts of a full trace, which begin at PSBs, a cut packet is damage as it is inside
+/// of one.
 #[test]
 fn a_packet_cut_off_by_a_psb_is_damage_wherever_a_part_ends() {
     let mut random = Random(62);
@@ -196,7 +198,8 @@ fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, St
     Ok(serde_json::from_slice(&manifest).expect("whole"))
 }
 
-/// A sidecar with a record for each `ptwrite` at `shift + 24 n`; the load is `disp` behind the payload.
+/// A sidecar with a record for each `ptwrite` at `shift + 24 n`; the load is `disp` behind the
+/// payload.
 fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u32) -> Sidecar {
     let mut sidecar = Sidecar {
         functions: vec![Function {
@@ -260,7 +263,8 @@ fn put(dir: &Path, list: &[Sidecar]) -> Vec<PathBuf> {
     list.iter().enumerate().map(path).collect()
 }
 
-/// A full trace by process: for each (process, mapped file, address) `count` `ptwrite`s at `shift + 24 n` in it.
+/// A full trace by process: for each (process, mapped file, address) `count` `ptwrite`s at `shift +
+/// 24 n` in it.
 fn processes(list: &[(u32, &str, u64, u64)], build_id: Option<&[u8]>) -> PerfFile {
     let mut file = PerfFile::new(Kind::PerThread, list.len() as u32, (true, false, false));
     for &(pid, path, base, _) in list {
@@ -316,7 +320,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
 }
 
-/// One original, instrumented in two ways: the build id is the same, the places of `ptwrite`s are not.
+/// One original, instrumented in two ways: the build id is the same, the places of `ptwrite`s are
+/// not.
 #[test]
 fn files_of_one_original_have_each_their_own_sidecar() {
     let id = hex(&ID);
@@ -365,7 +370,8 @@ fn files_of_one_original_have_each_their_own_sidecar() {
             }
             assert_eq!(manifest.totals.dropped, BTreeMap::new());
         }
-        // With one of them alone, the other file's `ptwrite`s belong to none: not to that of its brother.
+        // With one of them alone, the other file's `ptwrite`s belong to none: not to that of its
+        // brother.
         if known {
             let manifest = trace(&bytes, dir.path(), &[&files[0]]).unwrap();
             assert_eq!(manifest.totals.rows, 200);
@@ -374,7 +380,8 @@ fn files_of_one_original_have_each_their_own_sidecar() {
     }
 }
 
-/// In one process, record numbers that overlap cannot be told apart, also where it executes one file after the other.
+/// In one process, record numbers that overlap cannot be told apart, also where it executes one
+/// file after the other.
 #[test]
 fn one_process_with_both_files_is_refused() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -397,7 +404,8 @@ fn one_process_with_both_files_is_refused() {
     assert_eq!(manifest.modules.len(), 2);
 }
 
-/// What the original program, or a copy of the instrumented one, has in common with it is the build id alone.
+/// What the original program, or a copy of the instrumented one, has in common with it is the build
+/// id alone.
 #[test]
 fn a_renamed_file_is_known_by_its_build_id() {
     let dir = tempfile::tempdir().expect("a folder");
@@ -408,7 +416,8 @@ fn a_renamed_file_is_known_by_its_build_id() {
     assert_eq!(manifest.modules[0].path, "/y/renamed");
 }
 
-/// A linker can make build ids of any length (`--build-id=0x…`, `fast`, `uuid`); records hold up to 20 bytes.
+/// A linker can make build ids of any length (`--build-id=0x…`, `fast`, `uuid`); records hold up to
+/// 20 bytes.
 #[test]
 fn build_ids_of_any_length_name_their_files() {
     let long: Vec<u8> = (1..=32).collect();
@@ -584,7 +593,8 @@ fn events_that_take_samples_have_each_their_own_period() {
     assert!(mixed.3.contains("every 1.00M ns"), "{}", mixed.3);
 }
 
-/// Fields of equal names differ in length by what the event asks for: branches with an index or counters, registers.
+/// Fields of equal names differ in length by what the event asks for: branches with an index or
+/// counters, registers.
 #[test]
 fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const BRANCHES: u64 = 1 << 11;
@@ -592,7 +602,8 @@ fn events_that_differ_in_branches_or_registers_are_told_apart() {
     const INTERRUPTED: u64 = 1 << 18;
     let encoder = stream(&mut Random(64), PLAIN, 100, false);
     let common = IDENTITY | file::PERIOD | file::AUX;
-    // Bit of the field; what the second event asks for, and where in the attribute; what its samples hold.
+    // Bit of the field; what the second event asks for, and where in the attribute; what its
+    // samples hold.
     for (bit, at, asked, fields) in [
         (BRANCHES, 72, 1u64 << 17, vec![1, 9, 1, 2, 3]),
         (BRANCHES, 72, 1 << 19, vec![1, 1, 2, 3, 7]),
@@ -651,7 +662,8 @@ fn samples_of_events_without_ids_are_counted() {
     assert!(session.loss.unknown_ids > 0, "{:?}", session.loss);
 }
 
-/// Of virtual machines nothing is known here: neither their mappings nor their samples must be taken for the host's.
+/// Of virtual machines nothing is known here: neither their mappings nor their samples must be
+/// taken for the host's.
 #[test]
 fn what_is_of_virtual_machines_is_left_out_and_named() {
     let encoder = stream(&mut Random(66), PLAIN, 500, false);
@@ -708,7 +720,8 @@ fn what_is_of_virtual_machines_is_left_out_and_named() {
     assert!(said, "{:?}", manifest.problems);
 }
 
-/// `perf inject --guest-data` merges a guest's recording; the index of ids then says which are its own.
+/// `perf inject --guest-data` merges a guest's recording; the index of ids then says which are its
+/// own.
 #[test]
 fn ids_of_virtual_machines_are_known_by_the_index() {
     let encoder = stream(&mut Random(67), PLAIN, 500, false);
@@ -881,7 +894,8 @@ fn damaged_sections_are_bounded_and_said() {
     assert_eq!(manifest.totals.dropped["bad_sections"], 1);
 }
 
-/// Seeds of the fuzz target: two sampling events, build ids, virtual machines, sections of the header.
+/// Seeds of the fuzz target: two sampling events, build ids, virtual machines, sections of the
+/// header.
 pub fn seeds(encoder: &Encoder) -> Vec<(&'static str, Vec<u8>)> {
     let mut file = PerfFile::new(Kind::Samples, 2, (true, true, true));
     let second = sampling(10, 7_000, IDENTITY | file::PERIOD | file::AUX);

@@ -1,4 +1,5 @@
-//! Packets in the words of the libipt driver, so that the two readings can be compared line by line.
+//! Packets in the words of the libipt driver, so that the two readings can be compared line by
+//! line.
 
 use mgz_pt::packet::{Fault, Ip, Packet, decode};
 
@@ -74,8 +75,9 @@ fn name(packet: &Packet, newest: bool) -> Option<String> {
     })
 }
 
-/// The packets from the first byte on, a line each as `libipt.c` writes them; `false` if we met one that libipt does not
-/// know, so that what follows cannot be compared. `newest`: libipt 2.2 rather than 2.0.
+/// The packets from the first byte on, a line each as `libipt.c` writes them; `false` if we met one
+/// that libipt does not know, so that what follows cannot be compared. `newest`: libipt 2.2 rather
+/// than 2.0.
 pub fn packets(bytes: &[u8], newest: bool) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut at = 0;

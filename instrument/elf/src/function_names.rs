@@ -1,8 +1,9 @@
 //! Names for places in files: symbols first, else the unwind table's function starts.
 
-use object::elf::{FileHeader64, PT_GNU_EH_FRAME, PT_LOAD};
-use object::read::elf::{FileHeader, ProgramHeader};
-use object::{Endianness, Object, ObjectSymbol, SymbolKind};
+use crate::demangle::readable;
+use crate::headers;
+use goblin::elf::program_header::{PT_GNU_EH_FRAME, PT_LOAD};
+use object::{Object, ObjectSymbol, SymbolKind};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -32,8 +33,8 @@ impl Symbols {
         let Ok(file) = std::fs::File::open(path) else {
             return Symbols::default();
         };
-        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process
-        // could fault, as for every program that maps its input.
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input.
         let Ok(data) = (unsafe { memmap2::Mmap::map(&file) }) else {
             return Symbols::default();
         };
@@ -42,19 +43,15 @@ impl Symbols {
 
     fn parse(data: &[u8]) -> Option<Symbols> {
         let mut out = Symbols::default();
-        let header = FileHeader64::<Endianness>::parse(data).ok()?;
-        let endian = header.endian().ok()?;
-        for segment in header.program_headers(endian, data).ok()? {
-            match segment.p_type(endian) {
-                PT_LOAD => out.segments.push((
-                    segment.p_offset(endian),
-                    segment.p_vaddr(endian),
-                    segment.p_filesz(endian),
-                )),
+        for header in &headers::read(data)? {
+            match header.p_type {
+                PT_LOAD => {
+                    let (offset, address) = (header.p_offset, header.p_vaddr);
+                    out.segments.push((offset, address, header.p_filesz));
+                }
                 PT_GNU_EH_FRAME => {
-                    out.starts =
-                        unwind_starts(segment.data(endian, data).ok()?, segment.p_vaddr(endian))
-                            .unwrap_or_default()
+                    let table = headers::content(data, header)?;
+                    out.starts = unwind_starts(table, header.p_vaddr).unwrap_or_default();
                 }
                 _ => {}
             }
@@ -116,22 +113,8 @@ impl Symbols {
     }
 }
 
-fn readable(name: &str) -> String {
-    if let Ok(name) = rustc_demangle::try_demangle(name) {
-        return format!("{name:#}");
-    }
-    let plain = || name.to_owned();
-    if !name.starts_with("_Z") || name.len() > 4000 {
-        return plain();
-    }
-    cpp_demangle::Symbol::new(name)
-        .ok()
-        .and_then(|s| s.demangle().ok())
-        .unwrap_or_else(plain)
-}
-
-/// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of 4-byte
-/// offsets from the header).
+/// Function starts from `.eh_frame_hdr`, in the encoding that all linkers use (a sorted table of
+/// 4-byte offsets from the header).
 fn unwind_starts(header: &[u8], address: u64) -> Option<Vec<u64>> {
     const DATAREL_SDATA4: u8 = 0x3b;
     const UDATA4: u8 = 0x03;
@@ -166,7 +149,7 @@ mod tests {
         let (&address, (_, names)) = symbols
             .functions
             .iter()
-            .find(|(_, f)| f.1.iter().any(|n| n.contains("unwind_starts")))
+            .find(|(_, f)| f.1.iter().any(|n| readable(n).ends_with("::unwind_starts")))
             .expect("a symbol");
         let &(offset, start, _) = symbols
             .segments

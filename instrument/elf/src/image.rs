@@ -1,6 +1,7 @@
 //! Headers, sections, symbols, relocations and notes of an input file.
 
-use crate::{PAGE, Refusal, bytes};
+use crate::{PAGE, Refusal, bytes, headers};
+use goblin::elf::ProgramHeader;
 use object::elf;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -39,6 +40,21 @@ pub struct Segment {
     pub memsz: u64,
     /// Alignment.
     pub align: u64,
+}
+
+impl From<&ProgramHeader> for Segment {
+    fn from(header: &ProgramHeader) -> Segment {
+        Segment {
+            kind: header.p_type,
+            flags: header.p_flags,
+            offset: header.p_offset,
+            vaddr: header.p_vaddr,
+            paddr: header.p_paddr,
+            filesz: header.p_filesz,
+            memsz: header.p_memsz,
+            align: header.p_align,
+        }
+    }
 }
 
 /// A section header.
@@ -80,8 +96,9 @@ impl Section {
     }
 }
 
-// What runtimes leave in files without symbols: backwards, so that this program has none of them. Go's is the start of its build information; OCaml's and V8's are names
-// that these look for while they run.
+// What runtimes leave in files without symbols: backwards, so that this program has none of them.
+// Go's is the start of its build information; OCaml's and V8's are names that these look for while
+// they run.
 const MARK_GO: &[u8] = b":fnidliub oG \xff";
 const MARK_OCAML: &[u8] = b"\0MARAPNURLMAC";
 const MARK_BYTECODE: &[u8] = b"elif elbatucexe edocetyb a ton si";
@@ -182,13 +199,13 @@ impl<'a> Elf<'a> {
             dynamic: Vec::new(),
             dynamic_at: None,
         };
-        this.read_segments()?;
+        let headers = this.read_segments()?;
         this.read_sections()?;
-        this.read_dynamic();
+        this.read_dynamic(&headers);
         Ok(this)
     }
 
-    fn read_segments(&mut self) -> Result<(), Refusal> {
+    fn read_segments(&mut self) -> Result<Vec<ProgramHeader>, Refusal> {
         let truncated = |what: &str| {
             Refusal::failed(format!(
                 "truncated or damaged ELF file ({what} lies beyond its end); get a complete copy of it"
@@ -207,20 +224,9 @@ impl<'a> Elf<'a> {
         }
         let table = bytes::range(data, at, u64::from(count) * PHDR as u64)
             .ok_or_else(|| truncated("the program header table"))?;
-        for h in table.chunks_exact(PHDR) {
-            let word = |at| bytes::u32(h, at).unwrap_or(0);
-            let long = |at| bytes::u64(h, at).unwrap_or(0);
-            self.segments.push(Segment {
-                kind: word(0),
-                flags: word(4),
-                offset: long(8),
-                vaddr: long(16),
-                paddr: long(24),
-                filesz: long(32),
-                memsz: long(40),
-                align: long(48),
-            });
-        }
+        let headers = headers::in_table(table, count.into())
+            .ok_or_else(|| truncated("the program header table"))?;
+        self.segments = headers.iter().map(Segment::from).collect();
         let mut end = 0;
         for s in self.segments.iter().filter(|s| s.kind == elf::PT_LOAD.0) {
             if s.filesz > 0 && bytes::range(data, s.offset, s.filesz).is_none() {
@@ -249,7 +255,7 @@ impl<'a> Elf<'a> {
                 "it has no loadable segment (a separate debug file?); instrument the program itself",
             ));
         }
-        Ok(())
+        Ok(headers)
     }
 
     fn read_sections(&mut self) -> Result<(), Refusal> {
@@ -312,7 +318,7 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
-    fn read_dynamic(&mut self) {
+    fn read_dynamic(&mut self, headers: &[ProgramHeader]) {
         let Some(segment) = self.segments.iter().find(|s| s.kind == elf::PT_DYNAMIC.0) else {
             return;
         };
@@ -320,16 +326,7 @@ impl<'a> Elf<'a> {
             return;
         };
         self.dynamic_at = Some((segment.offset, table.len() / 16));
-        for entry in table.chunks_exact(16) {
-            let (tag, value) = (
-                bytes::u64(entry, 0).unwrap_or(0),
-                bytes::u64(entry, 8).unwrap_or(0),
-            );
-            if tag == 0 {
-                break;
-            }
-            self.dynamic.push((tag, value));
-        }
+        self.dynamic = headers::dynamic(self.data, headers);
     }
 
     /// Content of a section in the file.
@@ -388,7 +385,8 @@ impl<'a> Elf<'a> {
             .unwrap_or("")
     }
 
-    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the file has a place of its own that stands for it.
+    /// A dynamic symbol that this file does not define: its name and value, which is 0 unless the
+    /// file has a place of its own that stands for it.
     pub fn undefined_symbol(&self, number: u32) -> Option<(&'a str, u64)> {
         let table = self.at(self.dynamic_value(dt(elf::DT_SYMTAB))?)?;
         let symbol = table
@@ -446,31 +444,14 @@ impl<'a> Elf<'a> {
 
     /// All notes as `(name with its zero, type, descriptor)`.
     pub fn notes(&self) -> Vec<(&'a [u8], u32, &'a [u8])> {
-        let mut notes = Vec::new();
-        for s in self.segments.iter().filter(|s| s.kind == elf::PT_NOTE.0) {
-            let Some(data) = bytes::range(self.data, s.offset, s.filesz) else {
-                continue;
-            };
-            let align = if s.align == 8 { 8 } else { 4 };
-            let mut at = 0usize;
-            while let (Some(name), Some(desc), Some(kind)) = (
-                bytes::u32(data, at),
-                bytes::u32(data, at + 4),
-                bytes::u32(data, at + 8),
-            ) {
-                let name_at = at + 12;
-                let desc_at = (name_at + name as usize).next_multiple_of(align);
-                let (Some(name), Some(text)) = (
-                    data.get(name_at..name_at + name as usize),
-                    data.get(desc_at..desc_at + desc as usize),
-                ) else {
-                    break;
-                };
-                notes.push((name, kind, text));
-                at = (desc_at + desc as usize).next_multiple_of(align);
-            }
-        }
-        notes
+        let segments = self.segments.iter().filter(|s| s.kind == elf::PT_NOTE.0);
+        segments
+            .filter_map(|s| {
+                let data = bytes::range(self.data, s.offset, s.filesz)?;
+                Some(headers::notes(data, s.align))
+            })
+            .flatten()
+            .collect()
     }
 
     /// Whether a segment holds a mark, forwards.
@@ -554,8 +535,8 @@ impl<'a> Elf<'a> {
         Ok(())
     }
 
-    /// Relocations that the loader applies: `DT_RELA`, `DT_JMPREL` and `DT_RELR` (as relative ones, with
-    /// the word's content as addend).
+    /// Relocations that the loader applies: `DT_RELA`, `DT_JMPREL` and `DT_RELR` (as relative ones,
+    /// with the word's content as addend).
     pub fn relocations(&self) -> Vec<Relocation> {
         let mut all = Vec::new();
         let table = |tag, size| Some((self.dynamic_value(tag)?, self.dynamic_value(size)?));
@@ -613,7 +594,8 @@ impl<'a> Elf<'a> {
         }
     }
 
-    /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`, `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
+    /// Functions that the loader or start-up code calls before and after the program: `DT_INIT`,
+    /// `DT_FINI`, and those of the arrays, of which words with relocations hold what `word` says.
     pub fn called_at_both_ends(&self, word: impl Fn(u64) -> Option<u64>) -> Vec<u64> {
         const ARRAYS: [(elf::DynamicTag, elf::DynamicTag, elf::SectionType); 3] = [
             (
@@ -762,7 +744,8 @@ mod tests {
         }
     }
 
-    /// Runtimes that find return addresses in tables are known by what they leave in files that have neither symbols nor section headers.
+    /// Runtimes that find return addresses in tables are known by what they leave in files that
+    /// have neither symbols nor section headers.
     #[test]
     fn runtimes_are_known_without_symbols() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();

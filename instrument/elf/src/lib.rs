@@ -1,13 +1,16 @@
 //! ELF files: what is read of them, and how the rewritten one is written.
 //!
-//! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never changes a
-//! byte of the input but headers (and entry jumps in the `pt` flavour): everything new goes into one appended segment and behind
-//! it.
+//! Reading keeps the input as bytes and trusts no offset, length or count in it. Writing never
+//! changes a byte of the input but headers (and entry jumps in the `pt` flavour): everything new
+//! goes into one appended segment and behind it.
 
+pub mod archive;
 pub mod demangle;
 pub mod dynamic;
 pub mod function_names;
+mod headers;
 pub mod image;
+pub mod library_search;
 pub mod payload;
 pub mod symbols;
 pub mod upx;

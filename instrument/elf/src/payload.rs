@@ -1,8 +1,10 @@
-//! What a file carries apart from its ELF content: an archive, an image or a bundle that the program finds in its own file.
+//! What a file carries apart from its ELF content: an archive, an image or a bundle that the
+//! program finds in its own file.
 //!
-//! Programs find it in several ways: from the file's end, from where the ELF content ends (by section or program headers), or at an offset that they know.
-//! The rewritten file serves all of them: everything stays at its offset, and the payload is repeated at the very end, right behind what is the end of the ELF content
-//! there.
+//! Programs find it in several ways: from the file's end, from where the ELF content ends (by
+//! section or program headers), or at an offset that they know. The rewritten file serves all of
+//! them: everything stays at its offset, and the payload is repeated at the very end, right behind
+//! what is the end of the ELF content there.
 
 use crate::bytes;
 use crate::image::{EHDR, Elf, PHDR, SHDR, Section};
@@ -21,7 +23,8 @@ pub struct Payload {
     pub follows_segments: bool,
 }
 
-/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks for them from the file's end.
+/// Sections without addresses that compilers, linkers and `strip` leave behind: no program looks
+/// for them from the file's end.
 const KNOWN: [&str; 21] = [
     ".comment",
     ".debug",
@@ -46,7 +49,8 @@ const KNOWN: [&str; 21] = [
     ".mgz",
 ];
 
-/// The end of what headers, segments and sections describe. What a damaged header says of bytes that are not there does not count.
+/// The end of what headers, segments and sections describe. What a damaged header says of bytes
+/// that are not there does not count.
 pub fn end(elf: &Elf) -> u64 {
     let sections = elf.sections.iter().filter_map(in_file);
     segments_end(elf)
@@ -125,7 +129,7 @@ pub fn find(elf: &Elf) -> Option<Payload> {
     })
 }
 
-/// A place in the ELF content that holds the offset where the payload begins, or the length of the file: its address and that number. Who knows these may read up to the end of
+/// A place in the ELF content that holds the offset where the payload begins, or the length of the file, as a number or as text: its address and that number. Who knows these may read up to the end of
 /// the file, or compare its length. `immediates`: the numbers in the code, with their addresses.
 pub fn known_offset(
     elf: &Elf,
@@ -146,9 +150,35 @@ pub fn known_offset(
             let variables = if writable { content } else { &[] };
             let short = variables.chunks_exact(4).zip((addr..).step_by(4));
             let short = short.map(|(word, at)| (at, bytes::u32(word, 0).unwrap_or(0).into()));
+            let as_text = || {
+                let written = |number| Some((addr + text_of(content, number)? as u64, number));
+                numbers.into_iter().find_map(written)
+            };
             long.chain(short)
                 .find(|(at, number)| numbers.contains(number) && !relocated.contains(at))
+                .or_else(as_text)
         })
+    })
+}
+
+/// Where a number stands as text, decimal or hexadecimal, as who appends a payload may write it into a place that is kept for it. Short ones stand there by chance.
+fn text_of(content: &[u8], number: u64) -> Option<usize> {
+    const SHORTEST: usize = 4;
+    let forms = [
+        (format!("{number}"), false),
+        (format!("{number:x}"), true),
+        (format!("{number:X}"), true),
+    ];
+    let alone = |at: usize, len: usize, hex: bool| {
+        let is_digit = |b: &u8| b.is_ascii_digit() || hex && b.is_ascii_hexdigit();
+        // (Behind zeros it is the same number.)
+        let before = content[..at].iter().rev().find(|b| **b != b'0');
+        !before.is_some_and(is_digit) && !content.get(at + len).is_some_and(is_digit)
+    };
+    forms.iter().find_map(|(text, hex)| {
+        let found = memchr::memmem::find_iter(content, text);
+        let mut found = found.filter(|&at| alone(at, text.len(), *hex));
+        found.next().filter(|_| text.len() >= SHORTEST)
     })
 }
 
@@ -271,7 +301,21 @@ mod tests {
         assert_eq!(known(&data, &[(1, 2), (3, len)]), Some((3, len)));
         assert_eq!(known(&data, &[(5, len + 7)]), Some((5, len + 7)));
         let at = rodata.offset as usize + 64;
+        let plain = data.clone();
         data[at..at + 8].copy_from_slice(&len.to_le_bytes());
         assert_eq!(known(&data, &[]), Some((rodata.addr + 64, len)));
+        for (before, text, found) in [
+            ("offset=", format!("{len}"), true),
+            ("@@", format!("{:012}", len + 7), true),
+            ("0x", format!("{len:x}"), true),
+            ("", format!("{len}0"), false),
+            ("1", format!("{len}"), false),
+            ("", format!("{}", len + 1), false),
+        ] {
+            let mut data = plain.clone();
+            let text = format!("{before}{text};");
+            data[at..at + text.len()].copy_from_slice(text.as_bytes());
+            assert_eq!(known(&data, &[]).is_some(), found, "{text}");
+        }
     }
 }

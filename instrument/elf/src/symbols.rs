@@ -68,7 +68,8 @@ fn read<'a>(data: &'a [u8], strings: &'a [u8]) -> Vec<Symbol<'a>> {
     data.chunks_exact(SYM).filter_map(symbol).collect()
 }
 
-/// All symbols: those of both tables or, in a file without section headers, those that the loader finds.
+/// All symbols: those of both tables or, in a file without section headers, those that the loader
+/// finds.
 fn all<'a>(elf: &Elf<'a>) -> Vec<Symbol<'a>> {
     of_tables(elf, |kind| {
         kind == elf::SHT_SYMTAB.0 || kind == elf::SHT_DYNSYM.0
@@ -106,7 +107,8 @@ fn dynamic<'a>(elf: &Elf<'a>) -> Option<Vec<Symbol<'a>>> {
     ))
 }
 
-/// Symbols that a GNU hash table knows of, and those before them (which are undefined): one more than the last number in its chains.
+/// Symbols that a GNU hash table knows of, and those before them (which are undefined): one more
+/// than the last number in its chains.
 fn gnu_count(table: &[u8]) -> Option<usize> {
     let word = |n: usize| bytes::u32(table, n.checked_mul(4)?);
     let (buckets, first, bloom) = (word(0)? as usize, word(1)? as usize, word(2)? as usize);
@@ -153,8 +155,9 @@ pub fn functions<'a>(elf: &Elf<'a>) -> Vec<(Cow<'a, str>, u64, u64)> {
         .collect()
 }
 
-/// What other symbols say of code: addresses without a type that other files may refer to (what this file does with a label of its own is seen in the code and
-/// in relocations), and where data are. Both sorted.
+/// What other symbols say of code: addresses without a type that other files may refer to (what
+/// this file does with a label of its own is seen in the code and in relocations), and where data
+/// are. Both sorted.
 pub fn others(elf: &Elf, in_code: impl Fn(u64) -> bool) -> (Vec<u64>, Vec<Range<u64>>) {
     let is = |s: &Symbol, kind: elf::SymbolType| {
         s.kind == kind.0 && s.section != 0 && s.section != elf::SHN_ABS.0 && in_code(s.value)

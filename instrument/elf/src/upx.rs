@@ -1,4 +1,5 @@
-//! Files that UPX has packed. Their headers are its own, so they are told before anything else is read.
+//! Files that UPX has packed. Their headers are its own, so they are told before anything else is
+//! read.
 
 use crate::image::{EHDR, PHDR};
 use crate::{Refusal, bytes};

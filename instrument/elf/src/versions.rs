@@ -1,66 +1,69 @@
 //! Versions of imported symbols (`DT_VERSYM`, `DT_VERNEED`).
 
-use crate::bytes;
+use crate::headers::CONTEXT;
 use crate::image::{Elf, dt};
+use goblin::elf::SectionHeader;
+use goblin::elf::section_header::{SHT_GNU_VERNEED, SHT_GNU_VERSYM};
+use goblin::elf::symver::{VERSYM_VERSION, VerneedSection, VersymSection};
 use object::elf;
 use std::collections::HashMap;
 
-/// Bit of a symbol's version that hides it; the others are its number.
-const NUMBER: u16 = 0x7fff;
-/// Bytes of an entry that names a file, and of one that names a version.
-const FILE: u64 = 16;
-/// Most entries that are read of a damaged file.
-const MOST: usize = 1 << 16;
+/// Most files that are read of a damaged table.
+const MOST: u32 = 1 << 16;
 
 /// The versions that a file asks for.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Versions<'a> {
     /// One number per dynamic symbol.
-    of_symbols: &'a [u8],
+    of_symbols: Option<VersymSection<'a>>,
     /// File and version by number.
     needed: HashMap<u16, (&'a str, &'a str)>,
+}
+
+/// The header that goblin finds a table by. The loader knows no sections, so the table is the whole
+/// of what is given to goblin.
+fn header(kind: u32, table: &[u8]) -> [SectionHeader; 1] {
+    [SectionHeader {
+        sh_type: kind,
+        sh_size: table.len() as u64,
+        sh_info: MOST,
+        ..SectionHeader::new()
+    }]
 }
 
 impl<'a> Versions<'a> {
     /// Those of a file; none where it has no such tables.
     pub fn read(elf: &Elf<'a>) -> Versions<'a> {
-        let table = |tag| elf.at(elf.dynamic_value(dt(tag))?);
-        let (Some(of_symbols), Some(needed)) = (table(elf::DT_VERSYM), table(elf::DT_VERNEED))
-        else {
-            return Versions::default();
-        };
-        let mut versions = Versions {
-            of_symbols,
-            needed: HashMap::new(),
-        };
-        let mut at = 0;
-        for _ in 0..MOST {
-            let Some(next) = versions.file(elf, needed, at) else {
-                break;
-            };
-            at += u64::from(next);
-        }
-        versions
+        Self::parse(elf).unwrap_or_default()
     }
 
-    /// Reads the entry of one file, and gives the distance of the next.
-    fn file(&mut self, elf: &Elf<'a>, table: &'a [u8], at: u64) -> Option<u32> {
-        let entry = bytes::range(table, at, FILE)?;
-        let name = elf.dynamic_string(bytes::u32(entry, 4)?.into())?;
-        let mut version_at = at + u64::from(bytes::u32(entry, 8)?);
-        for _ in 0..bytes::u16(entry, 2)? {
-            let version = bytes::range(table, version_at, FILE)?;
-            let text = elf.dynamic_string(bytes::u32(version, 8)?.into())?;
-            self.needed
-                .insert(bytes::u16(version, 6)? & NUMBER, (name, text));
-            version_at += u64::from(bytes::u32(version, 12)?);
+    fn parse(elf: &Elf<'a>) -> Option<Versions<'a>> {
+        let table = |tag| elf.at(elf.dynamic_value(dt(tag))?);
+        let (symbols, files) = (table(elf::DT_VERSYM)?, table(elf::DT_VERNEED)?);
+        let headers = header(SHT_GNU_VERSYM, symbols);
+        let of_symbols = VersymSection::parse(symbols, &headers, CONTEXT).ok()?;
+        let headers = header(SHT_GNU_VERNEED, files);
+        let files = VerneedSection::parse(files, &headers, CONTEXT).ok()??;
+        let mut needed = HashMap::new();
+        let text = |at: usize| elf.dynamic_string(at as u64);
+        // What stands behind a damaged entry is not known.
+        'files: for file in files.iter() {
+            let Some(name) = text(file.vn_file) else {
+                break;
+            };
+            for version in file.iter() {
+                let Some(version_name) = text(version.vna_name) else {
+                    break 'files;
+                };
+                needed.insert(version.vna_other & VERSYM_VERSION, (name, version_name));
+            }
         }
-        bytes::u32(entry, 12).filter(|&next| next != 0)
+        Some(Versions { of_symbols, needed })
     }
 
     /// The file and version that a symbol must come from, if it is bound to any.
     pub fn of(&self, symbol: u32) -> Option<(&'a str, &'a str)> {
-        let number = bytes::u16(self.of_symbols, (symbol as usize).checked_mul(2)?)? & NUMBER;
+        let number = self.of_symbols.as_ref()?.get_at(symbol as usize)?.version();
         self.needed.get(&number).copied()
     }
 }

@@ -1,20 +1,28 @@
 //! Data flow over registers and memory variables, and the class of each load.
 //!
-//! One forward pass in reverse postorder gives variables values, at every point those that addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet,
-//! the variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi. Then each phi is resolved by what
-//! the back edges bring: itself (invariant), itself plus something invariant (induction), or anything else.
+//! One forward pass in reverse postorder gives variables values, at every point those that
+//! addresses depend on ([`crate::analyze::demand`]). Where paths with different values meet, the
+//! variable becomes an atom of its own; at a loop's header, what the loop changes becomes a phi.
+//! Then each phi is resolved by what the back edges bring: itself (invariant), itself plus
+//! something invariant (induction), or anything else.
 //!
 //! # Classes
 //!
-//! After the report: **Constant** is a scalar in the frame or at a fixed address (static, thread-local, or one that the global offset table
-//! holds). **Strided** is an address affine in an induction variable of the innermost loop in which it varies, with the sum of all steps per
-//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the rest, loads through a pointer that varies in no
-//! loop included: the report's Constant class has no pointers, and its Strided class needs a loop.
+//! After the report: **Constant** is a scalar in the frame or at a fixed address (static,
+//! thread-local, or one that the global offset table holds). **Strided** is an address affine in an
+//! induction variable of the innermost loop in which it varies, with the sum of all steps per
+//! iteration as stride; the stride is not known if a factor is a variable. **Irregular** is the
+//! rest, loads through a pointer that varies in no loop included: the report's Constant class has
+//! no pointers, and its Strided class needs a loop.
+//!
+//! What memory behind pointers keeps over stores and calls is assumed
+//! ([`crate::analyze::reloads`]). No load is Constant by such an assumption.
 
 use crate::analyze::class::Class;
 use crate::analyze::demand::{Needs, View};
+use crate::analyze::reloads::{ARGUMENTS, Memory, Reloads};
 use crate::analyze::stack_frame::{
-    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, is_frame, static_address,
+    Effect, Frame, REGISTERS, Stack, THREAD_POINTER, cell_group, cell_key, is_frame, static_address,
 };
 use crate::analyze::straight_line;
 use crate::analyze::value::{Atom, Kind, Val, Values};
@@ -26,7 +34,7 @@ use crate::util::fast_hash::FastMap;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
 use crate::x86::operands::{
-    Access, AccessList, Accesses, Form, Place, Segment, is_repeated_string,
+    Access, AccessList, Accesses, EffectiveAddress, Form, Segment, is_repeated_string,
 };
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDI, RDX, RSI, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -43,11 +51,13 @@ const NOT_YET: Val = Val::MAX - 1;
 pub struct Flow<'a> {
     pub(crate) values: Values,
     pub(crate) frame: Frame,
-    /// What the addresses whose classes are asked for are made of, by number of the touch: base and index.
+    /// What the addresses whose classes are asked for are made of, by number of the touch: base
+    /// and index.
     addresses: Vec<[Val; 2]>,
     accesses: &'a AccessList,
     needs: Needs,
-    /// Per variable that is needed at a block's start: its value there. (At a loop's header, that with which it is entered.)
+    /// Per variable that is needed at a block's start: its value there. (At a loop's header, that
+    /// with which it is entered.)
     starts: Vec<Val>,
     /// Where the values of all variables at the ends of blocks with back edges begin in `latched`.
     latches: FastMap<u32, usize>,
@@ -55,8 +65,14 @@ pub struct Flow<'a> {
     pub(crate) resolved: FastMap<Atom, crate::analyze::induction::Phi>,
     /// Per loop: it calls something.
     pub(crate) calls: Vec<bool>,
-    /// Addresses stored to, per loop that calls nothing and those around it.
-    pub(crate) stores: FastMap<(LoopId, Val), ()>,
+    /// Calls may change what is behind pointers.
+    pub(crate) strict: bool,
+    /// Loads and stores behind pointers.
+    pub(crate) memory: Memory,
+    /// What is known of loops whose cells are variables, see [`crate::analyze::reloads`].
+    pub(crate) reloads: Reloads,
+    /// The same without cells: it says what is Constant.
+    without_cells: Option<Box<Flow<'a>>>,
     pub(crate) loops: &'a Loops,
     input: &'a Input<'a>,
 }
@@ -97,6 +113,34 @@ impl<'a> Flow<'a> {
         Flow::solve_with(input, graph, loops, facts, stores, Needs::find)
     }
 
+    /// Solves, and once more where cells behind pointers are to be followed as variables are.
+    fn solve_with(
+        input: &'a Input<'a>,
+        graph: &Graph,
+        loops: &'a Loops,
+        facts: &'a Facts,
+        stores: bool,
+        needs: fn(&View) -> Needs,
+    ) -> Flow<'a> {
+        let frame = Frame::find(graph, loops, facts, stores);
+        let mut flow = Flow::solve_in(input, graph, loops, facts, frame, Reloads::default(), needs);
+        let Some(reloads) = flow.find_cells() else {
+            return flow;
+        };
+        let solve = |reloads: Reloads| {
+            let mut frame = flow.frame.clone();
+            frame.add_cells(&reloads.touches);
+            Flow::solve_in(input, graph, loops, facts, frame, reloads, needs)
+        };
+        let mut again = solve(reloads);
+        // Loads of cells that are needed only because cells are followed.
+        if let Some(reloads) = again.reloads.with_more() {
+            again = solve(reloads);
+        }
+        again.without_cells = Some(Box::new(flow));
+        again
+    }
+
     /// No address is known, so that all are Irregular that are not fixed by their form.
     fn new(input: &'a Input<'a>, loops: &'a Loops, accesses: &'a AccessList) -> Flow<'a> {
         Flow {
@@ -110,42 +154,58 @@ impl<'a> Flow<'a> {
             latched: Vec::new(),
             resolved: FastMap::default(),
             calls: vec![false; loops.all.len()],
-            stores: FastMap::default(),
+            strict: false,
+            memory: Memory::default(),
+            reloads: Reloads::default(),
+            without_cells: None,
             loops,
             input,
         }
     }
 
-    fn solve_with(
+    fn solve_in(
         input: &'a Input<'a>,
         graph: &Graph,
         loops: &'a Loops,
         facts: &'a Facts,
-        stores: bool,
+        mut frame: Frame,
+        reloads: Reloads,
         needs: fn(&View) -> Needs,
     ) -> Flow<'a> {
         let uses = &facts.uses;
         let mut flow = Flow::new(input, loops, &facts.accesses);
-        let mut frame = Frame::find(graph, loops, facts, stores);
         if frame.variables().saturating_mul(graph.blocks.len()) > MAX_CELLS {
             frame.drop_variables();
         }
         let mut changed_by_calls = Row::new(frame.variables());
         (REGISTERS..frame.variables())
-            .filter(|&v| call_changes(&frame, input, v))
+            .filter(|&v| call_changes(&frame, v))
             .for_each(|v| changed_by_calls.set(v));
-        let changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
+        let mut changed = flow.changed_in_loops(graph, &frame, &changed_by_calls);
+        for v in (REGISTERS..frame.variables()).filter(|_| !reloads.is_empty()) {
+            if frame.key(v).and_then(cell_group).is_some() {
+                let rows = changed.iter_mut().zip(&flow.calls);
+                rows.filter(|row| *row.1).for_each(|row| row.0.set(v));
+            }
+        }
+        for (l, key) in reloads.lost.keys() {
+            frame
+                .variable(*key)
+                .into_iter()
+                .for_each(|v| changed[*l as usize].set(v));
+        }
         let thread = frame.variable(THREAD_POINTER);
         let needs = needs(&View {
             input,
             graph,
             loops,
-            calls: &flow.calls,
             uses,
             frame: &frame,
             thread,
             changed_by_calls: &changed_by_calls,
+            has_cells: !reloads.is_empty(),
         });
+        flow.reloads = reloads;
         flow.values = Values::with_room(needs.made.count());
         flow.addresses = vec![[NO_VALUE; 2]; frame.touches.len()];
         flow.starts = vec![NOT_YET; needs.total()];
@@ -232,6 +292,12 @@ impl<'a> Flow<'a> {
 
     /// The class of access `n` of instruction `insn`, which is in `block`.
     pub fn classify(&mut self, block: usize, insn: usize, n: usize, access: &Access) -> Class {
+        if let Some(flow) = &mut self.without_cells {
+            let class = flow.classify(block, insn, n, access);
+            if class.class == CLASS_CONSTANT {
+                return class;
+            }
+        }
         let irregular = Class {
             class: CLASS_IRREGULAR,
             stride: None,
@@ -293,12 +359,28 @@ impl<'a> Flow<'a> {
         }
         let v = self.normal(v);
         if self.is_fixed(v) {
+            // What a cell holds may be fixed by assumption only.
+            let class = if self.without_cells.is_some() {
+                CLASS_IRREGULAR
+            } else {
+                CLASS_CONSTANT
+            };
             return Class {
-                class: CLASS_CONSTANT,
+                class,
                 stride: None,
             };
         }
         self.stride_class(v, innermost).unwrap_or(irregular)
+    }
+
+    /// Whether a variable at the function's entry is static and not fixed, so that calls might
+    /// change it.
+    pub(crate) fn is_shared(&self, var: u32) -> bool {
+        self.frame.key(var as usize).is_some_and(|key| {
+            !is_frame(key)
+                && key != THREAD_POINTER
+                && !static_address(key).is_some_and(|a| self.input.is_got(a))
+        })
     }
 
     /// Frame offset, static address, or one that a table of fixed addresses holds, plus a constant.
@@ -323,8 +405,8 @@ impl<'a> Flow<'a> {
 
 /// Registers whose values a call loses.
 pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
-    // A compiler that knows the callee may keep values in registers that it leaves alone; if it does not, nobody reads them
-    // before they are written. rax and rdx may be results.
+    // A compiler that knows the callee may keep values in registers that it leaves alone; if it
+    // does not, nobody reads them before they are written. rax and rdx may be results.
     let known = insn.flow == FlowControl::Call
         && !crate::x86::flow::direct_target(&insn.inst).is_none_or(|t| input.is_plt(t));
     if known {
@@ -334,15 +416,10 @@ pub fn lost_in_call(insn: &Insn, input: &Input) -> RegSet {
     }
 }
 
-/// Whether a call may change the variable.
-fn call_changes(frame: &Frame, input: &Input, v: usize) -> bool {
-    let Some(key) = frame.key(v) else {
-        return false;
-    };
-    if is_frame(key) {
-        return frame.is_escaped(v);
-    }
-    key != THREAD_POINTER && !static_address(key).is_some_and(|a| input.is_got(a))
+/// Whether a call may change the variable. Static variables and cells are assumed to stay, see
+/// [`crate::analyze::reloads`].
+fn call_changes(frame: &Frame, v: usize) -> bool {
+    frame.key(v).is_some_and(is_frame) && frame.is_escaped(v)
 }
 
 impl Walk<'_, '_> {
@@ -354,7 +431,8 @@ impl Walk<'_, '_> {
         let (insns, needs) = (&self.graph.blocks[b as usize].insns, self.needs);
         for i in needs.marks.within(insns.start as usize..insns.end as usize) {
             self.ask(i);
-            // What is loaded again at the same address is the same, and gets its number where it is loaded first.
+            // What is loaded again at the same address is the same, and gets its number where it is
+            // loaded first.
             if needs.made.get(i) || needs.loads[b as usize] {
                 self.instruction(i);
             }
@@ -373,6 +451,7 @@ impl Walk<'_, '_> {
             loops,
             values,
             starts,
+            reloads,
             ..
         } = &mut *self.flow;
         let here = loops.position[b];
@@ -403,12 +482,19 @@ impl Walk<'_, '_> {
         });
         if header.is_some() {
             let changed = &self.changed[l as usize];
+            let frame = self.frame;
             self.needs.variables.each(b, |v| {
                 if changed.get(v) {
-                    self.state[v] = values.atom(Kind::Phi {
-                        of: l,
-                        var: v as u32,
-                    });
+                    // In each iteration another cell may be meant.
+                    let lost = frame.key(v).is_some_and(|key| reloads.is_lost(l, key));
+                    self.state[v] = if lost {
+                        values.opaque(self.block)
+                    } else {
+                        values.atom(Kind::Phi {
+                            of: l,
+                            var: v as u32,
+                        })
+                    };
                 }
             });
         }
@@ -505,7 +591,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    fn address(&mut self, i: usize, place: &Place) -> Val {
+    fn address(&mut self, i: usize, place: &EffectiveAddress) -> Val {
         let mut v = match place.base {
             Some(base) => {
                 let base = self.read(i, base);
@@ -542,11 +628,50 @@ impl Walk<'_, '_> {
         };
         let touch = &self.frame.touches[t];
         match touch.variable() {
-            Some(var) => Some(self.state[var]),
+            Some(var) => {
+                self.note_object(i, place, var);
+                Some(self.state[var])
+            }
             None => {
                 let address = self.address(i, place);
-                Some(self.flow.values.load(self.block, address))
+                let l = self.flow.loops.of_block[self.block as usize];
+                if l != NO_LOOP {
+                    self.flow.memory.load(t, l, address);
+                    self.note_cell(t, address);
+                }
+                let Flow { values, .. } = &mut *self.flow;
+                // In a loop, it is the same wherever it is loaded.
+                Some(values.load(
+                    self.block,
+                    if l == NO_LOOP { self.block } else { !l },
+                    address,
+                ))
             }
+        }
+    }
+
+    /// Writes down which object a cell is of.
+    fn note_object(&mut self, i: usize, place: &EffectiveAddress, var: usize) {
+        if !self.flow.reloads.is_empty()
+            && let Some(group) = self.frame.key(var).and_then(cell_group)
+        {
+            let address = self.address(i, place);
+            let object = self.object(address);
+            self.flow.reloads.objects.insert(object, group);
+        }
+    }
+
+    /// Writes down that what is loaded is a cell after all.
+    fn note_cell(&mut self, t: usize, address: Val) {
+        if self.flow.reloads.is_empty() {
+            return;
+        }
+        let object = self.object(address);
+        if let Some(&group) = self.flow.reloads.objects.get(&object)
+            && let Some(key) = cell_key(group as usize, self.flow.values.sum(address).constant)
+            && self.frame.variable(key).is_some()
+        {
+            self.flow.reloads.more.push((t as u32, key));
         }
     }
 
@@ -555,25 +680,42 @@ impl Walk<'_, '_> {
             return;
         };
         if self.frame.touches[t].has_key() {
+            if let Some(var) = self.frame.touches[t].variable() {
+                self.note_object(i, place, var);
+            }
             return self.store_variable(t, value);
         }
-        // In a loop that calls something, any load may find something new.
-        let mut l = self.flow.loops.of_block[self.block as usize];
-        if l == NO_LOOP || self.flow.calls[l as usize] {
+        let l = self.flow.loops.of_block[self.block as usize];
+        if l == NO_LOOP {
             return;
         }
         let address = self.address(i, place);
-        while l != NO_LOOP {
-            self.flow.stores.insert((l, address), ());
-            l = self.flow.loops.all[l as usize].parent;
-        }
+        let Flow {
+            memory,
+            values,
+            loops,
+            ..
+        } = &mut *self.flow;
+        memory.store(t, l, address, access.size, values, loops);
     }
 
     fn store_variable(&mut self, t: usize, value: Option<Val>) {
         let touch = &self.frame.touches[t];
         self.frame.touched(touch, |v| {
             self.state[v] = match value {
-                Some(value) if touch.variable() == Some(v) => value,
+                Some(value) if touch.variable() == Some(v) => {
+                    // Others may store there, too: what is loaded is fixed by assumption only.
+                    let shared =
+                        !self.frame.key(v).is_some_and(is_frame) || self.frame.is_escaped(v);
+                    if shared && self.flow.is_fixed(value) {
+                        self.flow.values.atom(Kind::Pure {
+                            block: self.block,
+                            inputs: [value; 2],
+                        })
+                    } else {
+                        value
+                    }
+                }
                 _ => self.flow.values.opaque(self.block),
             };
         });
@@ -657,11 +799,38 @@ impl Walk<'_, '_> {
     }
 
     fn call(&mut self, insn: &Insn) {
+        if !self.flow.reloads.is_empty() {
+            self.pass_objects();
+        }
         for r in lost_in_call(insn, self.flow.input).iter() {
             self.state[usize::from(r.0)] = self.opaque();
         }
         self.changed_by_calls
             .each(|v| self.state[v] = self.flow.values.opaque(self.block));
+    }
+
+    /// A call may change all cells of the objects that it is passed.
+    fn pass_objects(&mut self) {
+        for r in ARGUMENTS.iter() {
+            let value = self.state[usize::from(r.0)];
+            let object = self.object(value);
+            let Some(&group) = self.flow.reloads.objects.get(&object) else {
+                continue;
+            };
+            for v in REGISTERS..self.frame.variables() {
+                if self.frame.key(v).and_then(cell_group) == Some(group) {
+                    self.state[v] = self.opaque();
+                }
+            }
+        }
+    }
+
+    /// An address without displacement.
+    fn object(&mut self, address: Val) -> Val {
+        let displacement = self.flow.values.sum(address).constant;
+        self.flow
+            .values
+            .offset(address, displacement.wrapping_neg())
     }
 
     fn string(&mut self, inst: &Instruction, list: &Accesses, u: &RegUse) {
@@ -842,7 +1011,8 @@ mod tests {
             [0, 4, 8, 12, 16, 0xf8][self.below(6)]
         }
 
-        /// An opcode with a register and a place in memory: in the frame, static, at a register, or at two.
+        /// An opcode with a register and a place in memory: in the frame, static, at a register, or
+        /// at two.
         fn memory(&mut self, opcode: &[u8], register: usize) -> Vec<u8> {
             let rex = |base: usize, index: usize| {
                 0x48 | (register as u8 >> 3) << 2 | (index as u8 >> 3) << 1 | base as u8 >> 3
@@ -1057,7 +1227,8 @@ mod tests {
 
     #[test]
     fn what_would_take_too_many_turns_is_all_needed() {
-        // A loop that loads through the first of n pointers on the stack, and moves each to the place before it.
+        // A loop that loads through the first of n pointers on the stack, and moves each to the
+        // place before it.
         for (n, all) in [(10, false), (100, true)] {
             let mut bytes = vec![0x48, 0x8b, 0x0c, 0x24, 0x48, 0x8b, 0x11];
             for k in 0..n {

@@ -1,11 +1,13 @@
 //! Which values data flow has to follow: those that some address depends on, a few in a hundred.
 //!
-//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it makes is. What is needed first of all are the registers of
-//! addresses whose class is asked for, and, in loops that call nothing, of those that are stored to. Whatever is needed at a place is
-//! made of what is needed before, so that the forward pass of [`crate::analyze::dataflow`] finds the same addresses if it goes through marked instructions
-//! only. It makes fewer atoms, in the same order.
+//! Backward flow, as that of liveness, but that what an instruction reads is needed only if what it
+//! makes is. What is needed first of all are the registers of addresses whose class is asked for,
+//! and, in loops, of those that are stored to. Whatever is needed at a place is made of what is
+//! needed before, so that the forward pass of [`crate::analyze::dataflow`] finds the same addresses
+//! if it goes through marked instructions only. It makes fewer atoms, in the same order.
 
 use crate::analyze::dataflow::lost_in_call;
+use crate::analyze::reloads::ARGUMENTS;
 use crate::analyze::stack_frame::{Effect, Frame, Touch};
 use crate::ir::cfg::Graph;
 use crate::ir::loops::{Loops, NO_LOOP};
@@ -17,11 +19,13 @@ use crate::x86::regs::{CALLER_SAVED, RSP, RegUse, gpr};
 use iced_x86::{Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// How many times as much as to go through the function once may be done. Loops that hand values from variable to variable (as sliding windows do)
-/// could take as many turns as they have variables.
+/// How many times as much as to go through the function once may be done. Loops that hand values
+/// from variable to variable (as sliding windows do) could take as many turns as they have
+/// variables.
 const TURNS: usize = 32;
 
-/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then those in memory.
+/// What is needed where. Variables are numbered as in [`crate::analyze::dataflow`]: registers, then
+/// those in memory.
 #[derive(Clone, Debug, Default)]
 pub struct Needs {
     /// Instructions that make it, or whose addresses are asked for.
@@ -44,8 +48,6 @@ pub struct View<'a> {
     pub graph: &'a Graph,
     /// Its loops.
     pub loops: &'a Loops,
-    /// Per loop: it calls something.
-    pub calls: &'a [bool],
     /// What each instruction does to registers.
     pub uses: &'a [RegUse],
     /// What each instruction does to memory.
@@ -54,6 +56,8 @@ pub struct View<'a> {
     pub thread: Option<usize>,
     /// Variables in memory that calls may change.
     pub changed_by_calls: &'a Row,
+    /// Cells behind pointers are among the variables.
+    pub has_cells: bool,
 }
 
 impl Needs {
@@ -108,7 +112,7 @@ impl Needs {
             let makes = &view.frame.makes[b];
             if live.low() & makes.registers.0 != 0
                 || makes.memory && live.has_high()
-                || makes.asks && !again
+                || (makes.asks || view.has_cells && makes.calls) && !again
             {
                 if again {
                     behind.add_to(b, &mut live);
@@ -180,7 +184,7 @@ impl View<'_> {
     /// From what is needed behind a block to what is before.
     fn through(&self, b: usize, live: &mut Row, needs: &mut Needs) {
         let of = self.loops.of_block[b];
-        let follows_stores = of != NO_LOOP && !self.calls[of as usize];
+        let follows_stores = of != NO_LOOP;
         let insns = &self.graph.blocks[b].insns;
         let steps = &self.frame.steps[insns.start as usize..insns.end as usize];
         for (n, step) in steps.iter().enumerate().rev() {
@@ -196,7 +200,7 @@ impl View<'_> {
                     self.add_inputs(i, live);
                     true
                 }
-                Effect::Call => self.call(&self.graph.insns[i], live),
+                Effect::Call => self.call(&self.graph.insns[i], of != NO_LOOP, live),
                 Effect::String => self.string(i, touches, live),
                 Effect::Accesses | Effect::Push | Effect::Pop => {
                     self.accesses(i, touches, follows_stores, live)
@@ -241,10 +245,15 @@ impl View<'_> {
         }
     }
 
-    fn call(&self, insn: &Insn, live: &mut Row) -> bool {
+    fn call(&self, insn: &Insn, in_loop: bool, live: &mut Row) -> bool {
         let registers =
             live.low() & CALLER_SAVED.0 != 0 && live.take_low(lost_in_call(insn, self.input).0);
-        live.take_all(self.changed_by_calls) || registers
+        // Whatever it is passed may be changed.
+        let passes = in_loop && self.has_cells;
+        if passes {
+            live.add_low(ARGUMENTS.0);
+        }
+        live.take_all(self.changed_by_calls) || registers || passes
     }
 
     fn string(&self, i: usize, touches: &[Touch], live: &mut Row) -> bool {
@@ -276,6 +285,13 @@ impl View<'_> {
                 .for_each(|t| self.add_address(t, live));
         }
         if needed {
+            // Which object a cell is of.
+            if self.has_cells {
+                touches
+                    .iter()
+                    .filter(|t| t.write && t.plain && t.has_key())
+                    .for_each(|t| self.add_address(t, live));
+            }
             self.add_inputs(i, live);
             touches
                 .iter()

@@ -14,28 +14,30 @@ const DEPTH: u32 = 24;
 pub enum Phi {
     /// Being resolved, or neither of the others.
     Other,
-    /// The same in every iteration.
+    /// The same in every iteration, be it from the second one on.
     Invariant(Val),
     /// Moves by a value that is the same in every iteration.
-    Step(Val),
+    Stride(Val),
     /// Moves by a constant from the second iteration on: it takes over a value that does.
-    Follows(Step),
+    Follows(Stride),
 }
 
 /// Change per iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum Stride {
     /// Bytes.
     Known(i64),
     /// The same in every iteration, but not a constant.
     Symbolic,
 }
 
-impl Step {
-    fn plus(self, other: Step, factor: i64) -> Step {
+impl Stride {
+    fn plus(self, other: Stride, factor: i64) -> Stride {
         match (self, other) {
-            (Step::Known(a), Step::Known(b)) => Step::Known(a.wrapping_add(b.wrapping_mul(factor))),
-            _ => Step::Symbolic,
+            (Stride::Known(a), Stride::Known(b)) => {
+                Stride::Known(a.wrapping_add(b.wrapping_mul(factor)))
+            }
+            _ => Stride::Symbolic,
         }
     }
 }
@@ -47,14 +49,14 @@ impl Flow<'_> {
         while l != NO_LOOP {
             if self.varies(v, l, 0) {
                 match self.step(v, l, 0) {
-                    Some(Step::Known(0)) => {}
-                    Some(Step::Known(s)) => {
+                    Some(Stride::Known(0)) => {}
+                    Some(Stride::Known(s)) => {
                         return Some(Class {
                             class: CLASS_STRIDED,
                             stride: Some(s),
                         });
                     }
-                    Some(Step::Symbolic) => {
+                    Some(Stride::Symbolic) => {
                         return Some(Class {
                             class: CLASS_STRIDED,
                             stride: None,
@@ -130,7 +132,8 @@ impl Flow<'_> {
         let entry = self.at_entry(of, var as usize);
         let me = self.values.of_atom(atom);
         let mut steps: Vec<Val> = Vec::new();
-        let mut follows: Vec<Step> = Vec::new();
+        let mut follows: Vec<Stride> = Vec::new();
+        let mut reloads: Vec<Val> = Vec::new();
         let loops = self.loops;
         for &latch in &loops.all[of as usize].latches {
             let Some(latch) = self.at_latch(latch, var as usize) else {
@@ -149,10 +152,16 @@ impl Flow<'_> {
                     return Phi::Other;
                 };
                 let rest = self.values.intern(rest);
-                if self.varies(rest, of, depth + 1) {
+                // A call that changes how far it goes would make a great difference.
+                let strict = std::mem::replace(&mut self.strict, true);
+                let varies = self.varies(rest, of, depth + 1);
+                self.strict = strict;
+                if varies {
                     return Phi::Other;
                 }
                 steps.push(rest);
+            } else if self.is_reload(latch, of, depth) {
+                reloads.push(latch);
             } else if own.is_none()
                 && let Some(step) = self.step(latch, of, depth + 1)
             {
@@ -161,21 +170,33 @@ impl Flow<'_> {
                 return Phi::Other;
             }
         }
-        match (&steps[..], &follows[..]) {
-            ([first, rest @ ..], []) if rest.iter().all(|s| s == first) => {
+        match (&steps[..], &follows[..], &reloads[..]) {
+            ([first, rest @ ..], [], []) if rest.iter().all(|s| s == first) => {
                 if self.values.as_constant(*first) == Some(0) {
                     Phi::Invariant(entry)
                 } else {
-                    Phi::Step(*first)
+                    Phi::Stride(*first)
                 }
             }
-            ([], [first, rest @ ..])
-                if rest.iter().all(|s| s == first) && *first != Step::Known(0) =>
+            // From the second iteration on. (What is loaded is never fixed, as what enters may be.)
+            ([], [], [first, rest @ ..]) if rest.iter().all(|v| v == first) => {
+                Phi::Invariant(*first)
+            }
+            ([], [first, rest @ ..], [])
+                if rest.iter().all(|s| s == first) && *first != Stride::Known(0) =>
             {
                 Phi::Follows(*first)
             }
             _ => Phi::Other,
         }
+    }
+
+    /// Whether what a back edge brings is loaded again in each iteration, and always the same.
+    fn is_reload(&mut self, latch: Val, l: LoopId, depth: u32) -> bool {
+        self.values
+            .as_atom(latch)
+            .is_some_and(|atom| matches!(self.values.kind(atom), Kind::Load { .. }))
+            && !self.varies(latch, l, depth + 1)
     }
 
     /// Whether the value may differ between two iterations of loop `l`.
@@ -192,7 +213,8 @@ impl Flow<'_> {
             return true;
         }
         match *self.values.kind(atom) {
-            Kind::Entry(_) | Kind::Frame => false,
+            Kind::Entry(var) => self.strict && self.calls[l as usize] && self.is_shared(var),
+            Kind::Frame => false,
             Kind::Opaque { block } => self.loops.contains(l, block),
             Kind::Phi { of, .. } => match self.phi(atom, depth + 1) {
                 Some(Phi::Invariant(entry)) => self.varies(entry, l, depth + 1),
@@ -204,38 +226,38 @@ impl Flow<'_> {
             }
             Kind::Load { block, address } => {
                 self.loops.contains(l, block)
-                    && (self.calls[l as usize]
-                        || self.stores.contains_key(&(l, address))
+                    && (self.strict && self.calls[l as usize]
+                        || self.is_stored(address, l, depth + 1)
                         || self.varies(address, l, depth + 1))
             }
         }
     }
 
     /// Change per iteration of `l` if the value is affine in its induction variables.
-    fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Step> {
+    pub(crate) fn step(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Stride> {
         if depth > DEPTH {
             return None;
         }
         let v = self.normal_at(v, depth + 1);
         let sum = self.values.sum(v);
-        let mut total = Step::Known(0);
+        let mut total = Stride::Known(0);
         for &(atom, factor) in sum.terms() {
             if !self.atom_varies(atom, l, depth + 1) {
                 continue;
             }
             let step = match *self.values.kind(atom) {
                 Kind::Phi { of, .. } if of == l => match self.phi(atom, depth + 1)? {
-                    Phi::Step(step) => self
+                    Phi::Stride(step) => self
                         .values
                         .as_constant(step)
-                        .map_or(Step::Symbolic, Step::Known),
+                        .map_or(Stride::Symbolic, Stride::Known),
                     Phi::Follows(step) => step,
                     Phi::Invariant(_) | Phi::Other => return None,
                 },
                 Kind::Product { inputs: [a, b], .. } => {
                     match (self.varies(a, l, depth + 1), self.varies(b, l, depth + 1)) {
-                        (true, false) => self.step(a, l, depth + 1).map(|_| Step::Symbolic)?,
-                        (false, true) => self.step(b, l, depth + 1).map(|_| Step::Symbolic)?,
+                        (true, false) => self.step(a, l, depth + 1).map(|_| Stride::Symbolic)?,
+                        (false, true) => self.step(b, l, depth + 1).map(|_| Stride::Symbolic)?,
                         _ => return None,
                     }
                 }

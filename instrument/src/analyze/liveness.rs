@@ -2,20 +2,22 @@
 //!
 //! Backward liveness, exact inside the function and careful at its borders:
 //!
-//! - a call reads everything (arguments may be passed in any register) and kills nothing (a compiler that knows the callee may keep values
-//!   in registers that it leaves alone), except that nothing is passed in r11 to a function that follows the ABI or is bound at its first
-//!   call, and that no r11 outlives such a call;
-//! - leaving for code that is not followed (unresolved jumps, tail calls, falling off the end) reads everything, and so do
-//!   system calls, interrupts and undefined instructions;
-//! - `ret` reads everything but the caller-saved registers that are lost to the function's callers ([`crate::analyze::preserved`]), rax, rdx and what
-//!   may be another result excepted;
+//! - a call reads everything (arguments may be passed in any register) and kills nothing (a
+//!   compiler that knows the callee may keep values in registers that it leaves alone), except that
+//!   nothing is passed in r11 to a function that follows the ABI or is bound at its first call, and
+//!   that no r11 outlives such a call;
+//! - leaving for code that is not followed (unresolved jumps, tail calls, falling off the end)
+//!   reads everything, and so do system calls, interrupts and undefined instructions;
+//! - `ret` reads everything but the caller-saved registers that are lost to the function's callers
+//!   ([`crate::analyze::preserved`]), rax, rdx and what may be another result excepted;
 //! - a landing pad's live registers are live throughout the blocks that its call ranges touch.
 //!
-//! A register is offered only if it is caller-saved, or saved by a `push` here and written, and neither rsp nor rbp.
-//! A function whose extent is a guess, or that has several callable entries, offers none (and is not asked).
+//! A register is offered only if it is caller-saved, or saved by a `push` here and written, and
+//! neither rsp nor rbp. A function whose extent is a guess, or that has several callable entries,
+//! offers none (and is not asked).
 
 use crate::analyze::preserved;
-use crate::analyze::unread_values::Step;
+use crate::analyze::unread_values::Transfer;
 use crate::ir::cfg::{Exit, Graph};
 use crate::ir::live_registers::{Effect, backward, pads};
 use crate::ir::loops::Loops;
@@ -35,7 +37,9 @@ fn through_linkage(input: &Input, insn: &Insn) -> bool {
     }
 }
 
-/// What is known of a call's convention, if it is of a function that is not in this file, and returns. (Code that was written by hand may leave registers alone on all ways but those that end there.)
+/// What is known of a call's convention, if it is of a function that is not in this file, and
+/// returns. (Code that was written by hand may leave registers alone on all ways but those that end
+/// there.)
 pub fn imported(input: &Input, insn: &Insn) -> Option<Import> {
     let through = match insn.flow {
         FlowControl::Call => direct_target(&insn.inst),
@@ -53,7 +57,7 @@ pub struct Effects {
     insns: Vec<Effect>,
     blocks: Vec<Effect>,
     /// Per block.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Transfer>,
     /// Registers that code which control reaches writes.
     written: u16,
     /// Callee-saved ones that it pushes.
@@ -63,7 +67,8 @@ pub struct Effects {
 impl Effects {
     /// Those of `graph`, whose loops these are. `uses` is per instruction.
     pub fn of(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse]) -> Effects {
-        // From the roots, which are entered from outside, control reaches all blocks of nearly all functions.
+        // From the roots, which are entered from outside, control reaches all blocks of nearly all
+        // functions.
         let n = graph.blocks.len();
         let reachable = if loops.order.len() == n {
             None
@@ -79,7 +84,7 @@ impl Effects {
         };
         let mut effects = vec![Effect::default(); graph.insns.len()];
         for (b, block) in graph.blocks.iter().enumerate() {
-            let (mut sum, mut step) = (Effect::default(), Step::NOTHING);
+            let (mut sum, mut step) = (Effect::default(), Transfer::NOTHING);
             let (mut written, mut saved) = (0, 0);
             let range = block.insns.start as usize..block.insns.end as usize;
             for ((insn, u), effect) in graph.insns[range.clone()]
@@ -93,7 +98,7 @@ impl Effects {
                 };
                 written |= u.clobber.0;
                 if insn.simple || insn.flow == FlowControl::Next && insn.inst.code() != Code::Hlt {
-                    step = step.then(Step::of(FlowControl::Next, u));
+                    step = step.then(Transfer::of(FlowControl::Next, u));
                     if u.clobber.contains(RSP)
                         && insn.inst.mnemonic() == Mnemonic::Push
                         && insn.inst.op0_kind() == OpKind::Register
@@ -101,7 +106,7 @@ impl Effects {
                         saved |= u.read.0 & CALLEE_SAVED.0;
                     }
                 } else {
-                    step = step.then(Step::of(insn.flow, u));
+                    step = step.then(Transfer::of(insn.flow, u));
                     outside(input, insn, effect);
                 }
                 sum = sum.then(*effect);
@@ -141,7 +146,8 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
     }
 }
 
-/// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one callable entry. Says whether any register may be offered.
+/// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one
+/// callable entry. Says whether any register may be offered.
 pub fn mark(input: &Input, graph: &mut Graph, effects: &Effects, uses: &[RegUse]) -> bool {
     let returned = preserved::find(input, graph, uses, RegSet(effects.saved));
     let allowed = CALLER_SAVED.0 | CALLEE_SAVED.0 & effects.written & effects.saved;
@@ -206,7 +212,8 @@ mod tests {
     #[test]
     fn a_register_is_dead_before_it_is_written_and_after_its_last_use() {
         let code = [&MOV_RCX_RDI[..], &MOV_RAX_RCX, &[RET]].concat();
-        // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never written here.
+        // rcx dead first (then loaded), rax dead before its own load, rcx dead at ret. rdi: never
+        // written here.
         assert_eq!(dead(&code), [0b11, 0b01, 0b10]);
     }
 
@@ -284,7 +291,8 @@ mod tests {
             [&head[..], &call, kept, &[0x31, 0xc0, 0x5b, RET]].concat()
         };
         let dead = |kept: &[u8]| dead_with(&with_import(Import::Unknown, false), &code(kept))[4];
-        // Nobody else would save rbx for that. (The function gets an argument in rdi, which `ms_abi` would not.)
+        // Nobody else would save rbx for that. (The function gets an argument in rdi, which
+        // `ms_abi` would not.)
         let all = RAX_RCX | 1 << 6 | 0xf00;
         assert_eq!(dead(&[0x48, 0x8b, 0x3b]) & all, all);
         // mov rcx,[rsi]; mov rdi,[rbx]: rsi has come through the call.

@@ -6,6 +6,7 @@ pub mod demand;
 pub mod induction;
 pub mod liveness;
 pub mod preserved;
+pub mod reloads;
 pub mod stack_frame;
 pub(crate) mod straight_line;
 pub mod unread_values;

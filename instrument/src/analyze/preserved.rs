@@ -1,16 +1,19 @@
 //! What callers may rely on when a function returns.
 //!
-//! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`, `preserve_all`, `no_caller_saved_registers`,
-//! `ms_abi`, hand-written helpers, and what compilers work out about functions of the same file. So a register counts as lost to the
-//! callers only where the function shows that it is. Two things show it:
+//! The ABI lets a function change nine registers, but not everything follows it: `preserve_most`,
+//! `preserve_all`, `no_caller_saved_registers`, `ms_abi`, hand-written helpers, and what compilers
+//! work out about functions of the same file. So a register counts as lost to the callers only
+//! where the function shows that it is. Two things show it:
 //!
 //! - The function replaces the register, and some way to a `ret` does not put the old value back.
-//! - The function calls something that changes the register. Imports of the C and C++ runtime libraries follow the ABI
-//!   ([`Import::Abi`]). Of other imports nothing is known, unless the function keeps a value of its own in a callee-saved register
-//!   across the call: it would not save and restore that register if a caller-saved one were left alone by what it calls.
+//! - The function calls something that changes the register. Imports of the C and C++ runtime
+//!   libraries follow the ABI ([`Import::Abi`]). Of other imports nothing is known, unless the
+//!   function keeps a value of its own in a callee-saved register across the call: it would not
+//!   save and restore that register if a caller-saved one were left alone by what it calls.
 //!
-//! A register that the function has written and nobody has read before a `ret` may be a result, whatever the ABI says. A function that reads
-//! callee-saved registers (or r11) which nobody has passed by the ABI has rules of its own: it counts as returning everything.
+//! A register that the function has written and nobody has read before a `ret` may be a result,
+//! whatever the ABI says. A function that reads callee-saved registers (or r11) which nobody has
+//! passed by the ABI has rules of its own: it counts as returning everything.
 
 use crate::analyze::liveness::imported;
 use crate::ir::cfg::Graph;
@@ -46,7 +49,7 @@ impl Returned {
 
 /// Where a copy of a register goes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum CopyTarget {
     /// The stack, at any depth: what rsp, rbp or a register that was made from rsp leads to.
     Stack,
     /// Memory with this base, index, scale, displacement and segment.
@@ -62,42 +65,44 @@ enum Place {
 struct Copied {
     insn: usize,
     register: Gpr,
-    place: Place,
+    place: CopyTarget,
 }
 
-/// Three sets of registers: those that may hold their old value; those that may hold another one; those that the function has written and nothing has read.
+/// Three sets of registers: those that may hold their old value; those that may hold another one;
+/// those that the function has written and nothing has read.
 type State = u64;
 const OTHER: u32 = 16;
 const UNREAD: u32 = 32;
 
 /// What an instruction, or several, do to the state.
 #[derive(Clone, Copy)]
-struct Step {
+struct Transfer {
     keeps: State,
     adds: State,
 }
 
-impl Step {
-    const NOTHING: Step = Step {
+impl Transfer {
+    const NOTHING: Transfer = Transfer {
         keeps: State::MAX,
         adds: 0,
     };
 
-    /// `old`: what does not replace the old value; `back`: what puts it back; `unread`: what stays unread, and what becomes it.
+    /// `old`: what does not replace the old value; `back`: what puts it back; `unread`: what stays
+    /// unread, and what becomes it.
     #[inline]
-    fn of(old: u16, back: u16, unread: (u16, u16)) -> Step {
+    fn of(old: u16, back: u16, unread: (u16, u16)) -> Transfer {
         let join = |old: u16, other: u16, unread: u16| {
             State::from(old) | State::from(other) << OTHER | State::from(unread) << UNREAD
         };
-        Step {
+        Transfer {
             keeps: join(old, !back, unread.0),
             adds: join(back, !old & !back, unread.1 & !back),
         }
     }
 
     #[inline]
-    fn then(self, next: Step) -> Step {
-        Step {
+    fn then(self, next: Transfer) -> Transfer {
+        Transfer {
             keeps: self.keeps & next.keeps,
             adds: self.adds & next.keeps | next.adds,
         }
@@ -112,8 +117,9 @@ impl Step {
 /// What a function's blocks do.
 #[derive(Default)]
 struct Blocks {
-    steps: Vec<Step>,
-    /// Registers of [`NEVER_PASSED`] that each reads, other than to save them, before it changes them.
+    steps: Vec<Transfer>,
+    /// Registers of [`NEVER_PASSED`] that each reads, other than to save them, before it changes
+    /// them.
     reads: Vec<u16>,
     /// Instructions that [`copied`] may know.
     copies: Vec<u32>,
@@ -128,7 +134,8 @@ struct Finder<'g> {
     input: &'g Input<'g>,
     graph: &'g Graph,
     uses: &'g [RegUse],
-    /// Registers that calls of imports without a known convention change, by what the function shows.
+    /// Registers that calls of imports without a known convention change, by what the function
+    /// shows.
     shown: u16,
 }
 
@@ -191,7 +198,7 @@ impl Finder<'_> {
             ..Blocks::default()
         };
         for block in &self.graph.blocks {
-            let (mut sum, mut reads, mut changed) = (Step::NOTHING, 0, 0);
+            let (mut sum, mut reads, mut changed) = (Transfer::NOTHING, 0, 0);
             for i in block.insns.start as usize..block.insns.end as usize {
                 let (insn, u) = (&self.graph.insns[i], &self.uses[i]);
                 if may_copy(insn.inst.code()) {
@@ -216,29 +223,30 @@ impl Finder<'_> {
 
     /// `back`: registers whose old value the instruction may put back.
     #[inline]
-    fn step(&self, insn: &Insn, u: &RegUse, back: u16) -> Step {
+    fn step(&self, insn: &Insn, u: &RegUse, back: u16) -> Transfer {
         // Whoever changes a part of a register that is never passed does not want its old value.
         let old = !(u.kill.0 | u.clobber.0 & NEVER_PASSED);
         if is_call(insn) {
             // (What was written before is the call's.)
-            return Step::of(old & !self.changed_by(insn), back, (0, 0));
+            return Transfer::of(old & !self.changed_by(insn), back, (0, 0));
         }
-        Step::of(old, back, (!u.read.0, u.kill.0 | u.clobber.0))
+        Transfer::of(old, back, (!u.read.0, u.kill.0 | u.clobber.0))
     }
 
     /// Makes the steps of the blocks with these instructions anew.
-    fn put_back(&self, steps: &mut [Step], restores: &[(usize, Gpr)]) {
+    fn put_back(&self, steps: &mut [Transfer], restores: &[(usize, Gpr)]) {
         let mut left = restores.iter().peekable();
         while let Some(&&(first, _)) = left.peek() {
             let b = self.graph.block_of(first);
             let block = &self.graph.blocks[b].insns;
-            steps[b] = (block.start as usize..block.end as usize).fold(Step::NOTHING, |sum, i| {
-                let mut back = 0;
-                while let Some((_, r)) = left.next_if(|r| r.0 == i) {
-                    back |= 1 << r.0;
-                }
-                sum.then(self.step(&self.graph.insns[i], &self.uses[i], back))
-            });
+            steps[b] =
+                (block.start as usize..block.end as usize).fold(Transfer::NOTHING, |sum, i| {
+                    let mut back = 0;
+                    while let Some((_, r)) = left.next_if(|r| r.0 == i) {
+                        back |= 1 << r.0;
+                    }
+                    sum.then(self.step(&self.graph.insns[i], &self.uses[i], back))
+                });
         }
     }
 
@@ -260,20 +268,22 @@ impl Finder<'_> {
     }
 
     /// The state at each block's start; `None` where control is not seen to come.
-    fn solve(&self, steps: &[Step]) -> Vec<Option<State>> {
+    fn solve(&self, steps: &[Transfer]) -> Vec<Option<State>> {
         let graph = self.graph;
         let n = graph.blocks.len();
         let entered = |b: usize| {
             graph.roots.get(b).copied().unwrap_or(true) || graph.blocks[b].external_entry
         };
-        // (A part of the function that lies elsewhere may come back with what it was given or has made.)
+        // (A part of the function that lies elsewhere may come back with what it was given or has
+        // made.)
         let mut state: Vec<Option<State>> = (0..n)
             .map(|b| entered(b).then_some(CALLER_SAVED.without(R11).0.into()))
             .collect();
         state[0] = Some(ALL.0.into());
         let mut queued = vec![false; n];
         let mut work: Vec<u32> = Vec::new();
-        // Once through all of them; then those whose predecessors come behind them, as long as something changes.
+        // Once through all of them; then those whose predecessors come behind them, as long as
+        // something changes.
         let mut first = 0..n;
         while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
             queued[b] = false;
@@ -309,7 +319,8 @@ impl Finder<'_> {
             }
         }
         let pairs = |to: &Copied, from: &Copied| {
-            from.register == to.register && (from.place == to.place || from.place == Place::Stack)
+            from.register == to.register
+                && (from.place == to.place || from.place == CopyTarget::Stack)
         };
         to.retain(|c| from.iter().any(|back| pairs(c, back)) && self.is_old(c, state));
         from.retain(|back| to.iter().any(|c| pairs(c, back)));
@@ -327,9 +338,11 @@ impl Finder<'_> {
         state[b].is_some_and(|s| s >> copy.register.0 & 1 == 1) && (first..copy.insn).all(kept)
     }
 
-    /// Caller-saved registers that the function itself believes to be changed by imports of which nothing is known: it keeps a value of its own in a callee-saved
-    /// register across such a call, which it has to save and restore for that. `saved`: those registers, without what may be a frame pointer. (Not where an exception may end the call: for landing pads
-    /// only callee-saved registers will do.)
+    /// Caller-saved registers that the function itself believes to be changed by imports of which
+    /// nothing is known: it keeps a value of its own in a callee-saved register across such a call,
+    /// which it has to save and restore for that. `saved`: those registers, without what may be a
+    /// frame pointer. (Not where an exception may end the call: for landing pads only callee-saved
+    /// registers will do.)
     fn evidence(&self, saved: RegSet, restores: &[(usize, Gpr)], state: &[Option<State>]) -> u16 {
         if !self.graph.pads.is_empty() || saved == RegSet::EMPTY {
             return 0;
@@ -373,7 +386,8 @@ impl Finder<'_> {
         CALLER_SAVED.0 & !if by_system_v { 0 } else { KEPT_BY_MS_ABI }
     }
 
-    /// Registers that instructions read behind each block's end before they are replaced; what calls and callers read is left out.
+    /// Registers that instructions read behind each block's end before they are replaced; what
+    /// calls and callers read is left out.
     fn read_later(&self) -> Vec<u16> {
         let graph = self.graph;
         let n = graph.blocks.len();
@@ -428,7 +442,7 @@ fn read_by(insn: &Insn, u: &RegUse) -> u16 {
 /// Whether an instruction stores a whole register to the stack.
 fn is_save(inst: &Instruction) -> bool {
     let mut copies = copied(inst, RegSet::EMPTY).into_iter();
-    copies.any(|(_, place, back)| !back && place == Place::Stack)
+    copies.any(|(_, place, back)| !back && place == CopyTarget::Stack)
 }
 
 /// What of the registers that an instruction reads it only stores, or has no part in its result.
@@ -442,7 +456,7 @@ fn never_passed_but_saved(inst: &Instruction) -> u16 {
         return ALL.0;
     }
     match copied(inst, RegSet::EMPTY)[..] {
-        [(register, Place::Stack | Place::Memory(..), false)]
+        [(register, CopyTarget::Stack | CopyTarget::Memory(..), false)]
             if inst.memory_base() == Register::None
                 || gpr(inst.memory_base()) != Some(register)
                     && gpr(inst.memory_index()) != Some(register) =>
@@ -483,22 +497,25 @@ fn may_copy(code: Code) -> bool {
 }
 
 /// A register that is copied as a whole, to or from where, and whether it is filled from there.
-type Copies = SmallVec<[(Gpr, Place, bool); 4]>;
+type Copies = SmallVec<[(Gpr, CopyTarget, bool); 4]>;
 
-/// What an instruction copies, where registers of `frame` lead to the stack. Copies from register to register are told of from both sides.
+/// What an instruction copies, where registers of `frame` lead to the stack. Copies from register
+/// to register are told of from both sides.
 fn copied(inst: &Instruction, frame: RegSet) -> Copies {
     let mut copies = Copies::new();
     if !may_copy(inst.code()) {
         return copies;
     }
     let place = |n: u32| match inst.op_kind(n) {
-        OpKind::Register => Some(gpr64(inst.op_register(n)).map_or(Place::Vector, Place::Register)),
+        OpKind::Register => {
+            Some(gpr64(inst.op_register(n)).map_or(CopyTarget::Vector, CopyTarget::Register))
+        }
         OpKind::Memory => {
             let (base, segment) = (inst.memory_base(), inst.segment_prefix());
             let on_stack = gpr(base).is_some_and(|base| frame.with(RSP).contains(base));
             Some(match on_stack && segment == Register::None {
-                true => Place::Stack,
-                false => Place::Memory(
+                true => CopyTarget::Stack,
+                false => CopyTarget::Memory(
                     base,
                     inst.memory_index(),
                     inst.memory_index_scale(),
@@ -510,8 +527,8 @@ fn copied(inst: &Instruction, frame: RegSet) -> Copies {
         _ => None,
     };
     let (to, from) = match inst.code() {
-        Code::Push_r64 | Code::Push_rm64 => (Some(Place::Stack), place(0)),
-        Code::Pop_r64 | Code::Pop_rm64 => (place(0), Some(Place::Stack)),
+        Code::Push_r64 | Code::Push_rm64 => (Some(CopyTarget::Stack), place(0)),
+        Code::Pop_r64 | Code::Pop_rm64 => (place(0), Some(CopyTarget::Stack)),
         Code::VEX_Vpinsrq_xmm_xmm_rm64_imm8 => (place(0), place(2)),
         _ => (place(0), place(1)),
     };
@@ -523,10 +540,10 @@ fn copied(inst: &Instruction, frame: RegSet) -> Copies {
         if !there {
             continue;
         }
-        if let Place::Register(register) = from {
+        if let CopyTarget::Register(register) = from {
             copies.push((register, to, false));
         }
-        if let Place::Register(register) = to {
+        if let CopyTarget::Register(register) = to {
             copies.push((register, from, true));
         }
     }

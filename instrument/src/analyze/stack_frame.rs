@@ -1,14 +1,15 @@
 //! Where the stack pointer and the frame pointer stand, and which memory is a variable of its own.
 //!
-//! For classes only, never for safety. Offsets count from the stack pointer at the function's entry. An aligned stack pointer, or
-//! one moved by an unknown amount, starts a new region far away, so that slots on both sides are told apart.
+//! For classes only, never for safety. Offsets count from the stack pointer at the function's
+//! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
+//! away, so that slots on both sides are told apart.
 
 use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
 use crate::util::bit_set::Bits;
 use crate::x86::effects::Facts;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{Access, AccessList, Accesses, Form, Place, Segment};
+use crate::x86::operands::{Access, AccessList, Accesses, EffectiveAddress, Form, Segment};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RBP, RSP, RegSet, RegUse, gpr64};
 use iced_x86::{Code, FlowControl, Mnemonic, OpKind, Register};
 
@@ -25,6 +26,10 @@ pub struct Stack {
 const STATIC: i64 = 1 << 60;
 /// Keys of fs-relative ones.
 const THREAD: i64 = 1 << 61;
+/// Keys of cells behind pointers.
+const CELL: i64 = 1 << 62;
+/// Bits of their displacements.
+const CELL_SHIFT: u32 = 36;
 /// How far a new region is away.
 const ALIGNED: i64 = 1 << 32;
 const MOVED: i64 = 1 << 40;
@@ -45,6 +50,23 @@ pub fn static_address(key: i64) -> Option<u64> {
         .then(|| (key - STATIC) as u64)
 }
 
+/// The key of a static address.
+pub fn static_key(address: i64) -> i64 {
+    STATIC.wrapping_add(address & (STATIC - 1))
+}
+
+/// The key of a cell behind the pointer with number `group`, see [`crate::analyze::reloads`].
+pub fn cell_key(group: usize, displacement: i64) -> Option<i64> {
+    let groups = (1 << (62 - CELL_SHIFT)) - 1;
+    let fits = group < groups && displacement.unsigned_abs() < 1 << (CELL_SHIFT - 2);
+    fits.then(|| CELL + ((group as i64) << CELL_SHIFT) + (1 << (CELL_SHIFT - 1)) + displacement)
+}
+
+/// The number of the pointer of a cell.
+pub fn cell_group(key: i64) -> Option<i64> {
+    (key >= CELL).then_some((key - CELL) >> CELL_SHIFT)
+}
+
 /// Whether a key is in the frame.
 pub fn is_frame(key: i64) -> bool {
     key < STATIC / 2
@@ -55,12 +77,12 @@ impl Stack {
     pub const ENTRY: Stack = Stack { rsp: 0, rbp: None };
 
     /// Key of a place: its offset in the frame, or its address; `None` if it is neither.
-    pub fn key(&self, place: &Place) -> Option<i64> {
+    pub fn key(&self, place: &EffectiveAddress) -> Option<i64> {
         if place.index.is_some() || place.addr32 {
             return None;
         }
         match (place.segment, place.base) {
-            (Segment::Flat, None) => Some(STATIC.wrapping_add(place.disp & (STATIC - 1))),
+            (Segment::Flat, None) => Some(static_key(place.disp)),
             (Segment::Fs, None) => Some(THREAD.wrapping_add(place.disp)),
             (Segment::Flat, Some(RSP)) => Some(self.rsp.wrapping_add(place.disp)),
             (Segment::Flat, Some(RBP)) => self.rbp.map(|rbp| rbp.wrapping_add(place.disp)),
@@ -218,7 +240,7 @@ pub enum Effect {
 
 /// See [`Frame::steps`].
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Step {
+pub struct InsnEffect {
     /// What it does.
     pub effect: Effect,
     /// How many [`Touch`]es it has: the stack's top (`push` and `pop` only), then one per access.
@@ -229,7 +251,7 @@ pub struct Step {
     first: u32,
 }
 
-impl Step {
+impl InsnEffect {
     /// Number of its first touch.
     pub fn first(self) -> usize {
         self.first as usize
@@ -241,7 +263,8 @@ impl Step {
     }
 }
 
-/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the stack.
+/// An access, as far as data flow is concerned, or what `push` and `pop` do to the top of the
+/// stack.
 #[derive(Clone, Copy, Debug)]
 pub struct Touch {
     /// Its key, if it has one.
@@ -377,7 +400,8 @@ pub struct Makes {
     pub memory: bool,
     /// It calls something.
     pub calls: bool,
-    /// It has an address that tells a class or what is loaded, or that something is stored to which is no variable.
+    /// It has an address that tells a class or what is loaded, or that something is stored to which
+    /// is no variable.
     pub asks: bool,
 }
 
@@ -408,7 +432,7 @@ pub struct Frame {
     /// Per key of the frame: its address is taken, so that calls and unknown stores may change it.
     escaped: Vec<bool>,
     /// What each instruction does to memory.
-    pub steps: Vec<Step>,
+    pub steps: Vec<InsnEffect>,
     /// The same by block.
     pub makes: Vec<Makes>,
     /// Instructions that write the stack pointer or the frame pointer.
@@ -418,14 +442,15 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked for, too.
+    /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
+    /// for, too.
     pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;
         let blocks = graph.blocks.len();
         let mut frame = Frame {
             at_block: vec![None; blocks],
-            steps: vec![Step::default(); n],
+            steps: vec![InsnEffect::default(); n],
             makes: vec![Makes::default(); blocks],
             moves: Bits::new(n),
             ..Frame::default()
@@ -555,6 +580,29 @@ impl Frame {
         }
     }
 
+    /// Makes cells variables: touches, with their keys.
+    pub fn add_cells(&mut self, cells: &[(u32, i64)]) {
+        let (keys, escaped) = (
+            std::mem::take(&mut self.keys),
+            std::mem::take(&mut self.escaped),
+        );
+        self.sizes.clear();
+        for &(touch, key) in cells {
+            let touch = &mut self.touches[touch as usize];
+            (touch.key, touch.at) = (key, 0);
+        }
+        let keyed = self.touches.iter().zip(0..).filter(|t| t.0.has_key());
+        let keyed = keyed.map(|(touch, n)| (touch.key, n)).collect();
+        self.number(keyed);
+        self.makes.iter_mut().for_each(|makes| makes.memory = true);
+        // What is only reached through pointers has its address taken.
+        let is_escaped = |key: &i64| match keys.binary_search(key) {
+            Ok(at) => escaped[at],
+            Err(_) => is_frame(*key),
+        };
+        self.escaped = self.keys.iter().map(is_escaped).collect();
+    }
+
     /// Forgets all variables (functions too large to follow them).
     pub fn drop_variables(&mut self) {
         self.keys.clear();
@@ -570,7 +618,7 @@ impl Frame {
     /// What an instruction does to memory.
     #[inline]
     pub fn touches_of(&self, insn: usize) -> &[Touch] {
-        let Step { count, first, .. } = self.steps[insn];
+        let InsnEffect { count, first, .. } = self.steps[insn];
         &self.touches[first as usize..][..usize::from(count)]
     }
 

@@ -1,16 +1,19 @@
-//! Functions without loops all of whose addresses are Irregular: a look at each instruction shows it, and data flow need not be solved.
+//! Functions without loops all of whose addresses are Irregular: a look at each instruction shows
+//! it, and data flow need not be solved.
 //!
-//! Without loops an address is Constant or Irregular: Constant if it is a constant, or one atom that is fixed ([`Traits::FIXED`]), plus a constant.
-//! So traits of what registers and memory hold are followed forward, which say what a value of [`crate::analyze::dataflow`] may be at most. Where ways with different values meet, and
-//! where a value is not followed, data flow has an atom that is not fixed: a value without traits. So it is where control comes back and makes no loop, so that one pass in
-//! reverse postorder does.
+//! Without loops an address is Constant or Irregular: Constant if it is a constant, or one atom
+//! that is fixed ([`Traits::FIXED`]), plus a constant. So traits of what registers and memory hold
+//! are followed forward, which say what a value of [`crate::analyze::dataflow`] may be at most.
+//! Where ways with different values meet, and where a value is not followed, data flow has an atom
+//! that is not fixed: a value without traits. So it is where control comes back and makes no loop,
+//! so that one pass in reverse postorder does.
 
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
 use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
 use crate::program::Input;
 use crate::x86::insn::Insn;
-use crate::x86::operands::{AccessList, Accesses, Form, Place, Segment};
+use crate::x86::operands::{AccessList, Accesses, EffectiveAddress, Form, Segment};
 use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RBP, RDX, RSP, RegSet, RegUse, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind};
 
@@ -20,10 +23,12 @@ struct Traits(u8);
 
 impl Traits {
     const NONE: Traits = Traits(0);
-    /// A constant, or one atom that is fixed plus a constant: the frame, the thread pointer, or what a table of fixed addresses holds.
+    /// A constant, or one atom that is fixed plus a constant: the frame, the thread pointer, or
+    /// what a table of fixed addresses holds.
     const FIXED: Traits = Traits(1);
-    /// A sum of atoms, one of which at least is not fixed, with positive factors, all of them together below 2¹⁰. With the next bit they may be up to 2²⁰, and with the
-    /// one behind up to 2³⁰, so that none gets lost where sums wrap.
+    /// A sum of atoms, one of which at least is not fixed, with positive factors, all of them
+    /// together below 2¹⁰. With the next bit they may be up to 2²⁰, and with the one behind up to
+    /// 2³⁰, so that none gets lost where sums wrap.
     const SUM: Traits = Traits(2);
     const LARGEST_SUM: Traits = Traits(0b1110);
     /// With all traits: anything.
@@ -66,7 +71,8 @@ impl Traits {
 struct State {
     /// Traits of registers, four bits each.
     registers: u64,
-    /// By trait: the variables in memory that have it, a bit for all whose keys are alike, see [`slot`].
+    /// By trait: the variables in memory that have it, a bit for all whose keys are alike, see
+    /// [`slot`].
     memory: [u64; 4],
     /// As [`crate::analyze::stack_frame`] has it.
     stack: Stack,
@@ -117,15 +123,10 @@ impl Keys {
         }
     }
 
-    /// The slots of variables that have traits and that calls do not change, see [`crate::analyze::dataflow`].
-    fn lasting(&self, input: &Input) -> u64 {
-        let lasts = |key: i64| {
-            if is_frame(key) {
-                !self.taken.contains(&key)
-            } else {
-                is_fixed(key, input)
-            }
-        };
+    /// The slots of variables that have traits and that calls do not change, see
+    /// [`crate::analyze::dataflow`].
+    fn lasting(&self) -> u64 {
+        let lasts = |key: i64| !is_frame(key) || !self.taken.contains(&key);
         if self.more {
             u64::MAX
         } else {
@@ -149,7 +150,8 @@ impl State {
         stack: Stack::ENTRY,
     };
 
-    /// Where ways meet, what is not the same on all of them has no traits, and what is has those that it has on all.
+    /// Where ways meet, what is not the same on all of them has no traits, and what is has those
+    /// that it has on all.
     fn join(&mut self, other: &State) {
         self.registers &= other.registers;
         self.memory
@@ -213,7 +215,7 @@ impl State {
         }
     }
 
-    fn address(&self, place: &Place) -> Traits {
+    fn address(&self, place: &EffectiveAddress) -> Traits {
         match (
             place.base.map(|r| self.of(r)),
             place.index.map(|r| self.of(r)),
@@ -255,7 +257,7 @@ impl State {
         if is_call(insn) {
             // (Some lose more.)
             if self.memory[0] != 0 || self.memory[1] != 0 {
-                let lasting = keys.lasting(input);
+                let lasting = keys.lasting();
                 self.memory.iter_mut().for_each(|set| *set &= lasting);
             }
             self.registers &= if insn.flow == FlowControl::Call {
@@ -342,19 +344,20 @@ impl State {
 }
 
 /// Whether memory at a place may be a variable of its own.
-fn may_be_variable(place: &Place) -> bool {
+fn may_be_variable(place: &EffectiveAddress) -> bool {
     place.index.is_none() && place.base.is_none_or(|base| base == RSP || base == RBP)
 }
 
 /// The place of a variable that an instruction may write.
-fn written(list: &Accesses) -> Option<&Place> {
+fn written(list: &Accesses) -> Option<&EffectiveAddress> {
     list.iter().filter(|a| a.write).find_map(|a| match &a.form {
         Form::Plain(place) if may_be_variable(place) => Some(place),
         _ => None,
     })
 }
 
-/// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so for sure. `stores`: classes of stores are asked for, too.
+/// Whether data flow would find that all addresses whose classes are asked for are Irregular: if so
+/// for sure. `stores`: classes of stores are asked for, too.
 pub fn are_all(
     input: &Input,
     graph: &Graph,

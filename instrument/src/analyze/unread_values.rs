@@ -1,12 +1,13 @@
 //! Which instructions may lose the old value of the register that they overwrite.
 //!
-//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault, and a handler goes on behind it
-//! with the old value: code that reads memory which may be missing puts a default into the register first. Such a default
-//! is a value that nothing has read when the load runs. Other values were made for a use, and after that use nobody wants
-//! them; compilers leave no value unread.
+//! A probe before `mov rax, [rdi]` may use rax, which is dead there — unless the load can fault,
+//! and a handler goes on behind it with the old value: code that reads memory which may be missing
+//! puts a default into the register first. Such a default is a value that nothing has read when the
+//! load runs. Other values were made for a use, and after that use nobody wants them; compilers
+//! leave no value unread.
 //!
-//! Forward data flow over *fresh* registers: their value may not have been read since it was made. Arguments are fresh where
-//! control enters from outside, and so are results behind calls.
+//! Forward data flow over *fresh* registers: their value may not have been read since it was made.
+//! Arguments are fresh where control enters from outside, and so are results behind calls.
 
 use crate::ir::cfg::Graph;
 use crate::x86::insn::Insn;
@@ -14,36 +15,37 @@ use crate::x86::operands::AccessList;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// What an instruction, or several, do to the registers that are fresh: some cease to be, others become it.
+/// What an instruction, or several, do to the registers that are fresh: some cease to be, others
+/// become it.
 #[derive(Clone, Copy)]
-pub struct Step {
+pub struct Transfer {
     keeps: u16,
     adds: u16,
 }
 
-impl Step {
+impl Transfer {
     /// No instruction.
-    pub const NOTHING: Step = Step {
+    pub const NOTHING: Transfer = Transfer {
         keeps: ALL.0,
         adds: 0,
     };
 
     /// Of an instruction.
     #[inline]
-    pub fn of(flow: FlowControl, u: &RegUse) -> Step {
+    pub fn of(flow: FlowControl, u: &RegUse) -> Transfer {
         match flow {
-            FlowControl::Call | FlowControl::IndirectCall => Step {
+            FlowControl::Call | FlowControl::IndirectCall => Transfer {
                 keeps: !CALLER_SAVED.0,
                 adds: RegSet::EMPTY.with(RAX).with(RDX).0,
             },
             FlowControl::Next
             | FlowControl::ConditionalBranch
             | FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch => Step {
+            | FlowControl::IndirectBranch => Transfer {
                 keeps: !u.read.0,
                 adds: u.clobber.0 | u.kill.0,
             },
-            _ => Step {
+            _ => Transfer {
                 keeps: 0,
                 adds: ALL.0,
             },
@@ -52,8 +54,8 @@ impl Step {
 
     /// Of two, one after the other.
     #[inline]
-    pub fn then(self, next: Step) -> Step {
-        Step {
+    pub fn then(self, next: Transfer) -> Transfer {
+        Transfer {
             keeps: self.keeps & next.keeps,
             adds: self.adds & next.keeps | next.adds,
         }
@@ -64,9 +66,9 @@ impl Step {
     }
 }
 
-/// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses; [`Insn::dead`](crate::x86::insn::Insn::dead) must be known.
-/// `steps` is per block.
-pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &AccessList) {
+/// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses;
+/// [`Insn::dead`](crate::x86::insn::Insn::dead) must be known. `steps` is per block.
+pub fn mark(graph: &mut Graph, steps: &[Transfer], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
     if accesses
         .insns()
@@ -88,7 +90,7 @@ pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &Acces
             (at, fresh) = (graph.blocks[b].insns.start as usize, fresh_in[b]);
         }
         for before in at..i {
-            fresh = Step::of(graph.insns[before].flow, &uses[before]).from(fresh);
+            fresh = Transfer::of(graph.insns[before].flow, &uses[before]).from(fresh);
         }
         at = i;
         graph.insns[i].own = RegSet(replaced & !fresh);
@@ -96,7 +98,7 @@ pub fn mark(graph: &mut Graph, steps: &[Step], uses: &[RegUse], accesses: &Acces
 }
 
 /// Registers that are fresh at each block's start.
-fn fresh(graph: &Graph, steps: &[Step]) -> Vec<u16> {
+fn fresh(graph: &Graph, steps: &[Transfer]) -> Vec<u16> {
     let n = graph.blocks.len();
     let entered = |b: usize| {
         b == 0
@@ -107,7 +109,8 @@ fn fresh(graph: &Graph, steps: &[Step]) -> Vec<u16> {
     let mut fresh_in: Vec<u16> = (0..n).map(|b| if entered(b) { ALL.0 } else { 0 }).collect();
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
-    // Once through all of them; then those whose predecessors come behind them, as long as something changes.
+    // Once through all of them; then those whose predecessors come behind them, as long as
+    // something changes.
     let mut first = 0..n;
     while let Some(b) = first.next().or_else(|| work.pop().map(|b| b as usize)) {
         queued[b] = false;

@@ -1,7 +1,7 @@
 //! Values as data flow sees them: sums of atoms with constant factors.
 //!
-//! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine), and memory that no store in
-//! sight changes keeps its value.
+//! For classes only. Widths are ignored (an index that wraps at 32 bits still counts as affine),
+//! and memory that no store in sight changes keeps its value.
 
 use crate::ir::loops::LoopId;
 use crate::util::fast_hash::{FastHasher, FastMap};
@@ -151,9 +151,11 @@ impl Sum {
 #[derive(Debug, Default)]
 pub struct Values {
     sums: Vec<Sum>,
-    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places: sums are large, and stand in memory once.
+    /// A hash table of their numbers plus one, 0 where there is none, of a power of two of places:
+    /// sums are large, and stand in memory once.
     of_sum: Vec<u32>,
     atoms: Vec<Kind>,
+    /// By region of code and address.
     of_load: FastMap<(u32, Val), Atom>,
 }
 
@@ -255,14 +257,14 @@ impl Values {
         self.atom(Kind::Opaque { block })
     }
 
-    /// Content of memory at `address`, loaded in `block`.
-    pub fn load(&mut self, block: u32, address: Val) -> Val {
-        if let Some(&atom) = self.of_load.get(&(block, address)) {
+    /// Content of memory at `address`, loaded in `block`. Inside a `region` of code it is the same.
+    pub fn load(&mut self, block: u32, region: u32, address: Val) -> Val {
+        if let Some(&atom) = self.of_load.get(&(region, address)) {
             return self.of_atom(atom);
         }
         let v = self.atom(Kind::Load { block, address });
         self.of_load
-            .insert((block, address), self.atoms.len() as Atom - 1);
+            .insert((region, address), self.atoms.len() as Atom - 1);
         v
     }
 

@@ -39,9 +39,10 @@ impl Content {
         }
         let file = File::open(path)?;
         let was = Version::of(&file.metadata()?);
-        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for every
-        // program that maps its input. Outputs never are the input (`check`), and replace what they are named after by renaming. What somebody
-        // else writes meanwhile is seen by `is_unchanged`, before anything is made of it.
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input. Outputs never are the
+        // input (`check`), and replace what they are named after by renaming. What somebody else
+        // writes meanwhile is seen by `is_unchanged`, before anything is made of it.
         let map = unsafe { Mmap::map(&file) }?;
         Ok(Content { map, file, was })
     }
@@ -51,7 +52,8 @@ impl Content {
         &self.map
     }
 
-    /// Whether nobody has written to the file since it was mapped: else what was read of it at different times may not fit together.
+    /// Whether nobody has written to the file since it was mapped: else what was read of it at
+    /// different times may not fit together.
     pub fn is_unchanged(&self) -> bool {
         self.file
             .metadata()

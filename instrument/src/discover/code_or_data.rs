@@ -1,9 +1,11 @@
 //! What of a function is sure to be code.
 //!
-//! Hand-written functions have data between their instructions, and some of it looks like instructions. An entry jump over it would change what the
-//! program reads. So one is written only over what control is seen to reach: from the function's start, from what other code calls and branches to, from
-//! landing pads and jump tables, and from addresses that are seen on their way to a jump. What merely has its address taken, or is named by a word in
-//! the data, may be there to be read, also where it stands behind a call or system call: that may never return.
+//! Hand-written functions have data between their instructions, and some of it looks like
+//! instructions. An entry jump over it would change what the program reads. So one is written only
+//! over what control is seen to reach: from the function's start, from what other code calls and
+//! branches to, from landing pads and jump tables, and from addresses that are seen on their way to
+//! a jump. What merely has its address taken, or is named by a word in the data, may be there to be
+//! read, also where it stands behind a call or system call: that may never return.
 
 use crate::discover::jump_tables::is_indirect_jump;
 use crate::ir::cfg::Graph;
@@ -53,7 +55,8 @@ pub fn sure(
         .chain([info.range.start])
         .for_each(|at| reach(graph, info, data, &mut sure, at));
     if !jumps.sources.is_empty() {
-        // A word in the data with an inner address is for a jump where there is one that may read it, if nothing is seen to read where it points to.
+        // A word in the data with an inner address is for a jump where there is one that may read
+        // it, if nothing is seen to read where it points to.
         let read = if info.inner().words.is_empty() {
             Vec::new()
         } else {
@@ -110,7 +113,8 @@ fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bo
     }
 }
 
-/// Tables in memory of addresses where the code reads: each up to the next address that it takes. Sorted, none overlap.
+/// Tables in memory of addresses where the code reads: each up to the next address that it takes.
+/// Sorted, none overlap.
 fn read_through(graph: &Graph, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
     let is_load = |i: &Insn| {
         i.inst.mnemonic() == Mnemonic::Mov
@@ -319,8 +323,10 @@ impl Jumps {
         }
     }
 
-    /// Whether the function computes targets from addresses of its own, so that any instruction may be one: it takes an inner address, and not just to jump there, or
-    /// to put it where nothing but a jump reads it. (Without such jumps it goes there by a return or by way of other code, unless it only reads at the address.)
+    /// Whether the function computes targets from addresses of its own, so that any instruction may
+    /// be one: it takes an inner address, and not just to jump there, or to put it where nothing
+    /// but a jump reads it. (Without such jumps it goes there by a return or by way of other code,
+    /// unless it only reads at the address.)
     pub fn compute(
         &self,
         graph: &Graph,
@@ -363,7 +369,8 @@ impl Jumps {
         })
     }
 
-    /// Whether a word in memory is only written by plain moves, and only read to jump to what it holds. Tables are not changed in place.
+    /// Whether a word in memory is only written by plain moves, and only read to jump to what it
+    /// holds. Tables are not changed in place.
     fn only_jumped_to(
         &self,
         graph: &Graph,
@@ -392,7 +399,8 @@ impl Jumps {
     }
 }
 
-/// Whether the function makes another address of that of its own start. `takers`: the instructions that take it.
+/// Whether the function makes another address of that of its own start. `takers`: the instructions
+/// that take it.
 pub fn computes_from(graph: &Graph, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
     takers.iter().any(|&n| {
         let (inst, behind) = (
@@ -412,13 +420,15 @@ pub struct Used {
     pub changed: bool,
     /// Nothing else than reading there.
     pub read: bool,
-    /// It is put into the frame, by way of rbp, or held beyond a call or jump.
+    /// It is put into the frame, or held beyond a call or jump.
     pub kept: bool,
-    /// What is called with it: the target of a direct call, or the word of one through memory, and the registers that hold the address.
+    /// What is called with it: the target of a direct call, or the word of one through memory, and
+    /// the registers that hold the address.
     pub given: Option<(u64, RegSet)>,
 }
 
-/// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it). `behind`: the bytes of the code that follows.
+/// What becomes of the address `at` that an instruction takes (`whole`: and no sum with it).
+/// `behind`: the bytes of the code that follows.
 pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     if !whole {
         return Used {
@@ -454,7 +464,7 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
             .then(|| inst.ip_rel_memory_address());
         Some((direct_target(inst).or(through)?, held))
     });
-    let kept = |slot: Slot| slot.base == Register::RBP;
+    let kept = |slot: Slot| matches!(slot.base, Register::RBP | Register::RSP);
     let changed = match fate {
         // In memory, or behind it.
         Fate::Stored(slot) => insns
@@ -479,7 +489,8 @@ pub fn used(inst: &Instruction, at: u64, whole: bool, behind: &[u8]) -> Used {
     }
 }
 
-/// The word at a fixed address that an instruction takes from memory, and whether it is that and no sum with it.
+/// The word at a fixed address that an instruction takes from memory, and whether it is that and no
+/// sum with it.
 pub fn read(inst: &Instruction) -> Option<(u64, bool)> {
     let is_whole = match inst.mnemonic() {
         Mnemonic::Mov => true,
@@ -540,7 +551,8 @@ fn fate(behind: &[Insn], taker: &Instruction, factory: &mut InstructionInfoFacto
     followed(behind, taker, factory).0
 }
 
-/// The same, and where it goes out of sight: which instruction leads elsewhere, and the registers that hold the address there.
+/// The same, and where it goes out of sight: which instruction leads elsewhere, and the registers
+/// that hold the address there.
 fn followed(
     behind: &[Insn],
     taker: &Instruction,

@@ -1,7 +1,9 @@
 //! Functions that set the `%gs` base for themselves and put it back.
 //!
-//! The base belongs to the soft backend. A function that reads it with `rdgsbase`, sets another, uses that and writes the first back, all in one straight run of instructions, may stay as it
-//! is: no code of a clone runs in between, if no handler of a signal does, and what it has read goes nowhere else.
+//! The base belongs to the soft backend. A function that reads it with `rdgsbase`, sets another,
+//! uses that and writes the first back, all in one straight run of instructions, may stay as it is:
+//! no code of a clone runs in between, if no handler of a signal does, and what it has read goes
+//! nowhere else.
 
 use crate::discover::scan::uses_gs;
 use crate::ir::FunctionId;
@@ -47,7 +49,8 @@ const QUIET: [&str; 6] = [
 ];
 const SYSCALL: [u8; 2] = [0x0f, 0x05];
 
-/// Whether a file is the executable of a program in which no signal has a handler, as far as it and the libraries that it needs go.
+/// Whether a file is the executable of a program in which no signal has a handler, as far as it and
+/// the libraries that it needs go.
 pub fn has_no_handlers(elf: &Elf, input: &Input) -> bool {
     let imports = Imports::read(elf, input);
     let installs = |name: &String| INSTALLERS.contains(&name.as_str());
@@ -103,7 +106,8 @@ fn all_put_back(all: &[Instruction]) -> bool {
     !jumps_anywhere
 }
 
-/// How many instructions a run has that begins with reading the base and ends when that is put back, and nothing is left of it.
+/// How many instructions a run has that begins with reading the base and ends when that is put
+/// back, and nothing is left of it.
 fn end_of(run: &[Instruction], targets: &[u64]) -> Option<usize> {
     let mut factory = InstructionInfoFactory::new();
     let first = run.first()?;

@@ -1,12 +1,14 @@
 //! Jump tables, by slicing back from the indirect jump.
 //!
-//! The chain of blocks that lead to the jump with no other way in is executed symbolically; where paths meet and the bound is not found yet,
-//! each is tried, and all must agree. The jump's target then reads as `load8(T + 8·i)`
-//! or `A + sext(load4(T + 4·i))`, and the conditional branches on the chain bound `i`. A table is *certain* if such a bound exists and each entry
-//! inside it is an instruction of the same function. Everything less gives suspected targets only.
+//! The chain of blocks that lead to the jump with no other way in is executed symbolically; where
+//! paths meet and the bound is not found yet, each is tried, and all must agree. The jump's target
+//! then reads as `load8(T + 8·i)` or `A + sext(load4(T + 4·i))`, and the conditional branches on
+//! the chain bound `i`. A table is *certain* if such a bound exists and each entry inside it is an
+//! instruction of the same function. Everything less gives suspected targets only.
 //!
-//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read gigabytes away from its table. A compare of
-//! the low 8 or 16 bits bounds a wider one if nothing else does.
+//! A compare of the low 32 bits bounds a 64-bit index: were upper bits set, the original would read
+//! gigabytes away from its table. A compare of the low 8 or 16 bits bounds a wider one if nothing
+//! else does.
 
 use crate::discover::symbolic_values::{Id, Machine, Value};
 use crate::ir::cfg::Graph;
@@ -36,9 +38,10 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
     insn.flow == FlowControl::IndirectBranch
 }
 
-/// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the graph is are left out. A loop around a switch is
-/// closed by the switch's own cases, so that its way back is reached only once the table is found. What is found so must be
-/// found again in the graph that has its targets.
+/// Looks at every indirect jump of the graph. `hopeful`: ways to a jump that nothing reaches as the
+/// graph is are left out. A loop around a switch is closed by the switch's own cases, so that its
+/// way back is reached only once the table is found. What is found so must be found again in the
+/// graph that has its targets.
 pub fn find(
     graph: &Graph,
     range: &Range<u64>,
@@ -92,8 +95,9 @@ pub fn find(
     found
 }
 
-/// Registers that hold the same address on every path to a block. Other constants are left out: as long as the jump's targets are
-/// unknown, paths are missing, and what an index is at first would be taken for what it always is.
+/// Registers that hold the same address on every path to a block. Other constants are left out: as
+/// long as the jump's targets are unknown, paths are missing, and what an index is at first would
+/// be taken for what it always is.
 struct Constants {
     at_block: Vec<Option<[Option<u64>; 16]>>,
     /// Control gets to the end of the block (not if it calls a function that does not return).
@@ -254,7 +258,8 @@ impl View<'_> {
         self.constants.and_then(|c| c.at_block[b])
     }
 
-    /// All that a search asks of a block, as a number that is another one as soon as anything of it is.
+    /// All that a search asks of a block, as a number that is another one as soon as anything of it
+    /// is.
     fn print(self, graph: &Graph, b: usize) -> u64 {
         let block = &graph.blocks[b];
         let (first, last) = (
@@ -289,7 +294,8 @@ impl View<'_> {
 /// A table and the number of its entries, if a bound was found.
 type Answer = Option<(Shape, Option<u64>)>;
 
-/// What searches of one function have found, for the rounds to come: nearly all blocks of one round are the same in the next, and a jump whose table has no bound is dear.
+/// What searches of one function have found, for the rounds to come: nearly all blocks of one round
+/// are the same in the next, and a jump whose table has no bound is dear.
 #[derive(Debug, Default)]
 pub struct Known {
     /// [`Graph::dropped`] of the graph that this is about.
@@ -303,7 +309,8 @@ pub struct Known {
 }
 
 impl Known {
-    /// Instructions have other numbers where other filler was dropped, even if as much of it was; and what tables hold is no target if it was dropped.
+    /// Instructions have other numbers where other filler was dropped, even if as much of it was;
+    /// and what tables hold is no target if it was dropped.
     fn begin(&mut self, graph: &Graph) {
         if self.dropped != graph.dropped {
             *self = Known {
@@ -385,8 +392,8 @@ struct Search<'s> {
 }
 
 impl Search<'_> {
-    /// `chain`: blocks of a path that ends at the jump, last one first. Gives the table and, if all ways to get onto the path bound the
-    /// index, the number of entries.
+    /// `chain`: blocks of a path that ends at the jump, last one first. Gives the table and, if all
+    /// ways to get onto the path bound the index, the number of entries.
     fn explore(&mut self, chain: &mut Vec<usize>) -> Answer {
         let added = self.extend(chain);
         self.seen.extend_from_slice(&chain[chain.len() - added..]);
@@ -444,7 +451,8 @@ impl Search<'_> {
             self.seen.push(pred);
             let way = self.explore(chain);
             chain.pop();
-            // One way on which nothing better is known decides: no other way makes the bound smaller.
+            // One way on which nothing better is known decides: no other way makes the bound
+            // smaller.
             if way == here {
                 return here;
             }
@@ -580,8 +588,8 @@ fn bound(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
         .or_else(|| narrow(machine, bounds, id))
 }
 
-/// A bound by a compare of the low 8 or 16 bits, if there is no other: the compiler knew that the rest is zero, or it would have
-/// extended the value before it used all of it.
+/// A bound by a compare of the low 8 or 16 bits, if there is no other: the compiler knew that the
+/// rest is zero, or it would have extended the value before it used all of it.
 fn narrow(machine: &Machine, bounds: &Bounds, id: Id) -> Option<u64> {
     let whole = match *machine.value(id) {
         Value::Zext(inner, 32) => inner,
@@ -653,8 +661,9 @@ fn table_shape(
     ))
 }
 
-/// The same table from another entry on: where the least case was subtracted from a 64-bit index before the compare, the sum that is the entry's address
-/// has what was subtracted in the table's address instead.
+/// The same table from another entry on: where the least case was subtracted from a 64-bit index
+/// before the compare, the sum that is the entry's address has what was subtracted in the table's
+/// address instead.
 fn from_least(machine: &Machine, bounds: &Bounds, shape: Shape, index: Id) -> (Shape, Id) {
     if bounds.iter().any(|b| b.0 == index) {
         return (shape, index);
@@ -749,7 +758,8 @@ fn table_of(
     }
 }
 
-/// The targets of `count` entries and whether relocations make them; `None` if one is no target. One in another function (a cold part) is as good.
+/// The targets of `count` entries and whether relocations make them; `None` if one is no target.
+/// One in another function (a cold part) is as good.
 fn read_whole(
     input: &Input,
     shape: &Shape,
@@ -769,9 +779,10 @@ fn read_whole(
     Some((targets, relocated))
 }
 
-/// What the entries may be if nobody knows how many they are: up to the first that leads to no code at all. All that lie inside of the
-/// function are taken for targets, also those behind one that does not: a cold part may be the target in between, and one target too many does no harm
-/// where one too few does.
+/// What the entries may be if nobody knows how many they are: up to the first that leads to no code
+/// at all. All that lie inside of the function are taken for targets, also those behind one that
+/// does not: a cold part may be the target in between, and one target too many does no harm where
+/// one too few does.
 fn guess(input: &Input, shape: &Shape, inside: &dyn Fn(u64) -> bool) -> (Vec<u64>, Vec<u64>, bool) {
     let (mut targets, mut strays, mut relocated) = (Vec::new(), Vec::new(), false);
     for i in 0..MAX_GUESSES {
@@ -816,8 +827,8 @@ fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
     }
 }
 
-/// Registers that hold something made from the entry at the jump; `None` if it is used for anything else than
-/// that, or loaded in another block.
+/// Registers that hold something made from the entry at the jump; `None` if it is used for anything
+/// else than that, or loaded in another block.
 fn taint(
     graph: &Graph,
     load: usize,
@@ -868,7 +879,8 @@ mod tests {
 
     #[test]
     fn what_is_known_holds_for_the_same_instructions_only() {
-        // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler makes it code.
+        // jmp rax; nop; mov rax, rcx; jmp rax; nop; mov rax, rbx; jmp rax. What enters one filler
+        // makes it code.
         let code = [
             0xff, 0xe0, 0x90, 0x48, 0x89, 0xc8, 0xff, 0xe0, 0x90, 0x48, 0x89, 0xd8, 0xff, 0xe0,
         ];

@@ -2,6 +2,7 @@
 
 pub(crate) mod code_or_data;
 pub(crate) mod gs_base;
+pub(crate) mod gs_calls;
 pub mod jump_tables;
 pub mod recover;
 pub mod scan;

@@ -34,8 +34,9 @@ pub struct Recovery {
     pub course: Option<Course>,
 }
 
-/// The same as [`recover`], which was asked before when nothing but landing pads was known of what enters the function: looking for tables takes
-/// longest of all. Gives the instructions back if what is known now would have changed its course.
+/// The same as [`recover`], which was asked before when nothing but landing pads was known of what
+/// enters the function: looking for tables takes longest of all. Gives the instructions back if
+/// what is known now would have changed its course.
 pub fn recover_again(
     course: &Course,
     body: Body,
@@ -58,8 +59,10 @@ pub fn recover_again(
     ))
 }
 
-/// Builds the graph and finds its jump tables. Data words that point into the function are suspected entries, unless they are
-/// entries of a table that was found; whether it is found may depend on that, so this is repeated until stable. `source`: what the instructions in `body` were decoded from.
+/// Builds the graph and finds its jump tables. Data words that point into the function are
+/// suspected entries, unless they are entries of a table that was found; whether it is found may
+/// depend on that, so this is repeated until stable. `source`: what the instructions in `body` were
+/// decoded from.
 pub fn recover(
     input: &Input,
     body: Body,
@@ -85,7 +88,8 @@ pub fn recover(
         };
     }
     let (places, count) = (body.places.clone(), body.insns.len());
-    // With words, more entries come and go, which takes another graph each time; else most graphs are made of the one before.
+    // With words, more entries come and go, which takes another graph each time; else most graphs
+    // are made of the one before.
     let spare = if words.is_empty() {
         None
     } else {
@@ -268,8 +272,9 @@ pub(crate) fn landings(
     all
 }
 
-/// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A target that is read from memory whole is
-/// known by the word there, where it is inside the function at all; one that is computed comes from a table.
+/// Whether there is an indirect jump whose targets nothing is known of, or less than is `enough`. A
+/// target that is read from memory whole is known by the word there, where it is inside the
+/// function at all; one that is computed comes from a table.
 pub(crate) fn is_blind(
     graph: &Graph,
     enough: impl Fn(&Found) -> bool,
@@ -312,8 +317,9 @@ pub(crate) fn calls_itself_inside(insn: &Insn, range: &Range<u64>) -> bool {
 /// Rounds until tables and data words that point into the function explain each other.
 pub(crate) const ROUNDS: usize = 8;
 
-/// Whether what a register holds may be used at `at`, code of another function: an explicit read before a write, in the next few
-/// instructions. A table's entry is a temporary of the compiler, so that more is not looked for.
+/// Whether what a register holds may be used at `at`, code of another function: an explicit read
+/// before a write, in the next few instructions. A table's entry is a temporary of the compiler, so
+/// that more is not looked for.
 pub(crate) fn read_at(
     input: &Input,
     at: u64,

@@ -1,4 +1,5 @@
-//! Pass 1: the functions of a program, and every address inside one that something outside of its own control flow may reach.
+//! Pass 1: the functions of a program, and every address inside one that something outside of its
+//! own control flow may reach.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data::{Used, is_odd};
@@ -105,7 +106,8 @@ pub fn discover(input: &Input, options: &Options) -> Program {
             continue;
         };
         let f = &mut program.functions[id.0 as usize];
-        // What reads at a function's start reads its code (to copy it, say), and so may what steps on from there.
+        // What reads at a function's start reads its code (to copy it, say), and so may what steps
+        // on from there.
         if (used.read || used.changed) && used.at == f.range.start {
             program.data.push(f.range.clone());
         }
@@ -341,8 +343,10 @@ fn without(range: &Range<u64>, holes: &[Range<u64>]) -> Vec<Range<u64>> {
     parts
 }
 
-/// Functions that only calls lead to, and those that the loader calls. And, where system calls are looked for, the rest of functions whose unwind data ends right before
-/// the call that makes a thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere there may be data that look like them.
+/// Functions that only calls lead to, and those that the loader calls. And, where system calls are
+/// looked for, the rest of functions whose unwind data ends right before the call that makes a
+/// thread, since nothing can be unwound there. Calls count where control is seen to come: elsewhere
+/// there may be data that look like them.
 fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Vec<FunctionInfo> {
     let gaps = Starts::of(outside.iter());
     let gap_of = |at: u64| gaps.find(at).map(|gap| &outside[gap]);
@@ -379,7 +383,8 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
         refer.extend(seen);
         starts.extend(follow_calls(input, &gap_of, &starts, &refer).0);
     }
-    // Hand-written functions without unwind data are known by their addresses alone. They are what these call, if all of it is code to the last byte.
+    // Hand-written functions without unwind data are known by their addresses alone. They are what
+    // these call, if all of it is code to the last byte.
     let taken = scans
         .iter()
         .flat_map(|s| &s.taken)
@@ -418,7 +423,8 @@ fn called_functions(input: &Input, outside: &[Range<u64>], scans: &[Scan]) -> Ve
     found
 }
 
-/// Follows control outside of functions: what is called there, and what is referred to. `refer`: where nothing is followed behind a call.
+/// Follows control outside of functions: what is called there, and what is referred to. `refer`:
+/// where nothing is followed behind a call.
 fn follow_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
@@ -454,7 +460,8 @@ fn follow_calls<'g>(
     (calls, referred)
 }
 
-/// What code outside of functions calls there, if all that control reaches from `from` is code that compilers and people write.
+/// What code outside of functions calls there, if all that control reaches from `from` is code that
+/// compilers and people write.
 fn clean_calls<'g>(
     input: &Input,
     gap_of: &impl Fn(u64) -> Option<&'g Range<u64>>,
@@ -538,7 +545,7 @@ struct Rare {
     strays: Vec<u64>,
     gs: Option<u64>,
     course: Option<Box<Course>>,
-    /// It takes an address where code begins or ends.
+    /// It takes an address where code begins or ends, of a table of functions, or of its own, and may read there.
     takes_bound: bool,
 }
 
@@ -639,6 +646,29 @@ impl Scan {
         if self_reads::numbers(input, inst).any(|at| input.bounds.contains(at)) {
             self.rare_mut().takes_bound = true;
         }
+        // Tables of functions are read to call what they hold, and addresses of the function's own to jump there; or else for what stands there.
+        let may_be_read = |(at, whole): (u64, bool)| {
+            let behind = input.bytes_at(inst.next_ip()).unwrap_or(&[]);
+            let used = code_or_data::used(inst, at, whole, behind);
+            used.read || used.changed || used.kept
+        };
+        let is_table = |at: u64| !input.is_code(at) && self_reads::is_table(input, at);
+        let is_own = |at: u64| range.contains(&at) && at != range.start && !input.is_object(at);
+        let is_fixed = !input.pie || inst.is_ip_rel_memory_operand();
+        let taken = takes.filter(|t| is_fixed && (is_own(t.0) || is_table(t.0)));
+        // (Where addresses are fixed, an instruction holds the table's and loads from it.)
+        let loaded = || {
+            let is_load = inst.mnemonic() == Mnemonic::Mov
+                && inst.op0_register().is_gpr64()
+                && inst.op1_kind() == OpKind::Memory
+                && inst.memory_base() == Register::None
+                && inst.memory_index() != Register::None;
+            let at = inst.memory_displacement64();
+            (is_load && !input.pie && is_table(at)).then_some((at, true))
+        };
+        if taken.or_else(loaded).is_some_and(may_be_read) {
+            self.rare_mut().takes_bound = true;
+        }
         if uses_gs(inst) {
             self.rare_mut().gs.get_or_insert(inst.ip());
         }
@@ -674,8 +704,9 @@ impl Scan {
     }
 }
 
-/// Whether an instruction reads or writes the base, or writes the selector, which may change the base. (The selector is 0 in 64-bit processes, also when the base is set: who
-/// reads it finds what it would find anyway.)
+/// Whether an instruction reads or writes the base, or writes the selector, which may change the
+/// base. (The selector is 0 in 64-bit processes, also when the base is set: who reads it finds what
+/// it would find anyway.)
 fn handles_gs(inst: &Instruction) -> bool {
     let special = matches!(
         inst.mnemonic(),
@@ -782,7 +813,8 @@ impl Skim {
         }
     }
 
-    /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it begins.
+    /// Finds out which turns control is seen to come to, as [`reached`] does. `entries`: where it
+    /// begins.
     fn reach(&mut self, range: &Range<u64>, entries: impl Iterator<Item = u64>) {
         self.reached.clear();
         self.reached.resize(self.turns.len(), self.jumps);
@@ -893,8 +925,9 @@ impl<'a> Scanner<'a> {
         self.scan_whole(f, bytes, pads)
     }
 
-    /// Notes what a function refers to if it is instructions from its first byte to its last, and all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does,
-    /// but what tells nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
+    /// Notes what a function refers to if it is instructions from its first byte to its last, and
+    /// all jumps and landing pads lead to such: as [`Scanner::scan_whole`] does, but what tells
+    /// nothing, which is nearly all, is not decoded. `false` if it is none of these functions.
     fn skim(
         &self,
         bytes: &[u8],
@@ -994,7 +1027,8 @@ impl<'a> Scanner<'a> {
         true
     }
 
-    /// Whether [`Scan::note_operands`] may have something to note of an instruction that [`skim`] has seen, or [`Skim::referred`] is about it. `next`: where it ends.
+    /// Whether [`Scan::note_operands`] may have something to note of an instruction that [`skim`]
+    /// has seen, or [`Skim::referred`] is about it. `next`: where it ends.
     fn may_tell(
         &self,
         window: &[u8; WINDOW],
@@ -1004,7 +1038,10 @@ impl<'a> Scanner<'a> {
     ) -> bool {
         let input = self.input;
         let number = |at: u8| four(window, at.into()) as i32 as u64;
-        let leads_on = |at: u64| self.all.contains(&at) && distance(input, at, 0).is_some();
+        let leads_on = |at: u64| {
+            self.all.contains(&at)
+                && (distance(input, at, 0).is_some() || self_reads::is_table(input, at))
+        };
         if skimmed.displacement != 0 {
             let displacement = number(skimmed.displacement);
             if skimmed.ip_relative {
@@ -1082,8 +1119,8 @@ impl<'a> Scanner<'a> {
         scan
     }
 
-    /// Best effort on bytes that may not be code: decodes in a row, one byte further after each failure. If data are in between, that may miss what branches there
-    /// lead to.
+    /// Best effort on bytes that may not be code: decodes in a row, one byte further after each
+    /// failure. If data are in between, that may miss what branches there lead to.
     fn scan_stray(&self, range: &Range<u64>) -> Scan {
         let input = self.input;
         let mut scan = Scan::default();
@@ -1135,7 +1172,8 @@ impl<'a> Scanner<'a> {
     }
 }
 
-/// Per instruction: whether control is seen to come there. Where an indirect jump may lead anywhere, all are.
+/// Per instruction: whether control is seen to come there. Where an indirect jump may lead
+/// anywhere, all are.
 fn reached(body: &Body, range: &Range<u64>, pads: &[u64]) -> Vec<bool> {
     let Body { insns, places, .. } = body;
     if insns.iter().any(is_indirect_jump) {
@@ -1248,7 +1286,8 @@ fn holes(insns: &[Insn], range: &Range<u64>) -> Vec<Range<u64>> {
     found
 }
 
-/// Branches and calls that begin at any byte of `range`: where each is, its length, and where it leads.
+/// Branches and calls that begin at any byte of `range`: where each is, its length, and where it
+/// leads.
 fn branches_anywhere(input: &Input, range: Range<u64>) -> Vec<(u64, u64, u64)> {
     let bytes = input
         .slice(&range)
@@ -1318,7 +1357,8 @@ type Entered = Vec<(FunctionId, u64, Way)>;
 fn entered(program: &Program, scan: &Scan) -> Entered {
     let (certain, rare) = (scan.left.is_none(), scan.rare());
     let if_certain = |way| if certain { way } else { Way::Doubted };
-    // What lies behind the table of unknown length means something only in a part of the same function.
+    // What lies behind the table of unknown length means something only in a part of the same
+    // function.
     let parts: Vec<FunctionId> = scan
         .branches
         .iter()
@@ -1371,8 +1411,9 @@ fn tables(input: &Input, program: &mut Program, mut starts: Vec<u64>) {
     }
 }
 
-/// Where eight bytes of an executable at a fixed address hold an address that is between the first of the code and the last, at any byte, that address, and the
-/// function there. Where a function begins that is left out unless it is data: it tells nothing, and most are such.
+/// Where eight bytes of an executable at a fixed address hold an address that is between the first
+/// of the code and the last, at any byte, that address, and the function there. Where a function
+/// begins that is left out unless it is data: it tells nothing, and most are such.
 fn written_addresses(
     input: &Input,
     program: &Program,
@@ -1424,8 +1465,8 @@ fn written_addresses(
     all.into_iter().flatten().flatten()
 }
 
-/// Whether some eight bytes, of which the first is one of the first 8, of the second 8, …, may hold a number from `low` to `high`, as far as the highest bytes tell: if
-/// so, not 0.
+/// Whether some eight bytes, of which the first is one of the first 8, of the second 8, …, may hold
+/// a number from `low` to `high`, as far as the highest bytes tell: if so, not 0.
 fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     let ([_, _, low_third, low_last], [.., high_last]) = (low.to_le_bytes(), high.to_le_bytes());
     let fits = |i: usize| {
@@ -1445,8 +1486,9 @@ fn may_hold(bytes: &[u8; 71], low: u32, high: u32) -> [u64; 8] {
     })
 }
 
-/// Data words that hold an address inside a function. Besides those, of an executable at a fixed address, there are words where compilers put none: at any byte, in code as
-/// well, and, if `halves` says that something jumps to such, of four bytes.
+/// Data words that hold an address inside a function. Besides those, of an executable at a fixed
+/// address, there are words where compilers put none: at any byte, in code as well, and, if
+/// `halves` says that something jumps to such, of four bytes.
 fn words(input: &Input, program: &mut Program, halves: bool) {
     for &(at, target) in &input.relative_targets {
         let holder = program.function_at(target);

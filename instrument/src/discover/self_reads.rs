@@ -1,11 +1,15 @@
 //! What of its own code a program reads as data: to sum it up, to copy it, to decrypt it.
 //!
-//! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a program is recorded in `full` or `ring`. A program that reads these bytes
-//! finds something else there. So functions that take addresses of code which they do not just call, and those that look at the program's segments, are followed: where an address
-//! goes to, by registers, the frame and calls, and whether memory is read (or written) there. What is read in part gets no entry jumps ([`Program::data`]); who reads
-//! most of the code ([`Program::reads_code`]) needs a mode that leaves the original as it is.
+//! Entry jumps change the bytes of the original: in the file (`pt`), or in memory as long as a
+//! program is recorded in `full` or `ring`. A program that reads these bytes finds something else
+//! there. So functions that take addresses of code which they do not just call, and those that look
+//! at the program's segments, are followed: where an address goes to, by registers, the frame and
+//! calls, and whether memory is read (or written) there. What is read in part gets no entry jumps
+//! ([`Program::data`]); who reads most of the code ([`Program::reads_code`]) needs a mode that
+//! leaves the original as it is.
 //!
-//! How far a read goes follows from what its address is compared with or subtracted from, or what length goes to a callee with it. Addresses that are computed from elsewhere (from
+//! How far a read goes follows from what its address is compared with or subtracted from, or what
+//! length goes to a callee with it. Addresses that are computed from elsewhere (from
 //! `/proc/self/maps`, say) are not seen.
 
 use crate::common::skip_reason::LeftReason;
@@ -16,7 +20,7 @@ use crate::x86::decode::Source;
 use crate::x86::effects::uses;
 use crate::x86::flow::{direct_target, is_call, is_padding};
 use crate::x86::insn::Insn;
-use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RegSet, gpr, registers};
+use crate::x86::regs::{CALLER_SAVED, Gpr, RAX, RSP, RegSet, gpr, registers};
 use iced_x86::{
     Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess,
     OpKind, Register,
@@ -33,6 +37,14 @@ const ARGUMENTS: [usize; 6] = [7, 6, 2, 1, 8, 9];
 const MOST: usize = 48;
 /// The bit of the first argument in [`Value::from`].
 const FIRST: u32 = 56;
+/// That of the first word where the first argument points to; the others of such an object follow, and those of the next argument's.
+const DEEP: u32 = MOST as u32;
+/// Words of an object that are told apart, and arguments that may point to one.
+const WORDS: usize = 4;
+const OBJECTS: usize = 2;
+const _: () = assert!(DEEP as usize + WORDS * OBJECTS == FIRST as usize);
+/// Words of a table of functions that are looked at.
+const LONGEST_TABLE: u64 = 4096;
 /// Calls through which arguments are followed.
 const DEPTH: usize = 4;
 /// Times that a function is gone through, for what loops bring round.
@@ -72,14 +84,17 @@ pub fn may_be_read(input: &Input, used: &Used) -> bool {
         match input.bounds.functions.get(&callee) {
             Some(Known::Reads(read)) => read & arguments != 0,
             Some(Known::Protects | Known::Segments) => true,
-            Some(Known::Auxiliary | Known::Harmless | Known::Opens) => false,
+            Some(Known::Auxiliary | Known::Harmless | Known::Opens | Known::SetsBases) => false,
+            // (Which call it is, is not looked at: `write` may be one.)
+            Some(Known::AnyCall) => false,
             None => arguments != 0 && reads_at_once(input, callee, held),
         }
     };
     used.read || used.changed || used.kept || used.given.is_some_and(given)
 }
 
-/// Whether a function begins with reading through one of these registers, or with putting them into its frame, as code without optimisation does.
+/// Whether a function begins with reading through one of these registers, or with putting them into
+/// its frame, as code without optimisation does.
 fn reads_at_once(input: &Input, function: u64, mut held: RegSet) -> bool {
     const GLANCE: usize = 24;
     let bytes = match input.bytes_at(function) {
@@ -127,14 +142,17 @@ struct Reading {
     written: bool,
 }
 
-/// Finds what is read, and has it left without entry jumps; what is written as well is left as it is. `takers`: functions that take addresses of code, or look at segments.
+/// Finds what is read, and has it left without entry jumps; what is written as well is left as it
+/// is. `takers`: functions that take addresses of code, or look at segments.
 pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
+    let opens_itself = opens_itself(input).is_some();
     let search = || Search {
         input,
         program: known,
         factory: RefCell::new(InstructionInfoFactory::new()),
         params: RefCell::default(),
+        opens_itself,
     };
     let relocator = input.bounds.relocator;
     let mut found: Vec<Reading> = takers
@@ -152,7 +170,8 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     found.sort_by_key(|reading| !reading.written);
     for reading in found {
         if reading.written {
-            // Neither clones nor jumps: what stands there when the program runs is not what is in the file.
+            // Neither clones nor jumps: what stands there when the program runs is not what is in
+            // the file.
             let first = program
                 .functions
                 .partition_point(|f| f.range.end <= reading.range.start);
@@ -180,9 +199,21 @@ pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     }
 }
 
-/// Where the program opens its own file by the name that the kernel has for it. (To read that link is something else, and common.)
+/// Where the program opens its own file by the name that the kernel has for it. (To read that link
+/// is something else, and common.)
 pub fn opens_itself(input: &Input) -> Option<u64> {
-    const NAME: &[u8] = b"/proc/self/exe\0";
+    opens(input, b"/proc/self/exe\0")
+}
+
+/// Where it opens the list of its mappings, in which it finds the addresses of its code.
+pub fn opens_maps(input: &Input) -> Option<u64> {
+    [&b"/proc/self/maps\0"[..], b"/proc/self/smaps\0"]
+        .into_iter()
+        .find_map(|name| opens(input, name))
+}
+
+/// Where the program opens a file of this name.
+fn opens(input: &Input, name: &[u8]) -> Option<u64> {
     let opens = |k: &Known| *k == Known::Opens;
     if !input.bounds.functions.values().any(opens) {
         return None;
@@ -190,7 +221,7 @@ pub fn opens_itself(input: &Input) -> Option<u64> {
     let names: Vec<u64> = input
         .segments
         .iter()
-        .flat_map(|s| memchr::memmem::find_iter(s.bytes, NAME).map(|at| s.vaddr + at as u64))
+        .flat_map(|s| memchr::memmem::find_iter(s.bytes, name).map(|at| s.vaddr + at as u64))
         .collect();
     let code = input.exec_ranges.iter().filter(|_| !names.is_empty());
     code.filter_map(|range| Some((range.start, input.slice(range)?)))
@@ -240,6 +271,10 @@ struct Value {
     kind: u8,
     /// The number that it is.
     number: Option<u64>,
+    /// It points into a table of functions, which begins there.
+    table: Option<u64>,
+    /// It is the address of this word of the frame.
+    frame: Option<i64>,
 }
 
 impl Value {
@@ -249,8 +284,16 @@ impl Value {
             (Some(a), Some(b)) if a != b => None,
             (a, b) => a.or(b),
         };
+        let same = |a: Option<i64>, b: Option<i64>| {
+            if a.is_some() && b.is_some() && a != b {
+                None
+            } else {
+                a.or(b)
+            }
+        };
         Value {
             number,
+            frame: same(self.frame, other.frame),
             ..self.with(other)
         }
     }
@@ -261,25 +304,37 @@ impl Value {
             from: self.from | other.from,
             kind: self.kind | other.kind,
             number: None,
+            table: match (self.table, other.table) {
+                (Some(a), Some(b)) if a != b => None,
+                (a, b) => a.or(b),
+            },
+            frame: None,
         }
     }
 
     fn is_followed(self) -> bool {
-        self.from != 0 || self.kind != 0
+        self.from != 0 || self.kind != 0 || self.frame.is_some()
     }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct State {
     regs: [Value; 16],
-    /// Words of the frame, by their distance from rbp. Without that register for the frame, code has its addresses in registers; what else shares a word of its frame is not known.
+    /// Vector registers, in which two addresses may be on their way to the frame.
+    vectors: [Value; 16],
+    /// Words of the frame, by their distance from where the return address lies.
     slots: BTreeMap<i64, Value>,
+    /// How far the stack pointer is below that, if that is known.
+    depth: Option<i64>,
 }
 
 impl State {
     /// Where a function begins.
     fn entry() -> State {
-        let mut state = State::default();
+        let mut state = State {
+            depth: Some(0),
+            ..State::default()
+        };
         for (n, &register) in ARGUMENTS.iter().enumerate() {
             state.regs[register].from = 1 << (FIRST + n as u32);
         }
@@ -290,6 +345,12 @@ impl State {
     fn join(&mut self, other: &State) {
         for (own, other) in self.regs.iter_mut().zip(&other.regs) {
             *own = own.join(*other);
+        }
+        for (own, other) in self.vectors.iter_mut().zip(&other.vectors) {
+            *own = own.join(*other);
+        }
+        if self.depth != other.depth {
+            self.depth = None;
         }
         for (slot, value) in &other.slots {
             // What is not known on one way may be what is known on the other.
@@ -305,6 +366,19 @@ struct Given {
     /// What it leads to, if that is known.
     callee: Option<u64>,
     args: [Value; 6],
+    /// What the words of the frame hold that the first of them point to.
+    deep: [[u64; WORDS]; OBJECTS],
+}
+
+/// What a function does with its arguments, a bit each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Params {
+    /// It reads, or writes, where they point to…
+    read: u8,
+    written: u8,
+    /// …and where the first words point to that lie there.
+    read_deep: u8,
+    written_deep: u8,
 }
 
 /// What one function does with addresses.
@@ -330,8 +404,10 @@ struct Search<'s, 'a> {
     input: &'s Input<'a>,
     program: &'s Program,
     factory: RefCell<InstructionInfoFactory>,
-    /// By function: which arguments it reads through, and which it writes.
-    params: RefCell<HashMap<u64, (u8, u8)>>,
+    /// By function.
+    params: RefCell<HashMap<u64, Params>>,
+    /// The program opens its own file.
+    opens_itself: bool,
 }
 
 impl Search<'_, '_> {
@@ -377,6 +453,13 @@ impl Search<'_, '_> {
             .flat_map(|c| &c.args)
             .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;
+        // Who compares the code with what is in the file computes where it lies from where the file begins.
+        let from_base = (0..uses.origins.len()).any(|bit| {
+            bounds.starts.first() == Some(&address(bit)) && (read | given) >> bit & 1 == 1
+        });
+        if self.opens_itself && from_base {
+            return vec![all(range.start)];
+        }
         // Headers are read by loaders, which write to places that they compute from where a file begins.
         let is_base = |at: &u64| bounds.starts.first() == Some(at);
         let base = uses.origins.iter().position(is_base);
@@ -392,6 +475,19 @@ impl Search<'_, '_> {
         let has = |set: u64, bits: &[usize]| bits.iter().any(|b| set >> b & 1 == 1);
         let mut found = Vec::new();
         let read_here = ones(read & own).filter(|&b| bounds.is_near(address(b)));
+        // The functions of tables, each from its start on.
+        let tables = ones(read & own).filter(|&b| !bounds.is_near(address(b)));
+        for bit in tables {
+            for at in functions_in(self.input, address(bit)) {
+                let function = self.program.function_at(at);
+                let whole = function.map(|id| self.program.function(id).range.clone());
+                found.extend(whole.filter(|f| f.start == at).map(|range| Reading {
+                    by: at,
+                    range,
+                    written: written >> bit & 1 == 1,
+                }));
+            }
+        }
         if let Some(end) = ends.iter().map(|&b| address(b)).max()
             && (read & code != 0
                 || has(given, &ends)
@@ -414,12 +510,17 @@ impl Search<'_, '_> {
         }
         for bit in read_here {
             let at = address(bit);
-            // Who reads at its start may read all of a function; inside, it is data (see `code_or_data`).
+            // Who reads at its start may read all of a function; inside, it is data (see
+            // `code_or_data`).
             let function = self
                 .program
                 .function_at(at)
                 .map(|id| &self.program.function(id).range);
-            let alone = function.filter(|f| f.start == at).cloned();
+            let mut alone = function.filter(|f| f.start == at).cloned();
+            if *range == function.cloned().unwrap_or_default() && at != range.start {
+                // Its own code, from there on.
+                alone = Some(at..range.end);
+            }
             let mut reach = alone.clone().unwrap_or(at..at);
             for &(a, b) in &uses.pairs {
                 for (one, other) in [(a, b), (b, a)] {
@@ -461,9 +562,10 @@ impl Search<'_, '_> {
             uses.reads_segment |= segments != 0
                 && match (self.known_of(call), call.callee) {
                     (Some(Known::Reads(arguments)), _) => segments & arguments != 0,
+                    (Some(Known::AnyCall), _) => true,
                     (Some(_), _) => false,
                     (None, Some(callee)) if self.program.function_at(callee).is_some() => {
-                        self.params(callee, 0).0 & segments != 0
+                        self.params(callee, 0).read & segments != 0
                     }
                     // A function of another file: not many but those of hashes take such addresses.
                     _ => true,
@@ -477,17 +579,25 @@ impl Search<'_, '_> {
         self.input.bounds.functions.get(&call.callee?).copied()
     }
 
-    /// What is read and written when the callees are asked as well, and the lengths that go to those with an address.
+    /// What is read and written when the callees are asked as well, and the lengths that go to
+    /// those with an address.
     fn resolve(&self, uses: &Uses, depth: usize) -> (u64, u64, Vec<(u64, u64)>) {
         let (mut read, mut written, mut lengths) = (uses.read, uses.written, Vec::new());
         for call in &uses.calls {
             const WRITABLE: u64 = 2;
             let writable = call.args[2].number.is_none_or(|n| n & WRITABLE != 0);
             let known = self.known_of(call);
-            let (reads, writes) = match (known, call.callee) {
-                (Some(Known::Reads(arguments)), _) => (arguments, 0),
-                (Some(Known::Protects), _) if writable => (1, 1),
-                (Some(_), _) | (None, None) => (0, 0),
+            let params = match (known, call.callee) {
+                (Some(Known::Reads(read)), _) => Params {
+                    read,
+                    ..Params::default()
+                },
+                (Some(Known::Protects), _) if writable => Params {
+                    read: 1,
+                    written: 1,
+                    ..Params::default()
+                },
+                (Some(_), _) | (None, None) => Params::default(),
                 (None, Some(callee)) => self.params(callee, depth),
             };
             // (Pages are made writable as a whole.)
@@ -503,33 +613,54 @@ impl Search<'_, '_> {
                 .filter(is_length)
                 .max();
             for (n, arg) in call.args.iter().enumerate() {
-                if reads >> n & 1 == 1 {
+                if params.read >> n & 1 == 1 {
                     read |= arg.from;
                     lengths.extend(longest.map(|length| (arg.from, length)));
                 }
-                if writes >> n & 1 == 1 {
+                if params.written >> n & 1 == 1 {
                     written |= arg.from;
+                }
+                if n >= OBJECTS {
+                    continue;
+                }
+                for (word, held) in call.deep[n].iter().enumerate() {
+                    // (An argument that is handed on has its own words.)
+                    let handed =
+                        (0..OBJECTS).filter(|own| arg.from >> (FIRST + *own as u32) & 1 == 1);
+                    let handed: u64 = handed.map(|own| 1 << deep_bit(own, word)).sum();
+                    let bit = n * WORDS + word;
+                    if params.read_deep >> bit & 1 == 1 {
+                        read |= held | handed;
+                    }
+                    if params.written_deep >> bit & 1 == 1 {
+                        written |= held | handed;
+                    }
                 }
             }
         }
         (read, written, lengths)
     }
 
-    /// The arguments through which a function reads and writes.
-    fn params(&self, function: u64, depth: usize) -> (u8, u8) {
+    /// What a function does with its arguments.
+    fn params(&self, function: u64, depth: usize) -> Params {
         if let Some(known) = self.params.borrow().get(&function) {
             return *known;
         }
-        self.params.borrow_mut().insert(function, (0, 0));
+        self.params.borrow_mut().insert(function, Params::default());
         let Some(info) = self.program.function_at(function).filter(|_| depth < DEPTH) else {
-            return (0, 0);
+            return Params::default();
         };
-        let state = State::entry();
         let range = &self.program.function(info).range;
-        let found = self.follow(range, state).map_or((0, 0), |uses| {
+        let found = self.follow(range, State::entry()).map(|uses| {
             let (read, written, _) = self.resolve(&uses, depth + 1);
-            ((read >> FIRST) as u8, (written >> FIRST) as u8)
+            Params {
+                read: (read >> FIRST) as u8,
+                written: (written >> FIRST) as u8,
+                read_deep: (read >> DEEP) as u8,
+                written_deep: (written >> DEEP) as u8,
+            }
         });
+        let found = found.unwrap_or_default();
         self.params.borrow_mut().insert(function, found);
         found
     }
@@ -575,7 +706,10 @@ impl Search<'_, '_> {
                     // (A call before what branches lead to may be one that never returns.)
                     Some(state) => (walk.state, is_known) = (state.clone(), true),
                     // By a table, or a landing pad; or what leads there comes later.
-                    None if !runs => (walk.state.regs, is_known) = (Default::default(), false),
+                    None if !runs => {
+                        (walk.state.regs, walk.state.vectors) = Default::default();
+                        (walk.state.depth, is_known) = (None, false);
+                    }
                     None => {}
                 }
                 walk.step(insn);
@@ -607,6 +741,22 @@ impl Search<'_, '_> {
     }
 }
 
+/// Whether a table of functions begins at an address of data.
+pub fn is_table(input: &Input, at: u64) -> bool {
+    functions_in(input, at).next().is_some()
+}
+
+/// The functions that the words from an address on hold, one behind the other.
+fn functions_in(input: &Input, at: u64) -> impl Iterator<Item = u64> {
+    let words = (0..LONGEST_TABLE).map_while(move |n| input.word(at.checked_add(8 * n)?));
+    words.take_while(|&word| input.is_code(word) && !input.is_object(word))
+}
+
+/// The bit of a word where an argument points to.
+fn deep_bit(argument: usize, word: usize) -> u32 {
+    DEEP + (argument * WORDS + word) as u32
+}
+
 /// The bits of a set.
 fn ones(set: u64) -> impl Iterator<Item = usize> + Clone {
     (0..64).filter(move |bit| set >> bit & 1 == 1)
@@ -625,17 +775,20 @@ struct Walk<'w, 's, 'a> {
 impl Walk<'_, '_, '_> {
     /// The value of a number in the code or in memory, if it is an address of code.
     fn origin(&mut self, at: u64) -> Value {
-        let (input, inside) = (
-            self.search.input,
-            self.range.contains(&at) && at != self.range.start,
-        );
+        let input = self.search.input;
         let counts = input.bounds.contains(at) || input.is_code(at) && !input.is_object(at);
-        if inside || !counts {
+        if !counts {
             return Value {
                 number: Some(at),
+                table: Some(at).filter(|_| is_table(input, at)),
                 ..Value::default()
             };
         }
+        self.bit(at)
+    }
+
+    /// A value that is made of this address.
+    fn bit(&mut self, at: u64) -> Value {
         let bit = match self.uses.origins.iter().position(|o| *o == at) {
             Some(bit) => bit,
             None if self.uses.origins.len() < MOST => {
@@ -672,9 +825,45 @@ impl Walk<'_, '_, '_> {
 
     /// The word of the frame that an operand in memory is.
     fn slot(&self, inst: &Instruction) -> Option<i64> {
-        let is_frame = self.framed && inst.memory_base() == Register::RBP;
-        (is_frame && inst.memory_index() == Register::None)
-            .then(|| inst.memory_displacement64() as i64)
+        let base = match inst.memory_base() {
+            Register::RBP if self.framed => -8,
+            Register::RSP => -self.state.depth?,
+            // (The address of an object may be in a register.)
+            register => self.reg(register).frame?,
+        };
+        (inst.memory_index() == Register::None)
+            .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
+    }
+
+    /// What the words of an object hold at whose beginning a value may point.
+    fn held_by(&self, value: Value) -> [u64; WORDS] {
+        let word = |n: usize| {
+            let at = value.frame?.checked_add(8 * n as i64)?;
+            self.state.slots.get(&at).map(|word| word.from)
+        };
+        std::array::from_fn(|n| word(n).unwrap_or(0))
+    }
+
+    /// Keeps account of the stack pointer.
+    fn move_stack(&mut self, inst: &Instruction) {
+        use Mnemonic::*;
+        let by = inst.try_immediate(1).map(|n| n as i64).ok();
+        let depth = match (inst.mnemonic(), self.state.depth) {
+            (Leave, _) if self.framed => Some(0),
+            (_, None) => None,
+            (Push, Some(depth)) => Some(depth + 8),
+            (Pop, Some(depth)) => Some(depth - 8),
+            (Sub, Some(depth)) => by.map(|by| depth.wrapping_add(by)),
+            (Add, Some(depth)) => by.map(|by| depth.wrapping_sub(by)),
+            (Lea, Some(depth))
+                if inst.memory_base() == Register::RSP && inst.memory_index() == Register::None =>
+            {
+                Some(depth.wrapping_sub(inst.memory_displacement64() as i64))
+            }
+            _ => None,
+        };
+        self.state.depth = depth;
+        self.state.regs[usize::from(RSP.0)] = Value::default();
     }
 
     /// What the operand in memory of an instruction holds. Notes that it is used.
@@ -682,24 +871,46 @@ impl Walk<'_, '_, '_> {
         if let Some(slot) = self.slot(inst) {
             return self.state.slots.get(&slot).copied().unwrap_or_default();
         }
-        if self.is_fixed(inst) && inst.memory_index() == Register::None {
-            return self.word(inst.memory_displacement64());
+        let size = inst.memory_size().size();
+        let at = inst.memory_displacement64() as i64;
+        if self.is_fixed(inst) {
+            let input = self.search.input;
+            if inst.memory_index() == Register::None {
+                return self.word(inst.memory_displacement64());
+            }
+            if size == 8 && is_table(input, at as u64) {
+                return self.bit(at as u64);
+            }
         }
         let address = self
             .reg(inst.memory_base())
             .with(self.reg(inst.memory_index()));
         let writes = !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
         self.touch(address, writes);
-        let size = inst.memory_size().size();
-        let at = inst.memory_displacement64() as i64;
+        if let Some(table) = address.table.filter(|_| size == 8 && !writes) {
+            let length = 8 * functions_in(self.search.input, table).count() as u64;
+            if (0..length as i64).contains(&at) {
+                return self.bit(table);
+            }
+        }
         let kind = match address.kind {
             kind if kind & INFO != 0 && size == 8 && at == 16 => HEADER,
             kind if kind & HEADER != 0 && size == 8 => SEGMENT,
             kind if kind & HEADER != 0 => FLAGS,
             _ => 0,
         };
+        // A word of what an argument points to.
+        let word = usize::try_from(at)
+            .ok()
+            .filter(|at| at % 8 == 0)
+            .map(|at| at / 8);
+        let pointed = (0..OBJECTS).filter(|n| address.from >> (FIRST + *n as u32) & 1 == 1);
+        let from = word
+            .filter(|&word| size == 8 && word < WORDS)
+            .map_or(0, |word| pointed.map(|n| 1 << deep_bit(n, word)).sum());
         Value {
             kind,
+            from,
             ..Value::default()
         }
     }
@@ -737,12 +948,17 @@ impl Walk<'_, '_, '_> {
             }
             OpKind::Memory => match self.slot(inst) {
                 Some(slot) => {
-                    self.state.slots.insert(slot, value);
+                    self.keep(slot, value);
                 }
                 None => self.uses.stored |= value.from,
             },
             _ => {}
         }
+    }
+
+    /// Puts a value into the frame. What may lie elsewhere, in an object that a register points to, is added to what is there.
+    fn keep(&mut self, slot: i64, value: Value) {
+        self.state.slots.insert(slot, value);
     }
 
     fn pair(&mut self, a: Value, b: Value) {
@@ -760,6 +976,16 @@ impl Walk<'_, '_, '_> {
         if inst.is_string_instruction() {
             return self.string(inst);
         }
+        if self.vector(inst) {
+            return;
+        }
+        let moves_stack = inst.op_count() > 0
+            && inst.op0_kind() == OpKind::Register
+            && inst.op0_register() == Register::RSP
+            && !matches!(inst.mnemonic(), Cmp | Test | Push | Pop);
+        if moves_stack || inst.mnemonic() == Leave {
+            return self.move_stack(inst);
+        }
         let whole = inst.op0_register().size() >= 4 || inst.op0_kind() == OpKind::Memory;
         match inst.mnemonic() {
             Nop | Endbr64 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta => {}
@@ -771,13 +997,15 @@ impl Walk<'_, '_, '_> {
                     let origin = self.origin(inst.memory_displacement64());
                     value = value.with(origin);
                 } else if let Some(slot) = self.slot(inst) {
-                    // What is handed out by its address is not followed.
-                    self.state.slots.remove(&slot);
+                    value.frame = Some(slot);
                 }
                 self.put(inst, value);
             }
             Mov | Movzx | Movsx | Movsxd if inst.op_count() == 2 => {
-                let value = self.operand(inst, 1, OpAccess::Read);
+                let mut value = self.operand(inst, 1, OpAccess::Read);
+                if inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::RSP {
+                    value.frame = self.state.depth.map(|depth| -depth);
+                }
                 if inst.op0_kind() == OpKind::Memory && self.slot(inst).is_none() {
                     self.memory(inst, OpAccess::Write);
                 }
@@ -786,6 +1014,16 @@ impl Walk<'_, '_, '_> {
             Push => {
                 let value = self.operand(inst, 0, OpAccess::Read);
                 self.uses.stored |= value.from;
+                self.move_stack(inst);
+                if let Some(depth) = self.state.depth {
+                    self.keep(-depth, value);
+                }
+            }
+            Pop => {
+                let top = self.state.depth.map(|depth| -depth);
+                let value = top.and_then(|top| self.state.slots.get(&top).copied());
+                self.put(inst, value.unwrap_or_default());
+                self.move_stack(inst);
             }
             Cmp | Test | And => {
                 let (a, b) = (
@@ -861,6 +1099,77 @@ impl Walk<'_, '_, '_> {
         }
     }
 
+    /// Moves of two words at a time, as compilers fill objects. Returns whether it was one.
+    fn vector(&mut self, inst: &Instruction) -> bool {
+        use Mnemonic::*;
+        let number = |r: Register| (r.is_xmm() && r.number() < 16).then(|| r.number());
+        let is_move = matches!(
+            inst.mnemonic(),
+            Movq | Vmovq
+                | Movaps
+                | Movups
+                | Movdqa
+                | Movdqu
+                | Movapd
+                | Movupd
+                | Vmovaps
+                | Vmovups
+                | Vmovdqa
+                | Vmovdqu
+        );
+        let packs = matches!(
+            inst.mnemonic(),
+            Punpcklqdq | Vpunpcklqdq | Pinsrq | Vpinsrq | Movhps | Vmovhps | Unpcklpd
+        );
+        if !is_move && !packs {
+            return false;
+        }
+        let last = (1..inst.op_count()).filter(|&o| !matches!(inst.op_kind(o), OpKind::Immediate8));
+        let mut value = Value::default();
+        for op in last {
+            let part = match inst.op_kind(op) {
+                OpKind::Memory => {
+                    let first = self.memory(inst, OpAccess::Read);
+                    let slot = self.slot(inst).filter(|_| inst.memory_size().size() == 16);
+                    let second = slot.and_then(|slot| self.state.slots.get(&(slot + 8)).copied());
+                    let fixed = inst.memory_displacement64();
+                    let is_wide = self.is_fixed(inst) && inst.memory_size().size() == 16;
+                    let behind = is_wide.then(|| self.word(fixed.wrapping_add(8)));
+                    first
+                        .with(second.unwrap_or_default())
+                        .with(behind.unwrap_or_default())
+                }
+                OpKind::Register => match number(inst.op_register(op)) {
+                    Some(n) => self.state.vectors[n],
+                    None => self.reg(inst.op_register(op)),
+                },
+                _ => Value::default(),
+            };
+            value = value.with(part);
+        }
+        match inst.op0_kind() {
+            OpKind::Register => match number(inst.op0_register()) {
+                Some(n) if packs => self.state.vectors[n] = self.state.vectors[n].with(value),
+                Some(n) => self.state.vectors[n] = value,
+                None => self.put(inst, value),
+            },
+            OpKind::Memory => match self.slot(inst) {
+                Some(slot) => {
+                    self.keep(slot, value);
+                    if inst.memory_size().size() == 16 {
+                        self.keep(slot + 8, value);
+                    }
+                }
+                None => {
+                    self.memory(inst, OpAccess::Write);
+                    self.uses.stored |= value.from;
+                }
+            },
+            _ => {}
+        }
+        true
+    }
+
     fn string(&mut self, inst: &Instruction) {
         use Mnemonic::*;
         let is_store = matches!(
@@ -898,7 +1207,8 @@ impl Walk<'_, '_, '_> {
                 for (n, &a) in args.iter().enumerate() {
                     args[..n].iter().for_each(|&b| self.pair(a, b));
                 }
-                self.uses.calls.push(Given { callee, args });
+                let deep = std::array::from_fn(|n| self.held_by(args[n]));
+                self.uses.calls.push(Given { callee, args, deep });
             }
         }
         if is_call(insn.flow) {
@@ -908,6 +1218,7 @@ impl Walk<'_, '_, '_> {
             CALLER_SAVED
                 .iter()
                 .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
+            self.state.vectors = Default::default();
             if asks_headers {
                 self.state.regs[usize::from(RAX.0)].kind = HEADER;
             }

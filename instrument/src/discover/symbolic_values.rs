@@ -1,8 +1,9 @@
 //! Symbolic values along a straight chain of blocks, for jump tables.
 //!
-//! Exact: two equal ids mean two equal values at run time. 64-bit arithmetic is kept as linear sums; narrower
-//! results are wrapped in the extension that the hardware applies. Memory keeps its content between stores that may touch it (another
-//! thread that changes an index between its check and its use would break the original as well).
+//! Exact: two equal ids mean two equal values at run time. 64-bit arithmetic is kept as linear
+//! sums; narrower results are wrapped in the extension that the hardware applies. Memory keeps its
+//! content between stores that may touch it (another thread that changes an index between its check
+//! and its use would break the original as well).
 
 use crate::util::fast_hash::{FastHasher, FastMap};
 use crate::x86::insn::Insn;
@@ -32,7 +33,8 @@ pub enum Value {
     And(Id, u64),
     /// Logical shift right by a constant.
     Shr(Id, u8),
-    /// Zero-extended content of memory. Fields: address, bytes, instruction (index) or 0 for a believed slot, version of the slot.
+    /// Zero-extended content of memory. Fields: address, bytes, instruction (index) or 0 for a
+    /// believed slot, version of the slot.
     Load(Id, u8, u32, u32),
 }
 
@@ -210,7 +212,8 @@ impl Machine {
         }
     }
 
-    /// The address of the instruction's memory operand, without segment; `None` if it is not plain 64-bit addressing.
+    /// The address of the instruction's memory operand, without segment; `None` if it is not plain
+    /// 64-bit addressing.
     pub fn address(&mut self, inst: &Instruction) -> Option<Id> {
         if inst.is_ip_rel_memory_operand() {
             return (inst.memory_base() == Register::RIP)
@@ -230,8 +233,9 @@ impl Machine {
         Some(sum)
     }
 
-    /// A place at a constant distance from a value, or a static: memory whose content is believed to stay until a store that may touch it.
-    /// Indexed places are not: each load of a table counts for itself.
+    /// A place at a constant distance from a value, or a static: memory whose content is believed
+    /// to stay until a store that may touch it. Indexed places are not: each load of a table counts
+    /// for itself.
     fn believable(&self, address: Id) -> bool {
         match self.value(address) {
             Value::Sum(_, terms) => matches!(terms[..], [] | [(_, 1)]),
@@ -294,7 +298,8 @@ impl Machine {
         self.regs[usize::from(r.0)] = v;
     }
 
-    /// Value of a register or immediate or memory operand, zero-extended from its size. `bits` of the operand.
+    /// Value of a register or immediate or memory operand, zero-extended from its size. `bits` of
+    /// the operand.
     fn operand(&mut self, insn: usize, inst: &Instruction, op: u32) -> Option<(Id, u8)> {
         match inst.op_kind(op) {
             OpKind::Register => {

@@ -3,7 +3,7 @@
 use crate::emit::packed_fields::Fields;
 use crate::emit::relax::{Buffer, Flex, Label, Pieces};
 use crate::emit::{Fixup, FixupKind, Fixups};
-use crate::plan::cursor::Stay;
+use crate::plan::cursor::Residency;
 use crate::util::byte_buf::Bytes;
 use crate::util::leb128::leb128;
 use crate::x86::encode::Encoded;
@@ -42,7 +42,8 @@ pub struct Sink {
     unsaid_len: u8,
 }
 
-/// A [`ProbeState`] as one number, in which its bytes are in their order, the first lowest: it is changed and looked up for every instruction of a probe.
+/// A [`ProbeState`] as one number, in which its bytes are in their order, the first lowest: it is
+/// changed and looked up for every instruction of a probe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct State(u128);
 
@@ -61,10 +62,10 @@ impl State {
         State(key(state))
     }
 
-    /// What holds between the regions of a stay, or outside of any.
+    /// What holds between the regions of a residency, or outside of any.
     #[inline]
-    pub fn between(stay: Option<Stay>) -> State {
-        stay.map_or(State::IDLE, |stay| State::of(&stay.state()))
+    pub fn between(residency: Option<Residency>) -> State {
+        residency.map_or(State::IDLE, |residency| State::of(&residency.state()))
     }
 
     /// The state itself.
@@ -155,11 +156,13 @@ pub struct Single {
     pub advance: Encoded,
     /// The same, and stores it.
     pub commit: Encoded,
-    /// The tokens of the four instructions, with places for the states behind the second and the third.
+    /// The tokens of the four instructions, with places for the states behind the second and the
+    /// third.
     pub tokens: u64,
 }
 
-/// The probe states of a function by number. There are several for each probe, which are looked up in a table with open addressing.
+/// The probe states of a function by number. There are several for each probe, which are looked up
+/// in a table with open addressing.
 #[derive(Default)]
 struct States {
     all: Vec<State>,
@@ -305,7 +308,8 @@ impl Sink {
         self.unsaid_len = tokens.len() as u8;
     }
 
-    /// Appends one instruction that stands for `orig` original bytes (0: inserted). `field`: four of its bytes that depend on the layout, from here on.
+    /// Appends one instruction that stands for `orig` original bytes (0: inserted). `field`: four
+    /// of its bytes that depend on the layout, from here on.
     pub fn insn(&mut self, orig: u8, bytes: &[u8], field: Option<(usize, FixupKind)>) {
         if let Some((at, kind)) = field {
             self.fixup(at, bytes.len(), kind);
@@ -346,8 +350,10 @@ impl Sink {
             .push_id(self.buffer.bytes.count() as u32 - 4, number);
     }
 
-    /// Appends what a region of one record has behind the load of the cursor, and says what holds in it and behind it. `commits`: it stores the cursor.
-    /// Returns false, with nothing appended, where that is not as simple as it nearly always is. (States may have got their numbers: the same as the usual way gives them.)
+    /// Appends what a region of one record has behind the load of the cursor, and says what holds
+    /// in it and behind it. `commits`: it stores the cursor. Returns false, with nothing appended,
+    /// where that is not as simple as it nearly always is. (States may have got their numbers: the
+    /// same as the usual way gives them.)
     pub fn put_single(&mut self, single: &Single, commits: bool, number: u32) -> bool {
         if !self.current.is_between() {
             return false;
@@ -378,7 +384,8 @@ impl Sink {
         true
     }
 
-    /// Says that four bytes of what is appended next depend on the layout: their offset in it, and that of their instruction's end.
+    /// Says that four bytes of what is appended next depend on the layout: their offset in it, and
+    /// that of their instruction's end.
     pub fn fixup(&mut self, at: usize, end: usize, kind: FixupKind) {
         let start = self.buffer.bytes.count();
         self.fixups.push(Fixup {
@@ -388,7 +395,8 @@ impl Sink {
         });
     }
 
-    /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length of each of them twice, in four bits each.
+    /// Appends `len` bytes, the first of `from`: instructions as they are. `tokens` has the length
+    /// of each of them twice, in four bits each.
     pub fn copy(&mut self, from: &[u8], len: usize, tokens: u64, count: u8) {
         self.buffer.bytes.extend_from_start(from, len);
         self.tokens(tokens, count);
@@ -504,8 +512,9 @@ fn say(out: &mut Vec<u8>, number: u32) {
     leb128(out, number.into());
 }
 
-/// A far `loop` has three instructions: the first two belong to the original (the first jumps over the
-/// second, which goes on behind the original), and the last carries its length. `states`: behind the first, and behind all.
+/// A far `loop` has three instructions: the first two belong to the original (the first jumps over
+/// the second, which goes on behind the original), and the last carries its length. `states`:
+/// behind the first, and behind all.
 fn flex(out: &mut Vec<u8>, pieces: Pieces, orig: u8, states: Option<(u32, u32)>) {
     let count = pieces.iter().filter(|&&p| p > 0).count();
     let states = states.filter(|_| count > 1);

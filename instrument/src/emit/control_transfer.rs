@@ -1,11 +1,12 @@
 //! Calls, returns and indirect jumps of translated clones.
 //!
-//! In a translated clone the stack holds original return addresses, so that a thread may leave the clone at any
-//! instruction. What a call, a return or an indirect jump finds is therefore an original address, and the runtime's code
-//! behind `gs:` goes on at its clone. See [`mgz_abi`], "Translated clones".
+//! In a translated clone the stack holds original return addresses, so that a thread may leave the
+//! clone at any instruction. What a call, a return or an indirect jump finds is therefore an
+//! original address, and the runtime's code behind `gs:` goes on at its clone. See [`mgz_abi`],
+//! "Translated clones".
 //!
-//! Nothing here touches flags, and nothing below the stack pointer is written but what the original instruction would have
-//! overwritten.
+//! Nothing here touches flags, and nothing below the stack pointer is written but what the original
+//! instruction would have overwritten.
 
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::{EmitError, FixupKind};
@@ -22,7 +23,8 @@ const RAX: Gpr = Gpr(0);
 const RSP: Gpr = Gpr(4);
 
 impl Emitter<'_> {
-    /// Emits the instruction if it hands control to an address that is not known here, or is a call. Returns whether it did.
+    /// Emits the instruction if it hands control to an address that is not known here, or is a
+    /// call. Returns whether it did.
     pub(crate) fn transfer(&mut self, insn: &Insn) -> Result<bool, EmitError> {
         let inst = &insn.inst;
         match (inst.flow_control(), inst.mnemonic()) {
@@ -87,8 +89,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// A register for addresses: one that nobody reads behind the call (r11 where it goes through the linkage table, one that the function saves),
-    /// else rax, which is saved. Returns whether it is.
+    /// A register for addresses: one that nobody reads behind the call (r11 where it goes through
+    /// the linkage table, one that the function saves), else rax, which is saved. Returns whether
+    /// it is.
     fn free_register(&mut self, insn: &Insn) -> (Gpr, bool) {
         match cheapest(insn.dead.without(RSP)) {
             Some(register) => (register, false),
@@ -108,7 +111,8 @@ impl Emitter<'_> {
         self.sink.state(|s| s.with(STATE_PUSHED));
     }
 
-    /// Puts the address that an indirect call or jump goes to into its place. Returns the register that it was in, and whether that is saved.
+    /// Puts the address that an indirect call or jump goes to into its place. Returns the register
+    /// that it was in, and whether that is saved.
     fn target(&mut self, insn: &Insn) -> Result<(Gpr, bool), EmitError> {
         let raw = self.raw(insn)?.to_vec();
         let prefixes = raw
@@ -116,7 +120,8 @@ impl Emitter<'_> {
             .take_while(|b| matches!(b, 0x66 | 0x67 | 0xf2 | 0x3e | 0x64))
             .count();
         let rex = raw.get(prefixes).copied().filter(|b| b & 0xf0 == 0x40);
-        // Calls of the thread-local storage's resolver have 66 before REX.W, which says nothing then. Alone, processors disagree on it.
+        // Calls of the thread-local storage's resolver have 66 before REX.W, which says nothing
+        // then. Alone, processors disagree on it.
         if raw[..prefixes].contains(&0x66) && rex.is_none_or(|rex| rex & 8 == 0) {
             return Err(EmitError::Encoding);
         }
@@ -177,7 +182,8 @@ impl Emitter<'_> {
 /// Bytes of [`thunk`].
 pub const THUNK_BYTES: usize = 48;
 
-/// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it is out of reach.
+/// The way from a clone to `target`, which has none; `at` is the address of the thunk. `None` if it
+/// is out of reach.
 pub fn thunk(at: u64, target: u64, call: bool) -> Option<Vec<u8>> {
     let mut out = Bytes::with_room(THUNK_BYTES);
     let place = |n: u8| GS_SPILL + 8 * u32::from(n);

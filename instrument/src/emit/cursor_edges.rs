@@ -1,14 +1,15 @@
-//! Into stays and out of them: the code on the edges.
+//! Into residencies and out of them: the code on the edges.
 //!
-//! Code that leads into a block stands before the block's label if control falls into the block from there, or enters from
-//! outside; else at the branch: before a jump, and behind the inverse of a conditional jump. No such code touches flags, so
-//! whoever is interrupted on such an edge may run the branch again: the code belongs to it.
+//! Code that leads into a block stands before the block's label if control falls into the block
+//! from there, or enters from outside; else at the branch: before a jump, and behind the inverse of
+//! a conditional jump. No such code touches flags, so whoever is interrupted on such an edge may
+//! run the branch again: the code belongs to it.
 
 use crate::emit::FixupKind;
 use crate::emit::code_buffer::State;
 use crate::emit::emitter::{Emitter, MOV_LOAD, MOV_STORE};
 use crate::emit::relax::{Flex, Label};
-use crate::plan::cursor::Place;
+use crate::plan::cursor::ResidencyId;
 use crate::x86::encode;
 use crate::x86::encode::Encoded;
 use crate::x86::insn::{Insn, InsnId};
@@ -18,27 +19,28 @@ use mgz_abi::address_map::{NO_REG, STATE_LATE};
 use mgz_abi::probe::GS_CURSOR;
 
 impl Emitter<'_> {
-    /// The stay of the block at hand.
-    pub(crate) fn here(&self) -> Place {
-        self.stays.of(self.piece)
+    /// The residency of the block at hand.
+    pub(crate) fn here(&self) -> ResidencyId {
+        self.residencies.of(self.piece)
     }
 
     fn label_before(&self, piece: usize) -> Label {
         Label((self.function.insns.len() + piece) as u32)
     }
 
-    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if one does.
+    /// Begins the piece at hand: the code before its label. Returns the block that begins there, if
+    /// one does.
     pub(crate) fn enter_piece(&mut self) -> Option<usize> {
         let b = self.piece;
         self.starts.push(self.sink.buffer.pos());
-        if !self.stays.is_empty() {
+        if !self.residencies.is_empty() {
             self.sink.bind(self.label_before(b));
         }
         let block = self.block_beginning();
-        if let Some(from) = self.stays.before(b) {
-            self.kept = block
-                .filter(|_| from.is_none())
-                .and_then(|t| self.arriving(t, |p| self.stays.out(self.last_piece(p)).is_none()));
+        if let Some(from) = self.residencies.before(b) {
+            self.kept = block.filter(|_| from.is_none()).and_then(|t| {
+                self.arriving(t, |p| self.residencies.out(self.last_piece(p)).is_none())
+            });
             let state = self.state_at(from);
             self.sink.state(|_| state);
             self.transit(from, self.here());
@@ -51,7 +53,8 @@ impl Emitter<'_> {
         block
     }
 
-    /// The block that begins with the piece at hand, if one does. What holds at the end of the one before is kept.
+    /// The block that begins with the piece at hand, if one does. What holds at the end of the one
+    /// before is kept.
     fn block_beginning(&mut self) -> Option<usize> {
         let begins = self
             .function
@@ -67,16 +70,16 @@ impl Emitter<'_> {
 
     /// The block at hand ends here: what holds the cursor for those that follow.
     pub(crate) fn end_block(&mut self) {
-        let stay = self.stays.at(self.stays.out(self.piece));
-        self.left.push(match stay {
-            Some(stay) => Some(stay.cursor).filter(|k| !k.spilled).map(|k| k.reg),
+        let residency = self.residencies.at(self.residencies.out(self.piece));
+        self.left.push(match residency {
+            Some(residency) => Some(residency.cursor).filter(|k| !k.spilled).map(|k| k.reg),
             None => self.kept,
         });
     }
 
-    /// The last piece of a block. Without stays, pieces are the blocks.
+    /// The last piece of a block. Without residencies, pieces are the blocks.
     fn last_piece(&self, block: usize) -> usize {
-        if self.stays.starts().is_empty() {
+        if self.residencies.starts().is_empty() {
             block
         } else {
             self.pieces
@@ -85,8 +88,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// The register that holds the cursor wherever control comes into a block from a block of those asked for. Control that comes from further on, or
-    /// from outside, brings none.
+    /// The register that holds the cursor wherever control comes into a block from a block of those
+    /// asked for. Control that comes from further on, or from outside, brings none.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
         let to = &self.function.blocks[block];
         if block == 0 || to.external_entry {
@@ -112,8 +115,8 @@ impl Emitter<'_> {
     }
 
     #[inline]
-    fn state_at(&self, place: Place) -> State {
-        let state = State::between(self.stays.at(place));
+    fn state_at(&self, place: ResidencyId) -> State {
+        let state = State::between(self.residencies.at(place));
         self.kept.map_or(state, |kept| state.with_base_reg(kept.0))
     }
 
@@ -124,7 +127,8 @@ impl Emitter<'_> {
         }
     }
 
-    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one in the clone.
+    /// Whether an instruction hands control to where nobody keeps the cursor, or is more than one
+    /// in the clone.
     pub(crate) fn ends_keeping(&self, insn: &Insn) -> bool {
         insn.is_overlapped()
             || match insn.flow {
@@ -143,50 +147,54 @@ impl Emitter<'_> {
     }
 
     /// The code that leads from one place to another. The state afterwards is the latter's.
-    pub(crate) fn transit(&mut self, from: Place, to: Place) {
+    pub(crate) fn transit(&mut self, from: ResidencyId, to: ResidencyId) {
         if from == to {
             return;
         }
-        // Who comes from a stay into none may go on with its register: it is right all the way, also if a handler has records meanwhile.
+        // Who comes from a residency into none may go on with its register: it is right all the
+        // way, also if a handler has records meanwhile.
         let keeps = self
-            .stays
+            .residencies
             .at(from)
-            .map(|stay| stay.cursor)
+            .map(|residency| residency.cursor)
             .filter(|cursor| to.is_none() && !cursor.spilled);
-        if let Some(stay) = self.stays.at(from) {
-            if stay.late {
-                self.gs(false, MOV_STORE, stay.cursor.reg, GS_CURSOR);
+        if let Some(residency) = self.residencies.at(from) {
+            if residency.late {
+                self.gs(false, MOV_STORE, residency.cursor.reg, GS_CURSOR);
                 self.sink.state(|s| s.without(STATE_LATE));
             }
             if keeps.is_none() {
                 self.sink.state(|s| s.with_base_reg(NO_REG));
             }
-            for (reg, place) in stay.borrowed().rev() {
+            for (reg, place) in residency.borrowed().rev() {
                 self.give_back(reg, place);
             }
         }
-        if let Some(stay) = self.stays.at(to) {
-            for (reg, place) in stay.borrowed() {
+        if let Some(residency) = self.residencies.at(to) {
+            for (reg, place) in residency.borrowed() {
                 self.borrow(reg, place);
             }
             match self.kept.filter(|_| from.is_none()) {
-                None => self.gs(false, MOV_LOAD, stay.cursor.reg, GS_CURSOR),
-                Some(kept) if kept == stay.cursor.reg => {}
-                Some(kept) => self.sink.inserted(encode::move32(stay.cursor.reg, kept)),
+                None => self.gs(false, MOV_LOAD, residency.cursor.reg, GS_CURSOR),
+                Some(kept) if kept == residency.cursor.reg => {}
+                Some(kept) => self
+                    .sink
+                    .inserted(encode::move32(residency.cursor.reg, kept)),
             }
         }
-        let state = State::between(self.stays.at(to));
+        let state = State::between(self.residencies.at(to));
         self.sink
             .state(|_| keeps.map_or(state, |cursor| state.with_base_reg(cursor.reg.0)));
     }
 
-    /// Gives a borrowed register back before an instruction that leaves the function or the stay.
-    pub(crate) fn leave_stay(&mut self, insn: &Insn) {
+    /// Gives a borrowed register back before an instruction that leaves the function or the
+    /// residency.
+    pub(crate) fn leave_residency(&mut self, insn: &Insn) {
         let leaves = match insn.flow {
             FlowControl::Return => true,
-            FlowControl::Call | FlowControl::IndirectCall => self.stays.leaves(self.piece),
+            FlowControl::Call | FlowControl::IndirectCall => self.residencies.leaves(self.piece),
             FlowControl::IndirectBranch => {
-                self.stays.leaves(self.piece)
+                self.residencies.leaves(self.piece)
                     || !self
                         .function
                         .tables
@@ -201,20 +209,21 @@ impl Emitter<'_> {
         }
     }
 
-    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led to first.
-    pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<Place>) {
+    /// How a branch of the block at hand reaches an instruction: the label, and the place to be led
+    /// to first.
+    pub(crate) fn way_to(&self, id: InsnId) -> (Label, Option<ResidencyId>) {
         let direct = (Label(id.0), None);
-        if self.stays.is_empty() {
+        if self.residencies.is_empty() {
             return direct;
         }
         let Some(b) = self.piece_at.get(id.0.into()) else {
             return direct;
         };
-        let (from, to) = (self.here(), self.stays.of(b));
-        if !self.stays.needs_code(from, to) {
+        let (from, to) = (self.here(), self.residencies.of(b));
+        if !self.residencies.needs_code(from, to) {
             return direct;
         }
-        if self.stays.before(b) == Some(from) {
+        if self.residencies.before(b) == Some(from) {
             return (self.label_before(b), None);
         }
         (Label(id.0), Some(to))
@@ -236,7 +245,7 @@ impl Emitter<'_> {
         orig: u8,
         condition: u8,
         to: Result<Label, u64>,
-        transit: Option<Place>,
+        transit: Option<ResidencyId>,
     ) {
         let Some(place) = transit else {
             match to {

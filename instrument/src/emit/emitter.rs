@@ -4,7 +4,7 @@ use crate::emit::code_buffer::{Sink, State};
 use crate::emit::probe::Hold;
 use crate::emit::relax::{Buffer, Flex, Label, Pos};
 use crate::emit::{EmitError, Emitted, FixupKind, Marks, Rows, Table, rows};
-use crate::plan::cursor::Stays;
+use crate::plan::cursor::Residencies;
 use crate::plan::planned_function::Function;
 use crate::x86::decode::Places;
 use crate::x86::encode;
@@ -31,8 +31,9 @@ pub(crate) const PLACE_CURSOR: u8 = 0;
 /// Spill place of an address register.
 pub(crate) const PLACE_ADDRESS: u8 = 1;
 
-/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start` on. `fixed`: the code will lie
-/// below 1 GiB at the address that it is linked for. `translated`: see `abi`, "Translated clones".
+/// Re-emits a function, and tells its rows. `bytes` are the original's, from `function.range.start`
+/// on. `fixed`: the code will lie below 1 GiB at the address that it is linked for. `translated`:
+/// see `abi`, "Translated clones".
 pub fn emit(
     function: &Function,
     bytes: &[u8],
@@ -40,7 +41,7 @@ pub fn emit(
     fixed: bool,
     translated: bool,
 ) -> Result<(Emitted, Rows), EmitError> {
-    let pieces: std::borrow::Cow<[u32]> = match function.stays.starts() {
+    let pieces: std::borrow::Cow<[u32]> = match function.residencies.starts() {
         [] => function.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
@@ -56,7 +57,7 @@ pub fn emit(
     } = *memory;
     sink.begin(
         function.insns.len()
-            + if function.stays.is_empty() {
+            + if function.residencies.is_empty() {
                 0
             } else {
                 pieces.len()
@@ -69,13 +70,13 @@ pub fn emit(
         fixed,
         translated,
         sink,
-        piece_at: if function.stays.is_empty() {
+        piece_at: if function.residencies.is_empty() {
             Places::default()
         } else {
             Places::of(pieces.iter().map(|&p| p.into()))
         },
         pieces,
-        stays: &function.stays,
+        residencies: &function.residencies,
         piece: 0,
         block: 0,
         kept: None,
@@ -118,7 +119,8 @@ pub fn emit(
     Ok(emitted)
 }
 
-/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread uses its memory again: most are small.
+/// What grows while a function is emitted, see [`Emitter`]. The next function on the same thread
+/// uses its memory again: most are small.
 #[derive(Default)]
 struct Memory {
     sink: Sink,
@@ -147,18 +149,20 @@ pub(crate) struct Emitter<'a> {
     pub(crate) fixed: bool,
     pub(crate) translated: bool,
     pub(crate) sink: Sink,
-    /// First instructions of the pieces, see [`Stays`].
+    /// First instructions of the pieces, see [`Residencies`].
     pub(crate) pieces: std::borrow::Cow<'a, [u32]>,
-    /// Those by their numbers, if there are stays.
+    /// Those by their numbers, if there are residencies.
     pub(crate) piece_at: Places,
-    /// Where the cursor is in a register. A piece's label is that of its first instruction; `insns.len() + piece` is
-    /// the label of the code before it that leads into or out of a stay, if there are any.
-    pub(crate) stays: &'a Stays,
+    /// Where the cursor is in a register. A piece's label is that of its first instruction;
+    /// `insns.len() + piece` is the label of the code before it that leads into or out of a
+    /// residency, if there are any.
+    pub(crate) residencies: &'a Residencies,
     /// Number of the piece at hand.
     pub(crate) piece: usize,
     /// Number of the next block.
     pub(crate) block: usize,
-    /// Outside of stays: the register that holds the cursor since the last region. Nobody reads what the program had in it.
+    /// Outside of residencies: the register that holds the cursor since the last region. Nobody
+    /// reads what the program had in it.
     pub(crate) kept: Option<Gpr>,
     /// Per block so far: the register that holds the cursor where control leaves it.
     pub(crate) left: Vec<Option<Gpr>>,
@@ -182,7 +186,8 @@ pub(crate) struct Emitter<'a> {
     pub(crate) stored_at: Pos,
     /// Place, local record number, part.
     pub(crate) ptwrite_at: Vec<(Pos, u32, u32)>,
-    /// Where the copies of instructions start that do not start at their labels, but behind probes. In order.
+    /// Where the copies of instructions start that do not start at their labels, but behind probes.
+    /// In order.
     pub(crate) copy_at: Vec<(InsnId, Pos)>,
 }
 
@@ -205,8 +210,8 @@ impl Run {
     /// Instructions that one has place for.
     const MOST: usize = 8;
 
-    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where the one before it ends, or behind one that writes a register
-    /// of `kept`. Puts their labels.
+    /// Those from `first` on, at most `most`, up to one that is not plain or does not stand where
+    /// the one before it ends, or behind one that writes a register of `kept`. Puts their labels.
     #[inline(never)]
     fn of(
         function: &Function,
@@ -295,7 +300,7 @@ impl<'a> Emitter<'a> {
             }
             expected = insn.end();
             self.sink.buffer.bind_at(Label(id.0), label);
-            self.leave_stay(insn);
+            self.leave_residency(insn);
             if self.kept.is_some() && self.ends_keeping(insn) {
                 self.forget();
             }
@@ -324,8 +329,8 @@ impl<'a> Emitter<'a> {
         if self.sink.current() == self.state_here() {
             self.sink.state(|_| State::IDLE);
         }
-        if self.region != function.regions.len()
-            && function.regions[self.region..]
+        if self.region != function.plan.regions.len()
+            && function.plan.regions[self.region..]
                 .iter()
                 .any(|r| !r.records.is_empty())
         {
@@ -334,7 +339,8 @@ impl<'a> Emitter<'a> {
         Ok(())
     }
 
-    /// Before an instruction that does not stand where the one before it ends: what leads to the bytes between them, which have no clone.
+    /// Before an instruction that does not stand where the one before it ends: what leads to the
+    /// bytes between them, which have no clone.
     fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
         let bytes = self.function.insns[index]
             .ip
@@ -387,8 +393,9 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Copies plain instructions from `first` on, the records before which are emitted and whose label is at `label`, up to the first at which more is to be
-    /// done than that, but not from `end` on, and a few at most. Returns how many.
+    /// Copies plain instructions from `first` on, the records before which are emitted and whose
+    /// label is at `label`, up to the first at which more is to be done than that, but not from
+    /// `end` on, and a few at most. Returns how many.
     fn copy_run(
         &mut self,
         first: usize,
@@ -452,7 +459,7 @@ impl<'a> Emitter<'a> {
     fn pass(&mut self, insn: &Insn) -> Result<(), EmitError> {
         let to = match self.function.insn_at(insn.next()).map(|id| self.way_to(id)) {
             Some((label, None)) => Ok(label),
-            None if !self.stays.needs_code(self.here(), None) => Err(insn.next()),
+            None if !self.residencies.needs_code(self.here(), None) => Err(insn.next()),
             _ => return Err(EmitError::Record),
         };
         self.jump(0, to);
@@ -472,14 +479,14 @@ impl<'a> Emitter<'a> {
         );
         if falls {
             let next = insn.next();
-            self.transit(self.stays.out(self.piece), None);
+            self.transit(self.residencies.out(self.piece), None);
             self.sink
                 .put_open(0, encode::jmp32(), FixupKind::Code(next));
         }
     }
 
-    /// Whether a call returns to this instruction in a translated clone: it looks the address up in the address map, which has only what
-    /// the clone has.
+    /// Whether a call returns to this instruction in a translated clone: it looks the address up in
+    /// the address map, which has only what the clone has.
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
             .checked_sub(1)
@@ -567,7 +574,9 @@ impl<'a> Emitter<'a> {
             }
             None => (
                 None,
-                self.stays.needs_code(self.here(), None).then_some(None),
+                self.residencies
+                    .needs_code(self.here(), None)
+                    .then_some(None),
             ),
         };
         let outside = FixupKind::Code(target);
@@ -589,7 +598,8 @@ impl<'a> Emitter<'a> {
                 self.conditional(insn.len, op & 15, inside.ok_or(target), transit);
             }
             _ if transit.is_some() => return Err(EmitError::Record),
-            // (What a signal finds counted is counted back in the whole register, whose upper half is gone then.)
+            // (What a signal finds counted is counted back in the whole register, whose upper half
+            // is gone then.)
             (&[0xe0..=0xe2, ..], _) if addr32 => return Err(EmitError::Encoding),
             (&[opcode @ JRCXZ, ..], Some(label)) => self.sink.flex(
                 insn.len,
@@ -762,7 +772,8 @@ impl<'a> Emitter<'a> {
         Ok((emitted, rows))
     }
 
-    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels where it leads from no stay.
+    /// Where code that leads into pieces begins, see [`Marks::new`]; it is put before their labels
+    /// where it leads from no residency.
     fn begins(&mut self) -> Vec<(u32, u32)> {
         let buffer = &mut self.sink.buffer;
         let mut begins = Vec::new();
@@ -771,8 +782,8 @@ impl<'a> Emitter<'a> {
             if begin == buffer.place(label) {
                 continue;
             }
-            // Who comes from outside is in no stay.
-            if self.stays.of(b).is_some() && self.stays.before(b) == Some(None) {
+            // Who comes from outside is in no residency.
+            if self.residencies.of(b).is_some() && self.residencies.before(b) == Some(None) {
                 buffer.bind_at(label, begin);
             } else if buffer.offset(begin) != buffer.offset_of(label) {
                 begins.push((first, buffer.offset(begin)));
@@ -794,7 +805,8 @@ fn special(function: &Function) -> Vec<InsnId> {
     all
 }
 
-/// The displacement of an instruction that has one to its own address: the offset of its field, and what it is.
+/// The displacement of an instruction that has one to its own address: the offset of its field, and
+/// what it is.
 fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError> {
     let field = encode::modrm_offset(raw).ok_or(EmitError::Encoding)? + 1;
     let disp = raw.get(field..field + 4).ok_or(EmitError::Encoding)?;
@@ -807,8 +819,8 @@ fn ip_relative(insn: &Insn, raw: &[u8]) -> Result<(usize, FixupKind), EmitError>
     Ok((field, FixupKind::Original(target)))
 }
 
-/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the displacement to its own address, if it is not one of
-/// [`special`].
+/// Whether the clone of an instruction, besides its records, is the instruction itself, but for the
+/// displacement to its own address, if it is not one of [`special`].
 fn is_plain(insn: &Insn) -> bool {
     insn.flow == FlowControl::Next
         && !insn.is_overlapped()
@@ -833,9 +845,9 @@ fn is_direct(inst: &Instruction) -> bool {
         )
 }
 
-/// Where the original may get jumps into the clone: the function's start, blocks that are entered from
-/// outside, and targets of indirect jumps that were not understood. A jump replaces five bytes of one
-/// block, so that no branch can reach its middle; an `endbr64` in front stays.
+/// Where the original may get jumps into the clone: the function's start, blocks that are entered
+/// from outside, and targets of indirect jumps that were not understood. A jump replaces five bytes
+/// of one block, so that no branch can reach its middle; an `endbr64` in front stays.
 fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let start = function.range.start;
     let mut wanted: Vec<u64> = vec![start];
@@ -846,7 +858,7 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
             .filter(|b| b.external_entry)
             .map(|b| function.insns[b.insns.start as usize].ip),
     );
-    wanted.extend_from_slice(&function.landings);
+    wanted.extend_from_slice(&function.patching.landings);
     wanted.sort_unstable();
     wanted.dedup();
     let behind_call = |&id: &InsnId| {
@@ -872,13 +884,13 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         }
         let at = function.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
-            // What leads into a stay stands before the `endbr64`, which does nothing.
+            // What leads into a residency stands before the `endbr64`, which does nothing.
             let piece = function
-                .stays
+                .residencies
                 .starts()
                 .binary_search(&insns.start)
                 .unwrap_or(block.0 as usize);
-            let into = if function.stays.of(piece).is_some() {
+            let into = if function.residencies.of(piece).is_some() {
                 insns.start as usize
             } else {
                 first
@@ -889,8 +901,8 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     patches
 }
 
-/// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and address-size
-/// prefixes go, and the base's extension bit becomes the register's.
+/// The bytes before ModRM of `op dst, [dst]`, from those of `op dst, [anything]`: segment and
+/// address-size prefixes go, and the base's extension bit becomes the register's.
 fn moved_head(raw: &[u8], dst: Gpr) -> Option<Vec<u8>> {
     let prefixes = raw
         .iter()

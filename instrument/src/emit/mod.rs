@@ -1,12 +1,12 @@
 //! Re-emits one function with its probes.
 //!
-//! Instructions are copied byte for byte; only RIP-relative displacements, direct branches and the loads of
-//! copied jump tables change. References keep their original targets, so function pointers keep their
-//! identity; direct branches aim at clones (resolved by [`crate::link::layout`]). Alignment no-operations of the
-//! original are dropped and made anew where a loop starts.
+//! Instructions are copied byte for byte; only RIP-relative displacements, direct branches and the
+//! loads of copied jump tables change. References keep their original targets, so function pointers
+//! keep their identity; direct branches aim at clones (resolved by [`crate::link::layout`]).
+//! Alignment no-operations of the original are dropped and made anew where a loop starts.
 //!
-//! What an original instruction becomes lies in the clone in the same order, which the unwind tables and
-//! the address map rely on.
+//! What an original instruction becomes lies in the clone in the same order, which the unwind
+//! tables and the address map rely on.
 
 pub(crate) mod code_buffer;
 pub(crate) mod control_transfer;
@@ -67,10 +67,11 @@ pub enum FixupKind {
     Original(u64),
     /// Distance to the clone of an original address, or to itself if it has no clone.
     Code(u64),
-    /// Distance to where a call in a translated clone goes: the clone of an original address, or the way out to it.
+    /// Distance to where a call in a translated clone goes: the clone of an original address, or
+    /// the way out to it.
     Call(u64),
-    /// Displacement of a jump-table load: the original's plus the distance from the original table to the
-    /// copy.
+    /// Displacement of a jump-table load: the original's plus the distance from the original table
+    /// to the copy.
     Table {
         /// Index into [`Emitted::tables`].
         table: u32,
@@ -118,7 +119,8 @@ pub struct Emitted {
     pub code: Vec<u8>,
     /// Bytes of it.
     pub len: u32,
-    /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most functions are short.
+    /// What its address is to be a multiple of: 16 if loops in it are aligned, else 1, since most
+    /// functions are short.
     pub align: u64,
     /// Fields to be filled in.
     pub fixups: Fixups,
@@ -143,8 +145,8 @@ impl Emitted {
         self.marks.entry(offset)
     }
 
-    /// Offset in the clone where what belongs to the first instruction at or behind `address` begins; the clone's end if
-    /// there is none.
+    /// Offset in the clone where what belongs to the first instruction at or behind `address`
+    /// begins; the clone's end if there is none.
     pub fn clone_from(&self, address: u64) -> u32 {
         let offset = address.saturating_sub(self.range.start);
         self.marks.begin_from(offset).unwrap_or(self.len)

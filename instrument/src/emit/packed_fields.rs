@@ -1,5 +1,5 @@
-//! What is kept of each emitted function until the layout is known, in few bytes: a large program has millions of instructions, and memory that
-//! nobody has used yet is dear.
+//! What is kept of each emitted function until the layout is known, in few bytes: a large program
+//! has millions of instructions, and memory that nobody has used yet is dear.
 
 use crate::emit::{Fixup, FixupKind};
 
@@ -20,9 +20,10 @@ enum Offsets {
 }
 
 impl Marks {
-    /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before it included: where control from outside of the
-    /// function enters. Both ascend. `begins`: `(number of the instruction, offset in the clone)` where code that leads into an instruction's block, and
-    /// so belongs to the instruction, begins earlier; ascending.
+    /// `marks`: `(offset in the original, offset in the clone)` of every instruction, probes before
+    /// it included: where control from outside of the function enters. Both ascend. `begins`:
+    /// `(number of the instruction, offset in the clone)` where code that leads into an
+    /// instruction's block, and so belongs to the instruction, begins earlier; ascending.
     pub fn new(
         marks: impl DoubleEndedIterator<Item = (u32, u32)> + ExactSizeIterator + Clone,
         begins: Vec<(u32, u32)>,
@@ -35,7 +36,8 @@ impl Marks {
         Marks { offsets, begins }
     }
 
-    /// Forgets all instructions but those with these numbers, which ascend: what is left is where control [`enters`](Marks::entry) them.
+    /// Forgets all instructions but those with these numbers, which ascend: what is left is where
+    /// control [`enters`](Marks::entry) them.
     pub fn keep(&mut self, insns: impl Iterator<Item = usize>) {
         self.begins = Vec::new();
         self.offsets = match &self.offsets {
@@ -73,7 +75,8 @@ impl Marks {
         }
     }
 
-    /// Offset in the clone where what belongs to the first instruction at or behind this offset in the original begins.
+    /// Offset in the clone where what belongs to the first instruction at or behind this offset in
+    /// the original begins.
     pub fn begin_from(&self, original: u64) -> Option<u32> {
         let (next, mark) = match &self.offsets {
             Offsets::Short(marks) => {
@@ -97,7 +100,8 @@ impl Marks {
 #[derive(Clone, Debug, Default)]
 pub struct Fixups {
     packed: Vec<Packed>,
-    /// Places of record ids: of record 0, 1, … of the function, [`SHARED`] for those that have no id of their own.
+    /// Places of record ids: of record 0, 1, … of the function, [`SHARED`] for those that have no
+    /// id of their own.
     ids: Vec<u32>,
 }
 

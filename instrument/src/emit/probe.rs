@@ -1,11 +1,12 @@
 //! How a region's records are written: which registers hold the cursor and the addresses.
 //!
-//! In the soft flavour a region is cut into [`Hold`]s: runs of records that share one cursor register.
-//! A register that is dead over the whole run costs nothing; one that is not is saved to a `%gs` place and
-//! restored after the run, and no original instruction in between may touch it.
+//! In the soft flavour a region is cut into [`Hold`]s: runs of records that share one cursor
+//! register. A register that is dead over the whole run costs nothing; one that is not is saved to
+//! a `%gs` place and restored after the run, and no original instruction in between may touch it.
 //!
-//! A register that the instruction behind the probe writes is used only if it is one of [`Insn::own`]: if that
-//! instruction faults, the program's handler must find the old value where somebody may want it.
+//! A register that the instruction behind the probe writes is used only if it is one of
+//! [`Insn::own`]: if that instruction faults, the program's handler must find the old value where
+//! somebody may want it.
 
 use crate::emit::EmitError;
 use crate::plan::cursor::cheapest;
@@ -34,17 +35,17 @@ pub struct Hold {
     pub reg: Gpr,
     /// It is borrowed: save it first, restore it at the end.
     pub spilled: bool,
-    /// It is a stay's: it holds the cursor already, and keeps it.
-    pub stays: bool,
-    /// Memory gets the cursor where control leaves the stay.
+    /// It is a residency's: it holds the cursor already, and keeps it.
+    pub resident: bool,
+    /// Memory gets the cursor where control leaves the residency.
     pub late: bool,
 }
 
 /// The explicit memory operand of an instruction as a probe may compute it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operand {
-    /// Registers and displacement; `fs` is set if the segment base is to be added, the vector index of a
-    /// gather is left out.
+    /// Registers and displacement; `fs` is set if the segment base is to be added, the vector index
+    /// of a gather is left out.
     pub mem: Mem,
     /// RIP-relative: the absolute target.
     pub target: Option<u64>,
@@ -149,7 +150,8 @@ impl Planner<'_> {
         (RegSet(insn.dead.0 & !written.0 | insn.own.0), busy)
     }
 
-    /// Of `set` (registers usable at `first`), those that last longest, and the last record they reach.
+    /// Of `set` (registers usable at `first`), those that last longest, and the last record they
+    /// reach.
     fn reach(&self, first: usize, mut set: RegSet, spilled: bool) -> (usize, RegSet) {
         let mut last = first;
         while last + 1 < self.records.len() {
@@ -179,8 +181,8 @@ impl Planner<'_> {
         (last, set)
     }
 
-    /// Of `set`, the register that is not read for the longest time from instruction `from` on: who reads a register that has
-    /// just been restored waits for that.
+    /// Of `set`, the register that is not read for the longest time from instruction `from` on: who
+    /// reads a register that has just been restored waits for that.
     fn calmest(&self, from: usize, set: RegSet) -> Option<Gpr> {
         const FAR: usize = 16;
         let mut left = set;
@@ -193,7 +195,8 @@ impl Planner<'_> {
         cheapest(left)
     }
 
-    /// A hold with a dead register: of those that keep the cursor longest behind it, the one that has it already, or the cheapest.
+    /// A hold with a dead register: of those that keep the cursor longest behind it, the one that
+    /// has it already, or the cheapest.
     fn pick(&self, first: usize, last: usize, set: RegSet) -> Result<Hold, EmitError> {
         const FAR: usize = 32;
         let from = self.boundary(last);
@@ -227,7 +230,7 @@ impl Planner<'_> {
             last,
             reg,
             spilled: false,
-            stays: false,
+            resident: false,
             late: false,
         })
     }
@@ -246,7 +249,8 @@ impl Planner<'_> {
         {
             return self.pick(first, last, set);
         }
-        // A borrowed register costs a save and a restore; a new hold costs another load of the cursor.
+        // A borrowed register costs a save and a restore; a new hold costs another load of the
+        // cursor.
         let (far, borrowed) = self.reach(first, RegSet(BORROWABLE.0 & !busy.0), true);
         match found {
             Some((last, set)) if last + 2 >= far => self.pick(first, last, set),
@@ -259,7 +263,7 @@ impl Planner<'_> {
                     last: far,
                     reg,
                     spilled: true,
-                    stays: false,
+                    resident: false,
                     late: false,
                 })
             }
@@ -288,9 +292,9 @@ pub fn plan(
     Ok(())
 }
 
-/// A second register at a record, for an address, and whether it has to be borrowed: not the cursor's, and
-/// not one that the operand reads if `apart`.
-/// `scratch` is a stay's, which is always free.
+/// A second register at a record, for an address, and whether it has to be borrowed: not the
+/// cursor's, and not one that the operand reads if `apart`. `scratch` is a residency's, which is
+/// always free.
 pub fn second(
     function: &Function,
     record: &RecordPlan,

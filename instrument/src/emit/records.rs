@@ -61,7 +61,7 @@ impl Emitter<'_> {
     fn records_at(&mut self, id: InsnId, after: bool) -> Result<(), EmitError> {
         let function = self.function;
         while self.next_record == (id, after) {
-            let records = &function.regions[self.region].records[..];
+            let records = &function.plan.regions[self.region].records[..];
             let record = records.get(self.record).ok_or(EmitError::Record)?;
             if self.pt {
                 self.pt_record(record)?
@@ -80,7 +80,7 @@ impl Emitter<'_> {
     /// Finds where the next record stands.
     pub(crate) fn find_record(&mut self) {
         let function = self.function;
-        while let Some(region) = function.regions.get(self.region) {
+        while let Some(region) = function.plan.regions.get(self.region) {
             if let Some(record) = region.records.get(self.record) {
                 self.next_record = (record.at, record.after);
                 return;
@@ -150,8 +150,8 @@ impl Emitter<'_> {
         Ok(register)
     }
 
-    /// `lea register, operand`, with the fs base added if the operand has that segment (then the register
-    /// must not be part of the operand).
+    /// `lea register, operand`, with the fs base added if the operand has that segment (then the
+    /// register must not be part of the operand).
     fn address(&mut self, register: Gpr, operand: &probe::Operand) {
         if let Some(target) = operand.target {
             self.sink
@@ -239,14 +239,14 @@ impl Emitter<'_> {
             if records.len() > MAX_REGION_SLOTS && slots(records) > MAX_REGION_SLOTS {
                 return Err(EmitError::Record);
             }
-            match self.stays.at(self.here()) {
-                Some(stay) => self.holds.push(Hold {
+            match self.residencies.at(self.here()) {
+                Some(residency) => self.holds.push(Hold {
                     first: 0,
                     last: records.len() - 1,
-                    reg: stay.cursor.reg,
+                    reg: residency.cursor.reg,
                     spilled: false,
-                    stays: true,
-                    late: stay.late,
+                    resident: true,
+                    late: residency.late,
                 }),
                 None => probe::plan(self.function, records, self.kept, &mut self.holds)?,
             }
@@ -257,7 +257,7 @@ impl Emitter<'_> {
             .find(|h| self.record <= h.last)
             .ok_or(EmitError::Record)?;
         let cursor = hold.reg;
-        if self.record == hold.first && !hold.stays {
+        if self.record == hold.first && !hold.resident {
             if hold.spilled {
                 self.borrow(cursor, PLACE_CURSOR);
             }
@@ -289,14 +289,14 @@ impl Emitter<'_> {
             }
             self.sink.state(|s| {
                 let s = s.with_base_ahead(0);
-                let s = if !hold.stays && (hold.spilled || !last) {
+                let s = if !hold.resident && (hold.spilled || !last) {
                     s.with_base_reg(NO_REG)
                 } else {
                     s
                 };
                 if last { s.with_slots_done(0) } else { s }
             });
-            if last && !hold.stays && !hold.spilled {
+            if last && !hold.resident && !hold.spilled {
                 self.kept = Some(cursor);
             }
             if hold.spilled {
@@ -306,8 +306,9 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// The rest of a region whose only record holds a register, as most are: the same as in the usual way, but the instructions are known. Returns false, with
-    /// nothing done, where the usual way must be taken.
+    /// The rest of a region whose only record holds a register, as most are: the same as in the
+    /// usual way, but the instructions are known. Returns false, with nothing done, where the usual
+    /// way must be taken.
     #[inline]
     fn single(&mut self, record: &RecordPlan, register: Gpr, hold: Hold) -> bool {
         static ALL: LazyLock<Vec<Single>> = LazyLock::new(|| {
@@ -328,7 +329,7 @@ impl Emitter<'_> {
             byte: start.byte + u32::from(single.stored),
             ..start
         });
-        if !hold.stays {
+        if !hold.resident {
             self.kept = Some(hold.reg);
         }
         true
@@ -424,7 +425,7 @@ impl Emitter<'_> {
         apart: bool,
     ) -> Result<(Gpr, bool), EmitError> {
         let scratch = self
-            .stays
+            .residencies
             .at(self.here())
             .and_then(|s| s.scratch)
             .map(|k| k.reg);
@@ -437,8 +438,9 @@ impl Emitter<'_> {
         self.sink.inserted(encode::store64(cursor, slot, register));
     }
 
-    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of the lower eight. That slot may lie in another chunk, so each is
-    /// written by itself, and the first is complete before the second begins.
+    /// Stores sixteen bytes of a vector register: the upper eight go to the slot behind the one of
+    /// the lower eight. That slot may lie in another chunk, so each is written by itself, and the
+    /// first is complete before the second begins.
     fn halves(
         &mut self,
         record: &RecordPlan,
@@ -471,7 +473,8 @@ impl Emitter<'_> {
         Ok(())
     }
 
-    /// Stores the id of the record at hand, or of it and the one before it if it is the second in its slot. `here`: that one was written here, too.
+    /// Stores the id of the record at hand, or of it and the one before it if it is the second in
+    /// its slot. `here`: that one was written here, too.
     fn store_id(&mut self, second: bool, here: bool, cursor: Gpr, at: i32) {
         let number = self.number() - u32::from(second);
         let pos = self.sink.buffer.pos();

@@ -1,8 +1,8 @@
 //! Code whose branches find their sizes at the end.
 //!
-//! A function is emitted as fixed bytes with *flexible* pieces between them: branches to instructions of
-//! the same function, and alignment. [`Buffer::resolve`] starts with the shortest forms and lengthens
-//! branches until all reach; a branch never shrinks again, so this ends.
+//! A function is emitted as fixed bytes with *flexible* pieces between them: branches to
+//! instructions of the same function, and alignment. [`Buffer::resolve`] starts with the shortest
+//! forms and lengthens branches until all reach; a branch never shrinks again, so this ends.
 //!
 //! `jrcxz`, `loop`, `loope` and `loopne` exist only in the short form. A far one becomes
 //! `op +2; jmp next; jmp target`, none of which touches flags.
@@ -102,7 +102,8 @@ impl Buffer {
         &self.pieces
     }
 
-    /// Tells final offsets of fixed bytes that are not the first of their instructions, asked for in ascending order.
+    /// Tells final offsets of fixed bytes that are not the first of their instructions, asked for
+    /// in ascending order.
     pub fn settler(&self) -> impl FnMut(u32) -> u32 {
         let mut before = 0;
         move |byte| {

@@ -11,8 +11,9 @@ use mgz_annotations_schema::sidecar::{
     Gather, Loop, NONE, PtWrite, REG_NONE, REG_RIP, Record, Region, Site, SiteFlags, SiteKind,
 };
 
-/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and `copy_at` (of the instructions that do not start at their
-/// labels, in order), and those in `ptwrites`.
+/// Rows of one function; addresses in the clone are the offsets of `record_at` (per record) and
+/// `copy_at` (of the instructions that do not start at their labels, in order), and those in
+/// `ptwrites`.
 pub fn rows(
     function: &Function,
     record_at: &[Pos],
@@ -20,18 +21,18 @@ pub fn rows(
     resolved: &Buffer,
     ptwrites: Vec<PtWrite>,
 ) -> Result<Rows, EmitError> {
-    let count = |of: fn(&RegionPlan) -> usize| function.regions.iter().map(of).sum();
+    let count = |of: fn(&RegionPlan) -> usize| function.plan.regions.iter().map(of).sum();
     let mut rows = Rows {
         sites: Vec::with_capacity(count(|r| r.sites.len())),
-        regions: Vec::with_capacity(function.regions.len()),
+        regions: Vec::with_capacity(function.plan.regions.len()),
         records: Vec::with_capacity(count(|r| r.records.len())),
         ptwrites,
-        gathers: Vec::with_capacity(function.gathers.len()),
+        gathers: Vec::with_capacity(function.plan.gathers.len()),
         loops: loops(function),
     };
     // Sites come in the order of their instructions, and so do their blocks.
     let (mut block, mut copy_at) = (0, copy_at);
-    for (number, region) in function.regions.iter().enumerate() {
+    for (number, region) in function.plan.regions.iter().enumerate() {
         rows.regions.push(Region {
             function: 0,
             first_record: rows.records.len() as u32,
@@ -94,7 +95,7 @@ pub fn rows(
             literals(&mut site, insn, &rows.sites);
             rows.sites.push(site);
             if plan.kind == SiteKind::Gather
-                && let Some(g) = function.gathers.iter().find(|g| g.insn == plan.insn)
+                && let Some(g) = function.plan.gathers.iter().find(|g| g.insn == plan.insn)
             {
                 rows.gathers.push(Gather {
                     site: rows.sites.len() as u32 - 1,

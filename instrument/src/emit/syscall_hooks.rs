@@ -1,4 +1,5 @@
-//! System calls that the runtime must know of, in executables without a loader ([`mgz_abi::probe::GS_HOOK_BEFORE`]).
+//! System calls that the runtime must know of, in executables without a loader
+//! ([`mgz_abi::probe::GS_HOOK_BEFORE`]).
 //!
 //! ```text
 //! lea rcx, [call]             the kernel overwrites rcx and r11 in any case

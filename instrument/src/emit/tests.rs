@@ -4,7 +4,7 @@ use crate::emit::*;
 use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::plan::planned_function::Function;
-use crate::plan::types::{ImplicitLoads, Payload, RecordPlan, RegionPlan, VectorHalf};
+use crate::plan::types::{Payload, RecordPlan, RegionPlan, VectorHalf};
 use crate::x86::decode::{Places, make};
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{Gpr, RegSet, RegUse, reg_use};
@@ -53,19 +53,11 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         insns,
         blocks: list,
         tables: Vec::new(),
-        landings: Vec::new(),
-        data: Vec::new(),
-        aimed: Vec::new(),
-        room: Vec::new(),
-        blind: false,
-        blind_start: false,
-        anywhere: false,
-        regions: Vec::new(),
-        gathers: Vec::new(),
-        implicit: ImplicitLoads::default(),
+        patching: Default::default(),
+        plan: Default::default(),
         returned_to: Vec::new(),
         quits: Vec::new(),
-        stays: Default::default(),
+        residencies: Default::default(),
         loops: Default::default(),
     };
     (function, bytes)
@@ -120,7 +112,7 @@ const OWN_BASE: &[u8] = &[0x48, 0x8b, 0x44, 0xc8, 0x04, 0xc3];
 #[test]
 fn a_dead_register_holds_the_cursor() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -143,7 +135,7 @@ fn a_dead_register_holds_the_cursor() {
 fn the_destination_of_the_load_is_spared() {
     // rax is dead before the load, but a fault handler may look at it.
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -164,7 +156,7 @@ fn the_destination_of_the_load_is_spared() {
 fn records_of_a_region_share_cursor_and_commit() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[2]));
     let records = vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -196,7 +188,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
     ];
     let (mut f, bytes) = function(&[&code], set(&[2]));
     f.insns[2].dead = set(&[9]);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![
             record(0, Payload::Reg(Gpr(7))),
             record(2, Payload::Reg(Gpr(7))),
@@ -221,7 +213,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
 #[test]
 fn pt_records_need_no_borrowing() {
     let (mut f, bytes) = function(&[TWO_LOADS], RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7))), record(1, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -241,7 +233,7 @@ fn pt_records_need_no_borrowing() {
 #[test]
 fn a_load_over_its_own_base_reads_through_the_recorded_address() {
     let (mut f, bytes) = function(&[OWN_BASE], RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -255,7 +247,8 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         ]
     );
     for (code, expected) in [
-        // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7; rorx r9,[r9+8],3
+        // movzx r13d, byte [r13+rcx]; movsxd rbp,[rbp+8]; mov r12,[r12+8]; imul eax,[rax+rcx],7;
+        // rorx r9,[r9+8],3
         (
             &[0x45, 0x0f, 0xb6, 0x6c, 0x0d, 0x00, 0xc3][..],
             "movzbl (%r13),%r13d",
@@ -269,7 +262,7 @@ fn a_load_over_its_own_base_reads_through_the_recorded_address() {
         ),
     ] {
         let (mut f, bytes) = function(&[code], RegSet::EMPTY);
-        f.regions = vec![RegionPlan {
+        f.plan.regions = vec![RegionPlan {
             records: vec![record(0, Payload::Address)].into(),
             ..RegionPlan::default()
         }];
@@ -282,7 +275,7 @@ fn thread_local_addresses_get_the_segment_base() {
     // mov rax, fs:[rdx+rcx*4+8]; ret
     let code = [0x64, 0x48, 0x8b, 0x44, 0x8a, 0x08, 0xc3];
     let (mut f, bytes) = function(&[&code], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Address)].into(),
         ..RegionPlan::default()
     }];
@@ -315,7 +308,7 @@ fn a_gather_leaves_base_index_and_mask() {
     let mut records = vec![record(0, Payload::Address)];
     records.extend((0..4).map(|n| half(2, n)));
     records.push(record(0, Payload::Mask(3)));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -347,7 +340,8 @@ fn a_gather_leaves_base_index_and_mask() {
     );
 }
 
-/// What the two hold are an index and an address behind the load: both are written where the first stands, under one id.
+/// What the two hold are an index and an address behind the load: both are written where the first
+/// stands, under one id.
 #[test]
 fn two_records_share_a_slot() {
     // mov rax,[rdi+rsi*8]; mov rcx,[rdx+8]; ret
@@ -364,7 +358,7 @@ fn two_records_share_a_slot() {
         record(0, Payload::Reg(Gpr(7))),
         second(2, 1),
     ];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -408,7 +402,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
             ..record(0, Payload::Reg(Gpr(1)))
         },
     ];
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: records.into(),
         ..RegionPlan::default()
     }];
@@ -426,7 +420,7 @@ fn the_count_after_a_repeated_string_instruction_is_recorded_behind_it() {
 #[test]
 fn code_addresses_that_are_fixed_save_a_byte() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[8]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -529,7 +523,7 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
 #[test]
 fn the_map_has_a_state_for_every_boundary() {
     let (mut f, bytes) = function(&[TWO_LOADS], set(&[0]));
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(0, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
@@ -576,7 +570,7 @@ fn the_map_has_a_state_for_every_boundary() {
 
 #[test]
 fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
-    use crate::plan::cursor::{Kept, PLACE_STAY, Stay, Stays};
+    use crate::plan::cursor::{Kept, PLACE_RESIDENCY, Residencies, Residency};
     // 0: mov rax,[rdi]; je 3 | 1: mov rcx,[rdi+8]; jne 0 | 2: ret | 3: ret
     let blocks: [&[u8]; 4] = [
         &[0x48, 0x8b, 0x07, 0x74, 0x07],
@@ -593,8 +587,8 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         records: vec![record(at, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2)];
-    let stay = Stay {
+    f.plan.regions = vec![region(0), region(2)];
+    let residency = Residency {
         cursor: Kept {
             reg: Gpr(2),
             spilled: true,
@@ -603,13 +597,13 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         late: false,
     };
     // As if block 3 could not have code before it: the branch there is turned around.
-    f.stays = Stays::of_parts(
-        vec![stay],
+    f.residencies = Residencies::of_parts(
+        vec![residency],
         vec![Some(0), Some(0), None, None],
         vec![Some(None), None, Some(Some(0)), None],
     );
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
-    let place = format!("%gs:{:#x}", 8 + 8 * PLACE_STAY);
+    let place = format!("%gs:{:#x}", 8 + 8 * PLACE_RESIDENCY);
     let (save, restore) = (format!("mov %rdx,{place}"), format!("mov {place},%rdx"));
     let expected: Vec<&str> = vec![
         &save,
@@ -648,7 +642,8 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         plain(&lines.iter().map(String::as_str).collect::<Vec<_>>()),
         plain(&expected)
     );
-    // The branch that was turned around is the original's in the map, and the code before it runs before it.
+    // The branch that was turned around is the original's in the map, and the code before it runs
+    // before it.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
     assert_eq!(
         e.clone_of(START),
@@ -679,7 +674,7 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2), region(3)];
+    f.plan.regions = vec![region(0), region(2), region(3)];
     f.blocks[1].preds.push(BlockId(0));
     f.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
     assert_eq!(cursor_loads(&f, &bytes), 1);
@@ -726,13 +721,13 @@ fn no_register_keeps_the_cursor_over_a_call() {
         records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     };
-    f.regions = vec![region(0), region(2)];
+    f.plan.regions = vec![region(0), region(2)];
     assert_eq!(cursor_loads(&f, &bytes), 2);
 }
 
 #[test]
 fn a_function_may_end_with_a_jump_into_a_stay() {
-    use crate::plan::cursor::{Kept, Stay, Stays};
+    use crate::plan::cursor::{Kept, Residencies, Residency};
     // 0: jmp 3 | 1: mov rax,[rdi]; jne 1 | 2: ret | 3: jmp 1
     let blocks: [&[u8]; 4] = [
         &[0xeb, 0x06],
@@ -741,11 +736,11 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         &[0xeb, 0xf8],
     ];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.regions = vec![RegionPlan {
+    f.plan.regions = vec![RegionPlan {
         records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
     }];
-    let stay = Stay {
+    let residency = Residency {
         cursor: Kept {
             reg: Gpr(2),
             spilled: false,
@@ -753,7 +748,11 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
         scratch: None,
         late: false,
     };
-    f.stays = Stays::of_parts(vec![stay], vec![None, Some(0), None, None], vec![None; 4]);
+    f.residencies = Residencies::of_parts(
+        vec![residency],
+        vec![None, Some(0), None, None],
+        vec![None; 4],
+    );
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert_eq!(
         lines[lines.len() - 2],
@@ -762,7 +761,8 @@ fn a_function_may_end_with_a_jump_into_a_stay() {
     );
 }
 
-/// Clone addresses, what they stand for, and whether a return address is pushed or control comes back there.
+/// Clone addresses, what they stand for, and whether a return address is pushed or control comes
+/// back there.
 fn walk(e: &Emitted) -> Vec<(u64, u8, bool)> {
     let placed = crate::link::layout::Placed {
         clones: vec![0x9000],
@@ -809,7 +809,7 @@ pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
 fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     use mgz_abi::address_map::STATE_PASSED;
     let (mut f, bytes) = around_a_lock();
-    f.regions = vec![
+    f.plan.regions = vec![
         RegionPlan {
             records: vec![record(1, Payload::Reg(Gpr(7)))].into(),
             ..RegionPlan::default()
@@ -852,13 +852,14 @@ fn a_branch_behind_a_prefix_finds_the_instruction_without_it() {
     );
 }
 
-/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which only the original's reaches; ret
+/// mov rax, [rdi] 40 times, each with a record; a branch of this opcode back to the start, which
+/// only the original's reaches; ret
 pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     let mut bytes = [0x48, 0x8b, 0x07].repeat(40);
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
     let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
     f.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
-    f.regions = (0..40)
+    f.plan.regions = (0..40)
         .map(|i| RegionPlan {
             records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
             ..RegionPlan::default()
@@ -883,7 +884,7 @@ fn a_far_loop_has_counted_before_it_jumps() {
             "{opcode:x}"
         );
         // Where it reaches, it is one instruction.
-        f.regions.clear();
+        f.plan.regions.clear();
         let e = emit(&f, &bytes, FLAVOUR_PT, false, false).unwrap();
         assert_eq!(
             walk(&e)[40..]
@@ -1123,7 +1124,8 @@ fn translated_indirect_transfers_hand_their_target_over() {
             kind: FixupKind::Original(0x1016)
         }
     );
-    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W processors disagree on what 66 means.
+    // Calls of the thread-local storage's resolver: data16 rex.W call *0x10(%rip). Without REX.W
+    // processors disagree on what 66 means.
     let (f, bytes) = function(&[&[0x66, 0x48, 0xff, 0x15, 0x10, 0, 0, 0]], RegSet::EMPTY);
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, true).unwrap();
     assert_eq!(

@@ -1,8 +1,8 @@
 //! Basic blocks of one function.
 //!
-//! A block starts wherever control may arrive: branch targets, landing pads, jump table targets, and every address that other code is
-//! known or suspected to reach. Calls do not end blocks; the landing pads of a block's calls are its successors. Filler that nothing
-//! reaches is dropped.
+//! A block starts wherever control may arrive: branch targets, landing pads, jump table targets,
+//! and every address that other code is known or suspected to reach. Calls do not end blocks; the
+//! landing pads of a block's calls are its successors. Filler that nothing reaches is dropped.
 
 use crate::ir::{Block, BlockId, BlockIds};
 use crate::util::fast_hash::FastHasher;
@@ -18,11 +18,13 @@ use std::ops::Range;
 pub struct Exit {
     /// By `ret`.
     pub returns: bool,
-    /// To code that is not among the successors: another function, an indirect target that the clone does not resolve.
+    /// To code that is not among the successors: another function, an indirect target that the
+    /// clone does not resolve.
     pub leaves: bool,
 }
 
-/// Where control may come from other than this function's own direct branches. All lists are sorted.
+/// Where control may come from other than this function's own direct branches. All lists are
+/// sorted.
 #[derive(Clone, Debug, Default)]
 pub struct Entries {
     /// Other code calls these; each is an instruction start.
@@ -68,8 +70,9 @@ pub struct Graph {
     pub blocks: Vec<Block>,
     /// Per block.
     pub exits: Vec<Exit>,
-    /// Blocks that control enters from outside with values that nothing inside explains. Landing pads are not among
-    /// them, nor are branches from elsewhere (a cold part returns with the values that left).
+    /// Blocks that control enters from outside with values that nothing inside explains. Landing
+    /// pads are not among them, nor are branches from elsewhere (a cold part returns with the
+    /// values that left).
     pub roots: Vec<bool>,
     /// Instructions by their addresses.
     pub places: Places,
@@ -77,12 +80,14 @@ pub struct Graph {
     starts: Places,
     /// `(block, landing pad)`: the block has instructions that the pad covers. Sorted.
     pub pads: Vec<(BlockId, BlockId)>,
-    /// Which filler was dropped, as a number: of graphs of the same code, those with the same one have the same instructions.
+    /// Which filler was dropped, as a number: of graphs of the same code, those with the same one
+    /// have the same instructions.
     pub dropped: u64,
 }
 
 impl Graph {
-    /// Builds the graph of instructions that lie in `range`. They stay where they are: a large program's fill hundreds of megabytes.
+    /// Builds the graph of instructions that lie in `range`. They stay where they are: a large
+    /// program's fill hundreds of megabytes.
     pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
         let Body {
             insns,
@@ -151,7 +156,8 @@ impl Graph {
         graph
     }
 
-    /// The same graph where more targets of jumps are known, but nothing else that it was built with has changed: blocks are cut there. `None` if a target is filler that was dropped from
+    /// The same graph where more targets of jumps are known, but nothing else that it was built
+    /// with has changed: blocks are cut there. `None` if a target is filler that was dropped from
     /// the instructions, which were at `places`.
     pub fn with_jumps(
         mut self,
@@ -501,7 +507,9 @@ mod tests {
 
     #[test]
     fn cutting_blocks_gives_the_graph_that_building_gives() {
-        // 100: cmp edi, 3; 103: je 110; 105: jmp rax; 107: nop; 108: mov eax, edi; 10a: call 10f (pad: 10f); 10f: ret; 110: inc eax; 112: jne 108; 114: nop; 115: jmp rcx; 117: int3; 118: ret
+        // 100: cmp edi, 3; 103: je 110; 105: jmp rax; 107: nop; 108: mov eax, edi; 10a: call 10f
+        // (pad: 10f); 10f: ret; 110: inc eax; 112: jne 108; 114: nop; 115: jmp rcx; 117: int3; 118:
+        // ret
         let code = [
             0x83, 0xff, 3, 0x74, 0x0b, 0xff, 0xe0, 0x90, 0x89, 0xf8, 0xe8, 0, 0, 0, 0, 0xc3, 0xff,
             0xc0, 0x75, 0xf4, 0x90, 0xff, 0xe1, 0xcc, 0xc3,

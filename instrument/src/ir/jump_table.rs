@@ -10,7 +10,8 @@ use std::ops::Range;
 /// clone targets and changes only the displacement of the instruction that loads the entry.
 #[derive(Clone, Debug)]
 pub struct JumpTable {
-    /// The instruction that loads the entry: `movslq (table,i,4)`, `mov table(,i,8)`, `jmp *table(,i,8)`.
+    /// The instruction that loads the entry: `movslq (table,i,4)`, `mov table(,i,8)`,
+    /// `jmp *table(,i,8)`.
     pub load: InsnId,
     /// The indirect jump.
     pub jump: InsnId,
@@ -18,8 +19,9 @@ pub struct JumpTable {
     pub table: u64,
     /// How entries are encoded.
     pub form: TableForm,
-    /// Original targets, one per entry, in order; each is a block of this function or lies in another one (the clone's entry is then that
-    /// address in the other's clone, or the original address if there is none).
+    /// Original targets, one per entry, in order; each is a block of this function or lies in
+    /// another one (the clone's entry is then that address in the other's clone, or the original
+    /// address if there is none).
     pub targets: Vec<u64>,
 }
 
@@ -47,16 +49,18 @@ pub struct Found {
     pub table: u64,
     /// Encoding.
     pub form: TableForm,
-    /// Every target, in order, duplicates included. Of a table without a certain end: those in this function that what follows its address
-    /// would lead to.
+    /// Every target, in order, duplicates included. Of a table without a certain end: those in this
+    /// function that what follows its address would lead to.
     pub targets: Vec<u64>,
-    /// Of a table without a certain end: what would be targets outside of this function. Most are entries of the tables behind it.
+    /// Of a table without a certain end: what would be targets outside of this function. Most are
+    /// entries of the tables behind it.
     pub strays: Vec<u64>,
     /// The bound is certain and every target is an instruction of this function or code of another.
     pub certain: bool,
     /// All targets are in this function.
     pub closed: bool,
-    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry inside the block.
+    /// Certain, and the clone may have a copy: read-only, not relocated, no other use of the entry
+    /// inside the block.
     pub copyable: bool,
     /// Registers that hold something made from the entry when the jump executes.
     pub tainted: RegSet,

@@ -4,7 +4,8 @@ use crate::ir::cfg::Graph;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
-/// What an instruction, or several, read before they overwrite it, and what they overwrite for certain.
+/// What an instruction, or several, read before they overwrite it, and what they overwrite for
+/// certain.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Effect {
     pub(crate) read: u16,
@@ -25,8 +26,9 @@ impl Effect {
     }
 }
 
-/// Registers that an instruction reads before they are written, per block, for a value that a compiler made for a single use (a jump table's
-/// entry): nobody passes it to a call or returns it without touching it (functions without a result leave anything in rax), and calls keep no
+/// Registers that an instruction reads before they are written, per block, for a value that a
+/// compiler made for a single use (a jump table's entry): nobody passes it to a call or returns it
+/// without touching it (functions without a result leave anything in rax), and calls keep no
 /// caller-saved register.
 pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
@@ -68,7 +70,8 @@ pub(crate) fn backward(
     let (mut live_in, mut live_out) = (vec![0; n], vec![0; n]);
     let mut queued = vec![false; n];
     let mut work: Vec<u32> = Vec::new();
-    // Once through all of them, the last first; then those whose successors come before them, as long as something changes.
+    // Once through all of them, the last first; then those whose successors come before them, as
+    // long as something changes.
     let mut left = n;
     loop {
         let Some(b) = left

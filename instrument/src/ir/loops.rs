@@ -1,7 +1,7 @@
 //! Dominators and natural loops.
 //!
-//! Every root of the graph is a child of a virtual root. Irreducible cycles are no loops here; what they change
-//! is treated as unknown by [`crate::analyze::dataflow`].
+//! Every root of the graph is a child of a virtual root. Irreducible cycles are no loops here; what
+//! they change is treated as unknown by [`crate::analyze::dataflow`].
 
 use crate::ir::cfg::Graph;
 
@@ -88,8 +88,8 @@ impl Loops {
         false
     }
 
-    /// Collects the body backwards from the latches. Inner loops are there already, since headers come in
-    /// reverse order.
+    /// Collects the body backwards from the latches. Inner loops are there already, since headers
+    /// come in reverse order.
     fn add(&mut self, graph: &Graph, header: u32, latches: Vec<u32>) {
         let id = self.all.len() as LoopId;
         self.all.push(Loop {
@@ -131,7 +131,8 @@ impl Loops {
     }
 }
 
-/// Blocks in reverse postorder, the place of each there, and those to which branches lead back (each once per branch).
+/// Blocks in reverse postorder, the place of each there, and those to which branches lead back
+/// (each once per branch).
 fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     const NEW: u32 = u32::MAX;
     const OPEN: u32 = u32::MAX - 1;
@@ -179,8 +180,10 @@ fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
 const ROOT: u32 = u32::MAX;
 const UNKNOWN: u32 = u32::MAX - 1;
 
-/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root, and any block before the first to which a branch leads back. `back`: positions
-/// to which branches lead back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last branch back.
+/// Immediate dominators by position in reverse postorder; `u32::MAX` is the virtual root, and any
+/// block before the first to which a branch leads back. `back`: positions to which branches lead
+/// back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last
+/// branch back.
 fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
     let sources = back
@@ -211,7 +214,8 @@ fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> V
     idom
 }
 
-/// The immediate dominator of a block, as far as those of its predecessors are known. Those before `first` count as the virtual root.
+/// The immediate dominator of a block, as far as those of its predecessors are known. Those before
+/// `first` count as the virtual root.
 fn dominator(graph: &Graph, b: u32, position: &[u32], first: u32, idom: &[u32]) -> u32 {
     if graph.roots[b as usize] {
         return ROOT;

@@ -1,7 +1,8 @@
-//! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording plan.
+//! What analysis hands to emission: a function as instructions, blocks, jump tables and a recording
+//! plan.
 //!
-//! Analysis (`discover`, `analyze`, `plan`) decides *what* is recorded *where*; emission (`emit`, `link`)
-//! decides *how* and never looks at semantics beyond what is written here and in `plan`.
+//! Analysis (`discover`, `analyze`, `plan`) decides *what* is recorded *where*; emission (`emit`,
+//! `link`) decides *how* and never looks at semantics beyond what is written here and in `plan`.
 
 pub mod cfg;
 pub mod jump_table;
@@ -22,12 +23,14 @@ pub struct FunctionId(pub u32);
 /// Blocks. Most have few neighbours, which then take no memory of their own.
 pub type BlockIds = SmallVec<[BlockId; 4]>;
 
-/// A basic block: instructions that follow each other in memory. Control may enter only at the first.
+/// A basic block: instructions that follow each other in memory. Control may enter only at the
+/// first.
 #[derive(Clone, Debug)]
 pub struct Block {
     /// Its instructions.
     pub insns: Range<u32>,
-    /// Blocks of this function that may follow (fall-through, branch, jump table, landing pads of its calls).
+    /// Blocks of this function that may follow (fall-through, branch, jump table, landing pads of
+    /// its calls).
     pub succs: BlockIds,
     /// Blocks of this function that may precede.
     pub preds: BlockIds,

@@ -1,5 +1,6 @@
-//! The rewritten file: the input's bytes, changed headers, one appended segment, and behind it new symbol,
-//! string and section header tables. Last comes what programs look for at their file's end, once more.
+//! The rewritten file: the input's bytes, changed headers, one appended segment, and behind it new
+//! symbol, string and section header tables. Last comes what programs look for at their file's end,
+//! once more.
 
 use mgz_elf::image::{EHDR, Elf, PHDR, SHDR, SYM, Section, Segment};
 use mgz_elf::payload::Payload;
@@ -50,7 +51,8 @@ pub struct Additions<'n> {
     pub clones: Vec<Vec<u8>>,
     /// What follows behind that.
     pub behind: Vec<u8>,
-    /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable segment.
+    /// Offset in the segment (a multiple of [`PAGE`]) from where on it is a second, writable
+    /// segment.
     pub writable_from: Option<usize>,
     /// Address and size of a dynamic array that replaces the old one.
     pub dynamic: Option<(u64, u64)>,
@@ -77,12 +79,14 @@ impl Additions<'_> {
     }
 }
 
-/// A complete file: the input with some bytes changed, and pieces behind it at ascending offsets, with holes of zeros between them.
+/// A complete file: the input with some bytes changed, and pieces behind it at ascending offsets,
+/// with holes of zeros between them.
 #[derive(Debug)]
 pub struct Image<'a> {
     /// The input.
     pub input: &'a [u8],
-    /// Changes to the input's bytes, in the order in which they are made: offset and bytes. What would lie outside is left out.
+    /// Changes to the input's bytes, in the order in which they are made: offset and bytes. What
+    /// would lie outside is left out.
     pub changes: Vec<(u64, Vec<u8>)>,
     /// Offset and content of what is behind the input.
     pub pieces: Vec<(u64, Cow<'a, [u8]>)>,
@@ -153,7 +157,8 @@ impl Image<'_> {
         out
     }
 
-    /// The input with its changes, piece by piece: a copy of all of it would take as much memory again.
+    /// The input with its changes, piece by piece: a copy of all of it would take as much memory
+    /// again.
     fn changed_input(
         &self,
         mut write: impl FnMut(&[u8]) -> std::io::Result<()>,
@@ -210,9 +215,9 @@ pub fn base(elf: &Elf) -> Result<u64, Refusal> {
     })
 }
 
-/// Where the segment goes: the lowest page from which on both file and memory are free, at an offset that
-/// equals its address minus the file's base. Kernels before 5.18 compute the program headers' address that
-/// way.
+/// Where the segment goes: the lowest page from which on both file and memory are free, at an
+/// offset that equals its address minus the file's base. Kernels before 5.18 compute the program
+/// headers' address that way.
 pub fn place(elf: &Elf) -> Result<u64, Refusal> {
     let no_room = || {
         Refusal::declined(
@@ -272,7 +277,8 @@ fn section_header(s: &Section) -> Vec<u8> {
     out
 }
 
-/// The program headers of the new file. Loadable segments stay in ascending order. `reach`: what the last of them covers behind the additions.
+/// The program headers of the new file. Loadable segments stay in ascending order. `reach`: what
+/// the last of them covers behind the additions.
 fn program_headers(elf: &Elf, new: &Additions, offset: u64, reach: u64) -> Vec<Segment> {
     let mut headers = elf.segments.clone();
     let same = |kind: u32, flags: u32, at: u64, size: u64, align: u64| Segment {
@@ -388,7 +394,8 @@ impl Tail {
         self.start + self.bytes.len() as u64
     }
 
-    /// Fills up to a place from which `len` bytes reach just before one that lies in its page as `like` does, at a multiple of eight.
+    /// Fills up to a place from which `len` bytes reach just before one that lies in its page as
+    /// `like` does, at a multiple of eight.
     fn fill_before(&mut self, like: u64, len: u64) {
         let first = self.end().next_multiple_of(8) + len;
         let end = first + like.wrapping_sub(first) % PAGE;
@@ -396,7 +403,8 @@ impl Tail {
             .resize(((end - len) / 8 * 8 - self.start) as usize, 0);
     }
 
-    /// Fills up to a place that lies in its page as `like` does: programs map their payload by pages.
+    /// Fills up to a place that lies in its page as `like` does: programs map their payload by
+    /// pages.
     fn fill_to(&mut self, like: u64) -> u64 {
         let missing = like.wrapping_sub(self.end()) % PAGE;
         self.bytes.resize(self.bytes.len() + missing as usize, 0);
@@ -461,12 +469,14 @@ fn build_tail(elf: &Elf, new: &Additions, offset: u64) -> Tail {
     tail
 }
 
-/// The old symbols and one for each clone. New ones are global and hidden, so that they may stand at the end.
+/// The old symbols and one for each clone. New ones are global and hidden, so that they may stand
+/// at the end.
 fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings: &mut Strings) {
     if new.symbols.is_empty() {
         return;
     }
-    // A symbol table whose names lie in no string table of its own says nothing; a new one is made beside it.
+    // A symbol table whose names lie in no string table of its own says nothing; a new one is made
+    // beside it.
     let named = |s: &Section| {
         elf.sections
             .get(s.link as usize)
@@ -529,8 +539,8 @@ fn symbols(elf: &Elf, new: &Additions, text_index: u16, tail: &mut Tail, strings
     (section.offset, section.size) = (at, bytes.len() as u64);
 }
 
-/// The null symbol and the defined ones of the dynamic symbol table, for a file that has only that: debuggers
-/// that find a full table do not look into the dynamic one.
+/// The null symbol and the defined ones of the dynamic symbol table, for a file that has only that:
+/// debuggers that find a full table do not look into the dynamic one.
 fn dynamic_symbols(elf: &Elf, strtab: u32, strings: &mut Strings) -> Vec<u8> {
     let mut out = vec![0; SYM];
     let Some(dynsym) = elf.sections.iter().find(|s| s.kind == elf::SHT_DYNSYM.0) else {
@@ -624,7 +634,16 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
     pieces.push((tail.start, Cow::Owned(tail.bytes)));
     if let Some((payload, at)) = payload.zip(payload_at) {
         let range = payload.range.start as usize..payload.range.end as usize;
-        pieces.push((at, Cow::Borrowed(&elf.data[range])));
+        // Offsets in an archive that count from the file's first byte hold for the first copy; who searches from the end finds this one.
+        let by = at - payload.range.start;
+        match mgz_elf::archive::moved(elf.data, &payload.range, by) {
+            Some(moved) => {
+                let head = range.start..moved.from as usize;
+                pieces.push((at, Cow::Borrowed(&elf.data[head])));
+                pieces.push((moved.from + by, Cow::Owned(moved.bytes)));
+            }
+            None => pieces.push((at, Cow::Borrowed(&elf.data[range]))),
+        }
     }
     Ok(Image {
         input: elf.data,
@@ -638,7 +657,8 @@ pub fn assemble<'a>(elf: &Elf<'a>, mut new: Additions) -> Result<Image<'a>, Refu
 mod tests {
     use super::*;
 
-    /// The smallest file with one segment and a symbol table that takes its names from section `link`.
+    /// The smallest file with one segment and a symbol table that takes its names from section
+    /// `link`.
     fn with_symbols(link: u32) -> Vec<u8> {
         let segment = Segment {
             kind: elf::PT_LOAD.0,

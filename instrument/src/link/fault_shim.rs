@@ -1,24 +1,34 @@
-//! Shows handlers of the `pt` flavour the original's place of a fault, or of where another signal found the program.
+//! Shows handlers of the `pt` flavour the original's place of a fault, or of where another signal
+//! found the program.
 //!
-//! A program of that flavour runs without a runtime. Where [`crate::signals`] does not show that no handler looks at where a fault happened, and all
-//! handlers are installed by calls of another file's `sigaction`, these calls go to code in the file itself (`shown.s`), which gives the C library
-//! a thunk for each handler that takes a context. When the kernel calls the thunk for a signal that came in a clone, the thunk looks the place up in a table
-//! ([`Table`]), writes the original's over it (and, of a fault, over `si_addr` if that is the place) and goes on to the handler. Nobody sees thunks: the old action that
-//! `sigaction` gives has the handler.
+//! A program of that flavour runs without a runtime. Where [`crate::signals`] does not show that no
+//! handler looks at where a fault happened, and all handlers are installed by calls of another
+//! file's `sigaction`, these calls go to code in the file itself (`shown.s`), which gives the C
+//! library a thunk for each handler that takes a context. When the kernel calls the thunk for a
+//! signal that came in a clone, the thunk looks the place up in a table ([`Table`]), writes the
+//! original's over it (and, of a fault, over `si_addr` if that is the place) and goes on to the
+//! handler. Nobody sees thunks: the old action that `sigaction` gives has the handler.
 //!
-//! When such a handler returns, the program goes on in the original: from the instruction that failed, or from where the handler wishes. So two things
-//! hold in a file with this code:
+//! When such a handler returns, the program goes on in the original: from the instruction that
+//! failed, or from where the handler wishes. So two things hold in a file with this code:
 //!
-//! - Registers are those of the original: no probe changes any. What is dead on all ways that the code shows may be read on the one that a handler takes: a
-//!   default in a register that the failing load would overwrite, what code reads that only a table leads to.
-//! - The original's bytes are there. An entry jump that covers an instruction which may fail is left out ([`uncover`]). Pushes and calls fail only where
-//!   the stack ends or nothing is, loads at fixed addresses of the file's own memory ([`Own`]) not at all: under entry jumps they stay, and handlers see the clone's place there.
+//! - Registers are those of the original: no probe changes any. What is dead on all ways that the
+//!   code shows may be read on the one that a handler takes: a default in a register that the
+//!   failing load would overwrite, what code reads that only a table leads to.
+//! - The original's bytes are there. An entry jump that covers an instruction which may fail is
+//!   left out ([`uncover`]). Pushes and calls fail only where the stack ends or nothing is, loads
+//!   at fixed addresses of the file's own memory ([`Own`]) not at all: under entry jumps they stay,
+//!   and handlers see the clone's place there.
 //!
-//! So does it behind handlers of other signals, until the next entry jump; what it loads meanwhile is not recorded. Such a signal may come anywhere: also at what was put in, which must not be shown
-//! as an instruction that has run. What stands between the parts of an instruction is hidden: the handler sees the clone, and returns to it.
+//! So does it behind handlers of other signals, until the next entry jump; what it loads meanwhile
+//! is not recorded. Such a signal may come anywhere: also at what was put in, which must not be
+//! shown as an instruction that has run. What stands between the parts of an instruction is hidden:
+//! the handler sees the clone, and returns to it.
 //!
-//! The limits: 256 handlers a file (further ones see clones), signals in clones of this file only, steps of the trap flag (see `shown.s`). A library shows only its own handlers the original: others may be in
-//! force when it is unloaded. Who asks the kernel by other means than this file's calls of `sigaction` finds thunks, which can be called in the handlers' place.
+//! The limits: 256 handlers a file (further ones see clones), signals in clones of this file only,
+//! steps of the trap flag (see `shown.s`). A library shows only its own handlers the original:
+//! others may be in force when it is unloaded. Who asks the kernel by other means than this file's
+//! calls of `sigaction` finds thunks, which can be called in the handlers' place.
 
 use crate::emit::Emitted;
 use crate::patch::faulting::{Care, covers_risk};
@@ -54,13 +64,15 @@ const GROUP: usize = 256;
 const GROUP_HEAD: usize = 12;
 /// Bytes of a `ptwrite` of a register, at most.
 const PTWRITE: u64 = 5;
-/// How much longer a step is in the clone, by its kind: by a `ptwrite` of a new register, of an old one, as long as in the original. Other lengths are behind the step.
+/// How much longer a step is in the clone, by its kind: by a `ptwrite` of a new register, of an old
+/// one, as long as in the original. Other lengths are behind the step.
 const LONGER: [i64; 3] = [5, 4, 0];
 /// The kind of steps with a length of their own.
 const OWN: u8 = 3;
 /// In place of a length: what follows has an entry jump over it.
 const HIDDEN: i8 = i8::MIN;
-/// A step with a length of its own and two bytes of distance. (Other steps of its kind have a distance that is not 0.)
+/// A step with a length of its own and two bytes of distance. (Other steps of its kind have a
+/// distance that is not 0.)
 const FAR: u8 = 1;
 /// Ends the steps of a group before a station that is too far away.
 const END: u8 = 0;
@@ -187,7 +199,8 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
         offset(&raw const mgz_faults_pops),
     );
     let [low, high] = ((pushes - thunks) as u16).to_le_bytes();
-    // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back the other way round.
+    // push r11; push rbx; push r12; push r13; push r14: 2, 1, 2, 2 and 2 bytes. They are taken back
+    // the other way round.
     let mut search = vec![
         ADVANCE2,
         low,
@@ -245,8 +258,9 @@ pub fn unwind(at: u64) -> [(Range<u64>, Vec<u8>); 2] {
     ]
 }
 
-/// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its bytes, and who goes on behind it may do so inside of the jump.
-/// With `taken_back` those stay that the runtime can take back before ([`Care`]): what stands under them, sorted.
+/// Drops the entry jumps that would cover an instruction which may fail: a handler may look at its
+/// bytes, and who goes on behind it may do so inside of the jump. With `taken_back` those stay that
+/// the runtime can take back before ([`Care`]): what stands under them, sorted.
 pub fn uncover(elf: &Elf, clones: &mut [Box<Emitted>], own: &Own, taken_back: bool) -> Vec<Cover> {
     let (care, mut covers) = (Care { own, taken_back }, Vec::new());
     for clone in clones {
@@ -281,14 +295,18 @@ fn bytes_cover_risk(bytes: &[u8], at: u64, own: &Own) -> bool {
 
 /// Maps clones to the original, for the code: groups, then the steps of all.
 ///
-/// Most instructions have the same length in the clone. So the table has *stations*, where the distance to the original changes; what lies behind one is as far from
-/// it in the clone as in the original, but not behind the next one's place in the original: what was put in counts to what follows it.
-/// A step leads from a station to the next, and is a byte of which the low two bits are its [kind](LONGER), the others the distance in the clone. If the kind is
-/// [`OWN`], how much longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes behind [`FAR`]). If [`HIDDEN`] stands in for it, the original of
-/// what comes up to the next station has an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a group before a station that no step leads to.
+/// Most instructions have the same length in the clone. So the table has *stations*, where the
+/// distance to the original changes; what lies behind one is as far from it in the clone as in the
+/// original, but not behind the next one's place in the original: what was put in counts to what
+/// follows it. A step leads from a station to the next, and is a byte of which the low two bits are
+/// its [kind](LONGER), the others the distance in the clone. If the kind is [`OWN`], how much
+/// longer it is follows as a byte; before that the distance, if its bits are 0 (two bytes behind
+/// [`FAR`]). If [`HIDDEN`] stands in for it, the original of what comes up to the next station has
+/// an entry jump over it: nobody may go on there, and handlers see the clone. 0 ends a group before
+/// a station that no step leads to.
 ///
-/// A group is three words: where in the clones its first station is (bytes from the first clone), the distance from the original there to the clone, where in the
-/// table its steps are.
+/// A group is three words: where in the clones its first station is (bytes from the first clone),
+/// the distance from the original there to the clone, where in the table its steps are.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     heads: Vec<[u32; 3]>,
@@ -348,7 +366,7 @@ impl Table {
         };
         self.station(at, clone.range.start, first);
         let (mut hidden, mut put_in, mut left_out) = (false, false, None);
-        let mut parts = Parts {
+        let mut parts = MappedInsns {
             stream: &clone.stream,
             states: &clone.states,
             flags: 0,
@@ -356,14 +374,16 @@ impl Table {
             orig: clone.range.start,
         };
         for part in parts.by_ref() {
-            // The original's place of what stands between the parts of an instruction is that of one that has run.
+            // The original's place of what stands between the parts of an instruction is that of
+            // one that has run.
             if covered(part.orig) || part.flags & (STATE_PASSED | STATE_COUNTED) != 0 {
                 if !hidden {
                     self.hide(part.clone, first);
                 }
                 hidden = true;
             } else if part.clone_len > 0 || put_in {
-                // (What is left out has a station as well if something was put in before it: that might be as long.)
+                // (What is left out has a station as well if something was put in before it: that
+                // might be as long.)
                 let expected = self
                     .last
                     .map(|last| (part.clone as i64 - last.distance) as u64);
@@ -390,12 +410,14 @@ impl Table {
         }
     }
 
-    /// From here on, this is the original. `clone`: bytes from the first one, which lies at `first`.
+    /// From here on, this is the original. `clone`: bytes from the first one, which lies at
+    /// `first`.
     fn station(&mut self, clone: u64, orig: u64, first: u64) {
         let distance = clone as i64 - orig as i64;
         let mut left = 0;
         if let Some(last) = self.last {
-            // The last step of a group leads to the next one, where no search for something in this group goes on.
+            // The last step of a group leads to the next one, where no search for something in this
+            // group goes on.
             match i8::try_from(distance - last.distance) {
                 Ok(more) if more != HIDDEN && self.step(clone - last.clone, more) => {
                     left = last.left
@@ -462,7 +484,7 @@ impl Table {
 }
 
 /// Goes through a function's stream: what is where in the clone and in the original.
-struct Parts<'a> {
+struct MappedInsns<'a> {
     stream: &'a [u8],
     states: &'a [ProbeState],
     /// Of the state that holds here.
@@ -472,7 +494,7 @@ struct Parts<'a> {
 }
 
 /// An instruction of the original, or (no length there) what was put in.
-struct Part {
+struct MappedInsn {
     clone: u64,
     clone_len: u64,
     orig: u64,
@@ -481,10 +503,10 @@ struct Part {
     flags: u8,
 }
 
-impl Iterator for Parts<'_> {
-    type Item = Part;
+impl Iterator for MappedInsns<'_> {
+    type Item = MappedInsn;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<MappedInsn> {
         loop {
             let (&token, rest) = self.stream.split_first()?;
             self.stream = rest;
@@ -499,7 +521,7 @@ impl Iterator for Parts<'_> {
                 self.stream = &rest[end..];
                 continue;
             }
-            let part = Part {
+            let part = MappedInsn {
                 clone: self.clone,
                 clone_len: u64::from(token & 15),
                 orig: self.orig,
@@ -524,13 +546,15 @@ mod tests {
     use crate::pipeline::rewrite::analysis_input;
     use crate::plan::planned_function::Function;
     use crate::program::Options;
+    use crate::program::fixed_memory::FaultPolicy;
     use crate::sidecar::address_map;
     use crate::unwind::Tables;
     use iced_x86::{Mnemonic, OpKind};
     use mgz_abi::address_map::{AddrMap, Step};
     use mgz_abi::module_note::FLAVOUR_PT;
 
-    /// The table's way from a clone place (bytes from the first clone) to the original, as `shown.s` goes it.
+    /// The table's way from a clone place (bytes from the first clone) to the original, as
+    /// `shown.s` goes it.
     fn shown(table: &[u8], groups: usize, first: u64, offset: u64) -> Option<u64> {
         let word = |at: usize| u32::from_le_bytes(table[at..at + 4].try_into().unwrap());
         let group = (0..groups)
@@ -575,20 +599,25 @@ mod tests {
         (!hidden).then_some((orig + (offset - at)).min(most))
     }
 
-    /// Every instruction of this program's clones, against the address map: what may fail is found, and nothing else.
+    /// Every instruction of this program's clones, against the address map: what may fail is found,
+    /// and nothing else.
     #[test]
     fn the_table_agrees_with_the_address_map() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let elf = Elf::parse(&data).unwrap();
         let unwind = Tables::read(&elf).unwrap();
-        let mut input = analysis_input(&elf, &unwind);
-        input.shows_faults = true;
+        let input = analysis_input(&elf, &unwind);
+        let faults = FaultPolicy {
+            shows_faults: true,
+            ..FaultPolicy::default()
+        };
         let options = Options::new(FLAVOUR_PT);
         let program = discover(&input, &options);
         let mut clones = Vec::new();
         // Large functions are among them, so that groups have successors.
         for index in (0..program.functions.len()).step_by(7) {
-            let Ok(function) = analyze(&input, &program, FunctionId(index as u32), &options) else {
+            let id = FunctionId(index as u32);
+            let Ok(function) = analyze(&input, &program, id, &options, &faults) else {
                 continue;
             };
             let bytes = input.slice(&function.range).unwrap();
@@ -654,7 +683,8 @@ mod tests {
                     found += usize::from(expected.is_some());
                     hidden += usize::from(expected.is_none());
                 } else if step.clone_len > 0 {
-                    // What was put in counts to what it was put before, or to no-operations before that.
+                    // What was put in counts to what it was put before, or to no-operations before
+                    // that.
                     let code = &clone.code[(step.clone - addresses[function]) as usize..]
                         [..usize::from(step.clone_len)];
                     for inst in Decoder::with_ip(64, code, step.clone, DecoderOptions::NONE).iter()
@@ -688,7 +718,8 @@ mod tests {
             found > 2000 && hidden > 10 && put_in > 100,
             "{found} found, {hidden} hidden, {put_in} put in"
         );
-        // About one for a function: of every seventh the distance to the next one is a station of a group of its own.
+        // About one for a function: of every seventh the distance to the next one is a station of a
+        // group of its own.
         assert!(
             groups > clones.len() * 9 / 10 && groups < clones.len() * 11 / 10,
             "{groups} groups of {} functions",
@@ -696,8 +727,9 @@ mod tests {
         );
     }
 
-    /// Who is shown an instruction of the original runs it behind the handler. It must not be one that has run: nothing in the clone is shown one whose copy lies before it, but
-    /// branches that do nothing else.
+    /// Who is shown an instruction of the original runs it behind the handler. It must not be one
+    /// that has run: nothing in the clone is shown one whose copy lies before it, but branches that
+    /// do nothing else.
     #[test]
     fn nothing_is_shown_that_has_run() {
         let run = |(function, original): (Function, Vec<u8>)| {
@@ -786,7 +818,8 @@ mod tests {
         );
     }
 
-    /// The unwind entries are checked against the instructions: each change of the stack is where they say.
+    /// The unwind entries are checked against the instructions: each change of the stack is where
+    /// they say.
     #[test]
     fn frames_are_described_where_they_change() {
         let code = code(&Places {
@@ -858,8 +891,9 @@ mod tests {
         }
     }
 
-    /// A table of clones from `first` on whose original begins at `orig`: distances that take one byte, two, three, four, or a new group; hidden parts, at once
-    /// or far away. Also, by byte of the clones, the original.
+    /// A table of clones from `first` on whose original begins at `orig`: distances that take one
+    /// byte, two, three, four, or a new group; hidden parts, at once or far away. Also, by byte of
+    /// the clones, the original.
     fn stations(first: u64, orig: u64) -> (Table, Vec<Option<u64>>) {
         let mut table = Table::default();
         let mut expected: Vec<Option<u64>> = vec![None; 40];
@@ -897,7 +931,8 @@ mod tests {
         table.station(at.0, at.1, first);
         for round in 0..300 {
             let (far, longer) = steps[round * 7 % steps.len()];
-            // Where no step leads to the next station, nothing in front of it is known to be put in.
+            // Where no step leads to the next station, nothing in front of it is known to be put
+            // in.
             let longer = if (-127..128).contains(&longer) && far < 65_536 {
                 longer
             } else {
@@ -972,7 +1007,8 @@ mod tests {
             map[at..at + bytes.len()].copy_from_slice(&bytes);
         }
         let map = map.make_exec().unwrap();
-        // SAFETY: the first thunk's code is there and may be executed while the map lives; it takes a handler's arguments.
+        // SAFETY: the first thunk's code is there and may be executed while the map lives; it takes
+        // a handler's arguments.
         let thunk = unsafe {
             std::mem::transmute::<*const u8, extern "C" fn(i32, *mut u64, *mut u64)>(
                 map.as_ptr().add(offset(&raw const mgz_faults_thunks)),

@@ -1,9 +1,9 @@
 //! Gives every part of the appended segment its address and fills in what depends on addresses.
 //!
-//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of what they cover and of system calls, code, jump tables,
-//! exception tables, `.eh_frame`, `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic
-//! array if the old one has no room. Each part's size is known before the
-//! next part's address is.
+//! The segment holds, in this order: program headers, note, sidecar path, tables of patches, of
+//! what they cover and of system calls, code, jump tables, exception tables, `.eh_frame`,
+//! `.eh_frame_hdr`, dynamic strings; then, on pages of its own and writable, a dynamic array if the
+//! old one has no room. Each part's size is known before the next part's address is.
 
 use crate::emit;
 use crate::emit::{Emitted, Fixup, FixupKind, Table};
@@ -43,7 +43,7 @@ pub struct Parts<'a> {
     /// What stands under entry jumps that the runtime may have to take back. Sorted.
     pub covers: &'a [Cover],
     /// The parts of each clone that unwind entries describe.
-    pub pieces: &'a [Vec<Piece>],
+    pub pieces: &'a [Vec<CloneFde>],
     /// How many records each clone has.
     pub record_counts: &'a [u32],
     /// `mgz_abi::module_note::FLAVOUR_*`.
@@ -100,7 +100,8 @@ struct Resolver<'a> {
     addrs: &'a [u64],
     /// The originals.
     starts: Starts,
-    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the clones would be a miss of the cache each.
+    /// Per clone: where the original's first byte is in it. Nearly all calls lead there; asking the
+    /// clones would be a miss of the cache each.
     entries: Vec<Option<u32>>,
     /// Translated clones: the ways out, by target and whether a call takes it.
     thunks: BTreeMap<(u64, bool), u64>,
@@ -359,7 +360,8 @@ pub fn lay_out<'n>(
         (placed.clones.first().copied().unwrap_or(clones_end) - vaddr) as usize,
         FILLER,
     );
-    // Clones stay where they are until they are written. (Room that is not touched takes no memory.)
+    // Clones stay where they are until they are written. (Room that is not touched takes no
+    // memory.)
     let mut behind = Segment {
         vaddr: clones_end,
         bytes: Vec::with_capacity((code_end - vaddr) as usize / 4),
@@ -627,7 +629,8 @@ fn section(
     }
 }
 
-/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at `shown`: file offsets and bytes.
+/// The original's calls and jumps through the words of `wrapped`, made direct ones to the code at
+/// `shown`: file offsets and bytes.
 fn redirected(elf: &Elf, wrapped: &Wrapped, shown: u64) -> Result<Vec<(u64, Vec<u8>)>, Refusal> {
     let one = |&(end, is_call): &(u64, bool)| {
         let offset = elf
@@ -643,8 +646,8 @@ fn redirected(elf: &Elf, wrapped: &Wrapped, shown: u64) -> Result<Vec<(u64, Vec<
     wrapped.uses.iter().map(one).collect()
 }
 
-/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in for `sigaction`. A call must end where it did, for its return
-/// address.
+/// In place of the call or jump through a word that ends at `end`: a direct one to what stands in
+/// for `sigaction`. A call must end where it did, for its return address.
 fn direct(end: u64, is_call: bool, shown: u64) -> Option<[u8; THROUGH as usize]> {
     const NOP: u8 = 0x90;
     let [a, b, c, d] = i32::try_from(fault_shim::sigaction(shown).wrapping_sub(end) as i64)
@@ -692,7 +695,8 @@ fn note_bytes(n: &ModuleNote) -> Vec<u8> {
     out
 }
 
-/// Gives the jump tables their places. Returns the first one's address and each function's, in order.
+/// Gives the jump tables their places. Returns the first one's address and each function's, in
+/// order.
 fn place_tables(parts: &Parts, segment: &mut Segment) -> (u64, Vec<Vec<u64>>) {
     let start = segment.align(8);
     let size = |t: &Table| {
@@ -870,7 +874,8 @@ fn unwind<'a>(
     } else {
         merge::MOST_BYTES_SOFT
     };
-    // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that runs while it is recorded stay as they were.
+    // Entries also tell where functions begin (`_Unwind_FindEnclosingFunction`): those of code that
+    // runs while it is recorded stay as they were.
     let all_run = parts.translated || shown.is_some();
     let is_unused = |fde: &Fde| !all_run && resolver.starts.covers(&fde.range);
     let unseen = |fde: &Fde| is_unseen(parts.elf, fde);
@@ -893,7 +898,7 @@ fn unwind<'a>(
                 && unseen(fde) == unseen(before)
                 && follows(parts, before, fde)
         });
-        Ok(merge::Part {
+        Ok(merge::FrameEntry {
             cie: fde.cie,
             code: fde.range.clone(),
             lsda: fde.lsda,
@@ -902,7 +907,7 @@ fn unwind<'a>(
             adjoins,
         })
     };
-    let kept: Vec<merge::Part> = parts
+    let kept: Vec<merge::FrameEntry> = parts
         .unwind
         .fdes
         .par_iter()
@@ -919,7 +924,7 @@ fn unwind<'a>(
         let before = n.checked_sub(1).map(|n| &pieces[n]);
         let adjoins = before
             .is_some_and(|before| unseen(piece.fde) == unseen(before.fde) && piece.follows(before));
-        Some(merge::Part {
+        Some(merge::FrameEntry {
             cie: piece.fde.cie,
             code: piece.code(),
             lsda,
@@ -974,7 +979,7 @@ fn unwind<'a>(
 
 /// The part of a clone that one unwind entry describes.
 #[derive(Clone, Debug)]
-pub struct Piece {
+pub struct CloneFde {
     /// Number of the entry.
     fde: u32,
     /// Original code.
@@ -986,15 +991,16 @@ pub struct Piece {
     instructions: Option<(Vec<u8>, cfi::Effect)>,
 }
 
-impl Piece {
+impl CloneFde {
     /// Whether it has an exception table.
     pub fn has_lsda(&self, unwind: &Tables) -> bool {
         unwind.fdes[self.fde as usize].lsda.is_some()
     }
 }
 
-/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at hand.
-pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
+/// The parts of a clone that unwind entries describe. Best asked for while all of its marks are at
+/// hand.
+pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<CloneFde> {
     let covering = unwind.covering(&clone.range);
     let mut pieces = Vec::with_capacity(covering.len());
     for (fde, n) in unwind.fdes[covering.clone()]
@@ -1013,7 +1019,7 @@ pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
         let offsets = (clone.clone_from(start), to);
         if start < end && offsets.0 < offsets.1 {
             let map = |a: u64| u64::from(clone.clone_from(a) - offsets.0);
-            pieces.push(Piece {
+            pieces.push(CloneFde {
                 fde: n,
                 start,
                 end,
@@ -1027,7 +1033,7 @@ pub fn pieces(unwind: &Tables, clone: &Emitted) -> Vec<Piece> {
 
 /// A piece, and where it went.
 struct PlacedPiece<'a> {
-    piece: &'a Piece,
+    piece: &'a CloneFde,
     fde: &'a Fde<'a>,
     clone: &'a Emitted,
     /// Number of the clone.
@@ -1036,8 +1042,9 @@ struct PlacedPiece<'a> {
     at: u64,
 }
 
-/// Whether the program does not find an entry when it unwinds. Where a file has no search table (static executables of gcc), start-up code registers the entries
-/// from `crtbeginT.o` on: those of `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
+/// Whether the program does not find an entry when it unwinds. Where a file has no search table
+/// (static executables of gcc), start-up code registers the entries from `crtbeginT.o` on: those of
+/// `crt1.o`, which is linked before it, are not among them, and a backtrace has one frame less.
 fn is_unseen(elf: &Elf, fde: &Fde) -> bool {
     fde.range.contains(&elf.entry)
         && !elf

@@ -5,7 +5,8 @@ use crate::x86::flow::{JUMP, ends_flow};
 use iced_x86::{ConditionCode, Instruction, Mnemonic, OpKind};
 use mgz_abi::module_note::Cover;
 
-/// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump to where nothing is.
+/// Whether an instruction can fail; not counted is the end of the stack (pushes, calls), or a jump
+/// to where nothing is.
 pub fn may_fail(inst: &Instruction, own: &Own) -> bool {
     use Mnemonic::*;
     let harmless = |o: u32| match inst.op_kind(o) {
@@ -45,8 +46,8 @@ fn is_branch(kind: OpKind) -> bool {
     )
 }
 
-/// Whether an entry jump at `at`, where `insns` begin, would cover an instruction that can fail: a handler may look at its bytes, and who goes on behind it
-/// may do so inside of the jump.
+/// Whether an entry jump at `at`, where `insns` begin, would cover an instruction that can fail: a
+/// handler may look at its bytes, and who goes on behind it may do so inside of the jump.
 pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &Own) -> bool {
     let mut ended = false;
     // (Behind the end of flow is filler.)
@@ -61,8 +62,9 @@ pub fn covers_risk(insns: impl IntoIterator<Item = Instruction>, at: u64, own: &
 pub struct Care<'a> {
     /// Memory in which nothing fails.
     pub own: &'a Own,
-    /// The runtime takes a jump back before a handler sees what it covers: in the soft flavour, where nobody else changes the code or its protection ([`Own::stays`]; so never
-    /// in static executables).
+    /// The runtime takes a jump back before a handler sees what it covers: in the soft flavour,
+    /// where nobody else changes the code or its protection ([`Own::stays`]; so never in static
+    /// executables).
     pub taken_back: bool,
 }
 

@@ -1,7 +1,8 @@
 //! Room for entry jumps behind short blocks.
 //!
-//! A jump from the original into the clone takes five bytes, and `xor %eax,%eax; ret` has three. Compilers begin functions at multiples of 16, so
-//! that most short ones have filler behind them which no one runs; the jump may cover that as well.
+//! A jump from the original into the clone takes five bytes, and `xor %eax,%eax; ret` has three.
+//! Compilers begin functions at multiples of 16, so that most short ones have filler behind them
+//! which no one runs; the jump may cover that as well.
 
 use crate::ir::cfg::Graph;
 use crate::ir::loops::{Loops, NO_LOOP};
@@ -14,8 +15,8 @@ use crate::x86::insn::{Insn, InsnId};
 use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 use std::ops::Range;
 
-/// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of nothing but filler follow (at most
-/// [`JUMP`]). What anything refers to is no filler. Sorted.
+/// Blocks of less than [`JUMP`] bytes at whose end control goes elsewhere, and how many bytes of
+/// nothing but filler follow (at most [`JUMP`]). What anything refers to is no filler. Sorted.
 pub fn behind(
     input: &Input,
     program: &Program,
@@ -58,7 +59,8 @@ pub fn behind(
     found
 }
 
-/// Where what is behind a function's instruction that ends at `end` ends at the latest: where another function or section begins, or what anything refers to.
+/// Where what is behind a function's instruction that ends at `end` ends at the latest: where
+/// another function or section begins, or what anything refers to.
 fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64 {
     let section = input
         .exec_ranges
@@ -76,7 +78,8 @@ fn limit(input: &Input, program: &Program, info: &FunctionInfo, end: u64) -> u64
     section.min(next).min(aimed).max(end)
 }
 
-/// How many bytes from `at` on are filler: all up to `limit`, or none. The first bytes of a table may look like filler, and be read by way of an address before it.
+/// How many bytes from `at` on are filler: all up to `limit`, or none. The first bytes of a table
+/// may look like filler, and be read by way of an address before it.
 fn filler(input: &Input, at: u64, limit: u64) -> u64 {
     let Some(bytes) = input.bytes_at(at) else {
         return 0;
@@ -113,23 +116,25 @@ pub struct Code<'a> {
     pub blocks: &'a [Block],
     /// See [`behind`].
     pub room: &'a [(BlockId, u8)],
-    /// See [`Function::data`](crate::plan::planned_function::Function::data).
+    /// See [`Patching::data`](crate::plan::planned_function::Patching::data).
     pub data: &'a [Range<u64>],
-    /// See [`Function::aimed`](crate::plan::planned_function::Function::aimed).
+    /// See [`Patching::aimed`](crate::plan::planned_function::Patching::aimed).
     pub aimed: &'a [u64],
 }
 
 impl Code<'_> {
-    /// Whether a jump at `ip` would stand on no data, and on nothing that may be jumped to but its first byte.
+    /// Whether a jump at `ip` would stand on no data, and on nothing that may be jumped to but its
+    /// first byte.
     pub fn is_free(&self, ip: u64) -> bool {
         let aimed = self.aimed.get(self.aimed.partition_point(|&a| a <= ip));
         !overlaps(self.data, &(ip..ip + JUMP)) && aimed.is_none_or(|&a| a >= ip + JUMP)
     }
 }
 
-/// Whether a jump may be written over instruction `first` and those behind it, so that nothing can branch between its bytes and no instruction before reaches
-/// into them. They are of one block and of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only from the one before. No
-/// call returns into the jump: its return address may be the original's.
+/// Whether a jump may be written over instruction `first` and those behind it, so that nothing can
+/// branch between its bytes and no instruction before reaches into them. They are of one block and
+/// of the filler behind it, or (if `beyond` allows it) go on to blocks that control enters only
+/// from the one before. No call returns into the jump: its return address may be the original's.
 pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
     let first = first.0 as usize;
     let (insn, end) = (&code.insns[first], code.insns[first].ip + JUMP);
@@ -169,10 +174,13 @@ pub fn fits(code: Code, first: InsnId, beyond: bool) -> bool {
 /// Blocks from a function's start on that are looked through for a later way into the clone.
 const LOOK: usize = 16;
 
-/// Where else a function's original may lead into the clone if its start has no room for a jump: the first instructions on each way from there, as near as
-/// they can be, outside of loops (whose probes would have to expect someone from outside each time around). Sorted addresses; none if there is room.
-/// `sure`: by block, see [`crate::discover::code_or_data::sure`]. `doubted`: there may be data, and they may lie behind a call that never returns. `care`: handlers may look at what a jump
-/// covers. `anywhere`: as [`Function::anywhere`](crate::plan::planned_function::Function::anywhere).
+/// Where else a function's original may lead into the clone if its start has no room for a jump:
+/// the first instructions on each way from there, as near as they can be, outside of loops (whose
+/// probes would have to expect someone from outside each time around). Sorted addresses; none if
+/// there is room. `sure`: by block, see [`crate::discover::code_or_data::sure`]. `doubted`: there
+/// may be data, and they may lie behind a call that never returns. `care`: handlers may look at
+/// what a jump covers. `anywhere`: as
+/// [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
 pub fn later(
     code: Code,
     graph: &Graph,
@@ -237,15 +245,18 @@ mod tests {
     use crate::ir::FunctionId;
     use crate::pipeline::function_pass::analyze;
     use crate::plan::planned_function::Function;
+    use crate::program::fixed_memory::FaultPolicy;
     use crate::program::{FuncSymbol, Options, SegmentBytes};
     use crate::unwind::UnwindRange;
     use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 
     const START: u64 = 0x1000;
 
-    /// The first of two functions: `code` up to `end`, then what else is in it up to the second, which is `second`.
+    /// The first of two functions: `code` up to `end`, then what else is in it up to the second,
+    /// which is `second`.
     fn first(code: &[u8], end: usize, second: &[u8], change: impl FnOnce(&mut Input)) -> Function {
-        of_flavour(FLAVOUR_SOFT, code, end, second, change)
+        let faults = FaultPolicy::default();
+        of_flavour(FLAVOUR_SOFT, code, end, second, &faults, change)
     }
 
     fn of_flavour(
@@ -253,6 +264,7 @@ mod tests {
         code: &[u8],
         end: usize,
         second: &[u8],
+        faults: &FaultPolicy,
         change: impl FnOnce(&mut Input),
     ) -> Function {
         let bytes = [code, second].concat();
@@ -277,7 +289,8 @@ mod tests {
         };
         change(&mut input);
         let options = Options::new(flavour);
-        analyze(&input, &discover(&input, &options), FunctionId(0), &options).unwrap()
+        let program = discover(&input, &options);
+        analyze(&input, &program, FunctionId(0), &options, faults).unwrap()
     }
 
     /// `xor eax, eax; ret`, then a no-operation of 13 bytes.
@@ -347,7 +360,8 @@ mod tests {
 
     #[test]
     fn nor_where_a_call_would_return_into_the_jump() {
-        // call rsi; add eax, 5; ret: with an original return address on the stack (a translated clone pushes those) the callee goes back to the original.
+        // call rsi; add eax, 5; ret: with an original return address on the stack (a translated
+        // clone pushes those) the callee goes back to the original.
         assert!(!fits(&first(
             &[0xff, 0xd6, 0x83, 0xc0, 5, 0xc3],
             6,
@@ -401,7 +415,8 @@ mod tests {
             !fits(&first(&code, 3, RET, |i| i.objects.push(at..at + 4))),
             "data"
         );
-        // The same inside of a function: xor eax, eax; ret; nop …; then a block that the second jumps to (jmp -14).
+        // The same inside of a function: xor eax, eax; ret; nop …; then a block that the second
+        // jumps to (jmp -14).
         let code = [
             &[0x31, 0xc0, 0xc3][..],
             &[0x90; 7][..],
@@ -444,14 +459,16 @@ mod tests {
                 .map(|at| at - START)
                 .collect()
         };
-        // lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add rax, rsi; ret, and data that look like mov rax, 0; ret
+        // lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add rax, rsi; ret, and data that look like
+        // mov rax, 0; ret
         let code = [
             0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x48, 0x01, 0xf0, 0xc3, 0x48,
             0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
         ];
         assert_eq!(patched(&code, |_| ()), [0]);
         assert_eq!(patched(&code, |i| i.labels.push(START + 15)), [0]);
-        // lea rdx, [rip + 9]; mov [rsp - 16], rdx; jmp [rsp - 16]; mov rax, 0; ret: that is for a jump,
+        // lea rdx, [rip + 9]; mov [rsp - 16], rdx; jmp [rsp - 16]; mov rax, 0; ret: that is for a
+        // jump,
         let code = [
             0x48, 0x8d, 0x15, 9, 0, 0, 0, 0x48, 0x89, 0x54, 0x24, 0xf0, 0xff, 0x64, 0x24, 0xf0,
             0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
@@ -472,7 +489,8 @@ mod tests {
             patched(&code, |i| i.relative_targets.push((0x9000, START + 15))),
             [0]
         );
-        // or for a jump, where there is one (lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add eax, esi; jmp rax); unless a symbol says that it is data.
+        // or for a jump, where there is one (lea rax, [rip + 8]; mov rax, [rax + rdi*8]; add eax,
+        // esi; jmp rax); unless a symbol says that it is data.
         let code = [
             0x48, 0x8d, 0x05, 8, 0, 0, 0, 0x48, 0x8b, 0x04, 0xf8, 0x01, 0xf0, 0xff, 0xe0, 0x48,
             0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
@@ -489,7 +507,8 @@ mod tests {
                 .0),
             [0]
         );
-        // Behind a call there need be no code: call rsi; mov rax, 0; ret, the rest being read by lea rax, [rip - 14].
+        // Behind a call there need be no code: call rsi; mov rax, 0; ret, the rest being read by
+        // lea rax, [rip - 14].
         let code = [
             0x48, 0x8d, 0x05, 2, 0, 0, 0, 0xff, 0xd6, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0xc3,
         ];
@@ -498,7 +517,8 @@ mod tests {
 
     #[test]
     fn a_function_is_not_entered_later_behind_data() {
-        // xor edi, edi; syscall; a constant that looks like mov rax, 0; nop; ret. The second function reads it: mov rax, [rip - 16].
+        // xor edi, edi; syscall; a constant that looks like mov rax, 0; nop; ret. The second
+        // function reads it: mov rax, [rip - 16].
         let code = [
             0x31, 0xff, 0x0f, 0x05, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0x90, 0xc3,
         ];
@@ -534,7 +554,8 @@ mod tests {
         let code = [0x31, 0xc0, 0xc3, 0x90, 0x90, 0xcc, 0x90, 0x90, 1, 2, 3, 4];
         assert!(!fits(&first(&code, 3, RET, |_| ())));
         assert!(fits(&first(&code[..8], 3, RET, |_| ())));
-        // Nor are zeros before what something refers to: xor eax, eax; ret; 0, 0, 0, 0; 5, with lea rax, [rip - 15]
+        // Nor are zeros before what something refers to: xor eax, eax; ret; 0, 0, 0, 0; 5, with lea
+        // rax, [rip - 15]
         let code = [0x31, 0xc0, 0xc3, 0, 0, 0, 0, 5, 0, 0, 0];
         assert!(!fits(&first(
             &code,
@@ -582,17 +603,22 @@ mod tests {
                 .map(|b| f.insns[b.insns.start as usize].ip - START)
                 .collect::<Vec<_>>()
         };
-        // A loop begins behind xor eax, eax (no room before it): inc eax; dec edi; jne -6; then mov rax, [rsi]; mov rcx, [rdi]; ret
+        // A loop begins behind xor eax, eax (no room before it): inc eax; dec edi; jne -6; then mov
+        // rax, [rsi]; mov rcx, [rdi]; ret
         let code = [
             0x31, 0xc0, 0xff, 0xc0, 0xff, 0xcf, 0x75, 0xfa, 0x48, 0x8b, 0x06, 0x48, 0x8b, 0x0f,
             0xc3,
         ];
         let f = first(&code, 15, RET, |_| ());
         assert_eq!((fits(&f), patches(&f)), (false, vec![0, 8]));
+        let shows = FaultPolicy {
+            shows_faults: true,
+            ..FaultPolicy::default()
+        };
         let shown = |flavour, code: &[u8]| {
-            patches(&of_flavour(flavour, code, code.len(), RET, |i| {
-                (i.shows_faults, i.own.readable) = (true, vec![0..1])
-            }))
+            let mut faults = shows.clone();
+            faults.own.readable = vec![0..1];
+            patches(&of_flavour(flavour, code, code.len(), RET, &faults, |_| ()))
         };
         // Handlers look at loads: mov rax, [rdi]; mov ecx, 1; ret. But not at these: mov eax, 2; …
         let code = [0x48, 0x8b, 0x07, 0xb9, 1, 0, 0, 0, 0xc3];
@@ -608,7 +634,7 @@ mod tests {
             (vec![0], vec![0, 7])
         );
         assert_eq!(
-            patches(&first(&code, 9, RET, |i| i.shows_faults = true)),
+            patches(&of_flavour(FLAVOUR_SOFT, &code, 9, RET, &shows, |_| ())),
             [0, 3],
             "the file may change its code"
         );
@@ -623,12 +649,13 @@ mod tests {
             (shown(FLAVOUR_PT, &code), shown(FLAVOUR_SOFT, &code)),
             (vec![0, 8, 14], vec![0])
         );
-        // Where handlers go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov esi, 1; ret
+        // Where handlers go on anywhere: mov rax, [rdi]; mov ecx, eax; xor edx, edx; inc ecx; mov
+        // esi, 1; ret
         let code = [
             0x48, 0x8b, 0x07, 0x89, 0xc1, 0x31, 0xd2, 0xff, 0xc1, 0xbe, 1, 0, 0, 0, 0xc3,
         ];
         assert_eq!(shown(FLAVOUR_SOFT, &behind(&code)), [0, 7]);
-        let f = of_flavour(FLAVOUR_PT, &code, 15, RET, |i| i.shows_faults = true);
+        let f = of_flavour(FLAVOUR_PT, &code, 15, RET, &shows, |_| ());
         assert_eq!(patches(&f), [0, 9], "a jump over one instruction only");
         assert!(
             f.may_patch(f.insn_at(START + 9).unwrap())

@@ -10,24 +10,25 @@ use crate::discover::recover::{
     calls_itself_inside, is_blind, landings, recover, recover_again, settle, table,
 };
 use crate::discover::scan::pads_of;
-use crate::ir::FunctionId;
 use crate::ir::cfg::{Entries, Graph};
-use crate::ir::jump_table::JumpTable;
+use crate::ir::jump_table::{Found, JumpTable};
 use crate::ir::loops::Loops;
+use crate::ir::{BlockId, FunctionId};
 use crate::patch::faulting::Care;
 use crate::patch::space;
 use crate::patch::space::Code;
-use crate::plan::cursor::{Stays, View};
-use crate::plan::planned_function::Function;
-use crate::plan::{cursor, plan};
-use crate::program::{Input, Options, Program, sanitizers, syscalls};
-use crate::x86::decode::Source;
+use crate::plan::cursor::{Residencies, View};
+use crate::plan::planned_function::{Function, Patching};
+use crate::plan::{Plan, cursor, plan};
+use crate::program::fixed_memory::FaultPolicy;
+use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
+use crate::util::ranges::overlaps;
+use crate::x86::decode::{Body, Source};
 use crate::x86::effects::Facts;
-use crate::x86::insn::InsnId;
+use crate::x86::insn::{Insn, InsnId};
 use iced_x86::InstructionInfoFactory;
 use mgz_abi::module_note::{FLAVOUR_PT, FLAVOUR_SOFT};
 use mgz_elf::symbols::merge;
-use std::ops::Range;
 
 /// Analyses a function that pass 1 did not leave.
 pub fn analyze(
@@ -35,234 +36,362 @@ pub fn analyze(
     program: &Program,
     id: FunctionId,
     options: &Options,
+    faults: &FaultPolicy,
 ) -> Result<Function, LeftReason> {
-    let info = program.function(id);
-    // Not selected code may still have system calls in it that need hooks.
-    let unselected = info.left == Some(LeftReason::NotSelected) && input.hook_calls;
-    if let Some(reason) = info.left.filter(|_| !unselected) {
-        return Err(reason);
-    }
-    let bytes = input.slice(&info.range).ok_or(LeftReason::NoBytes)?;
-    let pads = pads_of(input, info);
-    if pads
-        .iter()
-        .zip(pads.iter().skip(1))
-        .any(|(p, q)| q.0.start < p.0.end)
-        || pads.iter().any(|p| !info.range.contains(&p.1))
-    {
-        return Err(LeftReason::Unwind);
-    }
-    let mut entries = Entries {
-        called: info.inner().called.clone(),
-        outside: info.inner().branched.clone(),
-        pads,
-        suspected: info.suspected(),
-    };
-    let mut certain: Vec<u64> = entries
-        .called
-        .iter()
-        .chain(&entries.outside)
-        .copied()
-        .collect();
-    certain.extend(entries.pads.iter().map(|p| p.1));
-    let source = Source {
-        bytes,
-        base: info.range.start,
-        entries: certain,
-    };
-    let body = source.decode()?;
-    if body
-        .insns
-        .iter()
-        .any(|i| calls_itself_inside(i, &info.range))
-    {
-        return Err(LeftReason::Unsupported(
-            "calls into its own middle, so it may compute with its return address",
-        ));
-    }
-    let relocated = input.relocated_in(&info.range);
-    if !relocated.is_empty()
-        && body
-            .insns
-            .iter()
-            .any(|i| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8))
-    {
-        return Err(LeftReason::Unsupported(
-            "the loader changes its instructions (text relocations)",
-        ));
-    }
-    let mut factory = InstructionInfoFactory::new();
-    let again = match &info.course {
-        Some(course) => recover_again(course, body, &info.range, &entries, &info.inner().words),
-        None => Err(body),
-    };
-    let (mut graph, mut found) = again.unwrap_or_else(|body| {
-        let all = recover(
-            input,
-            body,
-            &source,
-            &info.range,
-            &entries,
-            &info.inner().words,
-            &mut factory,
-        );
-        (all.graph, all.found)
-    });
-    if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
-        return Err(LeftReason::Undecodable);
-    }
-    let mut room = space::behind(input, program, info, &graph);
-    let anywhere = input.shows_faults && options.flavour == FLAVOUR_PT;
-    let mut aimed = [&info.inner().doubted[..], &info.inner().aimed].concat();
-    aimed.sort_unstable();
-    let mut data = program.data_in(&info.range).to_vec();
-    let sure_blocks = |graph: &Graph, data: &[Range<u64>], factory: &mut InstructionInfoFactory| {
-        let jumps = Jumps::of(graph, factory);
-        (
-            code_or_data::sure(graph, info, &entries.pads, data, &jumps, factory),
-            jumps,
-        )
-    };
-    let (mut sure, mut jumps) = sure_blocks(&graph, &data, &mut factory);
-    let code = Code {
-        insns: &graph.insns,
-        blocks: &graph.blocks,
-        room: &room,
-        data: &data,
-        aimed: &aimed,
-    };
-    let doubted =
-        !info.inner().doubted.is_empty() || !info.inner().words.is_empty() || !data.is_empty();
-    let taken_back = options.flavour == FLAVOUR_SOFT && input.own.stays();
-    let care = input.shows_faults.then_some(Care {
-        own: &input.own,
-        taken_back,
-    });
-    let later = space::later(code, &graph, &sure, doubted, care, anywhere);
-    if !later.is_empty() {
-        entries.outside.extend(later);
-        entries.outside.sort_unstable();
-        entries.outside.dedup();
-        let again = recover(
-            input,
-            source.decode()?,
-            &source,
-            &info.range,
-            &entries,
-            &info.inner().words,
-            &mut factory,
-        );
-        (graph, found) = (again.graph, again.found);
-        room = space::behind(input, program, info, &graph);
-        (sure, jumps) = sure_blocks(&graph, &data, &mut factory);
-    }
-    let hooks: Vec<InsnId> = match input.hook_calls {
-        true => syscalls::hooks(&graph),
-        false => Vec::new(),
-    };
-    if unselected && hooks.is_empty() {
-        return Err(LeftReason::NotSelected);
-    }
-    // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes borrow one for an address.)
-    let owned = options.flavour == FLAVOUR_PT && !input.shows_faults;
-    let facts = Facts::of(&graph.insns, info.range.start, owned, &mut factory);
-    let (uses, accesses) = (&facts.uses[..], &facts.accesses);
-    settle(input, &mut graph, uses, &mut found, &mut factory);
-    let loops = Loops::find(&graph);
-    if !input.shows_faults && info.exact && info.inner().called.is_empty() {
-        let effects = Effects::of(input, &graph, &loops, uses);
-        if liveness::mark(input, &mut graph, &effects, uses) {
-            unread_values::mark(&mut graph, &effects.steps, uses, accesses);
+    let mut pass = FunctionPass::begin(input, program, id, options, faults)?;
+    let body = pass.decode()?;
+    let mut flow = pass.recover(body)?;
+    let hooks = pass.hooks(&flow)?;
+    let facts = pass.facts(&flow);
+    pass.give_up_tables(&mut flow, &facts);
+    let loops = Loops::find(&flow.graph);
+    pass.find_free_registers(&mut flow, &facts, &loops);
+    let loads = Flow::solve(input, &flow.graph, &loops, &facts, options.stores);
+    let patching = pass.patching(&mut flow, &facts);
+    let plan = pass.plan(&flow, &facts, loads);
+    Ok(pass.assemble(flow, hooks, facts, loops, patching, plan))
+}
+
+/// Times that control flow is recovered: a function without room for a jump at its start is
+/// entered at others, which are known once its control flow is.
+const ROUNDS: usize = 2;
+
+/// The analysis of one function, step by step.
+struct FunctionPass<'p, 'a> {
+    input: &'p Input<'a>,
+    program: &'p Program,
+    info: &'p FunctionInfo,
+    options: &'p Options,
+    faults: &'p FaultPolicy,
+    /// Where control comes from elsewhere.
+    entries: Entries,
+    source: Source<'p>,
+    factory: InstructionInfoFactory,
+    /// It is not selected, and here for its system calls only.
+    unselected: bool,
+    /// A handler may go on at any instruction, with nothing to lead it past a jump.
+    anywhere: bool,
+    /// See [`Patching::aimed`].
+    aimed: Vec<u64>,
+}
+
+/// Control flow, and what follows from it for jumps.
+struct ControlFlow {
+    graph: Graph,
+    found: Vec<Found>,
+    /// See [`Patching::room`].
+    room: Vec<(BlockId, u8)>,
+    /// By block: whether it is code for certain.
+    sure: Vec<bool>,
+    jumps: Jumps,
+}
+
+/// What of the recording plan is made last.
+struct Recording {
+    tables: Vec<JumpTable>,
+    residencies: Residencies,
+    plan: Plan,
+}
+
+impl<'p, 'a> FunctionPass<'p, 'a> {
+    /// Gathers where control enters the function.
+    fn begin(
+        input: &'p Input<'a>,
+        program: &'p Program,
+        id: FunctionId,
+        options: &'p Options,
+        faults: &'p FaultPolicy,
+    ) -> Result<Self, LeftReason> {
+        let info = program.function(id);
+        // Not selected code may still have system calls in it that need hooks.
+        let unselected = info.left == Some(LeftReason::NotSelected) && input.hook_calls;
+        if let Some(reason) = info.left.filter(|_| !unselected) {
+            return Err(reason);
         }
-    }
-    let mut flow = Flow::solve(input, &graph, &loops, &facts, options.stores);
-    let mut landings = landings(&graph, &entries, info, &found);
-    let computes = info.computed || jumps.compute(&graph, info, &found, &data, &mut factory);
-    let blind_start =
-        info.computed || code_or_data::computes_from(&graph, &facts.takers, &mut factory);
-    let unsure = graph.blocks.iter().zip(&sure).filter(|(_, sure)| !**sure);
-    data.extend(unsure.map(|(b, _)| {
-        graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()
-    }));
-    merge(&mut data);
-    landings.retain(|at| !crate::util::ranges::overlaps(&data, &(*at..at + 1)));
-    for &at in &landings {
-        if let Some(b) = graph.block_at(at) {
-            graph.blocks[b.0 as usize].external_entry = true;
+        let bytes = input.slice(&info.range).ok_or(LeftReason::NoBytes)?;
+        let pads = pads_of(input, info);
+        let overlapping = pads.windows(2).any(|p| p[1].0.start < p[0].0.end);
+        if overlapping || pads.iter().any(|p| !info.range.contains(&p.1)) {
+            return Err(LeftReason::Unwind);
         }
-    }
-    let blind = computes
-        || blind_start
-        || is_blind(
-            &graph,
-            |t| !t.targets.is_empty(),
-            &found,
-            !info.inner().words.is_empty(),
-            &mut factory,
-        );
-    let tables: Vec<JumpTable> = found.iter().filter(|t| t.copyable).map(table).collect();
-    let stays = if options.flavour == FLAVOUR_SOFT && !unselected {
-        cursor::find(&View {
-            insns: &graph.insns,
-            blocks: &graph.blocks,
-            tables: &tables,
-            uses,
-            accesses,
-            stores: options.stores,
+        let inner = info.inner();
+        let entries = Entries {
+            called: inner.called.clone(),
+            outside: inner.branched.clone(),
+            pads,
+            suspected: info.suspected(),
+        };
+        let entered = entries.called.iter().chain(&entries.outside).copied();
+        let source = Source {
+            bytes,
+            base: info.range.start,
+            entries: entered.chain(entries.pads.iter().map(|p| p.1)).collect(),
+        };
+        let mut aimed = [&inner.doubted[..], &inner.aimed].concat();
+        aimed.sort_unstable();
+        Ok(FunctionPass {
+            input,
+            program,
+            info,
+            options,
+            faults,
+            entries,
+            source,
+            factory: InstructionInfoFactory::new(),
+            unselected,
+            anywhere: faults.shows_faults && options.flavour == FLAVOUR_PT,
+            aimed,
         })
-    } else {
-        Stays::default()
-    };
-    let mut plan = plan(&graph, &facts, options, &stays, |block, insn, n, access| {
-        flow.classify(block, insn, n, access)
-    });
-    if unselected {
-        plan = crate::plan::Plan::default();
     }
-    let (returned_to, quits) = if input.shows_returns {
-        sanitizers::calls(input, program, &graph.insns)
-    } else {
-        Default::default()
-    };
-    Ok(Function {
-        id,
-        range: info.range.clone(),
-        hooks,
-        returned_to,
-        quits,
-        tables,
-        insns: graph.insns,
-        places: graph.places,
-        uses: facts.into_uses(),
-        blocks: graph.blocks,
-        blind,
-        blind_start,
-        anywhere,
-        landings,
-        data,
-        aimed,
-        room,
-        regions: plan.regions,
-        gathers: plan.gathers,
-        implicit: plan.implicit,
-        stays,
-        loops,
-    })
+
+    /// The instructions, if all may be moved.
+    fn decode(&self) -> Result<Body, LeftReason> {
+        let range = &self.info.range;
+        let body = self.source.decode()?;
+        if body.insns.iter().any(|i| calls_itself_inside(i, range)) {
+            return Err(LeftReason::Unsupported(
+                "calls into its own middle, so it may compute with its return address",
+            ));
+        }
+        let relocated = self.input.relocated_in(range);
+        let is_changed = |i: &Insn| relocated.iter().any(|&at| at < i.next() && i.ip < at + 8);
+        if !relocated.is_empty() && body.insns.iter().any(is_changed) {
+            return Err(LeftReason::Unsupported(
+                "the loader changes its instructions (text relocations)",
+            ));
+        }
+        Ok(body)
+    }
+
+    /// Recovers control flow, and enters the function where an entry jump has room.
+    fn recover(&mut self, body: Body) -> Result<ControlFlow, LeftReason> {
+        let mut flow = self.control_flow(body)?;
+        for _ in 1..ROUNDS {
+            let later = self.later_entries(&flow);
+            if later.is_empty() {
+                break;
+            }
+            self.entries.outside.extend(later);
+            self.entries.outside.sort_unstable();
+            self.entries.outside.dedup();
+            flow = self.control_flow(self.source.decode()?)?;
+        }
+        Ok(flow)
+    }
+
+    fn control_flow(&mut self, body: Body) -> Result<ControlFlow, LeftReason> {
+        let (info, words) = (self.info, &self.info.inner().words[..]);
+        let again = match &info.course {
+            Some(course) => recover_again(course, body, &info.range, &self.entries, words),
+            None => Err(body),
+        };
+        let (graph, found) = again.unwrap_or_else(|body| {
+            let all = recover(
+                self.input,
+                body,
+                &self.source,
+                &info.range,
+                &self.entries,
+                words,
+                &mut self.factory,
+            );
+            (all.graph, all.found)
+        });
+        if graph.blocks.is_empty() || graph.insns[0].ip != info.range.start {
+            return Err(LeftReason::Undecodable);
+        }
+        let jumps = Jumps::of(&graph, &mut self.factory);
+        let data = self.program.data_in(&info.range);
+        let pads = &self.entries.pads;
+        Ok(ControlFlow {
+            room: space::behind(self.input, self.program, info, &graph),
+            sure: code_or_data::sure(&graph, info, pads, data, &jumps, &mut self.factory),
+            graph,
+            found,
+            jumps,
+        })
+    }
+
+    /// Where else the clone is entered, if the function's start has no room for a jump.
+    fn later_entries(&self, flow: &ControlFlow) -> Vec<u64> {
+        let inner = self.info.inner();
+        let data = self.program.data_in(&self.info.range);
+        let code = Code {
+            insns: &flow.graph.insns,
+            blocks: &flow.graph.blocks,
+            room: &flow.room,
+            data,
+            aimed: &self.aimed,
+        };
+        let doubted = !inner.doubted.is_empty() || !inner.words.is_empty() || !data.is_empty();
+        let own = &self.faults.own;
+        let care = self.faults.shows_faults.then_some(Care {
+            own,
+            taken_back: self.options.flavour == FLAVOUR_SOFT && own.stays(),
+        });
+        space::later(code, &flow.graph, &flow.sure, doubted, care, self.anywhere)
+    }
+
+    /// The system calls that get hooks.
+    fn hooks(&self, flow: &ControlFlow) -> Result<Vec<InsnId>, LeftReason> {
+        let hooks = match self.input.hook_calls {
+            true => syscalls::hooks(&flow.graph),
+            false => Vec::new(),
+        };
+        match self.unselected && hooks.is_empty() {
+            true => Err(LeftReason::NotSelected),
+            false => Ok(hooks),
+        }
+    }
+
+    /// What each instruction does.
+    fn facts(&mut self, flow: &ControlFlow) -> Facts {
+        // Where handlers may go on anywhere, with any register, none may be lost. (Soft probes
+        // borrow one for an address.)
+        let owned = self.options.flavour == FLAVOUR_PT && !self.faults.shows_faults;
+        let start = self.info.range.start;
+        Facts::of(&flow.graph.insns, start, owned, &mut self.factory)
+    }
+
+    /// Gives up copies of jump tables that the code may use in other ways.
+    fn give_up_tables(&mut self, flow: &mut ControlFlow, facts: &Facts) {
+        let (graph, found) = (&mut flow.graph, &mut flow.found);
+        settle(self.input, graph, &facts.uses, found, &mut self.factory);
+    }
+
+    /// Finds registers that probes may overwrite; only where a function's extent is known, and no
+    /// handler looks.
+    fn find_free_registers(&self, flow: &mut ControlFlow, facts: &Facts, loops: &Loops) {
+        let info = self.info;
+        if self.faults.shows_faults || !info.exact || !info.inner().called.is_empty() {
+            return;
+        }
+        let (graph, uses) = (&mut flow.graph, &facts.uses[..]);
+        let effects = Effects::of(self.input, graph, loops, uses);
+        if liveness::mark(self.input, graph, &effects, uses) {
+            unread_values::mark(graph, &effects.steps, uses, &facts.accesses);
+        }
+    }
+
+    /// Where jumps may come to the original, and where one may be written.
+    fn patching(&mut self, flow: &mut ControlFlow, facts: &Facts) -> Patching {
+        let (info, factory) = (self.info, &mut self.factory);
+        let (graph, found) = (&mut flow.graph, &flow.found);
+        let mut landings = landings(graph, &self.entries, info, found);
+        let mut data = self.program.data_in(&info.range).to_vec();
+        let computes = info.computed || flow.jumps.compute(graph, info, found, &data, factory);
+        let blind_start =
+            info.computed || code_or_data::computes_from(graph, &facts.takers, factory);
+        let unsure = graph
+            .blocks
+            .iter()
+            .zip(&flow.sure)
+            .filter(|(_, sure)| !**sure);
+        data.extend(unsure.map(|(b, _)| {
+            graph.insns[b.insns.start as usize].ip..graph.insns[b.insns.end as usize - 1].end()
+        }));
+        merge(&mut data);
+        landings.retain(|at| !overlaps(&data, &(*at..at + 1)));
+        for &at in &landings {
+            if let Some(b) = graph.block_at(at) {
+                graph.blocks[b.0 as usize].external_entry = true;
+            }
+        }
+        let words = !info.inner().words.is_empty();
+        let has_targets = |t: &Found| !t.targets.is_empty();
+        let blind = computes || blind_start || is_blind(graph, has_targets, found, words, factory);
+        Patching {
+            landings,
+            data,
+            aimed: std::mem::take(&mut self.aimed),
+            room: std::mem::take(&mut flow.room),
+            blind,
+            blind_start,
+            anywhere: self.anywhere,
+        }
+    }
+
+    /// Plans what is recorded, and where the cursor is in a register.
+    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow) -> Recording {
+        let (graph, options) = (&flow.graph, self.options);
+        let copied = flow.found.iter().filter(|t| t.copyable);
+        let tables: Vec<JumpTable> = copied.map(table).collect();
+        if self.unselected {
+            return Recording {
+                tables,
+                residencies: Residencies::default(),
+                plan: Plan::default(),
+            };
+        }
+        let residencies = match options.flavour == FLAVOUR_SOFT {
+            true => cursor::find(&View {
+                insns: &graph.insns,
+                blocks: &graph.blocks,
+                tables: &tables,
+                uses: &facts.uses,
+                accesses: &facts.accesses,
+                stores: options.stores,
+            }),
+            false => Residencies::default(),
+        };
+        let plan = plan(
+            graph,
+            facts,
+            options,
+            &residencies,
+            |block, insn, n, access| loads.classify(block, insn, n, access),
+        );
+        Recording {
+            tables,
+            residencies,
+            plan,
+        }
+    }
+
+    fn assemble(
+        &self,
+        flow: ControlFlow,
+        hooks: Vec<InsnId>,
+        facts: Facts,
+        loops: Loops,
+        patching: Patching,
+        recording: Recording,
+    ) -> Function {
+        let graph = flow.graph;
+        let (returned_to, quits) = match self.input.shows_returns {
+            true => sanitizers::calls(self.input, self.program, &graph.insns),
+            false => Default::default(),
+        };
+        Function {
+            id: self.info.id,
+            range: self.info.range.clone(),
+            hooks,
+            returned_to,
+            quits,
+            tables: recording.tables,
+            insns: graph.insns,
+            places: graph.places,
+            uses: facts.into_uses(),
+            blocks: graph.blocks,
+            loops,
+            patching,
+            plan: recording.plan,
+            residencies: recording.residencies,
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::discover::recover::{recover, recover_again};
-    use crate::ir::jump_table::Found;
     use crate::program::SegmentBytes;
-    use crate::x86::decode::Body;
     use crate::x86::decode::make;
     use iced_x86::{Decoder, DecoderOptions};
 
     #[test]
     fn tables_are_found_again_only_if_nothing_new_enters() {
-        // cmp edi, 1; ja 1018; mov eax, edi; jmp [2000 + rax*8]; ret; ret; ret. Three words, one too many for the table.
+        // cmp edi, 1; ja 1018; mov eax, edi; jmp [2000 + rax*8]; ret; ret; ret. Three words, one
+        // too many for the table.
         let code = [
             0x83, 0xff, 0x01, 0x77, 0x0b, 0x89, 0xf8, 0xff, 0x24, 0xc5, 0x00, 0x20, 0, 0, 0xc3,
             0xc3, 0xc3,
@@ -364,7 +493,7 @@ mod tests {
         // mov rax, imm64; ret; two bytes of nothing
         let code = [0x48, 0xb8, 1, 2, 3, 4, 5, 6, 7, 8, 0xc3, 0xcc, 0xcc];
         let range = 0x1000..0x1000 + code.len() as u64;
-        for (at, stays) in [
+        for (at, residencies) in [
             (0x0ff8, false),
             (0x0ff9, true),
             (0x1002, true),
@@ -391,8 +520,15 @@ mod tests {
             let options = Options::new(FLAVOUR_PT);
             let program = crate::discover::scan::discover(&input, &options);
             assert_eq!(
-                analyze(&input, &program, FunctionId(0), &options).is_err(),
-                stays,
+                analyze(
+                    &input,
+                    &program,
+                    FunctionId(0),
+                    &options,
+                    &FaultPolicy::default()
+                )
+                .is_err(),
+                residencies,
                 "{at:#x}"
             );
         }
@@ -416,12 +552,15 @@ mod tests {
                     addr: 0x1000,
                     size,
                 }],
-                shows_faults,
                 ..Input::default()
+            };
+            let faults = FaultPolicy {
+                shows_faults,
+                ..FaultPolicy::default()
             };
             let options = Options::new(FLAVOUR_SOFT);
             let program = crate::discover::scan::discover(&input, &options);
-            let function = analyze(&input, &program, FunctionId(0), &options).unwrap();
+            let function = analyze(&input, &program, FunctionId(0), &options, &faults).unwrap();
             function.insns.iter().map(|i| i.dead.0).collect::<Vec<_>>()
         };
         assert_eq!(dead(7, false), [0b11, 0b01, 0b10]);

@@ -1,19 +1,20 @@
-//! One file from input to output: analysis and emission function by function in parallel, layout, sidecar.
+//! One file from input to output: analysis and emission function by function in parallel, layout,
+//! sidecar.
 //!
-//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar; [`crate::cli`] writes
-//! them, the image from when it is complete on.
+//! Pure as far as files go: [`rewrite`] takes bytes and gives an image and a sidecar;
+//! [`crate::cli`] writes them, the image from when it is complete on.
 
 use crate::common::skip_reason::LeftReason;
 use crate::discover::scan::discover;
-use crate::discover::{gs_base, self_reads};
+use crate::discover::{gs_base, gs_calls, self_reads};
 use crate::emit::{Emitted, emit};
 use crate::ir::FunctionId;
 use crate::link::elf_writer::{Image, NewSymbol, assemble};
-use crate::link::layout::{Parts, Piece, lay_out, place};
-use crate::link::{elf_writer, fault_shim, layout, runpath};
+use crate::link::layout::{CloneFde, Parts, lay_out, place};
+use crate::link::{elf_writer, fault_shim, layout};
 use crate::pipeline::function_pass::analyze;
 use crate::plan::types::ImplicitLoads;
-use crate::program::fixed_memory::Own;
+use crate::program::fixed_memory::FaultPolicy;
 use crate::program::imports::Imports;
 use crate::program::sanitizers::Sanitizer;
 use crate::program::section_bounds::Bounds;
@@ -33,6 +34,7 @@ use mgz_abi::slot::ID_LIMIT;
 use mgz_annotations_schema::manifest::NotInstrumented;
 use mgz_annotations_schema::sidecar::{Header, Input as InputHeader};
 use mgz_elf::image::{Elf, R_64, R_IRELATIVE, R_RELATIVE, Relocation};
+use mgz_elf::library_search::is_c_library;
 use mgz_elf::payload::Payload;
 use mgz_elf::{Refusal, payload, symbols};
 use object::elf;
@@ -72,7 +74,8 @@ pub struct Rewritten<W> {
     pub annotations: Annotations,
     /// Figures.
     pub report: Report,
-    /// What is left over in memory. Giving it back takes a while, in vain if the process ends anyway.
+    /// What is left over in memory. Giving it back takes a while, in vain if the process ends
+    /// anyway.
     pub leftovers: Box<dyn Any + Send>,
 }
 
@@ -148,8 +151,6 @@ fn of_parts<'a>(
         pie: elf.is_pie(),
         bounds: Bounds::default(),
         hook_calls: false,
-        shows_faults: false,
-        own: Own::default(),
         called: Vec::new(),
         resolvers: Vec::new(),
         exec_ranges,
@@ -193,7 +194,7 @@ struct Cloned {
     /// Without its code.
     clone: Box<Emitted>,
     code: Vec<u8>,
-    pieces: Vec<Piece>,
+    pieces: Vec<CloneFde>,
     /// How many.
     records: u32,
     implicit: ImplicitLoads,
@@ -211,6 +212,7 @@ struct Work<'w, 'a> {
     unwind: &'w Tables<'a>,
     program: &'w Program,
     options: &'w Options,
+    faults: &'w FaultPolicy,
     translated: bool,
     fixed: bool,
     columns: &'w Columns,
@@ -220,7 +222,8 @@ struct Work<'w, 'a> {
 const GROUP: usize = 16;
 
 impl Work<'_, '_> {
-    /// Analyses and emits all functions on all cores, by and large in their order, so that their rows need not be kept for long. The outcomes are in groups.
+    /// Analyses and emits all functions on all cores, by and large in their order, so that their
+    /// rows need not be kept for long. The outcomes are in groups.
     fn all(&self) -> Vec<Vec<Outcome>> {
         let functions = self.program.functions.len();
         let next = AtomicUsize::new(0);
@@ -255,12 +258,13 @@ impl Work<'_, '_> {
             unwind,
             program,
             options,
+            faults,
             translated,
             fixed,
             ..
         } = self;
         let id = FunctionId(index as u32);
-        let function = match analyze(input, program, id, options) {
+        let function = match analyze(input, program, id, options, faults) {
             Ok(function) => function,
             Err(reason) => return Outcome::Left(reason.to_string()),
         };
@@ -270,7 +274,8 @@ impl Work<'_, '_> {
         match emit(&function, bytes, options.flavour, fixed, translated) {
             Ok((mut clone, own)) => {
                 let pieces = layout::pieces(unwind, &clone);
-                // Control enters blocks. Where else something is in the clone only exception tables ask.
+                // Control enters blocks. Where else something is in the clone only exception tables
+                // ask.
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
@@ -289,7 +294,7 @@ impl Work<'_, '_> {
                     code,
                     pieces,
                     records,
-                    implicit: function.implicit,
+                    implicit: function.plan.implicit,
                 })
             }
             Err(error) => Outcome::Left(error.to_string()),
@@ -297,7 +302,8 @@ impl Work<'_, '_> {
     }
 }
 
-/// The pt flavour: through what handlers that may look at faults are installed, so that [`crate::link::fault_shim`] can show them the original's places.
+/// The pt flavour: through what handlers that may look at faults are installed, so that
+/// [`crate::link::fault_shim`] can show them the original's places.
 fn shown_by(
     elf: &Elf,
     input: &Input,
@@ -318,13 +324,30 @@ fn shown_by(
     })
 }
 
-/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a file with others, and where the signals of `burst` may come in between.
+/// The soft flavour: leaves functions alone that borrow the `%gs` base and put it back. Declines a
+/// file with others, and where the signals of `burst` may come in between.
 fn leave_users_of_gs(
     elf: &Elf,
     input: &Input,
     program: &mut Program,
     options: &Options,
 ) -> Result<(), Refusal> {
+    let declined = |place: &str, at: u64, remedy: &str| {
+        Refusal::declined(format!(
+            "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
+        ))
+    };
+    let name_of = |function: Option<FunctionId>| {
+        let name = function.map(|f| &program.function(f).name);
+        let name = name.filter(|name| !name.is_empty());
+        name.map_or_else(String::new, |name| format!("in {name}, "))
+    };
+    // (The C library's own functions do what they are told.)
+    if !is_c_library(elf.soname())
+        && let Some(at) = gs_calls::find(input, program)
+    {
+        return Err(declined(&name_of(program.function_at(at)), at, "use"));
+    }
     if program.uses_gs.is_empty() {
         return Ok(());
     }
@@ -336,17 +359,11 @@ fn leave_users_of_gs(
         match puts_back {
             Some(f) if !options.translated => kept.push(f.0 as usize),
             _ => {
-                let name = function
-                    .map(|f| &program.function(f).name)
-                    .filter(|name| !name.is_empty());
-                let place = name.map_or_else(String::new, |name| format!("in {name}, "));
                 let remedy = match puts_back {
                     Some(_) => "use --for ring, since only the signals of burst may come there, or",
                     None => "use",
                 };
-                return Err(Refusal::declined(format!(
-                    "it uses the gs segment itself ({place}at {at:#x}), which the soft backend needs; {remedy} --backend pt, or leave this file out"
-                )));
+                return Err(declined(&name_of(function), at, remedy));
             }
         }
     }
@@ -356,7 +373,8 @@ fn leave_users_of_gs(
     Ok(())
 }
 
-/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or both.
+/// Declines a file that reads its own code, where that is changed: in the file, when it runs, or
+/// both.
 fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
     let remedy = if elf.is_static_executable() {
         "a static executable's is changed in all modes: link it dynamically, and"
@@ -372,7 +390,8 @@ fn check_reader(elf: &Elf, by: u64, options: &Options) -> Result<(), Refusal> {
     )))
 }
 
-/// Declines a file that knows where its payload begins, or how long the file is: it may read to its end, or compare.
+/// Declines a file that knows where its payload begins, or how long the file is: it may read to its
+/// end, or compare.
 fn check_payload(
     elf: &Elf,
     payload: &Payload,
@@ -415,7 +434,97 @@ fn numbers(at: u64, code: &[u8]) -> impl Iterator<Item = (u64, u64)> {
     })
 }
 
-/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is still being made, which may yet fail.
+/// What is known of a file and its program before functions are analysed one by one.
+pub struct Understood<'a> {
+    /// Its unwind tables.
+    pub unwind: Tables<'a>,
+    /// Whether a sanitizer watches it.
+    pub sanitizer: Sanitizer,
+    /// The file.
+    pub input: Input<'a>,
+    /// Its functions.
+    pub program: Program,
+    /// What handlers see of faults.
+    pub faults: FaultPolicy,
+    /// Hash of the file.
+    pub hash: u64,
+    /// Where it opens its own file.
+    opens_itself: Option<u64>,
+    opens_maps: Option<u64>,
+    /// What it carries apart from its ELF content.
+    payload: Option<Payload>,
+    /// Through what handlers are installed that are shown faults.
+    wrapped: Option<Wrapped>,
+}
+
+/// Pass 1 and all that concerns the program as a whole. Declines what cannot be rewritten safely.
+pub fn understand<'a>(elf: &Elf<'a>, options: &Options) -> Result<Understood<'a>, Refusal> {
+    let unwind = || Tables::read(elf).map(|unwind| (unwind.ranges(), unwind));
+    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
+        let symbols = function_symbols(elf);
+        let sanitizer = Sanitizer::of(elf, symbols.iter().map(|s| &*s.name));
+        (symbols, elf.check_instrumentable(), sanitizer)
+    });
+    checked?;
+    let sanitizer = sanitizer?;
+    let (ranges, unwind) = unwind?;
+    let discovered = || {
+        let mut input = of_parts(elf, &unwind, ranges, symbols);
+        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
+            input.shows_returns = true;
+            input.reports = sanitizers::reports(elf, &input);
+        }
+        input.has_sanitizer = sanitizer.linked_in;
+        // Those of a C library with a loader are met by the runtime's wrappers.
+        input.hook_calls = options.flavour == FLAVOUR_SOFT && !is_c_library(elf.soname());
+        let program = discover(&input, options);
+        (input, program)
+    };
+    // What comes first keeps one core busy, so that another can go through the input meanwhile.
+    let ((input, mut program), hash) = rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
+    packed::check(elf, &input, &program, unwind.fdes.is_empty())?;
+    if options.flavour == FLAVOUR_SOFT {
+        leave_users_of_gs(elf, &input, &mut program, options)?;
+    }
+    if let Some(by) = program.reads_code {
+        check_reader(elf, by, options)?;
+    }
+    let opens_itself = self_reads::opens_itself(&input);
+    let opens_maps = self_reads::opens_maps(&input);
+    let payload = payload::find(elf);
+    if let Some(payload) = &payload {
+        check_payload(elf, payload, &input, &program)?;
+    }
+    let inspected = signals::inspected_faults(elf, &input, &program);
+    let faults = match &inspected {
+        Some(_) => FaultPolicy {
+            shows_faults: true,
+            own: signals::own(elf, &input, &program),
+        },
+        None => FaultPolicy::default(),
+    };
+    let wrapped = match inspected {
+        Some(finding) if options.flavour == FLAVOUR_PT => {
+            Some(shown_by(elf, &input, &program, &finding)?)
+        }
+        _ => None,
+    };
+    Ok(Understood {
+        unwind,
+        sanitizer,
+        input,
+        program,
+        faults,
+        hash,
+        opens_itself,
+        opens_maps,
+        payload,
+        wrapped,
+    })
+}
+
+/// Rewrites a file. `begin` is given the image as soon as it is complete, while the sidecar is
+/// still being made, which may yet fail.
 pub fn rewrite<'a, W: Send>(
     data: &'a [u8],
     options: &Options,
@@ -423,55 +532,21 @@ pub fn rewrite<'a, W: Send>(
     begin: impl FnOnce(Image<'a>) -> W + Send,
 ) -> Result<Rewritten<W>, Refusal> {
     let elf = Elf::parse(data)?;
-    let unwind = || Tables::read(&elf).map(|unwind| (unwind.ranges(), unwind));
-    let (unwind, (symbols, checked, sanitizer)) = rayon::join(unwind, || {
-        let symbols = function_symbols(&elf);
-        let sanitizer = Sanitizer::of(&elf, symbols.iter().map(|s| &*s.name));
-        (symbols, elf.check_instrumentable(), sanitizer)
-    });
-    checked?;
-    let sanitizer = sanitizer?;
+    let understood = understand(&elf, options)?;
+    let Understood {
+        unwind,
+        sanitizer,
+        input,
+        mut program,
+        faults,
+        hash,
+        opens_itself,
+        opens_maps,
+        payload,
+        wrapped,
+    } = understood;
     // Its reports show return addresses.
     let translated = options.translated || sanitizer.watches && options.flavour == FLAVOUR_SOFT;
-    let (ranges, unwind) = unwind?;
-    let discovered = || {
-        let mut input = of_parts(&elf, &unwind, ranges, symbols);
-        if sanitizer.watches && options.flavour == FLAVOUR_SOFT {
-            input.shows_returns = true;
-            input.reports = sanitizers::reports(&elf, &input);
-        }
-        input.has_sanitizer = sanitizer.linked_in;
-        // Those of a C library with a loader are met by the runtime's wrappers.
-        input.hook_calls = options.flavour == FLAVOUR_SOFT && !runpath::is_c_library(elf.soname());
-        let program = discover(&input, options);
-        (input, program)
-    };
-    // What comes first keeps one core busy, so that another can go through the input meanwhile.
-    let ((mut input, mut program), hash) =
-        rayon::join(discovered, || XxHash3_64::oneshot(elf.data));
-    packed::check(&elf, &input, &program, unwind.fdes.is_empty())?;
-    if options.flavour == FLAVOUR_SOFT {
-        leave_users_of_gs(&elf, &input, &mut program, options)?;
-    }
-    if let Some(by) = program.reads_code {
-        check_reader(&elf, by, options)?;
-    }
-    let opens_itself = self_reads::opens_itself(&input);
-    let payload = payload::find(&elf);
-    if let Some(payload) = &payload {
-        check_payload(&elf, payload, &input, &program)?;
-    }
-    let inspected = signals::inspected_faults(&elf, &input, &program);
-    input.shows_faults = inspected.is_some();
-    if input.shows_faults {
-        input.own = signals::own(&elf, &input, &program);
-    }
-    let wrapped = match inspected {
-        Some(finding) if options.flavour == FLAVOUR_PT => {
-            Some(shown_by(&elf, &input, &program, &finding)?)
-        }
-        _ => None,
-    };
     // The clone is a few times larger than the code at most.
     let fixed = !elf.is_pie()
         && crate::link::elf_writer::place(&elf)?.saturating_add(8 * data.len() as u64) < 1 << 30;
@@ -486,6 +561,7 @@ pub fn rewrite<'a, W: Send>(
         unwind: &unwind,
         program: &program,
         options,
+        faults: &faults,
         translated,
         fixed,
         columns: &columns,
@@ -510,7 +586,6 @@ pub fn rewrite<'a, W: Send>(
             )));
         }
     }
-    let (shows_faults, own) = (input.shows_faults, std::mem::take(&mut input.own));
     let mut report = Report::new(&elf, &unwind, options.flavour);
     // (A static executable has its runtime by then.)
     let late = options.flavour == FLAVOUR_SOFT && !elf.is_static_executable();
@@ -526,6 +601,7 @@ pub fn rewrite<'a, W: Send>(
     };
     report.reads_code = program.reads_code;
     report.opens_itself = opens_itself;
+    report.opens_maps = opens_maps;
     report.payload = payload.as_ref().map(|p| report::Payload {
         bytes: p.range.end - p.range.start,
         offset: p.range.start,
@@ -584,12 +660,12 @@ pub fn rewrite<'a, W: Send>(
         ));
     }
     let mut covers = Vec::new();
-    if shows_faults {
+    if faults.shows_faults {
         covers = fault_shim::uncover(
             &elf,
             &mut clones,
-            &own,
-            options.flavour == FLAVOUR_SOFT && own.stays(),
+            &faults.own,
+            options.flavour == FLAVOUR_SOFT && faults.own.stays(),
         );
         report.shows_faults = true;
     }
@@ -628,7 +704,7 @@ struct Gathered {
     /// Of each clone.
     codes: Vec<Vec<u8>>,
     /// Of each clone.
-    pieces: Vec<Vec<Piece>>,
+    pieces: Vec<Vec<CloneFde>>,
     record_counts: Vec<u32>,
     columns: Columns,
     debug: DebugFiles,
@@ -645,8 +721,8 @@ struct Gathered {
     payload: Option<Payload>,
 }
 
-/// The symbol of a function's clone.
-fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
+/// The symbol of a function's clone. `same`: it has the original's name, which a sanitizer's reports show.
+fn symbol(entry: &Entry, addr: u64, size: u64, same: bool) -> NewSymbol<'_> {
     match entry.name.is_empty() {
         true => NewSymbol {
             name: format!("mgz_{:x}", entry.range.start).into(),
@@ -656,7 +732,7 @@ fn symbol(entry: &Entry, addr: u64, size: u64) -> NewSymbol<'_> {
         },
         false => NewSymbol {
             name: entry.name.as_str().into(),
-            suffix: ".mgz",
+            suffix: if same { "" } else { ".mgz" },
             addr,
             size,
         },
@@ -723,13 +799,14 @@ fn finish<'a, W: Send>(
         wrapped: wrapped.as_ref(),
     };
     let (front, placed) = place(&parts)?;
+    let watches = parts.sanitizer.watches;
     let file = || {
         let (mut additions, sizes) = lay_out(&parts, front, &placed, codes)?;
         additions.symbols = entries
             .iter()
             .filter_map(|e| {
                 e.clone
-                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into()))
+                    .map(|n| symbol(e, placed.clones[n], clones[n].len.into(), watches))
             })
             .collect();
         additions.payload = payload;

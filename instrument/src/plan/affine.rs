@@ -1,10 +1,12 @@
-//! Registers that differ by a known constant: a register is a symbol plus a constant, and copies, additions of constants and stack
-//! pushes keep the symbol.
+//! Registers that differ by a known constant: a register is a symbol plus a constant, and copies,
+//! additions of constants and stack pushes keep the symbol.
 //!
-//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: what is recorded of one register stands for another.
-//! Inside a block every instruction is followed ([`Registers::advance`]). Across blocks only the differences are kept: two registers have
-//! the same symbol at a block's start if all ways there agree on their difference ([`at_starts`]), be it four pointers into one array or two that a
-//! loop moves in step. Nothing is taken from callees: behind a call all registers are new.
+//! Exact, unlike the sums of [`crate::analyze::value`], which are for classes only: what is
+//! recorded of one register stands for another. Inside a block every instruction is followed
+//! ([`Registers::advance`]). Across blocks only the differences are kept: two registers have the
+//! same symbol at a block's start if all ways there agree on their difference ([`at_starts`]), be
+//! it four pointers into one array or two that a loop moves in step. Nothing is taken from callees:
+//! behind a call all registers are new.
 
 use crate::ir::cfg::Graph;
 use crate::x86::insn::Insn;
@@ -134,7 +136,8 @@ impl Registers {
         }
     }
 
-    /// What an instruction does that may change the stack pointer or pointers of strings, and makes no other sum.
+    /// What an instruction does that may change the stack pointer or pointers of strings, and makes
+    /// no other sum.
     fn move_pointers(&mut self, inst: &Instruction, u: &RegUse) {
         let (stack, pointers) = (self.value(RSP), [RSI, RDI].map(|r| self.value(r)));
         for r in u.clobber.iter() {
@@ -315,13 +318,15 @@ impl Differences {
         })
     }
 
-    /// Behind a block, whose registers hold `now` where those of its start had the numbers 1 to 16 as symbols.
+    /// Behind a block, whose registers hold `now` where those of its start had the numbers 1 to 16
+    /// as symbols.
     fn behind(&self, now: &Registers) -> Differences {
         if self.is_none() && Differences::alone(now) {
             return Differences::NONE;
         }
         let mut behind = Differences::NONE;
-        // The first register of each symbol: of those of the start by their leader there, of the block's own as they come.
+        // The first register of each symbol: of those of the start by their leader there, of the
+        // block's own as they come.
         let (mut old, mut new, mut count) = ([u8::MAX; 16], [(0, 0); 16], 0);
         let mut values = [0i64; 16];
         for (r, &Known { symbol, delta }) in now.values.iter().enumerate() {
@@ -351,7 +356,8 @@ impl Differences {
     }
 }
 
-/// Differences by block. There are none at most places, so that it would be a waste to keep those of each.
+/// Differences by block. There are none at most places, so that it would be a waste to keep those
+/// of each.
 pub struct Starts {
     /// Per block, an index into `all`.
     of_block: Vec<u32>,
@@ -385,7 +391,8 @@ impl Starts {
         self.of_block[block] = NONE;
     }
 
-    /// Another way to a block brings these, or nothing. Whether that changes what is known of the block, which is not nothing already.
+    /// Another way to a block brings these, or nothing. Whether that changes what is known of the
+    /// block, which is not nothing already.
     fn meet(&mut self, block: usize, other: Option<&Differences>) -> bool {
         let place = self.of_block[block];
         match other.filter(|o| !o.is_none()) {
@@ -436,7 +443,8 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
         if block.succs.iter().all(|t| starts.is_none(t.0 as usize)) {
             continue;
         }
-        // Going through a block once more, which few need, costs less than the memory that it takes to keep what comes out of all.
+        // Going through a block once more, which few need, costs less than the memory that it takes
+        // to keep what comes out of all.
         let insns = block.insns.start as usize..block.insns.end as usize;
         let end = may_relate(&graph.insns[insns.clone()], starts.is_none(b)).then(|| {
             let mut now = Registers::new(backward);
@@ -455,7 +463,8 @@ pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
     starts
 }
 
-/// Whether a block may leave registers with something in common. `alone`: they have nothing where it starts.
+/// Whether a block may leave registers with something in common. `alone`: they have nothing where
+/// it starts.
 fn may_relate(insns: &[Insn], alone: bool) -> bool {
     for insn in insns.iter().rev() {
         if hands_over(insn.flow) {

@@ -1,5 +1,7 @@
-//! Constant loads at a block's end need no proxy if what runs next tells that they ran: blocks that only this one leads to, and that record something before they
-//! call. Where the block branches, all ways must be such. Blocks on the way may have no loads, or be ones whose own loads are counted behind them.
+//! Constant loads at a block's end need no proxy if what runs next tells that they ran: blocks that
+//! only this one leads to, and that record something before they call. Where the block branches,
+//! all ways must be such. Blocks on the way may have no loads, or be ones whose own loads are
+//! counted behind them.
 
 use crate::ir::BlockId;
 use crate::ir::cfg::Graph;
@@ -11,7 +13,8 @@ use smallvec::SmallVec;
 /// The regions at a block's ends, by number in the plan.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Ends {
-    /// That at its start, if it has sites: nothing but instructions that go on to the next one stands before its end.
+    /// That at its start, if it has sites: nothing but instructions that go on to the next one
+    /// stands before its end.
     pub(crate) first: Option<usize>,
     /// That at its end, likewise.
     pub(crate) last: Option<usize>,
@@ -23,8 +26,8 @@ pub(crate) struct Ends {
 const MOST: usize = 8;
 type Hosts = SmallVec<[usize; MOST]>;
 
-/// Takes the proxies of such regions away and counts their loads with the regions behind them. `proxies`: by region, whether all of it are Constant loads and a
-/// proxy.
+/// Takes the proxies of such regions away and counts their loads with the regions behind them.
+/// `proxies`: by region, whether all of it are Constant loads and a proxy.
 pub(crate) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
     // A proxy that others count on stays.
     let mut needed = vec![false; plan.regions.len()];

@@ -1,12 +1,16 @@
 //! What is recorded where.
 //!
-//! A block is cut into regions: after calls, system calls, interrupts and repeated string instructions, and where the slots of a region
-//! would run out. A load whose address is a recorded value plus a constant ([`crate::plan::affine`]) needs no record of its own.
+//! A block is cut into regions: after calls, system calls, interrupts and repeated string
+//! instructions, and where the slots of a region would run out. A load whose address is a recorded
+//! value plus a constant ([`crate::plan::affine`]) needs no record of its own.
 //!
-//! Constant loads take no record if their region has another one; else the first of them is the proxy.
+//! Constant loads take no record if their region has another one; else the first of them is the
+//! proxy.
 //!
-//! In the soft flavour a record shares the slot of the one before it ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits are kept. If what
-//! the second holds is known where the first stands it is written there (`slot_pairing`), else at its own place.
+//! In the soft flavour a record shares the slot of the one before it
+//! ([`ID_PAIR`](mgz_abi::slot::ID_PAIR)) if both are of addresses or parts of such: of both 48 bits
+//! are kept. If what the second holds is known where the first stands it is written there
+//! (`slot_pairing`), else at its own place.
 
 pub mod affine;
 pub(crate) mod constant_folding;
@@ -18,7 +22,7 @@ pub mod types;
 use crate::analyze::class::Class;
 use crate::ir::cfg::Graph;
 use crate::plan::affine::{Differences, Known, Registers, at_starts};
-use crate::plan::cursor::Stays;
+use crate::plan::cursor::Residencies;
 use crate::plan::types::{
     GatherPlan, ImplicitLoads, Payload, RecordPlan, RegionPlan, SitePlan, VectorHalf,
 };
@@ -26,7 +30,7 @@ use crate::program::Options;
 use crate::x86::effects::Facts;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::operands::{
-    Access, AccessList, Accesses, COUNT, Form, Place, Segment, is_repeated_string,
+    Access, AccessList, Accesses, COUNT, EffectiveAddress, Form, Segment, is_repeated_string,
 };
 use crate::x86::regs::{Gpr, RAX, RBX, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic, Register};
@@ -34,7 +38,7 @@ use mgz_annotations_schema::sidecar::{CLASS_CONSTANT, NO_RECORD, SiteFlags, Site
 use smallvec::SmallVec;
 
 /// The plan of a whole function.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Regions with at least one site.
     pub regions: Vec<RegionPlan>,
@@ -47,12 +51,13 @@ pub struct Plan {
 /// Most slots that one instruction's records take.
 const MOST_SLOTS: usize = 10;
 
-/// Plans a function. `classify` gives the class of an access by block, instruction, and number in `accesses`.
+/// Plans a function. `classify` gives the class of an access by block, instruction, and number in
+/// `accesses`.
 pub fn plan(
     graph: &Graph,
     facts: &Facts,
     options: &Options,
-    stays: &Stays,
+    residencies: &Residencies,
     mut classify: impl FnMut(usize, usize, usize, &Access) -> Class,
 ) -> Plan {
     let Facts {
@@ -92,15 +97,15 @@ pub fn plan(
             let list = &accesses[i];
             let mut may_skip = false;
             if !list.is_empty() {
-                while stays
+                while residencies
                     .starts()
                     .get(piece + 1)
                     .is_some_and(|&start| start <= i as u32)
                 {
                     piece += 1;
                 }
-                builder.scratch = stays
-                    .at(stays.of(piece))
+                builder.scratch = residencies
+                    .at(residencies.of(piece))
                     .is_some_and(|s| s.scratch.is_some());
                 if list.iter().any(|a| asks_registers(a, options.stores)) {
                     let from = *known.get_or_insert_with(|| {
@@ -119,7 +124,8 @@ pub fn plan(
                 if builder.slots + MOST_SLOTS > mgz_abi::slot::MAX_REGION_SLOTS {
                     first = first.or(builder.close(&mut plan.regions));
                 }
-                // These may read nothing, and then there is no row that could stand for implied loads.
+                // These may read nothing, and then there is no row that could stand for implied
+                // loads.
                 may_skip = may_read_nothing(&insn.inst, list);
                 if may_skip && builder.region.records.is_empty() {
                     first = first.or(builder.close(&mut plan.regions));
@@ -154,13 +160,15 @@ pub fn plan(
     plan
 }
 
-/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a Constant load, which takes no record but as a proxy.
+/// Whether what registers hold at an access may be asked for: not if it has no site, nor if it is a
+/// Constant load, which takes no record but as a proxy.
 fn asks_registers(access: &Access, stores: bool) -> bool {
     let is_constant = matches!(&access.form, Form::Plain(place) if place.is_constant());
     (access.read || stores) && !(is_constant && !(access.write && stores))
 }
 
-/// Whether what registers have in common at some block's start may make a difference: two of them are asked for.
+/// Whether what registers have in common at some block's start may make a difference: two of them
+/// are asked for.
 fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
@@ -230,7 +238,8 @@ fn count_implicit(inst: &Instruction, implicit: &mut ImplicitLoads) {
 pub(crate) enum Held {
     /// symbol + delta.
     Register(Known),
-    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what they held.
+    /// base + scale·index + delta, of flat 64-bit addressing; which registers that were, and what
+    /// they held.
     Sum {
         base: u32,
         index: u32,
@@ -265,7 +274,7 @@ impl Formula {
 /// A site that needs only that its region has some record.
 struct Waiting {
     site: usize,
-    place: Place,
+    place: EffectiveAddress,
     insn: InsnId,
     can_address: bool,
 }
@@ -289,9 +298,10 @@ struct Builder<'a> {
     held: Vec<Held>,
     slots: usize,
     waiting: Vec<Waiting>,
-    /// An address costs no more than its two registers: its probe need not borrow a register for it.
+    /// An address costs no more than its two registers: its probe need not borrow a register for
+    /// it.
     address_is_cheap: bool,
-    /// The stay at hand has a register for addresses.
+    /// The residency at hand has a register for addresses.
     scratch: bool,
     /// See [`Insn::dead`], of the instruction at hand.
     dead: RegSet,
@@ -388,7 +398,8 @@ impl<'a> Builder<'a> {
         (self.region.records.len() - 1) as u8
     }
 
-    /// A record that holds the register, or its symbol plus another constant: `(record, what to add)`.
+    /// A record that holds the register, or its symbol plus another constant:
+    /// `(record, what to add)`.
     fn find_register(&self, r: Gpr) -> Option<(u8, i64)> {
         if self.options.naive {
             return None;
@@ -416,7 +427,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits count.
+    /// As [`Builder::register`], where the value is no part of an address, so that all of its bits
+    /// count.
     fn whole_register(&mut self, at: InsnId, r: Gpr) -> (u8, i64) {
         match self.find_register(r) {
             Some(found) if self.whole[usize::from(found.0)] => found,
@@ -432,7 +444,12 @@ impl<'a> Builder<'a> {
     }
 
     /// Makes or finds the records for an address.
-    fn address(&mut self, at: InsnId, place: &Place, can_address: bool) -> Result<Formula, u8> {
+    fn address(
+        &mut self,
+        at: InsnId,
+        place: &EffectiveAddress,
+        can_address: bool,
+    ) -> Result<Formula, u8> {
         if place.segment == Segment::Gs {
             return Err(reason::SEGMENT);
         }
@@ -480,7 +497,7 @@ impl<'a> Builder<'a> {
     fn two_registers(
         &mut self,
         at: InsnId,
-        place: &Place,
+        place: &EffectiveAddress,
         base: Gpr,
         index: Gpr,
         can_address: bool,
@@ -565,12 +582,14 @@ impl<'a> Builder<'a> {
         self.dead = insn.dead;
         let free = insn.dead != RegSet::EMPTY;
         let can_address = !pt || free || own.is_some();
-        // A soft probe needs a register for the cursor and one for the address. Borrowing the second puts a
-        // store and a load of it into the path of whatever the loop carries in it; two records are cheaper.
+        // A soft probe needs a register for the cursor and one for the address. Borrowing the
+        // second puts a store and a load of it into the path of whatever the loop carries in it;
+        // two records are cheaper.
         let usable = RegSet(insn.dead.0 & !uses.kill.0 & !uses.clobber.0 | insn.own.0);
         self.address_is_cheap =
             pt || self.scratch || usable.iter().nth(1).is_some() && usable.0 & !uses.read.0 != 0;
-        // A count is recorded once for both operands of a comparing string instruction, after both pointers.
+        // A count is recorded once for both operands of a comparing string instruction, after both
+        // pointers.
         let mut count = None;
         let repeats = list
             .iter()
@@ -700,7 +719,7 @@ impl<'a> Builder<'a> {
                 self.address(at, &place, can_address)
             }
             Form::Step { .. } | Form::Repeated { .. } if self.backward => Err(reason::DIRECTION),
-            Form::Step { pointer } => self.address(at, &Place::at(pointer), can_address),
+            Form::Step { pointer } => self.address(at, &EffectiveAddress::at(pointer), can_address),
             Form::Repeated { until, .. } => {
                 let (Some((a, add)), Some((b, add_b))) = (pointer, count) else {
                     return Err(reason::UNSUPPORTED);
@@ -765,7 +784,7 @@ impl<'a> Builder<'a> {
         &mut self,
         at: InsnId,
         inst: &Instruction,
-        place: Place,
+        place: EffectiveAddress,
         site: &mut SitePlan,
         gathers: &mut Vec<GatherPlan>,
     ) -> Result<Formula, u8> {
@@ -823,7 +842,8 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing); if there is no record, the first gets one.
+    /// Ends the region, and gives it if it has sites. Waiting sites are implied (or need nothing);
+    /// if there is no record, the first gets one.
     fn close(&mut self, regions: &mut Vec<RegionPlan>) -> Option<Closed> {
         let nth = self.closed;
         self.closed += 1;
@@ -891,7 +911,8 @@ impl<'a> Builder<'a> {
         closed
     }
 
-    /// Gives the region its only record. Values of registers may have changed since, so nothing is shared.
+    /// Gives the region its only record. Values of registers may have changed since, so nothing is
+    /// shared.
     fn make_proxy(&mut self, w: &Waiting) -> bool {
         let place = &w.place;
         let site = &mut self.region.sites[w.site];

@@ -3,7 +3,7 @@
 use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::patch::space::{Code, fits};
-use crate::plan::types::{GatherPlan, ImplicitLoads, RegionPlan};
+use crate::plan::Plan;
 use crate::x86::flow::JUMP;
 use crate::x86::insn::{Insn, InsnId};
 use iced_x86::Mnemonic;
@@ -16,7 +16,8 @@ pub struct Function {
     pub id: FunctionId,
     /// Original bytes, link-time addresses.
     pub range: Range<u64>,
-    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no clone.
+    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no
+    /// clone.
     pub insns: Vec<Insn>,
     /// Those by their addresses.
     pub places: crate::x86::decode::Places,
@@ -26,38 +27,48 @@ pub struct Function {
     pub blocks: Vec<Block>,
     /// System calls that get hooks.
     pub hooks: Vec<InsnId>,
-    /// Where calls of code without a clone return to: a jump there lets the return address stay the original's, which is shown ([`crate::program::sanitizers`]).
+    /// Where calls of code without a clone return to: a jump there lets the return address stay the
+    /// original's, which is shown ([`crate::program::sanitizers`]).
     pub returned_to: Vec<InsnId>,
     /// Calls that nobody returns from.
     pub quits: Vec<InsnId>,
-    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the original
-    /// target as computed, see `landings`.
+    /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the
+    /// original target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
-    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they want a
-    /// patch in the original body that leads into the clone. Emission patches only those where [`Function::may_patch`] holds.
+    /// Where the original gets jumps into the clone.
+    pub patching: Patching,
+    /// What is recorded.
+    pub plan: Plan,
+    /// Where the soft probes' cursor is in a register (none in the PT flavour).
+    pub residencies: crate::plan::cursor::Residencies,
+    /// Its loops.
+    pub loops: crate::ir::loops::Loops,
+}
+
+/// Where jumps may come to the original that the clone does not know of, and where the original may
+/// get a jump into the clone.
+#[derive(Clone, Debug, Default)]
+pub struct Patching {
+    /// Original addresses (block starts) that an indirect jump may reach outside of `tables`: they
+    /// want a patch in the original body that leads into the clone. Emission patches only those
+    /// where [`Function::may_patch`] holds.
     pub landings: Vec<u64>,
-    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be written there. Sorted, none overlap.
+    /// Bytes that are not sure to be code ([`crate::discover::code_or_data`]): no jump may be
+    /// written there. Sorted, none overlap.
     pub data: Vec<Range<u64>>,
-    /// Sorted addresses that control may come to, or that something refers to, besides those where blocks begin.
+    /// Sorted addresses that control may come to, or that something refers to, besides those where
+    /// blocks begin.
     pub aimed: Vec<u64>,
     /// Bytes of filler behind short blocks, by block; see [`crate::patch::space`].
     pub room: Vec<(BlockId, u8)>,
-    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of them. Any instruction may be one.
+    /// It has an indirect jump of which nothing is known, not even suspected targets, or not all of
+    /// them. Any instruction may be one.
     pub blind: bool,
     /// Nor is what stands at its start done only once.
     pub blind_start: bool,
-    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT flavour, see [`crate::link::fault_shim`]).
+    /// A handler may go on at any instruction, and nothing is there to lead it past a jump (PT
+    /// flavour, see [`crate::link::fault_shim`]).
     pub anywhere: bool,
-    /// Recording plan, in address order.
-    pub regions: Vec<RegionPlan>,
-    /// Gathers among the sites.
-    pub gathers: Vec<GatherPlan>,
-    /// Implicit stack reads.
-    pub implicit: ImplicitLoads,
-    /// Where the soft probes' cursor is in a register (none in the PT flavour).
-    pub stays: crate::plan::cursor::Stays,
-    /// Its loops.
-    pub loops: crate::ir::loops::Loops,
 }
 
 impl Function {
@@ -79,31 +90,37 @@ impl Function {
         found.ok().map(|i| BlockId(i as u32))
     }
 
-    /// Whether a byte is in [`Function::data`].
+    /// Whether a byte is in [`Patching::data`].
     pub fn is_data(&self, at: u64) -> bool {
-        crate::util::ranges::overlaps(&self.data, &(at..at + 1))
+        crate::util::ranges::overlaps(&self.patching.data, &(at..at + 1))
     }
 
-    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see [`crate::patch::space::fits`]. Where any instruction may be the target of a
-    /// jump, it must cover one instruction only, and no filler. (A function's first bytes are not taken for such a target, but where
-    /// somebody computes with the function's address: compilers put what is done once there, before what jumps lead back to.)
+    /// Whether a 5-byte jump may be written over instruction `first` and those behind it, see
+    /// [`crate::patch::space::fits`]. Where any instruction may be the target of a jump, it must
+    /// cover one instruction only, and no filler. (A function's first bytes are not taken for such
+    /// a target, but where somebody computes with the function's address: compilers put what is
+    /// done once there, before what jumps lead back to.)
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start =
             first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
-        let room = if self.blind { &[][..] } else { &self.room };
+        let room = if self.patching.blind {
+            &[][..]
+        } else {
+            &self.patching.room
+        };
         let code = Code {
             insns: &self.insns,
             blocks: &self.blocks,
             room,
-            data: &self.data,
-            aimed: &self.aimed,
+            data: &self.patching.data,
+            aimed: &self.patching.aimed,
         };
-        if self.blind && (self.blind_start || insn.ip != self.range.start)
-            || self.anywhere && !at_start
+        if self.patching.blind && (self.patching.blind_start || insn.ip != self.range.start)
+            || self.patching.anywhere && !at_start
         {
             return u64::from(insn.len) >= JUMP && code.is_free(insn.ip);
         }
-        fits(code, first, !self.blind)
+        fits(code, first, !self.patching.blind)
     }
 }

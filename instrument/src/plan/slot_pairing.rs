@@ -1,5 +1,6 @@
-//! Where the second of two records that share a slot is written: where the first stands, if its registers hold the same there but for a constant. What
-//! a register gets in between, from a load above all, is never known earlier.
+//! Where the second of two records that share a slot is written: where the first stands, if its
+//! registers hold the same there but for a constant. What a register gets in between, from a load
+//! above all, is never known earlier.
 
 use crate::plan::affine::Known;
 use crate::plan::types::Payload;
@@ -8,7 +9,8 @@ use crate::x86::insn::InsnId;
 use crate::x86::regs::Gpr;
 
 impl Open {
-    /// What a register holds at the open record's place, if that is the same symbol, and if it is still there: a probe may have written over what nobody reads.
+    /// What a register holds at the open record's place, if that is the same symbol, and if it is
+    /// still there: a probe may have written over what nobody reads.
     fn there(&self, r: Gpr, now: Known) -> Option<Known> {
         Some(self.registers[usize::from(r.0)])
             .filter(|then| then.symbol == now.symbol && !self.dead.contains(r))

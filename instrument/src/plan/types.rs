@@ -14,8 +14,9 @@ pub enum Payload {
     Address,
     /// Nothing: the id alone says what ran (static address). PT: any register.
     Nothing,
-    /// Eight bytes of a vector register: index or mask of a gather, see [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher
-    /// half of sixteen bytes, follow one another.
+    /// Eight bytes of a vector register: index or mask of a gather, see
+    /// [`mgz_annotations_schema::sidecar::Gather`]. Two such records, the lower and the higher half
+    /// of sixteen bytes, follow one another.
     Half(VectorHalf),
     /// A mask register, likewise.
     Mask(u8),
@@ -37,9 +38,11 @@ pub struct VectorHalf {
 pub struct RecordPlan {
     /// The probe stands before this instruction…
     pub at: InsnId,
-    /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its region).
+    /// …or right after it (only the count of a `repe`/`repne` string instruction, which ends its
+    /// region).
     pub after: bool,
-    /// The instruction whose operand it is about: the same one, or one behind it whose registers are known here already.
+    /// The instruction whose operand it is about: the same one, or one behind it whose registers
+    /// are known here already.
     pub of: InsnId,
     /// What it holds.
     pub payload: Payload,

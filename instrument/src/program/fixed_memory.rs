@@ -3,13 +3,23 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use std::ops::Range;
 
-/// The file's own memory, where it is there as the loader has made it as long as the program runs: an access of a fixed address there does not fail.
+/// The file's own memory, where it is there as the loader has made it as long as the program runs:
+/// an access of a fixed address there does not fail.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Own {
     /// What can be read.
     pub readable: Vec<Range<u64>>,
     /// What can be written as well.
     pub writable: Vec<Range<u64>>,
+}
+
+/// What is known of the program's handlers of faults, once all of it has been looked at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPolicy {
+    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
+    pub shows_faults: bool,
+    /// With `shows_faults`: memory in which an access does not fail.
+    pub own: Own,
 }
 
 impl Own {

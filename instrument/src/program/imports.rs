@@ -1,4 +1,5 @@
-//! Imported functions by the places through which code reaches them. All of it is read as the loader reads it: section headers may be missing.
+//! Imported functions by the places through which code reaches them. All of it is read as the
+//! loader reads it: section headers may be missing.
 
 use crate::program::{Import, Input};
 use crate::util::fast_hash::{FastMap, FastSet};
@@ -13,7 +14,8 @@ use std::ops::Range;
 const R_64: u32 = 1;
 const R_GLOB_DAT: u32 = 6;
 const R_JUMP_SLOT: u32 = 7;
-/// `jmp [rip + distance]`, and what entries of linkage tables may have in front of it: `bnd`; `mov r11d, number`; `endbr64`.
+/// `jmp [rip + distance]`, and what entries of linkage tables may have in front of it: `bnd`;
+/// `mov r11d, number`; `endbr64`.
 const JUMP: [u8; 2] = [0xff, 0x25];
 const BND: u8 = 0xf2;
 const NUMBER: [u8; 2] = [0x41, 0xbb];
@@ -25,15 +27,18 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 pub struct Imports {
     /// Words of the global offset table.
     pub slots: HashMap<u64, String>,
-    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a word are taken for entries as well.
+    /// Entries of linkage tables. Where a file has no section headers, jumps of the code through a
+    /// word are taken for entries as well.
     pub stubs: HashMap<u64, String>,
     /// Jumps of these entries through a word: where each ends.
     pub stub_jumps: Vec<u64>,
     /// Functions whose address data holds, or that have a fixed address of their own in this file.
     pub taken: Vec<String>,
-    /// Places in linkage tables that refer to a word in a way that is not understood, and the function.
+    /// Places in linkage tables that refer to a word in a way that is not understood, and the
+    /// function.
     pub strange: Vec<(u64, String)>,
-    /// Words of the global offset table with the addresses of functions of this file: where the linker could not make a call of such a function a direct one.
+    /// Words of the global offset table with the addresses of functions of this file: where the
+    /// linker could not make a call of such a function a direct one.
     pub own: HashMap<u64, u64>,
     /// What is known of the registers that imported functions change, by words and entries.
     pub conventions: FastMap<u64, Import>,
@@ -117,7 +122,8 @@ impl Imports {
         }
     }
 
-    /// Finds the jumps through words, and where the entries around them begin. `strict`: there is nothing else in the range.
+    /// Finds the jumps through words, and where the entries around them begin. `strict`: there is
+    /// nothing else in the range.
     fn read_stubs(&mut self, input: &Input, range: &Range<u64>, strict: bool) {
         let Some(code) = input.slice(range) else {
             return;
@@ -185,7 +191,8 @@ impl Imports {
         found.map(String::as_str)
     }
 
-    /// Whether an instruction calls or jumps to an imported function of which is known that it follows the ABI.
+    /// Whether an instruction calls or jumps to an imported function of which is known that it
+    /// follows the ABI.
     pub fn callee_follows_abi(&self, inst: &Instruction) -> bool {
         let convention = through(inst).and_then(|place| self.conventions.get(&place));
         convention == Some(&Import::Abi)
@@ -205,11 +212,13 @@ fn through(inst: &Instruction) -> Option<u64> {
     }
 }
 
-/// Functions of runtime libraries that leave registers alone which the ABI lets them change: those for profilers stand before code that reads its arguments,
-/// and what asks for a thread's variables has variants that keep everything.
+/// Functions of runtime libraries that leave registers alone which the ABI lets them change: those
+/// for profilers stand before code that reads its arguments, and what asks for a thread's variables
+/// has variants that keep everything.
 const KEEP_REGISTERS: [&str; 4] = ["mcount", "_mcount", "__fentry__", "__tls_get_addr"];
 
-/// Whether a symbol with this file and version is one of a runtime library of GNU's compilers or C library. Their functions are called by the ABI.
+/// Whether a symbol with this file and version is one of a runtime library of GNU's compilers or C
+/// library. Their functions are called by the ABI.
 fn is_runtime_library((file, version): (&str, &str)) -> bool {
     const FILES: [&str; 15] = [
         "ld-linux-x86-64.so.",
@@ -243,7 +252,8 @@ fn is_runtime_library((file, version): (&str, &str)) -> bool {
     FILES.iter().any(|f| file.starts_with(f)) && VERSIONS.iter().any(|v| version.starts_with(v))
 }
 
-/// Whether a file is an executable that needs no library but musl's, whose symbols have no versions, and those of GNU's compilers: then nobody else can define what it imports.
+/// Whether a file is an executable that needs no library but musl's, whose symbols have no
+/// versions, and those of GNU's compilers: then nobody else can define what it imports.
 fn needs_only_musl(elf: &Elf) -> bool {
     let by_musl = elf.interpreter().is_some_and(|path| {
         path.rsplit('/')

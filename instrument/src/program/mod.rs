@@ -1,10 +1,12 @@
 //! What analysis needs of a file, and what it knows about the program as a whole.
 //!
-//! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call targets), decodes each once,
-//! and collects every address inside a function that something outside of its own control flow may reach. Pass 2
-//! ([`crate::pipeline`]) turns one function at a time into a `Function`; only its result stays in memory.
+//! Pass 1 ([`crate::discover`]) finds functions (unwind entries, then symbols, then direct call
+//! targets), decodes each once, and collects every address inside a function that something outside
+//! of its own control flow may reach. Pass 2 ([`crate::pipeline`]) turns one function at a time
+//! into a `Function`; only its result stays in memory.
 //!
-//! Guarantees: no panic on any bytes; a function that is not understood is left with a [`LeftReason`].
+//! Guarantees: no panic on any bytes; a function that is not understood is left with a
+//! [`LeftReason`].
 
 pub mod fixed_memory;
 pub(crate) mod imports;
@@ -16,7 +18,6 @@ pub mod syscalls;
 use crate::common::skip_reason::LeftReason;
 use crate::ir::FunctionId;
 use crate::ir::jump_table::Course;
-use crate::program::fixed_memory::Own;
 use crate::program::section_bounds::Bounds;
 use crate::unwind::UnwindRange;
 use crate::util::fast_hash::{FastMap, FastSet};
@@ -51,7 +52,8 @@ pub struct FuncSymbol<'a> {
 /// What is known of the registers that an imported function changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Import {
-    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for lost.
+    /// It belongs to a library that follows the ABI: compilers take all caller-saved registers for
+    /// lost.
     Abi,
     /// Nothing, but that it is bound at its first call, which changes r10 and r11.
     Lazy,
@@ -76,7 +78,8 @@ pub struct Input<'a> {
     pub objects: Vec<Range<u64>>,
     /// Sorted addresses of 8-byte words that have a dynamic relocation.
     pub relocated: Vec<u64>,
-    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`, sorted.
+    /// `(address of the word, code address)` of relative relocations that point into `exec_ranges`,
+    /// sorted.
     pub relative_targets: Vec<(u64, u64)>,
     /// PLT-like sections.
     pub plt: Vec<Range<u64>>,
@@ -86,28 +89,29 @@ pub struct Input<'a> {
     pub excluded: Vec<(Range<u64>, LeftReason)>,
     /// Position independent: addresses are relative to a load bias.
     pub pie: bool,
-    /// What is called from outside for certain: the entry point, functions that run before and after the program, and resolvers.
+    /// What is called from outside for certain: the entry point, functions that run before and
+    /// after the program, and resolvers.
     pub called: Vec<u64>,
     /// Resolvers of indirect functions.
     pub resolvers: Vec<u64>,
-    /// Linkage-table entries and words of the global offset table of imported functions that do not return.
+    /// Linkage-table entries and words of the global offset table of imported functions that do not
+    /// return.
     pub no_return: FastSet<u64>,
-    /// Linkage-table entries and words of the global offset table of all imported functions, and what is known of their conventions.
+    /// Linkage-table entries and words of the global offset table of all imported functions, and
+    /// what is known of their conventions.
     pub imported: FastMap<u64, Import>,
     /// Where code begins and ends ([`crate::discover::self_reads`]).
     pub bounds: Bounds,
-    /// A sanitizer's runtime is part of the file: its functions are left ([`crate::program::sanitizers`]).
+    /// A sanitizer's runtime is part of the file: its functions are left
+    /// ([`crate::program::sanitizers`]).
     pub has_sanitizer: bool,
     /// A sanitizer watches the file's code, and shows return addresses.
     pub shows_returns: bool,
-    /// Its functions that make a report and never return: those of the file, and how imported ones are called.
+    /// Its functions that make a report and never return: those of the file, and how imported ones
+    /// are called.
     pub reports: FastSet<u64>,
     /// System calls that the runtime must know of get hooks ([`crate::program::syscalls`]).
     pub hook_calls: bool,
-    /// Handlers look at faults, and are shown the original ([`crate::link::fault_shim`]).
-    pub shows_faults: bool,
-    /// With [`Input::shows_faults`]: memory in which an access does not fail.
-    pub own: Own,
 }
 
 impl Input<'_> {
@@ -184,7 +188,8 @@ pub struct Options {
     pub stores: bool,
     /// Which functions.
     pub select: Box<Select>,
-    /// Calls and returns are translated, so that clones can be entered and left anywhere (soft flavour).
+    /// Calls and returns are translated, so that clones can be entered and left anywhere (soft
+    /// flavour).
     pub translated: bool,
     /// One record per recorded load, nothing shared (for tests).
     pub naive: bool,
@@ -214,7 +219,8 @@ pub struct FunctionInfo {
     pub name: String,
     /// Set if the function must not be cloned. Pass 2 may find further reasons.
     pub left: Option<LeftReason>,
-    /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a compiler.
+    /// The range comes from an unwind entry or a sized symbol, so that it holds one function of a
+    /// compiler.
     pub exact: bool,
     /// Index into [`Input::unwind`].
     pub unwind: Option<u32>,
@@ -235,7 +241,8 @@ pub struct Inner {
     pub called: Vec<u64>,
     /// A jump table elsewhere leads there.
     pub taken: Vec<u64>,
-    /// An instruction takes them, they have a label, or code which is not understood leads there: there may be code or data.
+    /// An instruction takes them, they have a label, or code which is not understood leads there:
+    /// there may be code or data.
     pub doubted: Vec<u64>,
     /// `(address of the word, code address)`: data words that look like a pointer here.
     pub words: Vec<(u64, u64)>,
@@ -279,7 +286,8 @@ pub struct Program {
     pub starts: Starts,
     /// The first instruction of each function that uses or sets the gs base.
     pub uses_gs: Vec<u64>,
-    /// Sorted addresses in code that something refers to: all of those in no function, and of data in functions.
+    /// Sorted addresses in code that something refers to: all of those in no function, and of data
+    /// in functions.
     pub aimed: Vec<u64>,
     /// What symbols say is data, and what code reads by its address, in code. Sorted, none overlap.
     pub data: Vec<Range<u64>>,

@@ -1,5 +1,7 @@
-//! Files whose code is made when they run: packed or encrypted ones. What stands in such a file is not what runs, so there is nothing to record in it; and its
-//! stub knows the file's layout (it looks for packed data behind as many program headers as the file header counts, say), which a rewritten file does not keep.
+//! Files whose code is made when they run: packed or encrypted ones. What stands in such a file is
+//! not what runs, so there is nothing to record in it; and its stub knows the file's layout (it
+//! looks for packed data behind as many program headers as the file header counts, say), which a
+//! rewritten file does not keep.
 //!
 //! Packers are told by what they cannot avoid: code that is not there, or that is none.
 
@@ -9,13 +11,15 @@ use mgz_elf::{Elf, PAGE, Refusal};
 use object::elf;
 use std::ops::Range;
 
-/// Bits a byte from where on bytes are packed or encrypted: x86-64 code has up to 6.7, with tables and strings between it as well.
+/// Bits a byte from where on bytes are packed or encrypted: x86-64 code has up to 6.7, with tables
+/// and strings between it as well.
 const DENSE: f64 = 7.2;
 /// Fewer bytes say too little.
 const ENOUGH: usize = 512;
 /// More of a section tell nothing new.
 const MOST: usize = 1 << 20;
-/// Functions of an encrypted file that do not decode, at least, and how many of all: one in so many.
+/// Functions of an encrypted file that do not decode, at least, and how many of all: one in so
+/// many.
 const UNDECODED: (usize, usize) = (8, 4);
 
 fn refusal(what: &str) -> Refusal {
@@ -24,7 +28,8 @@ fn refusal(what: &str) -> Refusal {
     ))
 }
 
-/// Refuses files without section headers and unwind tables (`bare`) that hold little but what is no code, and files whose code sections are no code.
+/// Refuses files without section headers and unwind tables (`bare`) that hold little but what is no
+/// code, and files whose code sections are no code.
 pub fn check(elf: &Elf, input: &Input, program: &Program, bare: bool) -> Result<(), Refusal> {
     if bare && elf.sections.is_empty() {
         let unpacks = elf.loads().any(|s| {
@@ -106,7 +111,8 @@ impl Count {
         self.bytes >= ENOUGH && self.bits() >= DENSE
     }
 
-    /// Bits that a byte carries, from 0 to 8. Few bytes cannot show how many values there are: that is made up for in the first order.
+    /// Bits that a byte carries, from 0 to 8. Few bytes cannot show how many values there are: that
+    /// is made up for in the first order.
     fn bits(&self) -> f64 {
         if self.bytes == 0 {
             return 0.0;

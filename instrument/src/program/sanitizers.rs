@@ -1,9 +1,12 @@
-//! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer, LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
+//! Programs that a sanitizer watches (AddressSanitizer, ThreadSanitizer, MemorySanitizer,
+//! LeakSanitizer, UndefinedBehaviorSanitizer and their kin of gcc and clang).
 //!
-//! What a compiler adds to such a program is code like any other. Its runtime is not: it starts before everything else, makes threads that nobody is told of, stops all
-//! others to look for leaks, and stands in for hundreds of functions of the C library. So functions of a runtime that is linked into the program are left as they are, by
-//! their names; where those are gone nothing tells them apart. And a report shows return addresses, which must be the original's to have lines: calls are
-//! translated as for `burst`, whatever the clone is made for.
+//! What a compiler adds to such a program is code like any other. Its runtime is not: it starts
+//! before everything else, makes threads that nobody is told of, stops all others to look for
+//! leaks, and stands in for hundreds of functions of the C library. So functions of a runtime that
+//! is linked into the program are left as they are, by their names; where those are gone nothing
+//! tells them apart. And a report shows return addresses, which must be the original's to have
+//! lines: calls are translated as for `burst`, whatever the clone is made for.
 
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
@@ -48,7 +51,8 @@ const STARTS: [&[u8]; 6] = [
     b"__dfsan_init",
 ];
 
-/// How names of functions begin that compilers call, and of those which stand in for the C library's.
+/// How names of functions begin that compilers call, and of those which stand in for the C
+/// library's.
 const PREFIXES: [&str; 12] = [
     "__asan_",
     "__tsan_",
@@ -79,7 +83,8 @@ const NAMESPACES: [&str; 11] = [
     "17asan_thread_start",
 ];
 
-/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and what is said when looking for leaks fails.
+/// Texts that all runtimes hold, backwards, so that this program's own are none: an option, and
+/// what is said when looking for leaks fails.
 const MARKS: [&[u8]; 2] = [b"htap_rezilobmys_lanretxe", b"langis thguac recarT"];
 
 /// Whether a library is a sanitizer's runtime.
@@ -93,7 +98,8 @@ pub fn is_of_runtime(name: &str) -> bool {
         || name.starts_with("_Z") && NAMESPACES.iter().any(|n| name.contains(n))
 }
 
-/// Whether a function of a runtime makes a report and never returns. (That which runs `main` does not either, and is in most reports.)
+/// Whether a function of a runtime makes a report and never returns. (That which runs `main` does
+/// not either, and is in most reports.)
 fn never_returns(name: &str) -> bool {
     let name = name.split('@').next().unwrap_or(name);
     let fatal = name.starts_with("__asan_report_") && !name.ends_with("_noabort");
@@ -106,7 +112,8 @@ fn never_returns(name: &str) -> bool {
     fatal || aborts || starts || name.starts_with("__msan_warning") && name.ends_with("_noreturn")
 }
 
-/// Such functions: those of the file by their addresses, imported ones by the places through which they are called.
+/// Such functions: those of the file by their addresses, imported ones by the places through which
+/// they are called.
 pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
     let imports = Imports::read(elf, input);
     let imported = imports.slots.iter().chain(&imports.stubs);
@@ -118,7 +125,8 @@ pub fn reports(elf: &Elf, input: &Input) -> FastSet<u64> {
         .collect()
 }
 
-/// The calls of a function that leave for code without a clone, as far as is known: the instructions that they return to, and calls that do not return.
+/// The calls of a function that leave for code without a clone, as far as is known: the
+/// instructions that they return to, and calls that do not return.
 pub fn calls(input: &Input, program: &Program, insns: &[Insn]) -> (Vec<InsnId>, Vec<InsnId>) {
     let (mut returned_to, mut quits) = (Vec::new(), Vec::new());
     for (i, insn) in insns.iter().enumerate() {

@@ -108,7 +108,8 @@ impl Bounds {
             .symbols
             .iter()
             .filter_map(|s| Some((s.addr, known(&s.name)?)));
-        // What is chosen when the program starts is the C library's for strings and memory, which takes no functions.
+        // What is chosen when the program starts is the C library's for strings and memory, which
+        // takes no functions.
         let relocations = elf.relocations();
         let chosen = relocations.iter().filter(|r| r.kind == R_IRELATIVE);
         let chosen: BTreeSet<u64> = chosen.map(|r| r.at).collect();
@@ -154,7 +155,8 @@ impl Bounds {
         }
     }
 
-    /// Whether a function that is called by way of one of these places may look at the program's segments.
+    /// Whether a function that is called by way of one of these places may look at the program's
+    /// segments.
     pub fn leads_to_segments(&self, calls: &[u64]) -> bool {
         !self.functions.is_empty()
             && calls.iter().any(|at| {
@@ -166,9 +168,10 @@ impl Bounds {
     }
 }
 
-/// The function that a position-independent executable without a loader begins with: its entry point gives it the
-/// dynamic section, and it applies the relocations that it finds from there. The tables that it reads may lie in a
-/// segment with the code, and their addresses are sums of what the kernel tells, so nothing shows where they end.
+/// The function that a position-independent executable without a loader begins with: its entry
+/// point gives it the dynamic section, and it applies the relocations that it finds from there. The
+/// tables that it reads may lie in a segment with the code, and their addresses are sums of what
+/// the kernel tells, so nothing shows where they end.
 fn relocator(elf: &Elf, input: &Input) -> Option<u64> {
     const GLANCE: usize = 16;
     if !input.pie || !elf.is_static_executable() {
@@ -216,6 +219,10 @@ pub enum Known {
     Auxiliary,
     /// It opens the file that an argument names.
     Opens,
+    /// `syscall`.
+    AnyCall,
+    /// `arch_prctl`.
+    SetsBases,
     /// It makes do with the addresses themselves.
     Harmless,
 }
@@ -278,6 +285,8 @@ pub(crate) fn known(name: &str) -> Option<Known> {
         "gcry_md_hash_buffer" => reads(&[2]),
         "HMAC" => reads(&[3]),
         "mprotect" | "pkey_mprotect" => Some(Known::Protects),
+        "syscall" => Some(Known::AnyCall),
+        "arch_prctl" | "__arch_prctl" => Some(Known::SetsBases),
         "dl_iterate_phdr" | "__dl_iterate_phdr" => Some(Known::Segments),
         "getauxval" | "__getauxval" | "__getauxval2" => Some(Known::Auxiliary),
         "open" | "open64" | "openat" | "openat64" | "__open_2" | "__open64_2" | "__openat_2"

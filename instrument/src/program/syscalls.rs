@@ -1,7 +1,8 @@
-//! Executables without a loader, for the soft flavour: which system calls get hooks, and the entry point that lets the runtime in.
+//! Executables without a loader, for the soft flavour: which system calls get hooks, and the entry
+//! point that lets the runtime in.
 //!
-//! The file on disk still runs as the original does: the entry point looks for one environment variable, and goes on at the original entry if it
-//! is not there.
+//! The file on disk still runs as the original does: the entry point looks for one environment
+//! variable, and goes on at the original entry if it is not there.
 
 use crate::ir::cfg::Graph;
 use crate::program::{Input, Program, uncovered};
@@ -26,7 +27,8 @@ pub fn hooks(graph: &Graph) -> Vec<InsnId> {
     graph.blocks.iter().flat_map(in_block).collect()
 }
 
-/// Whether the system call at `at` may be one that the runtime must know of. `insns` are those before it, in the order of their addresses.
+/// Whether the system call at `at` may be one that the runtime must know of. `insns` are those
+/// before it, in the order of their addresses.
 fn needs_hook(insns: &[Insn], at: usize) -> bool {
     insns[at].inst.mnemonic() == Mnemonic::Syscall
         && number(&insns[..at]).is_none_or(|n| HOOKED_CALLS.contains(&n))
@@ -110,7 +112,8 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     unclear.peek()?;
     let mut places = unclear.map(|i| base + i as u64);
     match decode(bytes, base, &[]) {
-        // What is inside an instruction, as part of an address perhaps, is none: a jump there would have made instructions of it.
+        // What is inside an instruction, as part of an address perhaps, is none: a jump there would
+        // have made instructions of it.
         Ok(body) => places.find(|&at| match body.index_of(at) {
             Some(i) => needs_hook(&body.insns, i),
             None => body
@@ -122,8 +125,9 @@ fn first_call(bytes: &[u8], base: u64) -> Option<u64> {
     }
 }
 
-/// Whether an address lies inside an instruction of code that is instructions from end to end, and nothing jumps there. (Jumps behind a `lock` prefix make
-/// code that is not understood, and yet plain to read.)
+/// Whether an address lies inside an instruction of code that is instructions from end to end, and
+/// nothing jumps there. (Jumps behind a `lock` prefix make code that is not understood, and yet
+/// plain to read.)
 fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     sweep(bytes, base).is_some_and(|body| {
         body.index_of(at).is_none()
@@ -134,8 +138,9 @@ fn lies_inside(bytes: &[u8], base: u64, at: u64) -> bool {
     })
 }
 
-/// The number that the last instruction of these bytes puts into rax. The C library's return from signal handlers has unwind data that begins in the
-/// middle of an instruction, so that only this finds its number.
+/// The number that the last instruction of these bytes puts into rax. The C library's return from
+/// signal handlers has unwind data that begins in the middle of an instruction, so that only this
+/// finds its number.
 fn set_just_before(bytes: &[u8]) -> Option<u32> {
     let number = || bytes.last_chunk::<4>().map(|n| u32::from_le_bytes(*n));
     let head = &bytes[..bytes.len().saturating_sub(4)];
@@ -146,7 +151,8 @@ fn set_just_before(bytes: &[u8]) -> Option<u32> {
     }
 }
 
-/// Unwind instructions for [`mgz_abi::probe::HANDLER_CALL`]: its caller is the interrupted code, with its registers where the kernel has saved them.
+/// Unwind instructions for [`mgz_abi::probe::HANDLER_CALL`]: its caller is the interrupted code,
+/// with its registers where the kernel has saved them.
 pub fn handler_frame() -> Vec<u8> {
     /// DWARF's numbers of the registers that `handler_saved` counts.
     const SAVED: [u8; 17] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
@@ -178,8 +184,8 @@ pub fn handler_frame() -> Vec<u8> {
 /// Bytes of [`entry`]'s code.
 pub const ENTRY_BYTES: usize = 320;
 
-/// Code for the entry point: finds the runtime's variable in the environment, maps its image and jumps to it. `at` is where the code will lie, `original` the
-/// entry point of the input.
+/// Code for the entry point: finds the runtime's variable in the environment, maps its image and
+/// jumps to it. `at` is where the code will lie, `original` the entry point of the input.
 pub fn entry(at: u64, original: u64) -> Vec<u8> {
     let mut code = Code {
         bytes: Vec::new(),
@@ -385,7 +391,8 @@ mod tests {
             first_call(&[0x89, 0xf8, 0x0f, 0x05, 0xc3], 0x1000),
             Some(0x1002)
         );
-        // The jump leads into the first instruction, where the call is: je 1f; mov edx, 1f: syscall; …
+        // The jump leads into the first instruction, where the call is: je 1f; mov edx, 1f:
+        // syscall; …
         assert_eq!(
             first_call(&[0x74, 0x01, 0xba, 0x0f, 0x05, 0, 0, 0xc3], 0x1000),
             Some(0x1003)

@@ -1,8 +1,10 @@
 //! The sidecar's columns of all clones' rows.
 //!
-//! Rows are many times larger than what columns make of them, and those of a large program would be a quarter of all memory that rewriting it takes. So they are taken
-//! from function after function, and encoded while others are analysed, as soon as it is known what stands before them: numbers follow from the clones before, and
-//! so do addresses but for where the first clone lies. Columns hold distances of addresses, so that this matters for the first rows only.
+//! Rows are many times larger than what columns make of them, and those of a large program would be
+//! a quarter of all memory that rewriting it takes. So they are taken from function after function,
+//! and encoded while others are analysed, as soon as it is known what stands before them: numbers
+//! follow from the clones before, and so do addresses but for where the first clone lies. Columns
+//! hold distances of addresses, so that this matters for the first rows only.
 
 use crate::emit::Rows;
 use crate::report::Counts;
@@ -10,7 +12,7 @@ use mgz_abi::module_note::FLAVOUR_SOFT;
 use mgz_annotations_schema::sidecar::{
     Function, Gather, Location, Loop, NONE, PtWrite, Record, Region, Site,
 };
-use mgz_annotations_schema::{Content, Encoded, Piece, Runs};
+use mgz_annotations_schema::{Content, Encoded, EncodedTables, Runs};
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -26,7 +28,8 @@ struct Before {
     at: u64,
 }
 
-/// The last rows of each table, with the file's numbers, and addresses from the first clone's place on.
+/// The last rows of each table, with the file's numbers, and addresses from the first clone's place
+/// on.
 #[derive(Clone, Copy, Default)]
 struct Last {
     site: Option<Site>,
@@ -91,8 +94,9 @@ struct Batch {
 }
 
 impl Batch {
-    /// Columns of the batch, if the first clone lies at `start`: in the columns are distances, so that it matters where there is nothing before.
-    fn encode(&self, start: u64) -> std::io::Result<Piece> {
+    /// Columns of the batch, if the first clone lies at `start`: in the columns are distances, so
+    /// that it matters where there is nothing before.
+    fn encode(&self, start: u64) -> std::io::Result<EncodedTables> {
         fn runs<'a, R: Default>(
             batch: &'a Batch,
             of: impl Fn(&'a Rows) -> &'a [R],
@@ -181,7 +185,7 @@ struct State {
     filling: Batch,
     /// Batches that are not encoded yet, and the others' columns, by number.
     held: Vec<(usize, Batch)>,
-    encoded: Vec<(usize, std::io::Result<Piece>)>,
+    encoded: Vec<(usize, std::io::Result<EncodedTables>)>,
     batches: usize,
     counts: Counts,
 }
@@ -258,7 +262,8 @@ impl Columns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the clones of a group of functions. Groups are numbered from 0 on, and come in any order. Whoever fills a batch makes its columns.
+    /// Takes the clones of a group of functions. Groups are numbered from 0 on, and come in any
+    /// order. Whoever fills a batch makes its columns.
     pub fn put(&self, group: usize, clones: Vec<OfClone>) {
         let mut full = Vec::new();
         let mut guard = self.state();
@@ -286,7 +291,8 @@ impl Columns {
         }
     }
 
-    /// Whether the columns of a batch are known before the layout is: there are rows before it in each table with addresses in the clone.
+    /// Whether the columns of a batch are known before the layout is: there are rows before it in
+    /// each table with addresses in the clone.
     fn is_placed(&self, batch: &Batch) -> bool {
         let Last {
             site,
@@ -302,13 +308,15 @@ impl Columns {
         self.state().next.records
     }
 
-    /// All rows, where source positions are still to be put in. (So they are one batch: of no other the last row is known yet.)
+    /// All rows, where source positions are still to be put in. (So they are one batch: of no other
+    /// the last row is known yet.)
     pub fn rows(&mut self) -> Vec<&mut Rows> {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
         state.filling.rows.iter_mut().collect()
     }
 
-    /// The columns of all tables, and what the sites are. `start`: what the first clone's address counts from.
+    /// The columns of all tables, and what the sites are. `start`: what the first clone's address
+    /// counts from.
     pub fn finish(
         self,
         start: u64,
@@ -347,7 +355,7 @@ impl Columns {
             encoded.push((number, piece));
         }
         encoded.sort_unstable_by_key(|(number, _)| *number);
-        let pieces: Vec<Piece> = std::iter::once(all)
+        let pieces: Vec<EncodedTables> = std::iter::once(all)
             .chain(encoded.into_iter().map(|(_, piece)| piece))
             .collect::<std::io::Result<_>>()?;
         Ok((Encoded::of(&pieces)?, counts))

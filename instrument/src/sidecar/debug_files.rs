@@ -5,7 +5,8 @@
 //! - Skeleton units (`-gsplit-dwarf`) lead to `.dwo` files, or to one `.dwp` beside the program.
 //! - `.gnu_debugdata` is a compressed file inside the file, with names of functions alone.
 //!
-//! A file that is named and cannot be found is said: what it would have told is unknown, and is not made up from the rest.
+//! A file that is named and cannot be found is said: what it would have told is unknown, and is not
+//! made up from the rest.
 
 use memchr::memmem;
 use mgz_elf::Elf;
@@ -22,7 +23,8 @@ const INSTALLED: &str = "/usr/lib/debug";
 pub enum Source {
     /// Nowhere.
     Nothing,
-    /// In the file's own sections. `whole`: these tell of functions and inlining as well; else of files and lines alone.
+    /// In the file's own sections. `whole`: these tell of functions and inlining as well; else of
+    /// files and lines alone.
     Own {
         /// See above.
         whole: bool,
@@ -111,7 +113,8 @@ pub fn find(elf: &Elf, path: &Path) -> DebugFiles {
     found
 }
 
-/// The source where a file has sections that tell positions. `own`: it is the file that is instrumented.
+/// The source where a file has sections that tell positions. `own`: it is the file that is
+/// instrumented.
 fn with_supplementary(elf: &Elf, path: &Path, own: bool, said: &mut Vec<String>) -> Source {
     let files = |supplementary| Source::Files {
         main: path.to_owned(),
@@ -186,7 +189,8 @@ fn contents<'a>(data: &'a [u8], name: &str) -> Option<Cow<'a, [u8]>> {
 
 fn map(path: &Path) -> std::io::Result<memmap2::Mmap> {
     let file = std::fs::File::open(path)?;
-    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps
+    // it.
     unsafe { memmap2::Mmap::map(&file) }
 }
 

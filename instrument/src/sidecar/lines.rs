@@ -1,7 +1,8 @@
 //! Source positions with their inline chains, from DWARF.
 //!
-//! Looking a position up costs microseconds and programs have millions of sites, so neighbouring sites
-//! share the work (a line-table row covers several instructions), and threads share the sites.
+//! Looking a position up costs microseconds and programs have millions of sites, so neighbouring
+//! sites share the work (a line-table row covers several instructions), and threads share the
+//! sites.
 
 use crate::emit::Rows;
 use crate::sidecar::Strings;

@@ -1,4 +1,5 @@
-//! Builds the sidecar: functions, sites, regions, records and the address map, with final addresses.
+//! Builds the sidecar: functions, sites, regions, records and the address map, with final
+//! addresses.
 
 pub mod columns;
 pub mod debug_files;
@@ -153,7 +154,8 @@ impl Streams {
         all
     }
 
-    /// Appends the last function's stream, with the file's numbers of its states, and the marks inside of it.
+    /// Appends the last function's stream, with the file's numbers of its states, and the marks
+    /// inside of it.
     fn append(&mut self, stream: &[u8], states: &[u32], tokens: &[Tokens]) {
         let Some(function) = self.functions.last() else {
             return;

@@ -1,5 +1,5 @@
-//! What is known of registers and of the function's own frame at one place: known bits, places in the frame, and what came in as an
-//! argument.
+//! What is known of registers and of the function's own frame at one place: known bits, places in
+//! the frame, and what came in as an argument.
 
 use crate::x86::regs::{RSP, gpr};
 use iced_x86::{Instruction, Register};
@@ -26,9 +26,11 @@ pub enum Value {
     Frame(i64),
     /// The argument with this number, as it came in.
     Param(u8),
-    /// The low four bytes of the argument with this number, extended to eight in whatever way: a number, not an address.
+    /// The low four bytes of the argument with this number, extended to eight in whatever way: a
+    /// number, not an address.
     Half(u8),
-    /// Computed from arguments (bit n: argument n; [`FRAME`]: an address in the frame), or one of several values of which one is an argument.
+    /// Computed from arguments (bit n: argument n; [`FRAME`]: an address in the frame), or one of
+    /// several values of which one is an argument.
     Derived(u8),
 }
 
@@ -148,8 +150,9 @@ impl Value {
     }
 }
 
-/// Known bits of a sum: a bit is known where both bits and the carry into it are. The carry is known where the least and the greatest
-/// values that are possible agree on it, for it grows with the bits below.
+/// Known bits of a sum: a bit is known where both bits and the carry into it are. The carry is
+/// known where the least and the greatest values that are possible agree on it, for it grows with
+/// the bits below.
 fn sum_with_carry(a: (u64, u64), b: (u64, u64), carry: u64) -> (u64, u64) {
     let least = a.1.wrapping_add(b.1).wrapping_add(carry);
     let most = (!a.0).wrapping_add(!b.0).wrapping_add(carry);
@@ -185,14 +188,17 @@ pub fn place(address: Value) -> Option<i64> {
 /// Known bits (zeros, ones) by byte.
 type Bytes = BTreeMap<i64, (u8, u8)>;
 
-/// Registers, frame and statics. There is one for each instruction of a function: they share what is the same in both.
+/// Registers, frame and statics. There is one for each instruction of a function: they share what
+/// is the same in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct State {
     /// General purpose registers.
     pub regs: [Value; 16],
-    /// Vector registers that are zero in all bits that a store of them may write (bit n: register n).
+    /// Vector registers that are zero in all bits that a store of them may write (bit n: register
+    /// n).
     pub zero_vectors: u32,
-    /// Of bytes that this function wrote; bytes that are not here have their content from elsewhere.
+    /// Of bytes that this function wrote; bytes that are not here have their content from
+    /// elsewhere.
     bytes: Rc<Bytes>,
     /// Eight-byte words of the frame that hold an address or an argument.
     words: Rc<BTreeMap<i64, Value>>,
@@ -370,7 +376,8 @@ impl State {
         Value::Bits { zero, one }.low(size)
     }
 
-    /// Writes `size` bytes of the frame: the low ones of `value` (repeated nowhere; bytes beyond 8 become unknown).
+    /// Writes `size` bytes of the frame: the low ones of `value` (repeated nowhere; bytes beyond 8
+    /// become unknown).
     pub fn write(&mut self, at: i64, size: u32, value: Value) {
         self.forget(at, i64::from(size));
         match value {
@@ -429,12 +436,14 @@ impl State {
         self.save_perhaps(at);
     }
 
-    /// Whether an action has the handler that one had which was in force before, and so its flags but for what this function wrote to them.
+    /// Whether an action has the handler that one had which was in force before, and so its flags
+    /// but for what this function wrote to them.
     pub fn is_saved(&self, at: i64) -> bool {
         self.saved.contains(&at)
     }
 
-    /// An action in the frame is now the one that was in force before, but that its handler is that one is not certain.
+    /// An action in the frame is now the one that was in force before, but that its handler is that
+    /// one is not certain.
     pub fn save_perhaps(&mut self, at: i64) {
         if self.is_lent(at) {
             Rc::make_mut(&mut self.lent).retain(|lent| !(at..at + ACTION_BYTES).contains(lent));
@@ -451,8 +460,9 @@ impl State {
         self.lent.range(at..at + ACTION_BYTES).next().is_some()
     }
 
-    /// Whether who gets this value finds one of these arguments in the frame, or what was computed from them. Nothing tells where objects end, but that they
-    /// do not begin behind an address that leads to them.
+    /// Whether who gets this value finds one of these arguments in the frame, or what was computed
+    /// from them. Nothing tells where objects end, but that they do not begin behind an address
+    /// that leads to them.
     pub fn leads_to(&self, value: Value, arguments: u8) -> bool {
         let Value::Frame(mut from) = value else {
             return value.taint() & FRAME != 0 && self.frame_taint() & arguments != 0;
@@ -490,7 +500,8 @@ impl State {
             .fold(0, |t, (_, v)| t | v.taint())
     }
 
-    /// Whether arguments on the stack of a call that is about to happen may hold one of these arguments: all up to it is written.
+    /// Whether arguments on the stack of a call that is about to happen may hold one of these
+    /// arguments: all up to it is written.
     pub fn passes_on_stack(&self, arguments: u8) -> bool {
         let Value::Frame(top) = self.regs[usize::from(RSP.0)] else {
             return self.frame_taint() & arguments != 0;
@@ -511,8 +522,8 @@ impl State {
         self.forget(STATIC / 2, STATIC);
     }
 
-    /// Forgets all memory. With `keep`, arguments stay where they were stored: a store by somebody else does not make it certain that
-    /// they are gone.
+    /// Forgets all memory. With `keep`, arguments stay where they were stored: a store by somebody
+    /// else does not make it certain that they are gone.
     pub fn forget_all(&mut self, keep: bool) {
         (self.bytes, self.saved) = (Rc::default(), Rc::default());
         let words = self.words.iter().filter(|(_, v)| keep && v.taint() != 0);
@@ -524,7 +535,8 @@ impl State {
     }
 }
 
-/// Knows of each byte what both know: nothing, if only one of them has it. Returns whether that changed anything.
+/// Knows of each byte what both know: nothing, if only one of them has it. Returns whether that
+/// changed anything.
 fn join_bytes(mine: &mut Rc<Bytes>, theirs: &Rc<Bytes>) -> bool {
     if Rc::ptr_eq(mine, theirs) {
         return false;

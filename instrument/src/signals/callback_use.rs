@@ -1,10 +1,12 @@
-//! What functions may do with an argument: whether handlers look at the context that they are given, themselves or in what they call.
+//! What functions may do with an argument: whether handlers look at the context that they are
+//! given, themselves or in what they call.
 
 use crate::ir::FunctionId;
 use crate::ir::cfg::Graph;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
+use crate::signals::search::Search;
+use crate::signals::transfer;
 use crate::signals::transfer::Follow;
-use crate::signals::{Search, transfer};
 use crate::x86::flow::direct_target;
 use crate::x86::regs::{Gpr, RegSet, gpr};
 use iced_x86::{FlowControl, Instruction, Mnemonic, OpKind, Register};
@@ -16,7 +18,8 @@ const REG_RIP: Range<u64> = 168..176;
 const SI_ADDR: Range<u64> = 16..24;
 /// All arguments that come in registers.
 pub const ALL: u8 = 0x3f;
-/// Number of arguments of functions that handlers like to call; others may look at all six argument registers.
+/// Number of arguments of functions that handlers like to call; others may look at all six argument
+/// registers.
 const ARITIES: [(&str, u8); 34] = [
     ("abort", 0),
     ("__stack_chk_fail", 0),
@@ -73,7 +76,8 @@ const PRINTERS: [&str; 17] = [
     "__syslog_chk",
     "__assert_fail",
 ];
-/// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close, exit, exit_group; kill, tkill.
+/// The same as [`ARITIES`] of system calls: pause, getpid, fork, getuid, getppid, gettid; close,
+/// exit, exit_group; kill, tkill.
 const SYSTEM_ARITIES: [(u64, usize); 11] = [
     (34, 0),
     (39, 0),
@@ -153,7 +157,8 @@ fn restores_all(graph: &Graph) -> bool {
     taken.0 & ALL_KEPT.0 == ALL_KEPT.0
 }
 
-/// Whether a function takes any number of arguments: compilers test how many are in vector registers before they store these.
+/// Whether a function takes any number of arguments: compilers test how many are in vector
+/// registers before they store these.
 fn is_variadic(graph: &Graph) -> bool {
     let counts = |i: &Instruction| {
         i.mnemonic() == Mnemonic::Test
@@ -183,7 +188,8 @@ pub enum Look {
 }
 
 impl Search<'_> {
-    /// Whether a function may read through its argument number `param` what is looked for, or give it away.
+    /// Whether a function may read through its argument number `param` what is looked for, or give
+    /// it away.
     pub fn uses(&self, function: usize, param: u8, look: Look, depth: usize) -> bool {
         let key = (self.program.functions[function].range.start, param, look);
         if depth == 0 {
@@ -206,7 +212,8 @@ impl Search<'_> {
             .filter(|f| self.program.function(*f).range.start == target)
     }
 
-    /// The arguments that a call to a function of the file may hand back. (Many have none; what was left in the registers is none.)
+    /// The arguments that a call to a function of the file may hand back. (Many have none; what was
+    /// left in the registers is none.)
     fn handed_back(&self, inst: &Instruction) -> u8 {
         let Some(function) = self.callee(inst) else {
             return ALL;
@@ -286,7 +293,8 @@ impl Search<'_> {
         };
         let callee = |inst: &Instruction| self.imports.callee(inst);
         let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
-        // Whether a callee is given all arguments that come before is asked only where it makes a difference.
+        // Whether a callee is given all arguments that come before is asked only where it makes a
+        // difference.
         let named = if look == Look::Anything {
             1 << param
         } else {
@@ -324,7 +332,8 @@ impl Search<'_> {
         steps().any(|(inst, state)| self.gives_away(inst, state, &asked))
     }
 
-    /// Whether an instruction reads through a followed argument what is looked for, or hands it to somebody.
+    /// Whether an instruction reads through a followed argument what is looked for, or hands it to
+    /// somebody.
     fn gives_away(&self, inst: &Instruction, state: &State, asked: &Asked) -> bool {
         let taint = |r| asked.is_in(state.register(r));
         if matches!(
@@ -436,7 +445,8 @@ impl Search<'_> {
         let argument = |n: usize| state.regs[usize::from(ARGUMENTS[n])];
         let inside = |n: usize| state.leads_to(argument(n), asked.bit());
         let mut all = (0..6).filter(|&n| asked.is_in(argument(n)));
-        // Who is called with fewer arguments finds what the handler was given in a register that nobody has set. With all that come before it, it counts as given.
+        // Who is called with fewer arguments finds what the handler was given in a register that
+        // nobody has set. With all that come before it, it counts as given.
         let handed_on = (0..usize::from(asked.param)).all(|n| argument(n) == Value::Param(n as u8));
         let left_over = |n: usize| asked.idle && n == usize::from(asked.param) && !handed_on;
         if let Some(name) = self.imports.callee(inst) {
@@ -452,7 +462,8 @@ impl Search<'_> {
                 || !transfer::only_writes(name) && (0..arity.unwrap_or(6)).any(inside)
                 || !known && state.passes_on_stack(asked.bit());
         }
-        // (What an object in the frame leads to is not followed. A function with any number of arguments keeps them all in such a one.)
+        // (What an object in the frame leads to is not followed. A function with any number of
+        // arguments keeps them all in such a one.)
         if !asked.is_variadic && (0..6).any(inside) {
             return true;
         }
@@ -475,14 +486,16 @@ impl Search<'_> {
     }
 }
 
-/// Whether a jump goes on where `setjmp` was called, with the stack of then, and what is asked for is only left over in the register that it came in.
+/// Whether a jump goes on where `setjmp` was called, with the stack of then, and what is asked for
+/// is only left over in the register that it came in.
 fn is_long_jump(state: &State, asked: &Asked) -> bool {
     let own = usize::from(ARGUMENTS[usize::from(asked.param)]);
     let elsewhere = || {
         let mut others = (0..16usize).filter(|&r| r != own).map(|r| state.regs[r]);
         others.any(|value| asked.is_in(value) || state.leads_to(value, asked.bit()))
     };
-    // (The first two are the place and the value. A function that changes the stack alone may jump to one that has the same arguments.)
+    // (The first two are the place and the value. A function that changes the stack alone may jump
+    // to one that has the same arguments.)
     asked.param >= 2
         && asked.restores
         && matches!(state.regs[4], Value::Bits { .. })
@@ -490,8 +503,9 @@ fn is_long_jump(state: &State, asked: &Asked) -> bool {
         && !elsewhere()
 }
 
-/// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out of the middle of a function, where code that
-/// rarely runs was put away, any register and the frame may have it.
+/// Whether a jump takes what is asked for to code elsewhere in another way than as an argument: out
+/// of the middle of a function, where code that rarely runs was put away, any register and the
+/// frame may have it.
 fn leaves_with(state: &State, asked: &Asked) -> bool {
     let is_end = state.regs[4] == Value::Frame(0);
     let hidden = (0..16u8)
@@ -513,10 +527,11 @@ fn is_elsewhere(inst: &Instruction, state: &State, part: Range<u64>) -> bool {
         && (start >= part.end || start.checked_add(size).is_some_and(|end| end <= part.start))
 }
 
-/// Reads a part of the context, by constant distance from its start, that is in clones what it is in the original: not the instruction
-/// pointer, nor a register that a probe may change.
+/// Reads a part of the context, by constant distance from its start, that is in clones what it is
+/// in the original: not the instruction pointer, nor a register that a probe may change.
 fn is_harmless_read(inst: &Instruction, state: &State) -> bool {
-    /// Of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault address, floating-point state, signal mask.
+    /// Of `ucontext_t`: flags, link and stack; rbp; rsp; flags, segments, error, trap, fault
+    /// address, floating-point state, signal mask.
     const SAME: [std::ops::Range<u64>; 4] = [0..0x28, 0x78..0x80, 0xa0..0xa8, 0xb0..0x3c8];
     let reads = inst.op0_kind() != OpKind::Memory
         || matches!(

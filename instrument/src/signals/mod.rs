@@ -1,33 +1,46 @@
-//! Whether handlers of a program may look at its faults: at where one happened and at the registers there.
+//! Whether handlers of a program may look at its faults: at where one happened and at the registers
+//! there.
 //!
-//! With the software backend the runtime shows every handler the original instruction and registers. A program of the `pt` flavour runs
-//! without a runtime: its handlers see clones, whose addresses and spare registers differ from the original's. Most handlers do not care. Those that do (they step
-//! over an instruction, repair a base register, look the address up in a table) would be broken, so a file that may install one
-//! gets [`crate::link::fault_shim`], or, where that cannot be, is declined.
+//! With the software backend the runtime shows every handler the original instruction and
+//! registers. A program of the `pt` flavour runs without a runtime: its handlers see clones, whose
+//! addresses and spare registers differ from the original's. Most handlers do not care. Those that
+//! do (they step over an instruction, repair a base register, look the address up in a table) would
+//! be broken, so a file that may install one gets [`crate::link::fault_shim`], or, where that
+//! cannot be, is declined.
 //!
-//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of these holds:
+//! A file is fine if each place that installs a handler is shown to be harmless. It is, if one of
+//! these holds:
 //!
-//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and the handler is a function of this file that neither reads nor sets the
-//!   instruction pointer in the context, nor gives that away (some end a system call that is under way in a certain piece of code, or begin such a piece anew); or, in a static
-//!   executable, that of the C library's `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
-//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the signal's number only (`signal` and its kin
-//!   install no others);
-//! - the handler is a function of this file that neither reads through its third argument nor gives it away, nor reads from its second where an instruction failed (SIGILL,
-//!   SIGTRAP, SIGFPE, SIGSYS);
-//! - the action is one that was in force before: memory that the function did not write, nor give to somebody else to write, and that (if it is a static) or the like of which (if
-//!   it is not) `sigaction` is given elsewhere in the file for the old action; and no function of the file writes a handler with SA_SIGINFO to such memory (`stored_actions`).
+//! - the signal is a known one other than SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV and SIGSYS, and
+//!   the handler is a function of this file that neither reads nor sets the instruction pointer in
+//!   the context, nor gives that away (some end a system call that is under way in a certain piece
+//!   of code, or begin such a piece anew); or, in a static executable, that of the C library's
+//!   `profil` (SIGPROF), which would keep all from the backend: its samples of clones are lost;
+//! - the bit SA_SIGINFO of the flags is known to be clear: by contract the handler then gets the
+//!   signal's number only (`signal` and its kin install no others);
+//! - the handler is a function of this file that neither reads through its third argument nor gives
+//!   it away, nor reads from its second where an instruction failed (SIGILL, SIGTRAP, SIGFPE,
+//!   SIGSYS);
+//! - the action is one that was in force before: memory that the function did not write, nor give
+//!   to somebody else to write, and that (if it is a static) or the like of which (if it is not)
+//!   `sigaction` is given elsewhere in the file for the old action; and no function of the file
+//!   writes a handler with SA_SIGINFO to such memory (`stored_actions`).
 //!
-//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as harmful. Handlers that other files of the process install are
-//! taken to know only their own code: files are judged one by one. A number that is handed to
-//! `syscall()`, or to a function of the file that makes a system call of the number that it is given, counts if it is a constant.
+//! What cannot be followed (flags from a variable, `sigaction` called by pointer) counts as
+//! harmful. Handlers that other files of the process install are taken to know only their own code:
+//! files are judged one by one. A number that is handed to `syscall()`, or to a function of the
+//! file that makes a system call of the number that it is given, counts if it is a constant.
 
 pub(crate) mod abstract_state;
 pub(crate) mod callback_use;
+mod finding;
 pub(crate) mod memory;
+mod search;
 pub(crate) mod sigaction_calls;
 pub(crate) mod stored_actions;
 pub(crate) mod transfer;
 
+pub use crate::signals::finding::{Finding, Why};
 pub use crate::signals::sigaction_calls::{THROUGH, Wrapped};
 pub use memory::own;
 
@@ -36,25 +49,21 @@ use crate::discover::scan::pads_of;
 use crate::ir::cfg::{Entries, Graph};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
-use crate::signals::abstract_state::{ARGUMENTS, State, Value, place};
-use crate::signals::callback_use::{ALL, Look};
+use crate::signals::abstract_state::Value;
+use crate::signals::search::{Kind, Kinds, Search};
 use crate::signals::stored_actions::Built;
-use crate::signals::transfer::Follow;
 use crate::x86::decode::{Body, Source};
-use crate::x86::flow::direct_target;
-use crate::x86::regs::{Gpr, reg_use};
-use iced_x86::{
-    FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
-};
+use iced_x86::InstructionInfoFactory;
 use mgz_elf::Elf;
 use rayon::prelude::*;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
 const FAULTS: [u64; 6] = [4, 5, 7, 8, 11, 31];
-/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP, SIGFPE, SIGSYS.
+/// Those of them whose `si_addr` (or `si_call_addr`) is a place in the code: SIGILL, SIGTRAP,
+/// SIGFPE, SIGSYS.
 const SHOW_PLACE: [u64; 4] = [4, 5, 8, 31];
 const SIGPROF: u64 = 27;
 const SA_SIGINFO: u64 = 4;
@@ -62,29 +71,16 @@ const SA_SIGINFO: u64 = 4;
 const FLAGS: i64 = 136;
 const KERNEL_FLAGS: i64 = 8;
 const RT_SIGACTION: u64 = 13;
-const NOT_FOLLOWED: &str = "a handler that is described in memory which is not followed";
-const LOOKS: &str = "a handler that may use its third argument, the context of the fault";
-const ASKS: &str = "a handler that may use its second argument, the facts about the fault";
-const NOT_UNDERSTOOD: &str = "its function is not understood";
 /// Calls through which a handler's context is followed.
 const DEPTH: usize = 8;
-
-/// A place that may install a handler that looks at faults.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// Where, link-time; 0 if it is no place in the code.
-    pub at: u64,
-    /// Why it is not known to be harmless.
-    pub why: &'static str,
-}
 
 /// The first place in a file, if there is one.
 pub fn inspected_faults(elf: &Elf, input: &Input, program: &Program) -> Option<Finding> {
     first(elf, input, program, false)
 }
 
-/// How a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take its place: nothing but calls knows its address, and nothing else
-/// installs handlers that may look at faults.
+/// How a file calls the C library's `sigaction`, if [`crate::link::fault_shim`] can take its place:
+/// nothing but calls knows its address, and nothing else installs handlers that may look at faults.
 pub fn wrapped(elf: &Elf, input: &Input, program: &Program) -> Option<Wrapped> {
     let wrapped = crate::signals::sigaction_calls::find(elf, input, program)?;
     first(elf, input, program, true)
@@ -97,13 +93,14 @@ fn is_installer(name: &str) -> bool {
     name == "sigaction" || name == "__sigaction"
 }
 
-/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it is none of them.
+/// See [`inspected_faults`]. `wrapped`: what `sigaction` installs is shown the original, so that it
+/// is none of them.
 fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<Finding> {
     let imports = Imports::read(elf, input);
     if imports.taken.iter().any(|n| is_installer(n)) {
         return Some(Finding {
             at: 0,
-            why: "the address of sigaction is stored in data",
+            why: Why::SigactionInData,
         });
     }
     if let Some(&(at, _)) = imports
@@ -113,7 +110,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     {
         return Some(Finding {
             at,
-            why: "an entry of the linkage table that is not understood",
+            why: Why::StrangeLinkage,
         });
     }
     let sought = |name: &str| is_installer(name) && !wrapped || name == "syscall";
@@ -138,7 +135,8 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     };
     let mut first_places = Some(first_places);
     let mut own = Own::default();
-    // Functions that hand their arguments on to an installer are installers; each round may find more.
+    // Functions that hand their arguments on to an installer are installers; each round may find
+    // more.
     loop {
         let places = first_places
             .take()
@@ -153,10 +151,10 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         }) {
             return Some(Finding {
                 at,
-                why: "code that is in no known function",
+                why: Why::NoKnownFunction,
             });
         }
-        let mut seen = Seen::default();
+        let mut seen = Noted::default();
         // Most only have bytes that look like a system call, and nothing in them installs anything.
         let concerned = |f: &usize| {
             body(input, program, *f).is_none_or(|body| {
@@ -170,7 +168,8 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
             if let Err(finding) = search.sites(f, &own, &mut seen) {
                 let range = &program.functions[f].range;
                 let mut inside = places.iter().filter(|p| range.contains(p));
-                if finding.why != NOT_UNDERSTOOD || !inside.all(|&p| is_other_system_call(input, p))
+                if finding.why != Why::NotUnderstood
+                    || !inside.all(|&p| is_other_system_call(input, p))
                 {
                     return Some(finding);
                 }
@@ -187,7 +186,7 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
         {
             return Some(Finding {
                 at,
-                why: "the address of a function that installs any handler is stored in data",
+                why: Why::InstallerInData,
             });
         }
         let found: BTreeSet<u64> = seen
@@ -215,8 +214,9 @@ fn first(elf: &Elf, input: &Input, program: &Program, wrapped: bool) -> Option<F
     }
 }
 
-/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the loader is asked for it. Else the [`places`] of `targets`: going
-/// through the code once is enough for all of them.
+/// Why calls of `sigaction` may not be seen at all, if so: they reach it through registers, or the
+/// loader is asked for it. Else the [`places`] of `targets`: going through the code once is enough
+/// for all of them.
 fn unseen(
     input: &Input,
     program: &Program,
@@ -258,7 +258,7 @@ fn unseen(
     {
         return Err(Finding {
             at: 0,
-            why: "sigaction is called by code that is not seen",
+            why: Why::Unseen,
         });
     }
     // Names in tables are not asked for; who asks for a name has it at hand.
@@ -272,7 +272,7 @@ fn unseen(
     if let Some(&asking) = functions(&asks).intersection(&functions(&names)).next() {
         return Err(Finding {
             at: program.function(asking).range.start,
-            why: "the loader may be asked for sigaction",
+            why: Why::ByLoader,
         });
     }
     Ok(of(targets))
@@ -298,11 +298,13 @@ fn relative(at: u64, distance: u32) -> u64 {
 /// Functions of the file through which others install handlers, by address.
 #[derive(Default)]
 struct Own {
-    /// They install what they are given: which arguments are the signal (if it is one) and the action.
+    /// They install what they are given: which arguments are the signal (if it is one) and the
+    /// action.
     installers: BTreeMap<u64, (Option<u8>, u8)>,
     /// They make a system call: which argument is its number.
     calls: BTreeMap<u64, u8>,
-    /// They have the action that was in force before written to what they are given: which arguments (bit n: argument n).
+    /// They have the action that was in force before written to what they are given: which
+    /// arguments (bit n: argument n).
     savers: BTreeMap<u64, u8>,
 }
 
@@ -320,7 +322,8 @@ impl Own {
             && self.calls.keys().all(|f| other.calls.contains_key(f))
     }
 
-    /// Of a function: the argument that is an action to install, and those that are filled with the one before.
+    /// Of a function: the argument that is an action to install, and those that are filled with the
+    /// one before.
     fn actions(&self, function: u64) -> (Option<u8>, u8) {
         let installer = self.installers.get(&function);
         // What takes signal and action as `sigaction` does has its third argument, too.
@@ -334,7 +337,7 @@ impl Own {
 
 /// What the places of a file have in common.
 #[derive(Default)]
-struct Seen {
+struct Noted {
     hand_on: Own,
     /// Statics that `sigaction` fills with the action before.
     saved_statics: BTreeSet<u64>,
@@ -342,11 +345,12 @@ struct Seen {
     saved_elsewhere: bool,
     /// Actions that the function at hand did not write: (place, address if it is a static).
     restored: Vec<(u64, Option<u64>)>,
-    /// The first action in a frame that somebody else may have filled; that it is one who saves may turn up yet.
+    /// The first action in a frame that somebody else may have filled; that it is one who saves may
+    /// turn up yet.
     lent: Option<u64>,
 }
 
-impl Seen {
+impl Noted {
     /// Notes a function that makes a system call of the number that it is given; whether it is one.
     fn hands_number_on(&mut self, function: u64, number: Value) -> bool {
         if let Value::Param(n) | Value::Half(n) = number {
@@ -355,7 +359,8 @@ impl Seen {
         matches!(number, Value::Param(_) | Value::Half(_))
     }
 
-    /// An action that nobody wrote is one that was there before, if such are asked for at all. `built`: finds those that are written to such memory.
+    /// An action that nobody wrote is one that was there before, if such are asked for at all.
+    /// `built`: finds those that are written to such memory.
     fn unexplained(&self, built: impl FnOnce() -> Vec<Built>) -> Option<Finding> {
         let saved =
             |at: Option<u64>| at.map_or(self.saved_elsewhere, |a| self.saved_statics.contains(&a));
@@ -375,7 +380,7 @@ impl Seen {
         };
         self.lent.or(found).or_else(written).map(|at| Finding {
             at,
-            why: NOT_FOLLOWED,
+            why: Why::NotFollowed,
         })
     }
 }
@@ -410,8 +415,8 @@ fn is_system_call(input: &Input, at: u64) -> bool {
     input.bytes_at(at).is_some_and(|b| b.starts_with(&SYSCALL))
 }
 
-/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand, or like an address. Padding in front of a
-/// function has zeros that would be the distance to it.
+/// Whether four bytes in no function look like the distance in a call, a jump or a memory operand,
+/// or like an address. Padding in front of a function has zeros that would be the distance to it.
 fn is_reference(input: &Input, at: u64) -> bool {
     let Some(&[before, last, a, b, c, d]) = at
         .checked_sub(2)
@@ -425,7 +430,8 @@ fn is_reference(input: &Input, at: u64) -> bool {
     !is_system_call(input, at) && (operand || [a, b, c, d] != [0; 4])
 }
 
-/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number than rt_sigaction's.
+/// Whether a `syscall` at `at` stands right behind the instruction that gives it another number
+/// than rt_sigaction's.
 fn is_other_system_call(input: &Input, at: u64) -> bool {
     let number = |opcode: &[u8]| {
         let code = input
@@ -440,8 +446,8 @@ fn is_other_system_call(input: &Input, at: u64) -> bool {
     is_system_call(input, at) && known.is_some_and(|n| n != RT_SIGACTION)
 }
 
-/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a short piece of code those are few, so that they are looked for and not asked for at
-/// each byte.
+/// What four bytes of code that refer to one of a set of addresses may end with, by place: in a
+/// short piece of code those are few, so that they are looked for and not asked for at each byte.
 struct Ends<'a> {
     targets: &'a BTreeSet<u64>,
     /// Addresses do not depend on a load bias, and may be written in code.
@@ -452,7 +458,8 @@ impl Ends<'_> {
     /// The more there are, the longer it takes to look for them.
     const MOST: usize = 16;
 
-    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer than 64 KiB; `None` if those are many.
+    /// Last two bytes of what may refer to a target from anywhere in `code`, which is no longer
+    /// than 64 KiB; `None` if those are many.
     fn of(&self, code: &Range<u64>) -> Option<Vec<[u8; 2]>> {
         let mut ends: Vec<[u8; 2]> = Vec::new();
         for target in self.targets {
@@ -476,8 +483,9 @@ impl Ends<'_> {
     }
 }
 
-/// Places in code that may refer to one of the targets, by distance or as an immediate, or that may be a system call. Bytes are looked at one by
-/// one, so that nothing is missed; most of what is found is none.
+/// Places in code that may refer to one of the targets, by distance or as an immediate, or that may
+/// be a system call. Bytes are looked at one by one, so that nothing is missed; most of what is
+/// found is none.
 fn places(input: &Input, targets: &BTreeSet<u64>) -> Vec<u64> {
     const PART: usize = 1 << 16;
     let ends = Ends {
@@ -578,471 +586,4 @@ fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
     )
     .graph;
     (!graph.blocks.is_empty() && graph.insns[0].ip == info.range.start).then_some(graph)
-}
-
-/// What instructions have to do with installing handlers.
-#[derive(Clone, Copy)]
-struct Kinds<'a> {
-    input: &'a Input<'a>,
-    imports: &'a Imports,
-    /// Calls of `sigaction` are left out of account.
-    wrapped: bool,
-}
-
-impl Kinds<'_> {
-    fn of(&self, inst: &Instruction, own: &Own) -> Kind {
-        if inst.mnemonic() == Mnemonic::Syscall {
-            return Kind::SystemCall;
-        }
-        let installs = |name: &str| is_installer(name) && !self.wrapped;
-        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
-        match self.imports.callee(inst) {
-            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
-            Some("syscall") => return Kind::CallOfSyscall(0),
-            _ => {}
-        }
-        let callee = self.imports.own_callee(inst);
-        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
-            return Kind::Installer(signal, action);
-        }
-        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
-            return Kind::CallOfSyscall(number);
-        }
-        let ours = |at: u64| {
-            own.installers
-                .contains_key(self.imports.own.get(&at).unwrap_or(&at))
-        };
-        let named = |at: u64| {
-            ours(at)
-                || [&self.imports.stubs, &self.imports.slots]
-                    .iter()
-                    .any(|m| m.get(&at).is_some_and(|n| installs(n)))
-        };
-        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
-        let absolute = !self.input.pie
-            && inst.memory_base() == iced_x86::Register::None
-            && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
-            && named(inst.memory_displacement64());
-        let immediate = !self.input.pie
-            && !jumps
-            && (0..inst.op_count()).any(|o| {
-                !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory)
-                    && inst.try_immediate(o).is_ok_and(named)
-            });
-        if memory || absolute || immediate {
-            Kind::Taken
-        } else {
-            Kind::None
-        }
-    }
-}
-
-struct Search<'a> {
-    input: &'a Input<'a>,
-    program: &'a Program,
-    imports: &'a Imports,
-    kinds: Kinds<'a>,
-    /// The C library is in the file, with its `profil`, which hardly any program uses (and which takes no samples of clones then).
-    is_static: bool,
-    /// Answers of [`Search::uses`]; those in work count as no.
-    asked: RefCell<HashMap<(u64, u8, Look), bool>>,
-    /// Answers of [`Search::handed_back`].
-    returned: RefCell<HashMap<usize, u8>>,
-}
-
-impl<'a> Search<'a> {
-    fn graph(&self, function: usize) -> Option<Graph> {
-        graph(self.input, self.program, function)
-    }
-
-    /// Judges the installing places in a function.
-    fn sites(&self, function: usize, own: &Own, seen: &mut Seen) -> Result<(), Finding> {
-        let start = self.program.functions[function].range.start;
-        let harmful = |at, why| Err(Finding { at, why });
-        let Some(graph) = self.graph(function) else {
-            return harmful(start, NOT_UNDERSTOOD);
-        };
-        let kinds: Vec<Kind> = graph
-            .insns
-            .iter()
-            .map(|i| self.kinds.of(&i.inst, own))
-            .collect();
-        if kinds.iter().all(|k| *k == Kind::None) {
-            return Ok(());
-        }
-        if let Some(i) = kinds.iter().position(|k| *k == Kind::Taken) {
-            return harmful(graph.insns[i].ip, "the address of sigaction is taken");
-        }
-        let callee = |inst: &Instruction| self.imports.callee(inst);
-        let by_abi = |inst: &Instruction| self.imports.callee_follows_abi(inst);
-        let actions = |inst: &Instruction| {
-            self.imports
-                .own_callee(inst)
-                .map_or((None, 0), |t| own.actions(t))
-        };
-        let follow = Follow {
-            callee: &callee,
-            by_abi: &by_abi,
-            actions: &actions,
-            handed_back: &|_| ALL,
-            uses: false,
-        };
-        let Some(states) = follow.solve(&graph, 0x3f) else {
-            return harmful(start, "its function is too large to be followed");
-        };
-        let reads_flags = graph.insns.iter().zip(&states).any(|(i, s)| {
-            let param = |s: &State| {
-                s.register(i.inst.memory_base()) == Value::Param(1)
-                    && i.inst.memory_displacement64() as i64 == FLAGS
-            };
-            s.as_ref().is_some_and(param)
-        });
-        let stores = |size: usize, is: &dyn Fn(u64) -> bool| {
-            graph.insns.iter().zip(&states).any(|(i, s)| {
-                s.as_ref()
-                    .and_then(|s| stored_constant(&i.inst, s, size))
-                    .is_some_and(is)
-            })
-        };
-        let is_function = |at: u64| {
-            self.program
-                .function_at(at)
-                .is_some_and(|f| self.program.function(f).range.start == at)
-        };
-        let describes = stores(8, &is_function) && stores(4, &|flags| flags & SA_SIGINFO != 0);
-        let mut handed: Option<(Signal, u8)> = None;
-        let mut factory = InstructionInfoFactory::new();
-        let sets_r10 = graph.insns.iter().any(|i| {
-            !matches!(
-                i.inst.flow_control(),
-                FlowControl::Call | FlowControl::IndirectCall
-            ) && reg_use(factory.info(&i.inst)).clobber.contains(Gpr(10))
-        });
-        for ((insn, kind), state) in graph.insns.iter().zip(kinds).zip(&states) {
-            let Some(state) = state else { continue };
-            let argument = |n: u8| state.regs[usize::from(ARGUMENTS[usize::from(n)])];
-            let (signal, action, kernel) = match kind {
-                Kind::Installer(signal, action) => {
-                    (signal.map_or(Value::ANY, argument), argument(action), false)
-                }
-                Kind::SystemCall => match state.regs[0].low(4).as_constant() {
-                    Some(RT_SIGACTION) => (argument(0), argument(1), true),
-                    Some(_) => continue,
-                    // The C library's `syscall` and its kin.
-                    None if seen.hands_number_on(start, state.regs[0]) => continue,
-                    // Decoding may have begun at the wrong byte.
-                    None if is_other_system_call(self.input, insn.ip) => continue,
-                    // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
-                    None if state.regs[10].as_constant().is_some_and(|size| size != 8) => continue,
-                    // A call has left something there.
-                    None if state.regs[10] == Value::LEFT_OVER => continue,
-                    // Its function never sets it, so it makes calls with three arguments at most.
-                    None if !sets_r10 => continue,
-                    None => return harmful(insn.ip, "a system call whose number is not known"),
-                },
-                Kind::CallOfSyscall(n) => match argument(n).low(4).as_constant() {
-                    Some(RT_SIGACTION) => {
-                        return harmful(insn.ip, "rt_sigaction by way of syscall()");
-                    }
-                    _ => {
-                        seen.hands_number_on(start, argument(n));
-                        continue;
-                    }
-                },
-                _ => continue,
-            };
-            // Functions of the file need not take a third one.
-            let named = self.imports.callee(&insn.inst).is_some() || kernel;
-            let old = if named {
-                argument(2)
-            } else {
-                Value::constant(0)
-            };
-            if [signal, action, old].contains(&Value::LEFT_OVER) {
-                return harmful(insn.ip, "arguments that are kept over a call");
-            }
-            match old {
-                old if old.as_constant() == Some(0) => {}
-                old => match old.as_constant() {
-                    Some(at) => {
-                        seen.saved_statics.insert(at);
-                    }
-                    None => {
-                        seen.saved_elsewhere = true;
-                        if let Value::Param(n) = old {
-                            *seen.hand_on.savers.entry(start).or_default() |= 1 << n;
-                        }
-                    }
-                },
-            }
-            let of_param = match action {
-                Value::Param(n) => Some(n),
-                _ if kernel && reads_flags => Some(1),
-                _ => None,
-            };
-            let flags = place(action).map(|at| at + if kernel { KERNEL_FLAGS } else { FLAGS });
-            let plain = || flags.is_some_and(|at| always_clear(&graph, &states, at));
-            match self.site(state, signal, action, kernel, describes, &plain) {
-                Verdict::Harmless => {}
-                _ if of_param.is_some() => {
-                    if !self.program.functions[function].inner().called.is_empty() {
-                        return harmful(start, "its function has several entries");
-                    }
-                    let of = match signal {
-                        Value::Param(n) | Value::Half(n) => Signal::Param(n),
-                        other if is_no_fault(other.low(4).as_constant()) => Signal::NoFault,
-                        _ => Signal::Unknown,
-                    };
-                    let own = (of, of_param.unwrap_or(1));
-                    let all = handed.map_or(own, |before| (before.0.join(of), before.1));
-                    if all.1 != own.1 {
-                        return harmful(insn.ip, "its function hands two actions on");
-                    }
-                    handed = Some(all);
-                }
-                Verdict::Lent => seen.lent = seen.lent.or(Some(insn.ip)),
-                Verdict::Restored(at) => seen.restored.push((insn.ip, at)),
-                Verdict::Harmful(why) => return harmful(insn.ip, why),
-            }
-        }
-        if let Some((signal, action)) = handed {
-            let signal = match signal {
-                Signal::Param(n) => Some(n),
-                Signal::NoFault | Signal::Unknown => None,
-            };
-            seen.hand_on.installers.insert(start, (signal, action));
-        }
-        Ok(())
-    }
-
-    /// Judges one place by its arguments. `describes`: its function seems to fill actions with SA_SIGINFO in its frame or in
-    /// memory that is not followed. `plain`: all that it writes to this action's flags itself leaves SA_SIGINFO clear.
-    fn site(
-        &self,
-        state: &State,
-        signal: Value,
-        action: Value,
-        kernel: bool,
-        describes: bool,
-        plain: &dyn Fn() -> bool,
-    ) -> Verdict {
-        if action.as_constant() == Some(0) {
-            return Verdict::Harmless;
-        }
-        let known = signal.low(4).as_constant();
-        let verdict = self.action(state, known, action, kernel, describes);
-        match is_no_fault(known) {
-            true if known == Some(SIGPROF)
-                && self.is_static
-                && self.is_histogram(state, action) =>
-            {
-                Verdict::Harmless
-            }
-            // (Where its frame may have been lent, for a register that still has its address, what the function writes is more than a guess.)
-            true if matches!(verdict, Verdict::Harmful(why) if if why == LOOKS { self.reads_place(state, action) } else { !plain() }) => {
-                verdict
-            }
-            true => Verdict::Harmless,
-            false => verdict,
-        }
-    }
-
-    /// Judges an action as if it were one of a fault. `signal`: if it is known.
-    fn action(
-        &self,
-        state: &State,
-        signal: Option<u64>,
-        action: Value,
-        kernel: bool,
-        describes: bool,
-    ) -> Verdict {
-        let Some(at) = place(action) else {
-            return if describes {
-                Verdict::Harmful(NOT_FOLLOWED)
-            } else {
-                Verdict::Restored(None)
-            };
-        };
-        let flags = at + if kernel { KERNEL_FLAGS } else { FLAGS };
-        let (clear, set) = match state.read(flags, 4) {
-            Value::Bits { zero, one } => (zero & SA_SIGINFO != 0, one & SA_SIGINFO != 0),
-            _ => (false, false),
-        };
-        if clear || state.is_saved(at) && !set {
-            return Verdict::Harmless;
-        }
-        if !state.wrote(at) && !set {
-            if matches!(action, Value::Frame(_)) && state.is_lent(at) {
-                return Verdict::Lent;
-            }
-            return Verdict::Restored(action.as_constant());
-        }
-        let handler = state.read(at, 8);
-        // The default, or to ignore the signal, whichever of the two it is: starting a child resets all handlers so.
-        if handler.most() <= 1 {
-            return Verdict::Harmless;
-        }
-        let Some(handler) = handler.as_constant() else {
-            return Verdict::Harmful("a handler that is not known");
-        };
-        match self
-            .program
-            .function_at(handler)
-            .filter(|f| self.program.function(*f).range.start == handler)
-        {
-            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => match signal
-                .is_none_or(|s| SHOW_PLACE.contains(&s))
-                && self.uses(f.0 as usize, 1, Look::Origin, DEPTH)
-            {
-                true => Verdict::Harmful(ASKS),
-                false => Verdict::Harmless,
-            },
-            Some(_) => Verdict::Harmful(LOOKS),
-            None => Verdict::Harmful("a handler that is not a known function"),
-        }
-    }
-
-    /// The function that an action has for its handler.
-    fn handler(&self, state: &State, action: Value) -> Option<usize> {
-        let handler = state.read(place(action)?, 8).as_constant()?;
-        Some(self.program.function_at(handler)?.0 as usize)
-    }
-
-    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that of the C library's `profil` does.
-    fn is_histogram(&self, state: &State, action: Value) -> bool {
-        let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
-            return false;
-        };
-        let mut factory = InstructionInfoFactory::new();
-        let is_count = |inst: &Instruction| {
-            inst.memory_size().size() == 2
-                && (inst.mnemonic() == Mnemonic::Inc
-                    || inst.mnemonic() == Mnemonic::Add
-                        && inst.try_immediate(1).is_ok_and(|n| n == 1))
-        };
-        graph.insns.iter().all(|insn| {
-            let stays = matches!(
-                insn.inst.flow_control(),
-                FlowControl::Next
-                    | FlowControl::ConditionalBranch
-                    | FlowControl::UnconditionalBranch
-                    | FlowControl::Return
-            );
-            let known =
-                direct_target(&insn.inst).is_none_or(|t| graph.insns.iter().any(|i| i.ip == t));
-            stays && known && (!writes(factory.info(&insn.inst)) || is_count(&insn.inst))
-        })
-    }
-
-    /// Whether an action's handler may read (or set) where the signal found the program.
-    fn reads_place(&self, state: &State, action: Value) -> bool {
-        self.handler(state, action)
-            .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
-    }
-}
-
-/// Whether a signal is known, and none of a fault.
-fn is_no_fault(signal: Option<u64>) -> bool {
-    signal.is_some_and(|s| !FAULTS.contains(&s))
-}
-
-/// The signal for which a function installs what it is given.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Signal {
-    /// Its argument with this number.
-    Param(u8),
-    /// A certain one that is no fault.
-    NoFault,
-    Unknown,
-}
-
-impl Signal {
-    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for one that is no fault: musl's `sigaction` has a call of its own for
-    /// SIGABRT.)
-    fn join(self, other: Signal) -> Signal {
-        match (self, other) {
-            (a, b) if a == b => a,
-            (Signal::NoFault, Signal::Param(n)) | (Signal::Param(n), Signal::NoFault) => {
-                Signal::Param(n)
-            }
-            _ => Signal::Unknown,
-        }
-    }
-}
-
-/// Judgement of a place that installs a handler.
-#[derive(PartialEq)]
-enum Verdict {
-    Harmless,
-    /// It installs an action that the function did not write: one that was saved before? The address, if it is a static.
-    Restored(Option<u64>),
-    Harmful(&'static str),
-    /// In the frame, and somebody else may have filled it.
-    Lent,
-}
-
-/// Whether an instruction writes memory.
-fn writes(info: &InstructionInfo) -> bool {
-    info.used_memory().iter().any(|m| {
-        matches!(
-            m.access(),
-            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
-        )
-    })
-}
-
-/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but constants in which SA_SIGINFO is clear.
-fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
-    let mut factory = InstructionInfoFactory::new();
-    let mut found = false;
-    for (insn, state) in graph.insns.iter().zip(states) {
-        let Some(state) = state else { continue };
-        let inst = &insn.inst;
-        if inst.op0_kind() != OpKind::Memory || !writes(factory.info(inst)) {
-            continue;
-        }
-        let Some(at) = place(state.address(inst)) else {
-            continue;
-        };
-        if at >= flags + 4 || at + inst.memory_size().size() as i64 <= flags {
-            continue;
-        }
-        let whole = at == flags && inst.mnemonic() == Mnemonic::Mov;
-        if !whole || stored_constant(inst, state, 4).is_none_or(|value| value & SA_SIGINFO != 0) {
-            return false;
-        }
-        found = true;
-    }
-    found
-}
-
-/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not followed.
-fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
-    let address = state.address(inst);
-    // (Where the stack pointer is not followed, what is written through it are arguments, and locals of other kinds, nearly always.)
-    let elsewhere = matches!(address, Value::Frame(_))
-        || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
-    if inst.mnemonic() != Mnemonic::Mov
-        || inst.op0_kind() != OpKind::Memory
-        || !elsewhere
-        || inst.memory_size().size() != size
-    {
-        return None;
-    }
-    match inst.op1_kind() {
-        OpKind::Register => state.register(inst.op1_register()).as_constant(),
-        _ => inst.try_immediate(1).ok(),
-    }
-}
-
-/// What an instruction has to do with installing handlers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    None,
-    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and the action.
-    Installer(Option<u8>, u8),
-    SystemCall,
-    CallOfSyscall(u8),
-    /// Takes the address of an installer.
-    Taken,
 }

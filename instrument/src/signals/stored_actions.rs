@@ -1,6 +1,8 @@
-//! Actions that functions write to objects which the search does not follow: statics, and what pointers lead to.
+//! Actions that functions write to objects which the search does not follow: statics, and what
+//! pointers lead to.
 //!
-//! Such an object may also be filled with the action that was in force before, and be put back somewhere; so that nobody seems to have written it.
+//! Such an object may also be filled with the action that was in force before, and be put back
+//! somewhere; so that nobody seems to have written it.
 
 use crate::program::{FunctionInfo, Input, Program};
 use crate::signals::{FLAGS, SA_SIGINFO};
@@ -11,7 +13,8 @@ use iced_x86::{
 use rayon::prelude::*;
 use std::ops::Range;
 
-/// All bits that the flags of an action may have: SA_NOCLDSTOP to SA_SIGINFO, SA_UNSUPPORTED and SA_EXPOSE_TAGBITS, SA_RESTORER to SA_RESETHAND.
+/// All bits that the flags of an action may have: SA_NOCLDSTOP to SA_SIGINFO, SA_UNSUPPORTED and
+/// SA_EXPOSE_TAGBITS, SA_RESTORER to SA_RESETHAND.
 const ALL_FLAGS: u64 = 0xdc00_0c07;
 
 /// Bytes of code between the two stores, at most: others are of objects of other kinds.
@@ -26,7 +29,8 @@ pub struct Built {
     pub action: Option<u64>,
 }
 
-/// All in a file. Instructions are read one after the other; what registers hold is not known, but that two stores off the same one go to the same object.
+/// All in a file. Instructions are read one after the other; what registers hold is not known, but
+/// that two stores off the same one go to the same object.
 pub fn find(input: &Input, program: &Program) -> Vec<Built> {
     let in_function = |f: &FunctionInfo| {
         input
@@ -41,9 +45,11 @@ pub fn find(input: &Input, program: &Program) -> Vec<Built> {
         .collect()
 }
 
-/// Whether any of these bytes may begin opcode, operands and constant of an instruction that [`sets_siginfo`] in memory: hardly any function has such, so that few are decoded.
+/// Whether any of these bytes may begin opcode, operands and constant of an instruction that
+/// [`sets_siginfo`] in memory: hardly any function has such, so that few are decoded.
 fn may_set_siginfo(bytes: &[u8]) -> bool {
-    /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four bytes; `or` with one byte.
+    /// `mov` and `or`, of which the field in the ModRM byte is another one, with a constant of four
+    /// bytes; `or` with one byte.
     const OPCODES: [u8; 3] = [0xc7, 0x81, 0x83];
     const SHORT: u8 = 0x83;
     memchr::memchr3_iter(OPCODES[0], OPCODES[1], OPCODES[2], bytes).any(|at| {
@@ -82,7 +88,8 @@ fn may_set_siginfo(bytes: &[u8]) -> bool {
 fn in_function(input: &Input, bytes: &[u8], range: &Range<u64>) -> Vec<Built> {
     let (mut handlers, mut flags) = (Vec::new(), Vec::new());
     let mut has_frame = false;
-    // Registers in which there is no handler: the last instruction has put an address of data or a number there, or has computed it.
+    // Registers in which there is no handler: the last instruction has put an address of data or a
+    // number there, or has computed it.
     let mut others = RegSet::EMPTY;
     let mut factory = InstructionInfoFactory::new();
     for inst in &mut Decoder::with_ip(64, bytes, range.start, DecoderOptions::NONE) {

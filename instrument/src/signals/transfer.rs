@@ -2,12 +2,13 @@
 
 use crate::ir::cfg::Graph;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
-use crate::signals::writes;
+use crate::signals::search::writes;
 use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
 use iced_x86::{FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind, Register};
 use std::collections::BTreeSet;
 
-/// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`] says of them.
+/// Callees that neither keep nor change what their pointers lead to, but for what [`Follow::call`]
+/// says of them.
 const KNOWN: [&str; 12] = [
     "sigaction",
     "__sigaction",
@@ -23,7 +24,8 @@ const KNOWN: [&str; 12] = [
     "getenv",
 ];
 
-/// Callees that do no more to the memory that their pointers lead to than to write so many bytes to one argument (its number, bytes).
+/// Callees that do no more to the memory that their pointers lead to than to write so many bytes to
+/// one argument (its number, bytes).
 const WRITERS: [(&str, usize, i64); 14] = [
     ("getrlimit", 1, 16),
     ("getrlimit64", 1, 16),
@@ -50,13 +52,17 @@ pub fn only_writes(name: &str) -> bool {
 pub struct Follow<'a> {
     /// By call instruction.
     pub callee: &'a dyn Fn(&Instruction) -> Option<&'a str>,
-    /// Whether a call is of an imported function that may change all registers which the ABI lets it change.
+    /// Whether a call is of an imported function that may change all registers which the ABI lets
+    /// it change.
     pub by_abi: &'a dyn Fn(&Instruction) -> bool,
-    /// By call to a function of the file: which argument is an action that it only reads, and which are filled with the one before (bit n: argument n).
+    /// By call to a function of the file: which argument is an action that it only reads, and which
+    /// are filled with the one before (bit n: argument n).
     pub actions: &'a dyn Fn(&Instruction) -> (Option<u8>, u8),
-    /// By call to a function of the file: which of its arguments it may hand back (bit n: argument n).
+    /// By call to a function of the file: which of its arguments it may hand back (bit n: argument
+    /// n).
     pub handed_back: &'a dyn Fn(&Instruction) -> u8,
-    /// Every possible use of an argument is looked for; else what is certain of the values that it holds.
+    /// Every possible use of an argument is looked for; else what is certain of the values that it
+    /// holds.
     pub uses: bool,
 }
 
@@ -64,8 +70,9 @@ pub struct Follow<'a> {
 const SET_BYTES: i64 = 128;
 
 impl Follow<'_> {
-    /// The state before each instruction that control reaches, by number. `None` if that cannot be found: not in reasonable time,
-    /// or (where uses are looked for) because control may arrive from nowhere.
+    /// The state before each instruction that control reaches, by number. `None` if that cannot be
+    /// found: not in reasonable time, or (where uses are looked for) because control may arrive
+    /// from nowhere.
     pub fn solve(&self, graph: &Graph, params: u8) -> Option<Vec<Option<State>>> {
         let mut factory = InstructionInfoFactory::new();
         let mut before: Vec<Option<State>> = vec![None; graph.blocks.len()];
@@ -144,7 +151,8 @@ impl Follow<'_> {
         }
     }
 
-    /// What may be read at an address that is not followed: where it stems from one in the frame, all that lies there.
+    /// What may be read at an address that is not followed: where it stems from one in the frame,
+    /// all that lies there.
     fn behind(&self, state: &State, address: Value) -> u8 {
         if self.uses && address.taint() & FRAME != 0 {
             state.frame_taint()
@@ -330,7 +338,8 @@ impl Follow<'_> {
         }
     }
 
-    /// An instruction of no particular meaning; vector stores of zeros and repeated stores are looked at.
+    /// An instruction of no particular meaning; vector stores of zeros and repeated stores are
+    /// looked at.
     fn other(
         &self,
         state: &mut State,
@@ -493,7 +502,8 @@ impl Follow<'_> {
                 filled.for_each(|at| state.save_perhaps(at));
             }
         }
-        // Compilers know which registers a function of the same file leaves alone, and may keep values in them; imported functions may have conventions of their own.
+        // Compilers know which registers a function of the same file leaves alone, and may keep
+        // values in them; imported functions may have conventions of their own.
         let imported = (self.callee)(inst).is_some();
         let by_abi = (self.by_abi)(inst);
         for r in CALLER_SAVED.iter() {
@@ -504,8 +514,9 @@ impl Follow<'_> {
                 false => Value::LEFT_OVER,
             };
         }
-        // A callee may hand back what it was given. (Giving something to an imported one is a use of its own; what merely lies in
-        // an argument register that it does not have does not come back.)
+        // A callee may hand back what it was given. (Giving something to an imported one is a use
+        // of its own; what merely lies in an argument register that it does not have does not come
+        // back.)
         state.regs[usize::from(RAX.0)] =
             Value::from_taint(if self.uses && !imported { taint } else { 0 });
         state.zero_vectors = 0;

@@ -3,7 +3,7 @@
 use crate::unwind::Reader;
 
 /// One instruction, as far as its place in the code matters.
-enum Step<'a> {
+enum CfaInstruction<'a> {
     /// Moves on by so many units of the code alignment factor.
     Advance(u64),
     /// Moves to an address.
@@ -14,17 +14,17 @@ enum Step<'a> {
 
 /// Takes the next instruction.
 #[inline(always)]
-fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
+fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<CfaInstruction<'a>> {
     let all = r.rest();
     let opcode = r.u8()?;
     if opcode & 0xc0 == 0x40 {
-        return Some(Step::Advance(u64::from(opcode & 0x3f)));
+        return Some(CfaInstruction::Advance(u64::from(opcode & 0x3f)));
     }
     match opcode {
-        0x01 => return Some(Step::Set(r.pointer(encoding, 0)?)),
-        0x02 => return Some(Step::Advance(r.uint(1)?)),
-        0x03 => return Some(Step::Advance(r.uint(2)?)),
-        0x04 => return Some(Step::Advance(r.uint(4)?)),
+        0x01 => return Some(CfaInstruction::Set(r.pointer(encoding, 0)?)),
+        0x02 => return Some(CfaInstruction::Advance(r.uint(1)?)),
+        0x03 => return Some(CfaInstruction::Advance(r.uint(2)?)),
+        0x04 => return Some(CfaInstruction::Advance(r.uint(4)?)),
         // offset; restore
         0x80..=0xbf => drop(r.uleb()?),
         0xc0..=0xff => {}
@@ -57,7 +57,7 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
         }
         _ => return None,
     }
-    Some(Step::Other(&all[..all.len() - r.rest().len()]))
+    Some(CfaInstruction::Other(&all[..all.len() - r.rest().len()]))
 }
 
 /// What the instructions of [`rewrite`] do to the state that an entry begins with.
@@ -65,7 +65,8 @@ fn step<'a>(r: &mut Reader<'a>, encoding: u8) -> Option<Step<'a>> {
 pub struct Effect {
     /// How far behind the start of the code they end.
     pub reach: u64,
-    /// States that are saved are taken back again, no more and no less, and nothing else outlives them.
+    /// States that are saved are taken back again, no more and no less, and nothing else outlives
+    /// them.
     pub balanced: bool,
 }
 
@@ -114,9 +115,9 @@ pub fn effect(instructions: &[u8]) -> Option<Effect> {
     let (mut reach, mut saved) = (0u64, Saved::NONE);
     while !r.rest().is_empty() {
         match step(&mut r, crate::unwind::ENC_PCREL4)? {
-            Step::Advance(units) => reach = reach.checked_add(units)?,
-            Step::Set(_) => return None,
-            Step::Other(bytes) => saved.take(bytes),
+            CfaInstruction::Advance(units) => reach = reach.checked_add(units)?,
+            CfaInstruction::Set(_) => return None,
+            CfaInstruction::Other(bytes) => saved.take(bytes),
         }
     }
     Some(saved.effect(reach))
@@ -152,9 +153,10 @@ pub struct Source<'a> {
     pub encoding: u8,
 }
 
-/// Copies the instructions for code that starts at `start` (original address; it may lie inside of the
-/// entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new offset of an original address; it
-/// must ascend, and be 0 at `start`. `None` if an instruction is not understood.
+/// Copies the instructions for code that starts at `start` (original address; it may lie inside of
+/// the entry) and ends at `end`, with code alignment 1, and tells what they do. `map` gives the new
+/// offset of an original address; it must ascend, and be 0 at `start`. `None` if an instruction is
+/// not understood.
 pub fn rewrite(
     source: Source,
     start: u64,
@@ -199,17 +201,17 @@ fn copy(
     let mut pending = false;
     while !r.rest().is_empty() {
         match step(&mut r, source.encoding)? {
-            Step::Advance(units) => {
+            CfaInstruction::Advance(units) => {
                 at = at.checked_add(units.checked_mul(source.code_align)?)?;
                 pending = true;
             }
-            Step::Set(_) if source.encoding & 0x70 != 0 => return None,
-            Step::Set(to) => {
+            CfaInstruction::Set(_) if source.encoding & 0x70 != 0 => return None,
+            CfaInstruction::Set(to) => {
                 at = to;
                 pending = true;
             }
-            Step::Other([0]) => {}
-            Step::Other(bytes) => {
+            CfaInstruction::Other([0]) => {}
+            CfaInstruction::Other(bytes) => {
                 if at >= end && at > source.start {
                     break;
                 }

@@ -1,7 +1,8 @@
-//! Exception tables (language-specific data areas) in the format that gcc defined and all compilers use.
+//! Exception tables (language-specific data areas) in the format that gcc defined and all compilers
+//! use.
 //!
-//! The call-site table is written anew with the clone's offsets; the action table is copied; the type table
-//! gets its relative pointers adjusted.
+//! The call-site table is written anew with the clone's offsets; the action table is copied; the
+//! type table gets its relative pointers adjusted.
 
 use crate::unwind::{ENC_INDIRECT, ENC_OMIT, ENC_PCREL4, Reader};
 use std::ops::Range;
@@ -45,7 +46,8 @@ fn type_size(encoding: u8) -> Option<usize> {
 }
 
 impl Lsda {
-    /// Parses the table at `addr` of the function that starts at `function`. `None` if it is not understood.
+    /// Parses the table at `addr` of the function that starts at `function`. `None` if it is not
+    /// understood.
     pub fn parse(data: &[u8], addr: u64, function: u64) -> Option<Lsda> {
         let mut r = Reader::new(data, addr);
         let pad_encoding = r.u8()?;
@@ -143,8 +145,8 @@ impl Lsda {
             let mut r = Reader::new(data.get(at..)?, addr + at as u64);
             self.types.push(r.pointer(self.type_encoding, 0)?);
         }
-        // An 8-byte absolute pointer has a dynamic relocation where addresses are relative; such tables are
-        // writable, and no compiler for x86-64 makes them.
+        // An 8-byte absolute pointer has a dynamic relocation where addresses are relative; such
+        // tables are writable, and no compiler for x86-64 makes them.
         Some(())
     }
 
@@ -157,8 +159,8 @@ impl Lsda {
             .collect()
     }
 
-    /// The table for a clone, to be placed at `addr`. `sites` are the call sites with clone addresses,
-    /// `function` is the clone's start.
+    /// The table for a clone, to be placed at `addr`. `sites` are the call sites with clone
+    /// addresses, `function` is the clone's start.
     pub fn write(&self, addr: u64, function: u64, sites: &[CallSite]) -> Option<Vec<u8>> {
         let mut out = Vec::new();
         // Landing pads behind the function's start need no base of their own.
@@ -203,8 +205,8 @@ impl Lsda {
             return Some(out);
         }
         let size = type_size(self.written_encoding())?;
-        // Types are read at multiples of 4 by some; pad between actions and types. The offset's own length
-        // is fixed at 4 bytes so that it does not depend on the padding.
+        // Types are read at multiples of 4 by some; pad between actions and types. The offset's own
+        // length is fixed at 4 bytes so that it does not depend on the padding.
         let offset_at = out.len();
         let after = addr + offset_at as u64 + 4;
         let unpadded = after + body.len() as u64;
@@ -262,8 +264,8 @@ fn fixed_leb(out: &mut Vec<u8>, value: u64) -> Option<()> {
 mod tests {
     use super::*;
 
-    /// Function at 0x1000, table at 0x5000: two call sites, one with a handler for type 1 and then a
-    /// specification that allows type 2 only, indirect pcrel types.
+    /// Function at 0x1000, table at 0x5000: two call sites, one with a handler for type 1 and then
+    /// a specification that allows type 2 only, indirect pcrel types.
     fn table() -> Vec<u8> {
         let mut t = vec![ENC_OMIT, 0x9b];
         let mut body = vec![0x01, 8, 0x10, 5, 0x40, 1, 0x20, 5, 0, 0];

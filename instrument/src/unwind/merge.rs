@@ -1,9 +1,11 @@
 //! One entry for several functions that lie side by side.
 //!
-//! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a short function. Clones that have the same common part and no
-//! exception table share entries: the state that a function begins with is saved before its instructions and taken back where
-//! its code ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands at the very place of a
-//! signal. Readers run through all instructions before an address, so an entry is kept short.
+//! An entry costs 17 bytes and 8 in the search table, which is as much as the instructions of a
+//! short function. Clones that have the same common part and no exception table share entries: the
+//! state that a function begins with is saved before its instructions and taken back where its code
+//! ends, before the padding that the next one begins behind: LLVM's reader leaves out what stands
+//! at the very place of a signal. Readers run through all instructions before an address, so an
+//! entry is kept short.
 //!
 //! ```text
 //! remember_state; instructions of f; advance to the end of f; restore_state; advance to g; remember_state; instructions of g; …
@@ -13,8 +15,9 @@ use crate::unwind::cfi;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through twenty frames of short functions took 2.2 times as long in
-/// `ring` as in the original (1.1 times with 32), and files grow by 2 % less.
+/// Most bytes of instructions of an entry with several functions, soft flavour: exceptions through
+/// twenty frames of short functions took 2.2 times as long in `ring` as in the original (1.1 times
+/// with 32), and files grow by 2 % less.
 pub const MOST_BYTES_SOFT: usize = 128;
 /// The same for the PT flavour, which has room and costs little in everything else.
 pub const MOST_BYTES_PT: usize = 64;
@@ -23,7 +26,7 @@ const RESTORE: u8 = 0x0b;
 
 /// The entry of one piece of code, as it would stand alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part<'a> {
+pub struct FrameEntry<'a> {
     /// Index of the common part.
     pub cie: usize,
     /// Code.
@@ -40,7 +43,7 @@ pub struct Part<'a> {
 
 /// An entry that may get more parts.
 struct Open<'a> {
-    entry: Part<'a>,
+    entry: FrameEntry<'a>,
     /// Code address that the instructions have moved on to.
     placed: u64,
     /// Where the instructions of the last function begin whose state is not taken back yet.
@@ -50,7 +53,7 @@ struct Open<'a> {
 }
 
 impl<'a> Open<'a> {
-    fn new(entry: Part<'a>) -> Open<'a> {
+    fn new(entry: FrameEntry<'a>) -> Open<'a> {
         let effect = entry.effect.filter(|e| e.balanced && entry.lsda.is_none());
         let placed = entry.code.start + effect.map_or(0, |e| e.reach);
         let dirty = (!entry.instructions.is_empty()).then_some(0);
@@ -63,7 +66,7 @@ impl<'a> Open<'a> {
     }
 
     /// Adds the next part, or gives it back.
-    fn add(&mut self, part: Part<'a>, most_bytes: usize) -> Result<(), Part<'a>> {
+    fn add(&mut self, part: FrameEntry<'a>, most_bytes: usize) -> Result<(), FrameEntry<'a>> {
         if self.closed
             || !part.adjoins
             || part.cie != self.entry.cie
@@ -100,11 +103,12 @@ impl<'a> Open<'a> {
     }
 }
 
-/// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`. `parts` are in the order of their code.
+/// Joins neighbours where that is possible and an entry's instructions stay within `most_bytes`.
+/// `parts` are in the order of their code.
 pub fn merge<'a>(
-    parts: impl IntoIterator<Item = Part<'a>>,
+    parts: impl IntoIterator<Item = FrameEntry<'a>>,
     most_bytes: usize,
-) -> impl Iterator<Item = Part<'a>> {
+) -> impl Iterator<Item = FrameEntry<'a>> {
     let mut parts = parts.into_iter();
     let mut open: Option<Open> = None;
     std::iter::from_fn(move || {
@@ -137,8 +141,8 @@ mod tests {
     /// push rbx at 2.
     const PUSH: &[u8] = &[0x42, 0x0e, 16, 0x83, 2];
 
-    fn part(code: Range<u64>, instructions: &[u8]) -> Part<'_> {
-        Part {
+    fn part(code: Range<u64>, instructions: &[u8]) -> FrameEntry<'_> {
+        FrameEntry {
             cie: 0,
             code,
             lsda: None,
@@ -153,7 +157,7 @@ mod tests {
     }
 
     /// The rules at addresses, as text.
-    fn rules(parts: &[Part], code: impl Iterator<Item = u64>) -> Vec<String> {
+    fn rules(parts: &[FrameEntry], code: impl Iterator<Item = u64>) -> Vec<String> {
         let mut frame = EhFrame::new(0x10_0000);
         for p in parts {
             frame
@@ -190,12 +194,12 @@ mod tests {
             [PUSH, &[], &[], &[]],
         ];
         for instructions in orders {
-            let parts: Vec<Part> = (0x1000u64..)
+            let parts: Vec<FrameEntry> = (0x1000u64..)
                 .step_by(0x40)
                 .zip(instructions)
                 .map(|(at, i)| part(at..at + 0x3e, i))
                 .collect();
-            let merged: Vec<Part> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
+            let merged: Vec<FrameEntry> = merge(parts.clone(), MOST_BYTES_SOFT).collect();
             assert_eq!(merged.len(), 1);
             assert_eq!(merged[0].code, 0x1000..0x10fe);
             let code = || parts.iter().flat_map(|p| p.code.clone());
@@ -205,7 +209,7 @@ mod tests {
                 "{instructions:x?}"
             );
             // Nothing changes at the very place where a function begins.
-            let padding = |p: &Part| p.code.end..p.code.end + 2;
+            let padding = |p: &FrameEntry| p.code.end..p.code.end + 2;
             let initial = rules(&[part(0x1000..0x1100, &[])], 0x1000..0x1001);
             assert!(
                 rules(&merged, parts[..3].iter().flat_map(padding))
@@ -218,15 +222,15 @@ mod tests {
 
     #[test]
     fn functions_alone_stay_as_they_are() {
-        let apart = Part {
+        let apart = FrameEntry {
             adjoins: false,
             ..part(0x1080..0x10c0, FRAME)
         };
-        let caught = Part {
+        let caught = FrameEntry {
             lsda: Some(0x2000),
             ..part(0x10c0..0x1100, PUSH)
         };
-        let other = Part {
+        let other = FrameEntry {
             cie: 1,
             ..part(0x1140..0x1180, PUSH)
         };
@@ -256,7 +260,7 @@ mod tests {
     #[test]
     fn entries_do_not_grow_without_bound() {
         for most in [MOST_BYTES_SOFT, MOST_BYTES_PT] {
-            let merged: Vec<Part> = merge(
+            let merged: Vec<FrameEntry> = merge(
                 (0..100).map(|n| part(0x40 * n..0x40 * n + 0x3c, FRAME)),
                 most,
             )

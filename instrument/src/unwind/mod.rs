@@ -1,12 +1,14 @@
-//! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are written
-//! anew for the clone.
+//! Unwind tables: `.eh_frame`, the exception tables (LSDAs) that it refers to, and how both are
+//! written anew for the clone.
 //!
-//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read one section see all code), and the
-//! same of the clones, with the code offsets mapped. Short neighbours share an entry ([`merge`]). All pointers are
-//! written as 4-byte distances to their own place.
+//! The new `.eh_frame` says of the original code what the old one did (so that debuggers that read
+//! one section see all code), and the same of the clones, with the code offsets mapped. Short
+//! neighbours share an entry ([`merge`]). All pointers are written as 4-byte distances to their own
+//! place.
 //!
-//! Reading trusts nothing; what is not understood is an error for the whole section if entries behind it
-//! could not be carried over, and a function that is left alone if only its exception table is strange.
+//! Reading trusts nothing; what is not understood is an error for the whole section if entries
+//! behind it could not be carried over, and a function that is left alone if only its exception
+//! table is strange.
 
 pub mod cfi;
 pub mod lsda;
@@ -110,8 +112,8 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from. Zero
-    /// stays zero whatever it would be relative to. The indirect flag is not followed.
+    /// A pointer in a `DW_EH_PE_*` encoding; `function` is what function-relative ones count from.
+    /// Zero stays zero whatever it would be relative to. The indirect flag is not followed.
     pub fn pointer(&mut self, encoding: u8, function: u64) -> Option<u64> {
         let base = match encoding & 0x70 {
             0x00 => 0,
@@ -275,7 +277,8 @@ impl<'a> Tables<'a> {
             UnwindRange {
                 range: fde.range.clone(),
                 landing_pads: lsda.flatten().map_or_else(Vec::new, Lsda::landing_pads),
-                // Code that handlers return to is entered one byte behind its start, and unwinders know it by its bytes.
+                // Code that handlers return to is entered one byte behind its start, and unwinders
+                // know it by its bytes.
                 understood: copied && !matches!(lsda, Some(None)) && !self.cies[fde.cie].signal,
             }
         };
@@ -304,7 +307,8 @@ impl<'a> Tables<'a> {
     }
 }
 
-/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its terminator.
+/// Address and bytes of `.eh_frame`: the section, or what `PT_GNU_EH_FRAME` points at up to its
+/// terminator.
 fn section<'a>(elf: &Elf<'a>) -> Option<(u64, &'a [u8])> {
     if let Some(s) = elf.section(".eh_frame") {
         return elf.section_bytes(s).map(|data| (s.addr, data));
@@ -414,6 +418,7 @@ pub struct UnwindRange {
     pub range: Range<u64>,
     /// `(call range, landing pad)`; empty without LSDA.
     pub landing_pads: Vec<(Range<u64>, u64)>,
-    /// False if there is an LSDA that could not be understood, or if this is the code that signal handlers return to: the function must be left alone.
+    /// False if there is an LSDA that could not be understood, or if this is the code that signal
+    /// handlers return to: the function must be left alone.
     pub understood: bool,
 }

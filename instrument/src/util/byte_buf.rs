@@ -1,6 +1,7 @@
 //! Bytes that are appended a few at a time.
 
-/// Bytes that grow at their end. There is room behind them already, in which is anything: most times, appending a few takes one comparison and no call.
+/// Bytes that grow at their end. There is room behind them already, in which is anything: most
+/// times, appending a few takes one comparison and no call.
 #[derive(Debug, Default)]
 pub struct Bytes {
     /// They and the room.

@@ -1,5 +1,5 @@
-//! A fast hasher for small integer keys of our own making (not for keys that an attacker chooses to collide in bulk: a
-//! collision costs time, never correctness).
+//! A fast hasher for small integer keys of our own making (not for keys that an attacker chooses to
+//! collide in bulk: a collision costs time, never correctness).
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};

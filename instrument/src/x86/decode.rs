@@ -1,12 +1,14 @@
 //! From the bytes of one function to instructions.
 //!
-//! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted if every direct branch, landing pad
-//! and known entry falls on a boundary. Otherwise (data in text, instructions that overlap) the function is decoded by following control
-//! flow, and what lies between is swept only where it decodes cleanly.
+//! Compiled code is instructions from end to end, so a straight sweep is tried first and accepted
+//! if every direct branch, landing pad and known entry falls on a boundary. Otherwise (data in
+//! text, instructions that overlap) the function is decoded by following control flow, and what
+//! lies between is swept only where it decodes cleanly.
 //!
-//! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly `lock`, which hand-written atomics and the
-//! C library's locks skip while there is one thread. That gives two instructions, with and without the prefixes, that end at one place.
-//! Any other overlap leaves the function alone.
+//! One kind of overlap is understood: a branch behind an instruction's first prefixes, mostly
+//! `lock`, which hand-written atomics and the C library's locks skip while there is one thread.
+//! That gives two instructions, with and without the prefixes, that end at one place. Any other
+//! overlap leaves the function alone.
 
 use crate::common::skip_reason::LeftReason;
 use crate::x86::effects::is_simple;
@@ -19,7 +21,8 @@ use std::ops::Range;
 /// Decoded instructions, sorted by address.
 #[derive(Clone, Debug, Default)]
 pub struct Body {
-    /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or data.
+    /// They do not overlap but for prefixes ([`Insn::is_overlapped`]); bytes in none are padding or
+    /// data.
     pub insns: Vec<Insn>,
     /// Those by their addresses.
     pub places: Places,
@@ -135,7 +138,8 @@ impl Places {
     }
 }
 
-/// The instruction at `at`, if that lies behind nothing but prefixes of `outer`, and both end at one place, and mean no branch.
+/// The instruction at `at`, if that lies behind nothing but prefixes of `outer`, and both end at
+/// one place, and mean no branch.
 fn without_prefixes(outer: &Insn, at: u64, bytes: &[u8], base: u64) -> Option<Instruction> {
     let plain = |i: &Instruction| i.flow_control() == FlowControl::Next && !is_padding(i);
     if outer.is_overlapped() || at <= outer.ip || at >= outer.end() || !plain(&outer.inst) {
@@ -193,7 +197,8 @@ fn shorten(outer: &mut Insn, inner: u64) {
     outer.simple = false;
 }
 
-/// What a function is decoded from, as often as its instructions are needed: they take fifteen times as much memory, so that copies of them cost more than one would think.
+/// What a function is decoded from, as often as its instructions are needed: they take fifteen
+/// times as much memory, so that copies of them cost more than one would think.
 #[derive(Clone, Debug)]
 pub struct Source<'a> {
     /// See [`decode`].
@@ -211,7 +216,8 @@ impl Source<'_> {
     }
 }
 
-/// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive besides the first byte.
+/// Decodes `bytes`, which lie at `base`. `entries`: addresses at which control certainly may arrive
+/// besides the first byte.
 pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> {
     let range = base..base + bytes.len() as u64;
     let mut targets = Vec::with_capacity(bytes.len() / 16);
@@ -250,7 +256,8 @@ pub fn decode(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReas
     }
 }
 
-/// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are filler.
+/// Everything in a row; `None` if some bytes do not decode. Runs of zeros after the end of flow are
+/// filler.
 pub fn sweep(bytes: &[u8], base: u64) -> Option<Body> {
     sweep_to(bytes, base, |_| {})
 }
@@ -352,7 +359,8 @@ fn follow(bytes: &[u8], base: u64, entries: &[u64]) -> Result<Body, LeftReason> 
             match marks[offset] {
                 START => break,
                 MIDDLE => {
-                    // Control goes on behind both, where it has been or will be followed from the other.
+                    // Control goes on behind both, where it has been or will be followed from the
+                    // other.
                     let outer = insns.iter_mut().find(|i| i.ip < ip && ip < i.end());
                     if let Some(outer) = outer
                         && let Some(inner) = without_prefixes(outer, ip, bytes, base)
@@ -435,7 +443,8 @@ fn decode_one(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<In
     fits.then_some(inst)
 }
 
-/// One instruction whose first bytes are prefixes that are unclaimed, and the rest of which is an instruction that is known already.
+/// One instruction whose first bytes are prefixes that are unclaimed, and the rest of which is an
+/// instruction that is known already.
 fn around(bytes: &[u8], base: u64, offset: usize, marks: &[u8]) -> Option<Insn> {
     let inst = Decoder::with_ip(
         64,
@@ -497,7 +506,8 @@ fn sweep_gaps(bytes: &[u8], base: u64, marks: &mut [u8], insns: &mut Vec<Insn>) 
         }
         at = end;
     }
-    // Code that control flow reaches has only good targets. If swept code has others, take none of it.
+    // Code that control flow reaches has only good targets. If swept code has others, take none of
+    // it.
     let bad = |i: &Insn| {
         direct_target(&i.inst).is_some_and(|t| {
             let target = t.wrapping_sub(base);

@@ -1,8 +1,9 @@
 //! What an instruction reads and writes, without asking iced where the answer is plain.
 //!
-//! iced finds it from tables for any instruction there is, which takes longer than decoding does. Nearly all instructions of compilers are one of
-//! a few hundred, which use their operands in one of a few ways, and perhaps the stack, and nothing else. Their registers are put together from masks,
-//! so that there is no branch to take. The test compares the answers with iced's.
+//! iced finds it from tables for any instruction there is, which takes longer than decoding does.
+//! Nearly all instructions of compilers are one of a few hundred, which use their operands in one
+//! of a few ways, and perhaps the stack, and nothing else. Their registers are put together from
+//! masks, so that there is no branch to take. The test compares the answers with iced's.
 
 use crate::x86::flow::taken;
 use crate::x86::insn::Insn;
@@ -14,13 +15,15 @@ use iced_x86::{
 
 /// What is asked of each instruction of a function, once for all.
 pub struct Facts {
-    /// What it does to registers, constants by `or` and `and` taken for such ([`RegUse::without_idle_read`]).
+    /// What it does to registers, constants by `or` and `and` taken for such
+    /// ([`RegUse::without_idle_read`]).
     pub uses: Vec<RegUse>,
     /// Those constants, and what they do to registers to the letter.
     idle: Vec<(u32, RegUse)>,
     /// Its explicit accesses.
     pub accesses: AccessList,
-    /// The register that may hold the address of its access ([`own_destination`]), where that was wanted.
+    /// The register that may hold the address of its access ([`own_destination`]), where that was
+    /// wanted.
     pub own: Vec<Option<Gpr>>,
     /// Numbers of those that take the address of the function's start ([`taken`]), in order.
     pub takers: Vec<u32>,
@@ -84,7 +87,8 @@ impl Facts {
         reg_use(info)
     }
 
-    /// Notes the rest of an instruction that may be a constant or take an address. What it does to registers is changed if it is a constant.
+    /// Notes the rest of an instruction that may be a constant or take an address. What it does to
+    /// registers is changed if it is a constant.
     fn note(&mut self, i: usize, inst: &Instruction, start: u64, uses: &mut RegUse) {
         let constant = uses.without_idle_read(inst);
         if constant != *uses {
@@ -104,7 +108,8 @@ impl Facts {
     }
 }
 
-/// Whether an instruction of this flow is known to be one that goes on to the next and does nothing but what its operands say: see [`Insn::simple`](crate::x86::insn::Insn::simple).
+/// Whether an instruction of this flow is known to be one that goes on to the next and does nothing
+/// but what its operands say: see [`Insn::simple`](crate::x86::insn::Insn::simple).
 #[inline]
 pub fn is_simple(inst: &Instruction, flow: FlowControl) -> bool {
     flow == FlowControl::Next && !matches!(KINDS[inst.code() as usize % CODES], Kind::Other)
@@ -995,7 +1000,8 @@ static KINDS: [Kind; CODES] = {
         }
         n += 1;
     }
-    // These stand in rows: conditional jumps, short and near; bytes and moves on conditions; shifts and rotations.
+    // These stand in rows: conditional jumps, short and near; bytes and moves on conditions; shifts
+    // and rotations.
     let rows = [
         (Code::Jo_rel8_16, Code::Jg_rel8_64, Kind::Jumps),
         (Code::Jo_rel16, Code::Jg_rel32_64, Kind::Jumps),
@@ -1031,7 +1037,8 @@ mod tests {
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes what an operand is, and some; and those of AVX.
+    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix that changes
+    /// what an operand is, and some; and those of AVX.
     #[test]
     fn what_is_plain_is_as_iced_says() {
         let prefixes: Vec<Vec<u8>> = [vec![]]

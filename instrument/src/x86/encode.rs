@@ -1,7 +1,7 @@
 //! The few instructions that probes are made of, encoded by hand.
 //!
-//! None of them writes flags. Registers are hardware numbers ([`Gpr`]); cursor arithmetic is 32 bits wide
-//! because rings lie below 4 GiB (see [`mgz_abi`]).
+//! None of them writes flags. Registers are hardware numbers ([`Gpr`]); cursor arithmetic is 32
+//! bits wide because rings lie below 4 GiB (see [`mgz_abi`]).
 
 use crate::util::byte_buf::Bytes;
 use crate::x86::regs::Gpr;
@@ -37,7 +37,8 @@ impl Mem {
     }
 }
 
-/// An instruction, or a part of one: its bytes, the first lowest, zeros behind them, and their number in the highest byte. Two registers hold that.
+/// An instruction, or a part of one: its bytes, the first lowest, zeros behind them, and their
+/// number in the highest byte. Two registers hold that.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Encoded(u128);
 
@@ -194,8 +195,8 @@ pub fn modrm(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     }
 }
 
-/// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute form, for code
-/// whose address is fixed. The displacement is at the end.
+/// `op reg, gs:[rip + 0]` for a load (`8b`) or store (`89`): one byte shorter than the absolute
+/// form, for code whose address is fixed. The displacement is at the end.
 pub fn gs_rip(wide: bool, opcode: u8, reg: Gpr) -> Encoded {
     let head = Encoded::default().with(0x65);
     let rex = rex(wide, reg.0);
@@ -271,8 +272,8 @@ pub fn ptwrite_any() -> Encoded {
     Encoded::of(&[0xf3, 0x0f, 0xae, 0xe0])
 }
 
-/// `vmovdqu [mem], v` of 16, 32 or 64 bytes; EVEX where the register or width needs it. `mem` is a base
-/// register and a displacement.
+/// `vmovdqu [mem], v` of 16, 32 or 64 bytes; EVEX where the register or width needs it. `mem` is a
+/// base register and a displacement.
 pub fn store_vector(mem: &Mem, vector: u8, bytes: u16) -> Encoded {
     let b = u8::from(mem.base.is_some_and(|b| b.0 >= 8));
     if bytes == 64 || vector >= 16 {
@@ -299,7 +300,8 @@ pub fn store_vector(mem: &Mem, vector: u8, bytes: u16) -> Encoded {
     }
 }
 
-/// Stores the sixteen bytes of a vector register of 32 or 64 bytes that have this number (`vextracti128`, `vextracti32x4`).
+/// Stores the sixteen bytes of a vector register of 32 or 64 bytes that have this number
+/// (`vextracti128`, `vextracti32x4`).
 pub fn store_part(mem: &Mem, vector: u8, bytes: u8, part: u8) -> Encoded {
     let b = u8::from(mem.base.is_some_and(|b| b.0 >= 8));
     let p0 = (!(vector >> 3) & 1) << 7 | 0x40 | (1 - b) << 5 | 3;
@@ -320,7 +322,8 @@ pub fn store_part(mem: &Mem, vector: u8, bytes: u8, part: u8) -> Encoded {
     far(head, vector & 7, mem).with(part)
 }
 
-/// ModRM and SIB of `[base + disp32]`: a displacement of one byte would be scaled in some encodings.
+/// ModRM and SIB of `[base + disp32]`: a displacement of one byte would be scaled in some
+/// encodings.
 fn far(head: Encoded, reg: u8, mem: &Mem) -> Encoded {
     let low = mem.base.map_or(5, |r| r.0 & 7);
     let head = head.with(0x80 | (reg & 7) << 3 | low);
@@ -387,8 +390,8 @@ pub fn nop(len: usize) -> &'static [u8] {
     NOPS[len.min(9)]
 }
 
-/// Offset of the ModRM byte of an instruction that has one, found from its bytes: prefixes, REX, VEX,
-/// EVEX, XOP and opcode maps are skipped.
+/// Offset of the ModRM byte of an instruction that has one, found from its bytes: prefixes, REX,
+/// VEX, EVEX, XOP and opcode maps are skipped.
 pub fn modrm_offset(bytes: &[u8]) -> Option<usize> {
     let mut at = 0;
     while matches!(

@@ -49,7 +49,8 @@ pub fn is_padding(inst: &Instruction) -> bool {
 /// Bytes of a near jump.
 pub const JUMP: u64 = 5;
 
-/// Whether control goes on elsewhere for certain. (Handlers of faults may go on behind instructions that only fail.)
+/// Whether control goes on elsewhere for certain. (Handlers of faults may go on behind instructions
+/// that only fail.)
 pub(crate) fn goes_elsewhere(flow: FlowControl) -> bool {
     matches!(
         flow,
@@ -62,7 +63,8 @@ pub fn is_call(flow: FlowControl) -> bool {
     matches!(flow, FlowControl::Call | FlowControl::IndirectCall)
 }
 
-/// The address in the code that an instruction takes, if it does, and whether it is the address and no sum with it.
+/// The address in the code that an instruction takes, if it does, and whether it is the address and
+/// no sum with it.
 #[inline]
 pub fn taken(inst: &Instruction) -> Option<(u64, bool)> {
     if TAKERS[inst.code() as usize % TAKERS.len()] {
@@ -100,7 +102,8 @@ pub(crate) fn taken_by(inst: &Instruction) -> Option<(u64, bool)> {
     }
 }
 
-/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so many codes.)
+/// By code: whether [`taken`] may have something to say, which is seldom. (iced has fewer than so
+/// many codes.)
 pub(crate) static TAKERS: [bool; 1 << 13] = {
     use Code::*;
     let takers = [

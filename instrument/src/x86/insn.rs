@@ -12,21 +12,23 @@ pub struct InsnId(pub u32);
 pub struct Insn {
     /// Link-time address.
     pub ip: u64,
-    /// Bytes up to where the next instruction may begin. The encoding is longer than that (and another instruction begins inside
-    /// of it) where a branch goes behind the first prefixes: see [`Insn::is_overlapped`].
+    /// Bytes up to where the next instruction may begin. The encoding is longer than that (and
+    /// another instruction begins inside of it) where a branch goes behind the first prefixes: see
+    /// [`Insn::is_overlapped`].
     pub len: u8,
     /// The decoded form's flow control, which is asked for at every turn.
     pub flow: FlowControl,
-    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, string instruction, none that changes a segment's base
-    /// or is overlapped. Rare ones are not known to be so. See [`is_simple`](crate::x86::effects::is_simple).
+    /// It computes, or reads and writes memory, and goes on to the next: no branch, call, string
+    /// instruction, none that changes a segment's base or is overlapped. Rare ones are not known to
+    /// be so. See [`is_simple`](crate::x86::effects::is_simple).
     pub simple: bool,
     /// Decoded form (its own IP is `ip`).
     pub inst: Instruction,
-    /// Registers that a probe standing right before this instruction may overwrite: their values are
-    /// dead there, on every path, exceptions and IPA register allocation included. Never rsp.
+    /// Registers that a probe standing right before this instruction may overwrite: their values
+    /// are dead there, on every path, exceptions and IPA register allocation included. Never rsp.
     pub dead: RegSet,
-    /// Those of `dead` that an instruction with accesses itself overwrites, and that a probe may overwrite before it even if it faults; see
-    /// [`crate::analyze::unread_values`].
+    /// Those of `dead` that an instruction with accesses itself overwrites, and that a probe may
+    /// overwrite before it even if it faults; see [`crate::analyze::unread_values`].
     pub own: RegSet,
 }
 
@@ -64,8 +66,9 @@ impl Insn {
         }
     }
 
-    /// Whether the next instruction is this one without its first prefixes (`je 1f; lock; 1: cmpxchg …`). Both end at the same
-    /// address; control never runs from one into the other.
+    /// Whether the next instruction is this one without its first prefixes
+    /// (`je 1f; lock; 1: cmpxchg …`). Both end at the same address; control never runs from one
+    /// into the other.
     pub fn is_overlapped(&self) -> bool {
         usize::from(self.len) < self.inst.len()
     }

@@ -1,8 +1,9 @@
-//! The little that pass 1 asks of nearly all instructions, without decoding them: how long they are, whether they branch, and where numbers of four bytes stand in
-//! them, which may be addresses.
+//! The little that pass 1 asks of nearly all instructions, without decoding them: how long they
+//! are, whether they branch, and where numbers of four bytes stand in them, which may be addresses.
 //!
-//! Nine of ten instructions of compilers have one of some two hundred opcodes, whose lengths follow from their ModRM byte. Whoever asks decodes the others. The test compares
-//! what is said here with what iced says.
+//! Nine of ten instructions of compilers have one of some two hundred opcodes, whose lengths follow
+//! from their ModRM byte. Whoever asks decodes the others. The test compares what is said here with
+//! what iced says.
 
 /// Bytes that are looked at: more than any instruction has.
 pub const WINDOW: usize = 16;
@@ -193,7 +194,8 @@ static ONE: [u8; 256] = {
     fill(table, 0xfe, 0xff, MODRM | SPECIAL)
 };
 
-/// Opcodes of two bytes, the first of which is 0x0f. All have a ModRM byte but those that are left out here: jumps on conditions.
+/// Opcodes of two bytes, the first of which is 0x0f. All have a ModRM byte but those that are left
+/// out here: jumps on conditions.
 static TWO: [u8; 256] = {
     const ALL: u8 = BARE | P66 | PF3 | PF2;
     let mut table = [0; 256];
@@ -274,7 +276,8 @@ const REX: u8 = 0x40;
 const LEA: u8 = 0x8d;
 const ENDBR64: u32 = u32::from_le_bytes([0xf3, 0x0f, 0x1e, 0xfa]);
 
-/// Of opcodes that [`bare_len`] knows: a ModRM byte follows; and so many bytes they have, with those of a constant.
+/// Of opcodes that [`bare_len`] knows: a ModRM byte follows; and so many bytes they have, with
+/// those of a constant.
 const OPERAND: u8 = 0x80;
 const BYTES: u8 = 0x03;
 
@@ -292,8 +295,9 @@ static SHORT: [u8; 256] = {
     table
 };
 
-/// Length of the instruction that `code` begins with, if it is one of the most frequent ones: those behind which control goes on, without a number of four bytes, and
-/// with no prefix but REX. Else 0: it is for [`skim`] to say.
+/// Length of the instruction that `code` begins with, if it is one of the most frequent ones: those
+/// behind which control goes on, without a number of four bytes, and with no prefix but REX. Else
+/// 0: it is for [`skim`] to say.
 #[inline(always)]
 pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     let at = usize::from(code[0] & 0xf0 == REX);
@@ -310,7 +314,8 @@ pub fn bare_len(code: &[u8; WINDOW]) -> usize {
     }
 }
 
-/// Looks at the instruction that `code` begins with. What is behind the code of a function may be anything: it is for the caller to see whether so many bytes are there.
+/// Looks at the instruction that `code` begins with. What is behind the code of a function may be
+/// anything: it is for the caller to see whether so many bytes are there.
 #[inline(always)]
 pub fn skim(code: &[u8; WINDOW]) -> Skimmed {
     let first = code[0];
@@ -340,7 +345,8 @@ fn prefixed(code: &[u8; WINDOW]) -> Skimmed {
     Skimmed::UNKNOWN
 }
 
-/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. That it is not too long is for the caller to see where it has others.
+/// An instruction whose opcode is at `at`, behind a REX prefix, if it has one, and others. That it
+/// is not too long is for the caller to see where it has others.
 #[inline(always)]
 fn with_opcode(code: &[u8; WINDOW], at: usize, prefix: u8, rex: u8) -> Skimmed {
     // (No place that is asked for is behind the window.)
@@ -598,7 +604,8 @@ mod tests {
         assert!(skimmed.takes_constant() || !takes, "{}", context());
     }
 
-    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix and pairs of them.
+    /// Every opcode of one and two bytes with every ModRM byte, behind every prefix and pairs of
+    /// them.
     #[test]
     fn what_is_said_is_as_iced_says() {
         let single = (0x40..0x50)

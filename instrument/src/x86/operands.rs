@@ -1,7 +1,7 @@
 //! Memory operands: what an instruction loads and stores, how many bytes, and from where.
 //!
-//! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and address
-//! computations touch no memory here.
+//! Implicit stack accesses (`push`, `pop`, `call`, `ret`, `leave`) are not listed. Cache hints and
+//! address computations touch no memory here.
 
 use crate::x86::effects::Operands;
 use crate::x86::insn::Insn;
@@ -26,7 +26,7 @@ pub enum Segment {
 
 /// An address computed from registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct EffectiveAddress {
     /// Segment override (ds, es, ss and cs have base 0 in 64-bit mode).
     pub segment: Segment,
     /// Base register.
@@ -35,16 +35,17 @@ pub struct Place {
     pub index: Option<Gpr>,
     /// Factor of the index.
     pub scale: u8,
-    /// Displacement; the whole address if there is neither base nor index (RIP-relative operands are resolved).
+    /// Displacement; the whole address if there is neither base nor index (RIP-relative operands
+    /// are resolved).
     pub disp: i64,
     /// The address is truncated to 32 bits.
     pub addr32: bool,
 }
 
-impl Place {
+impl EffectiveAddress {
     /// `[register]`.
-    pub fn at(register: Gpr) -> Place {
-        Place {
+    pub fn at(register: Gpr) -> EffectiveAddress {
+        EffectiveAddress {
             segment: Segment::Flat,
             base: Some(register),
             index: None,
@@ -55,7 +56,7 @@ impl Place {
     }
 }
 
-impl Place {
+impl EffectiveAddress {
     /// Whether it is at a fixed address or in the frame, whatever registers hold.
     pub fn is_constant(&self) -> bool {
         self.index.is_none()
@@ -70,7 +71,7 @@ impl Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// One address.
-    Plain(Place),
+    Plain(EffectiveAddress),
     /// String instruction with a `rep` prefix. `until`: it may stop early.
     Repeated {
         /// rsi or rdi.
@@ -86,14 +87,14 @@ pub enum Form {
     /// Vector index.
     Gather {
         /// Address without the index.
-        place: Place,
+        place: EffectiveAddress,
         /// Number of the index vector register.
         index: u8,
     },
     /// Bit string with a register offset.
     Bits {
         /// Address of the operand.
-        place: Place,
+        place: EffectiveAddress,
         /// Register with the bit offset.
         offset: Gpr,
     },
@@ -117,7 +118,8 @@ pub struct Access {
 }
 
 impl Access {
-    /// Whether its class is asked for, and depends on what registers hold; see [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
+    /// Whether its class is asked for, and depends on what registers hold; see
+    /// [`crate::analyze::dataflow`]. `stores`: classes of stores are asked for, too.
     pub fn asks(&self, stores: bool) -> bool {
         let depends = match &self.form {
             Form::Plain(place) => !place.is_constant(),
@@ -131,10 +133,12 @@ impl Access {
 /// At most two accesses of one instruction, in the order in which the processor makes them.
 pub type Accesses = [Access];
 
-/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place for those of each.
+/// The accesses of each instruction. Most have none, so that it would be a waste to keep a place
+/// for those of each.
 #[derive(Clone, Debug)]
 pub struct AccessList {
-    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it has none.
+    /// Per instruction: where its accesses begin in `all`, times four, and their number. Zero: it
+    /// has none.
     of: Vec<u32>,
     all: Vec<Access>,
     /// Numbers of the instructions that have some.
@@ -230,9 +234,9 @@ pub fn accesses(inst: &Instruction, info: &impl Operands) -> SmallVec<[Access; 2
             OpKind::Memory => memory_form(inst),
             OpKind::MemorySegRSI => string_form(inst, RSI),
             OpKind::MemoryESRDI => string_form(inst, RDI),
-            OpKind::MemorySegRDI => Form::Plain(Place {
+            OpKind::MemorySegRDI => Form::Plain(EffectiveAddress {
                 segment: segment(inst),
-                ..Place::at(RDI)
+                ..EffectiveAddress::at(RDI)
             }),
             OpKind::MemorySegSI
             | OpKind::MemorySegESI
@@ -348,8 +352,9 @@ fn segment(inst: &Instruction) -> Segment {
     }
 }
 
-/// The place of the instruction's memory operand; `None` for addressing that has none (vector index).
-pub fn place_of(inst: &Instruction) -> Option<Place> {
+/// The place of the instruction's memory operand; `None` for addressing that has none (vector
+/// index).
+pub fn place_of(inst: &Instruction) -> Option<EffectiveAddress> {
     let index = inst.memory_index();
     (index == Register::None || index.is_gpr() || inst.is_ip_rel_memory_operand())
         .then(|| plain_place(inst))
@@ -357,12 +362,12 @@ pub fn place_of(inst: &Instruction) -> Option<Place> {
 
 /// The place of a memory operand whose index, if it has one, is a general purpose register.
 #[inline]
-fn plain_place(inst: &Instruction) -> Place {
+fn plain_place(inst: &Instruction) -> EffectiveAddress {
     let segment = segment(inst);
     let (base, index) = (inst.memory_base(), inst.memory_index());
     if inst.is_ip_rel_memory_operand() {
         let disp = inst.ip_rel_memory_address() as i64;
-        return Place {
+        return EffectiveAddress {
             segment,
             base: None,
             index: None,
@@ -374,7 +379,7 @@ fn plain_place(inst: &Instruction) -> Place {
     let addr32 = base.is_gpr32()
         || index.is_gpr32()
         || (base == Register::None && index == Register::None && inst.memory_displ_size() == 4);
-    Place {
+    EffectiveAddress {
         segment,
         base: gpr(base),
         index: gpr(index),
@@ -403,7 +408,7 @@ fn memory_form(inst: &Instruction) -> Form {
             return Form::Unknown;
         }
         let disp = inst.memory_displacement64() as i64;
-        let place = Place {
+        let place = EffectiveAddress {
             segment: segment(inst),
             base,
             index: None,
@@ -435,7 +440,7 @@ fn memory_form(inst: &Instruction) -> Form {
         | Mnemonic::Bndldx
         | Mnemonic::Bndstx => Form::Unknown,
         // The address uses rsp after the increment.
-        Mnemonic::Pop if place.base == Some(RSP) => Form::Plain(Place {
+        Mnemonic::Pop if place.base == Some(RSP) => Form::Plain(EffectiveAddress {
             disp: place.disp.wrapping_add(i64::from(size_of(inst))),
             ..place
         }),
@@ -479,8 +484,9 @@ pub fn is_repeated_string(inst: &Instruction) -> bool {
     (inst.has_rep_prefix() || inst.has_repne_prefix()) && inst.is_string_instruction()
 }
 
-/// The register that may hold the load's own address: a 32- or 64-bit general purpose register that the instruction replaces as a whole
-/// and otherwise does not use, with the memory operand as a source. PT flavour only, since a fault would show the address in it.
+/// The register that may hold the load's own address: a 32- or 64-bit general purpose register that
+/// the instruction replaces as a whole and otherwise does not use, with the memory operand as a
+/// source. PT flavour only, since a fault would show the address in it.
 pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> {
     let register = inst.op0_register();
     let suits = inst.op_count() >= 2
@@ -506,8 +512,8 @@ pub fn own_destination(inst: &Instruction, info: &impl Operands) -> Option<Gpr> 
     (suits && !implicit).then_some(r)
 }
 
-/// Operand literals for the sidecar: base, index, scale, displacement, segment. `nth` counts the sites of the same kind (loads, or
-/// stores) that one instruction has, from 0.
+/// Operand literals for the sidecar: base, index, scale, displacement, segment. `nth` counts the
+/// sites of the same kind (loads, or stores) that one instruction has, from 0.
 pub fn literals(insn: &Insn, store: bool, nth: usize) -> (u8, u8, u8, i64, u8) {
     let mut factory = InstructionInfoFactory::new();
     let list = accesses(&insn.inst, factory.info(&insn.inst));
@@ -672,7 +678,7 @@ mod tests {
         assert!(matches!(
             g[0].form,
             Form::Gather {
-                place: Place {
+                place: EffectiveAddress {
                     base: Some(RAX),
                     scale: 4,
                     ..
@@ -697,7 +703,7 @@ mod tests {
         let a = of(&[0x8b, 0x05, 0x10, 0, 0, 0])[0]; // mov eax,[rip+0x10]
         assert!(matches!(
             a.form,
-            Form::Plain(Place {
+            Form::Plain(EffectiveAddress {
                 base: None,
                 index: None,
                 disp: 0x1016,

@@ -1,8 +1,9 @@
 //! What an instruction does to the general purpose registers.
 //!
-//! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones keep (part of) the old value, so they
-//! clobber without killing. Facts come from iced, conditional accesses included; what an operating system or an unknown callee may read
-//! is added by [`crate::analyze::liveness`].
+//! A 32- or 64-bit write replaces the whole register; 8- and 16-bit writes and conditional ones
+//! keep (part of) the old value, so they clobber without killing. Facts come from iced, conditional
+//! accesses included; what an operating system or an unknown callee may read is added by
+//! [`crate::analyze::liveness`].
 
 use iced_x86::{
     Instruction, InstructionInfo, InstructionInfoFactory, InstructionInfoOptions, Mnemonic,
@@ -75,7 +76,8 @@ const AX: usize = Register::AX as usize;
 const EAX: usize = Register::EAX as usize;
 const R15: usize = Register::R15 as usize;
 
-/// By iced's number: the set of the general purpose register that it is or is part of, which is empty for any other.
+/// By iced's number: the set of the general purpose register that it is or is part of, which is
+/// empty for any other.
 pub static BITS: [u16; 256] = bits(0);
 /// The same, of 32- and 64-bit registers only.
 pub static WHOLE: [u16; 256] = bits(EAX);
@@ -111,7 +113,8 @@ pub struct RegUse {
     pub clobber: RegSet,
 }
 
-/// What iced knows of an instruction's registers and operands, without its list of memory accesses, which takes longest.
+/// What iced knows of an instruction's registers and operands, without its list of memory accesses,
+/// which takes longest.
 pub fn registers<'f>(
     factory: &'f mut InstructionInfoFactory,
     inst: &Instruction,

@@ -1,4 +1,5 @@
-//! Caches: the stack-distance cache model, distances inside sets, and an exact simulator of set-associative LRU caches.
+//! Caches: the stack-distance cache model, distances inside sets, and an exact simulator of
+//! set-associative LRU caches.
 //!
 //! | module | what |
 //! |---|---|

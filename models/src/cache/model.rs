@@ -3,9 +3,10 @@
 use crate::cache::Shape;
 use crate::histogram::Bin;
 
-/// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the probability that an access with D
-/// distinct blocks in between hits in a cache of `sets` sets with A ways, if blocks fall into sets at random: less than A of the D fell into
-/// its set, Σ_{a<A} C(D,a) (1/sets)^a (1 − 1/sets)^(D−a). D may be a fraction (the mean of a bin).
+/// P(h|D) of the stack-distance cache model (Brehob and Enbody; Barai et al., equation 2): the
+/// probability that an access with D distinct blocks in between hits in a cache of `sets` sets with
+/// A ways, if blocks fall into sets at random: less than A of the D fell into its set, Σ_{a<A}
+/// C(D,a) (1/sets)^a (1 − 1/sets)^(D−a). D may be a fraction (the mean of a bin).
 pub fn hit_probability(distance: f64, ways: u64, sets: u64) -> f64 {
     if distance < ways as f64 {
         return 1.0;
@@ -74,7 +75,8 @@ fn ln_gamma(x: f64) -> f64 {
         - shift
 }
 
-/// Expected hits of accesses whose distances (in lines of the cache) are given, in one cache that sees them all.
+/// Expected hits of accesses whose distances (in lines of the cache) are given, in one cache that
+/// sees them all.
 pub fn expected_hits(bins: impl Iterator<Item = Bin>, shape: &Shape) -> f64 {
     bins.map(|bin| {
         let width = bin.to - bin.from;

@@ -1,20 +1,26 @@
 //! Distances inside the sets of a cache.
 //!
-//! [`crate::cache::hit_probability`] lets the D blocks between a use and its reuse fall into the sets at random. Programs that stride by powers of two crowd
-//! them into few sets; data that fill a cache exactly spread evenly; columns of a matrix fill each set to its last way, and whether one more
-//! comes is no matter of chance. No model of D alone can tell these apart, so here the condition itself is measured: the *set distance* of an
-//! access is the number of distinct blocks *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989). An LRU set of A
-//! ways hits if and only if it is below A, so one pass tells the hit rates for every number of ways.
+//! [`crate::cache::hit_probability`] lets the D blocks between a use and its reuse fall into the
+//! sets at random. Programs that stride by powers of two crowd them into few sets; data that fill a
+//! cache exactly spread evenly; columns of a matrix fill each set to its last way, and whether one
+//! more comes is no matter of chance. No model of D alone can tell these apart, so here the
+//! condition itself is measured: the *set distance* of an access is the number of distinct blocks
+//! *of its own set* since the block's last use (Mattson et al. 1970, Hill and Smith 1989). An LRU
+//! set of A ways hits if and only if it is below A, so one pass tells the hit rates for every
+//! number of ways.
 //!
-//! Sets are independent of each other. Of a cache with many sets a sample is followed: runs of adjacent sets, one drawn at random from each of
-//! as many equal parts of the cache. What the model with random sets says of *all* accesses is then corrected by how far it is off in the runs
-//! (a difference estimate: unbiased, and the better the more the model is right), with a 95% interval from how much the runs differ.
-//! Where all sets are followed there is no error, and the rate is that of a simulation.
+//! Sets are independent of each other. Of a cache with many sets a sample is followed: runs of
+//! adjacent sets, one drawn at random from each of as many equal parts of the cache. What the model
+//! with random sets says of *all* accesses is then corrected by how far it is off in the runs
+//! (a difference estimate: unbiased, and the better the more the model is right), with a 95%
+//! interval from how much the runs differ. Where all sets are followed there is no error, and the
+//! rate is that of a simulation.
 
 use crate::cache::{Shape, hit_probability};
 use crate::util::random::Random;
 
-/// Adjacent sets that are drawn together: most accesses that touch two lines then touch two followed sets.
+/// Adjacent sets that are drawn together: most accesses that touch two lines then touch two
+/// followed sets.
 const RUN: u64 = 8;
 /// Deepest set distance that is told apart.
 const MOST_DEPTH: u64 = 128;
@@ -26,11 +32,13 @@ const ABSENT: u32 = u32::MAX;
 pub struct SetHits {
     /// Hits of all accesses, exact or estimated.
     pub hits: f64,
-    /// Variance of the estimate, so that ±1.96 deviations are the 95% interval also of few runs; 0 where all sets were followed.
+    /// Variance of the estimate, so that ±1.96 deviations are the 95% interval also of few runs; 0
+    /// where all sets were followed.
     pub variance: f64,
 }
 
-/// How much wider a 95% interval from a variance with so many degrees of freedom is than one from a known variance (Student's t over 1.96).
+/// How much wider a 95% interval from a variance with so many degrees of freedom is than one from a
+/// known variance (Student's t over 1.96).
 fn widening(freedom: f64) -> f64 {
     const T: [f64; 9] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262,
@@ -50,7 +58,8 @@ pub struct SetDistances {
     depth: usize,
     /// By set: where its stack is, or [`ABSENT`].
     place: Vec<u32>,
-    /// By followed set: the run that it counts for, or [`ABSENT`] (the set behind a run is followed for accesses that reach into it).
+    /// By followed set: the run that it counts for, or [`ABSENT`] (the set behind a run is
+    /// followed for accesses that reach into it).
     run: Vec<u32>,
     /// Most recent blocks of each followed set, `depth` each.
     stacks: Vec<u64>,
@@ -148,7 +157,8 @@ impl SetDistances {
         self.runs as f64 / self.all_runs
     }
 
-    /// The access touches a line. Across lines it has the greatest set distance of them, and belongs to the set of the first.
+    /// The access touches a line. Across lines it has the greatest set distance of them, and
+    /// belongs to the set of the first.
     #[inline(always)]
     pub fn touch(&mut self, block: u64) {
         let place = self.place[(block % self.sets) as usize];
@@ -165,7 +175,8 @@ impl SetDistances {
         }
     }
 
-    /// All lines of the access are touched; its reuse distance among all blocks, `None` if a line is new.
+    /// All lines of the access are touched; its reuse distance among all blocks, `None` if a line
+    /// is new.
     #[inline(always)]
     pub fn done(&mut self, distance: Option<u64>) {
         let bin = distance.map_or(BINS - 1, bin);
@@ -208,7 +219,8 @@ impl SetDistances {
         self.hits_with(self.ways)
     }
 
-    /// Hits of all accesses in a cache with as many sets but `ways` ways, at most [`SetDistances::depth`].
+    /// Hits of all accesses in a cache with as many sets but `ways` ways, at most
+    /// [`SetDistances::depth`].
     pub fn hits_with(&self, ways: usize) -> SetHits {
         let runs = self
             .counts

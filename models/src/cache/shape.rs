@@ -44,8 +44,8 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Checks a shape. Sets need not be a power of two (real last-level caches have 12 × 2ⁿ); the simulator takes
-    /// the set as block number modulo sets.
+    /// Checks a shape. Sets need not be a power of two (real last-level caches have 12 × 2ⁿ); the
+    /// simulator takes the set as block number modulo sets.
     pub fn new(size: u64, ways: u64, line: u64) -> Result<Shape, ShapeError> {
         if size == 0 || ways == 0 || line == 0 {
             return Err(ShapeError::Zero { size, ways, line });

@@ -27,7 +27,8 @@ impl Cache {
         }
     }
 
-    /// Accesses a block (address divided by the line size); brings it in if need be. Whether it hit.
+    /// Accesses a block (address divided by the line size); brings it in if need be. Whether it
+    /// hit.
     #[inline]
     pub fn access(&mut self, block: u64) -> bool {
         let set = match self.mask {
@@ -60,8 +61,8 @@ pub struct LevelCounts {
     pub misses: u64,
 }
 
-/// Levels of caches behind one another: a miss goes on to the next level, and each level that was asked keeps the line
-/// (neither inclusion nor exclusion is enforced).
+/// Levels of caches behind one another: a miss goes on to the next level, and each level that was
+/// asked keeps the line (neither inclusion nor exclusion is enforced).
 pub struct Hierarchy {
     levels: Vec<(Shape, Cache, LevelCounts)>,
 }
@@ -77,8 +78,8 @@ impl Hierarchy {
         }
     }
 
-    /// An access to `size` bytes at `address`. Across lines, each line is accessed, and the access counts once: as a miss of a level if any of
-    /// its lines missed there.
+    /// An access to `size` bytes at `address`. Across lines, each line is accessed, and the access
+    /// counts once: as a miss of a level if any of its lines missed there.
     #[inline]
     pub fn access(&mut self, address: u64, size: u32) {
         let last = address.saturating_add(u64::from(size.max(1)) - 1);

@@ -1,8 +1,9 @@
 //! Several predictions as one (not in the paper).
 //!
-//! Which method does best depends on the program, and how well each does shows in training: every run is predicted from the others, and a method
-//! has the weight 1/(ε + ¹⁄₁₀₀)², ε being its mean error (1 − accuracy) at that. The combined histogram is the weighted mean of the histograms. Methods that err in
-//! different places make up for each other, since what they agree on adds up.
+//! Which method does best depends on the program, and how well each does shows in training: every
+//! run is predicted from the others, and a method has the weight 1/(ε + ¹⁄₁₀₀)², ε being its mean
+//! error (1 − accuracy) at that. The combined histogram is the weighted mean of the histograms.
+//! Methods that err in different places make up for each other, since what they agree on adds up.
 
 use crate::histogram::Bin;
 use crate::predict::{Piece, Profile, accuracy, collect};
@@ -13,7 +14,8 @@ pub type Method<'a> = &'a dyn Fn(&[Profile], f64) -> Vec<Bin>;
 /// Least error that weights tell apart.
 const FLOOR: f64 = 0.01;
 
-/// Weights of methods, with the sum 1. `None` with fewer than three runs: then nothing can be left out.
+/// Weights of methods, with the sum 1. `None` with fewer than three runs: then nothing can be left
+/// out.
 pub fn weights(runs: &[Profile], methods: &[Method<'_>]) -> Option<Vec<f64>> {
     if runs.len() < 3 || methods.is_empty() {
         return None;

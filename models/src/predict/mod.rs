@@ -1,8 +1,10 @@
-//! Locality of other inputs: prediction of reuse-distance histograms (Zhong, Shen, Ding 2009, section 3).
+//! Locality of other inputs: prediction of reuse-distance histograms (Zhong, Shen, Ding 2009,
+//! section 3).
 //!
-//! A [`Profile`] is what was measured of one run: its histogram and its input size. Patterns say how distances grow with the input
-//! size s: not at all, or with s, s^½, s^⅓, s^⅔. [`single`] gives each partition of the reference histogram one
-//! pattern; [`multi`] lets every bin of a histogram be a mix of patterns; [`combined`] weighs their predictions.
+//! A [`Profile`] is what was measured of one run: its histogram and its input size. Patterns say
+//! how distances grow with the input size s: not at all, or with s, s^½, s^⅓, s^⅔. [`single`] gives
+//! each partition of the reference histogram one pattern; [`multi`] lets every bin of a histogram
+//! be a mix of patterns; [`combined`] weighs their predictions.
 
 pub mod combined;
 pub mod multi;
@@ -41,7 +43,8 @@ impl Pattern {
     }
 }
 
-/// Patterns that go together: "we take care not to mix sublinear patterns from a different number of dimensions".
+/// Patterns that go together: "we take care not to mix sublinear patterns from a different number
+/// of dimensions".
 pub const DIMENSIONS: [&[Pattern]; 3] = [
     &[Pattern::Constant, Pattern::Linear],
     &[Pattern::Constant, Pattern::SquareRoot, Pattern::Linear],
@@ -64,7 +67,8 @@ pub struct Profile {
     pub cold: f64,
 }
 
-/// Accuracy of a predicted histogram: 1 − Σ|x − y| / 2 over the bars of logarithmic histograms (section 4.2.1).
+/// Accuracy of a predicted histogram: 1 − Σ|x − y| / 2 over the bars of logarithmic histograms
+/// (section 4.2.1).
 pub fn accuracy(predicted: &[Bin], measured: &[Bin]) -> f64 {
     similarity(
         &shares(predicted.iter().copied(), &Scale::Log),
@@ -161,7 +165,8 @@ pub(crate) fn scaled(piece: &Piece, factor: f64) -> Piece {
     }
 }
 
-/// Pieces of a histogram on a scale: one per bin that has values, narrowed to the values that it has.
+/// Pieces of a histogram on a scale: one per bin that has values, narrowed to the values that it
+/// has.
 pub(crate) fn pieces(bins: &[Bin], scale: &Scale) -> Vec<Piece> {
     let total: f64 = bins.iter().map(|b| b.count).sum();
     let mut out: Vec<(usize, Piece)> = Vec::new();

@@ -1,11 +1,13 @@
 //! Multi-model prediction (section 3.4): each bin of the standard histogram is a mix of patterns.
 //!
-//! The unknowns are φ_m(i), the part of bin i of the standard histogram (that of the largest training run) that follows
-//! pattern m. A training run of size s says: in its bin r there is Σ_m Σ_i φ_m(i)·w_m(i→r), where w is the share of
-//! bin i that lands in r after its distances have grown by f_m(s)/f_m(s₀), values being spread evenly between the least and the
-//! greatest that the bin has (the paper: over the whole bin). All runs
-//! together, the standard one included, are an overdetermined system with unknowns that are not negative. It is solved by
-//! the multiplicative iteration for mixtures (expectation–maximisation), which keeps them so and never worsens the fit.
+//! The unknowns are φ_m(i), the part of bin i of the standard histogram (that of the largest
+//! training run) that follows pattern m. A training run of size s says: in its bin r there is Σ_m
+//! Σ_i φ_m(i)·w_m(i→r), where w is the share of bin i that lands in r after its distances have
+//! grown by f_m(s)/f_m(s₀), values being spread evenly between the least and the greatest that the
+//! bin has (the paper: over the whole bin). All runs together, the standard one included, are an
+//! overdetermined system with unknowns that are not negative. It is solved by the multiplicative
+//! iteration for mixtures (expectation–maximisation), which keeps them so and never worsens the
+//! fit.
 
 use crate::histogram::{Bin, Scale, reference};
 use crate::predict::{
@@ -162,7 +164,8 @@ fn solve(
             }
         }
     }
-    // What the runs cannot tell apart keeps its first weight: constant, unless something speaks against it.
+    // What the runs cannot tell apart keeps its first weight: constant, unless something speaks
+    // against it.
     let weight = |m: usize| {
         if m == 0 {
             1.0 - CAUTION
@@ -274,7 +277,8 @@ mod tests {
     use crate::histogram::shares;
     use crate::predict::tests::bins;
 
-    /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap in the bins of the smaller run.
+    /// Half of the reuses constant between 4 and 8, half linear: between s/16 and s/8; both overlap
+    /// in the bins of the smaller run.
     fn run(size: f64) -> Profile {
         Profile {
             size,
@@ -285,7 +289,8 @@ mod tests {
 
     #[test]
     fn zhong_figure_6() {
-        // The constant part stays, the linear part moves right by three bins for eight times the input.
+        // The constant part stays, the linear part moves right by three bins for eight times the
+        // input.
         let model = MultiModel {
             basis: Basis::Log,
             size: 1.0,
@@ -327,7 +332,8 @@ mod tests {
 
     #[test]
     fn the_worked_equations_of_section_3_4() {
-        // s1 = 3 s0: the linear part of [4,8) comes from [4/3, 8/3): two thirds of [1,2) and one third of [2,4).
+        // s1 = 3 s0: the linear part of [4,8) comes from [4/3, 8/3): two thirds of [1,2) and one
+        // third of [2,4).
         let mut parts = [0.0; 2];
         for (i, source) in [(1.0, 2.0), (2.0, 4.0)].iter().enumerate() {
             let moved = scaled(
@@ -358,7 +364,8 @@ mod tests {
                 let model = train(&runs, basis, 1000).unwrap();
                 for size in [65536.0, 1048576.0] {
                     let got = accuracy(&model.predict(size), &run(size).bins);
-                    // The reference histogram has the lowest accuracy in the paper too: its partitions mix both parts.
+                    // The reference histogram has the lowest accuracy in the paper too: its
+                    // partitions mix both parts.
                     let least = if basis == Basis::Reference { 0.9 } else { 0.95 };
                     assert!(got > least, "{basis:?} {size}: {got}");
                 }

@@ -1,9 +1,12 @@
-//! Distance-based sampling (section 3.5): the input size, seen early in a run from long reuse distances.
+//! Distance-based sampling (section 3.5): the input size, seen early in a run from long reuse
+//! distances.
 //!
-//! A block that is reused at a distance of at least the *qualification threshold*, at least the *spatial threshold* away from all
-//! samples so far, becomes a *data sample*; its reuses beyond the *temporal threshold* are its *access samples*. A *peak* is an access
-//! sample greater than its neighbours. The first peaks of the first data samples are candidates for the input size; training chooses among them
-//! (and among thresholds: samplers for all powers of two run side by side).
+//! A block that is reused at a distance of at least the *qualification threshold*, at least the
+//! *spatial threshold* away from all samples so far, becomes a *data sample*; its reuses beyond the
+//! *temporal threshold* are its *access samples*. A *peak* is an access sample greater than its
+//! neighbours. The first peaks of the first data samples are candidates for the input size;
+//! training chooses among them (and among thresholds: samplers for all powers of two run side by
+//! side).
 
 use serde::{Deserialize, Serialize};
 
@@ -126,8 +129,8 @@ impl Samplers {
     }
 }
 
-/// Peaks of a series: (value, time at which the next access sample shows it). The first access sample has nothing before it; a last one
-/// is no peak, since nothing shows that it is one.
+/// Peaks of a series: (value, time at which the next access sample shows it). The first access
+/// sample has nothing before it; a last one is no peak, since nothing shows that it is one.
 fn peaks(seen: &[(u64, u64)]) -> Vec<(u64, u64)> {
     let mut out = Vec::new();
     for i in 0..seen.len().saturating_sub(1) {
@@ -199,7 +202,8 @@ mod tests {
         );
     }
 
-    /// The paper's procedure, read as definitions: each data sample is searched anew in the whole stream.
+    /// The paper's procedure, read as definitions: each data sample is searched anew in the whole
+    /// stream.
     fn by_definition(stream: &[(u64, u64, u64)], spatial: u64) -> Vec<(Choice, u64, u64)> {
         let mut out = Vec::new();
         for threshold in 8..40 {
@@ -207,7 +211,8 @@ mod tests {
                 stream.iter().filter(|r| r.2 >= 1 << threshold).collect();
             let mut blocks: Vec<u64> = Vec::new();
             for number in 0..SAMPLES {
-                // The first long reuse of a block that is far from all data samples before it, and later than them.
+                // The first long reuse of a block that is far from all data samples before it, and
+                // later than them.
                 let Some(at) = long.iter().position(|r| {
                     blocks
                         .iter()
@@ -226,7 +231,8 @@ mod tests {
                 let mut peak = 0;
                 for i in 0..seen.len() {
                     let after = seen.get(i + 1).map(|s| s.1);
-                    // At the beginning nothing is before; an equal neighbour behind is no greater one.
+                    // At the beginning nothing is before; an equal neighbour behind is no greater
+                    // one.
                     let is = match (i, after) {
                         (_, None) => false,
                         (0, Some(after)) => seen[0].1 >= after,

@@ -1,4 +1,5 @@
-//! Single-model prediction (section 3.3): each partition of the reference histogram follows one pattern.
+//! Single-model prediction (section 3.3): each partition of the reference histogram follows one
+//! pattern.
 
 use crate::histogram::{Bin, Partition, reference};
 use crate::predict::{DIMENSIONS, Pattern, Piece, Profile, collect};
@@ -13,7 +14,8 @@ pub struct Fit {
     pub constant: f64,
     /// e.
     pub factor: f64,
-    /// Least value over mean, in the largest training run: keeps the partition's width in proportion.
+    /// Least value over mean, in the largest training run: keeps the partition's width in
+    /// proportion.
     low: f64,
     /// Greatest value over mean.
     high: f64,
@@ -86,16 +88,17 @@ pub fn train(runs: &[Profile], partitions: usize) -> SingleModel {
 
 /// Best pattern of one partition: (pattern, c, e, relative error).
 ///
-/// With two runs any pattern can be met exactly by c and e, so the pattern is the one whose growth f(ŝ)/f(s) is
-/// closest to the growth of the distance, as the paper says; with more it is the one with the least squares. c and e are not
-/// negative: distances do not shrink as data grow.
+/// With two runs any pattern can be met exactly by c and e, so the pattern is the one whose growth
+/// f(ŝ)/f(s) is closest to the growth of the distance, as the paper says; with more it is the one
+/// with the least squares. c and e are not negative: distances do not shrink as data grow.
 fn fit(sizes: &[f64], distances: &[f64], patterns: &[Pattern]) -> (Pattern, f64, f64, f64) {
     let mut best = (Pattern::Constant, 0.0, 0.0, f64::INFINITY);
     for &pattern in patterns {
         let values: Vec<f64> = sizes.iter().map(|&s| pattern.of(s)).collect();
         let (constant, factor) = regress(pattern, &values, distances);
         let error = if sizes.len() == 2 {
-            // Growth of the distance against growth of the pattern, in logarithms; +1 lets distances of 0 take part.
+            // Growth of the distance against growth of the pattern, in logarithms; +1 lets
+            // distances of 0 take part.
             (((distances[1] + 1.0) / (distances[0] + 1.0)).ln() - (values[1] / values[0]).ln())
                 .abs()
         } else {
@@ -114,7 +117,8 @@ fn fit(sizes: &[f64], distances: &[f64], patterns: &[Pattern]) -> (Pattern, f64,
     best
 }
 
-/// Weighted least squares of d = c + e·f with c, e ≥ 0; weights 1/(d+1)², so that errors count in proportion.
+/// Weighted least squares of d = c + e·f with c, e ≥ 0; weights 1/(d+1)², so that errors count in
+/// proportion.
 fn regress(pattern: Pattern, values: &[f64], distances: &[f64]) -> (f64, f64) {
     let weights: Vec<f64> = distances.iter().map(|d| (d + 1.0).powi(-2)).collect();
     let total: f64 = weights.iter().sum();

@@ -1,5 +1,6 @@
-//! Approximate reuse distance of a stream of accesses: a [`ScaleTree`] behind the same interface as the exact
-//! [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are as the tree's bound says.
+//! Approximate reuse distance of a stream of accesses: a [`ScaleTree`] behind the same interface as
+//! the exact [`crate::reuse::ReuseEngine`]. Intervals are exact; distances are as the tree's bound
+//! says.
 
 use crate::reuse::ReuseSink;
 use crate::reuse::last_access::Times;
@@ -54,7 +55,8 @@ impl ApproxEngine {
             && std::arch::is_x86_feature_detected!("lzcnt")
             && std::arch::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            // SAFETY: the CPU has just been found to have every feature that the function is
+            // compiled for.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
         self.run_any(address, size, tag, sink);
@@ -104,7 +106,8 @@ impl ApproxEngine {
         self.now += 1;
     }
 
-    /// An access to several blocks: first all distances, then all updates, so that they do not stand between each other.
+    /// An access to several blocks: first all distances, then all updates, so that they do not
+    /// stand between each other.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(
         &mut self,

@@ -1,11 +1,13 @@
 //! From a block to the time of its last access, for very many blocks.
 //!
-//! Programs touch blocks beside each other, so eight neighbours share an entry of one cache line: their number, and eight times of 56 bits (at a billion
-//! accesses a second two years). A footprint without holes costs 10 to 13 bytes a block, and a pass over it fetches a line for eight blocks; a block whose
-//! neighbours are never touched costs a line of its own.
+//! Programs touch blocks beside each other, so eight neighbours share an entry of one cache line:
+//! their number, and eight times of 56 bits (at a billion accesses a second two years). A footprint
+//! without holes costs 10 to 13 bytes a block, and a pass over it fetches a line for eight blocks;
+//! a block whose neighbours are never touched costs a line of its own.
 //!
-//! Entries stand in hash tables with linear probing. A small one is one *segment*; a large one is 64, chosen by the hash's upper bits, which grow one at
-//! a time, and when they are large by a quarter. So growing never needs room for the whole twice.
+//! Entries stand in hash tables with linear probing. A small one is one *segment*; a large one is
+//! 64, chosen by the hash's upper bits, which grow one at a time, and when they are large by a
+//! quarter. So growing never needs room for the whole twice.
 
 use crate::util::hash::spread;
 use crate::{large_vec, prefetch};
@@ -20,7 +22,8 @@ const MIN_ENTRIES: usize = 256;
 /// Entries at which one segment becomes many.
 const SPLIT: usize = 1 << 16;
 const SEGMENT_BITS: u32 = 6;
-/// Entries of a segment (64 MiB) from which on it grows by a quarter and no longer to twice its size.
+/// Entries of a segment (64 MiB) from which on it grows by a quarter and no longer to twice its
+/// size.
 const LARGE: usize = 1 << 20;
 
 /// The group's number + 1 in the first eight bytes (0: free), then eight times of seven bytes.
@@ -259,7 +262,8 @@ mod tests {
     fn large_tables_agree_with_a_plain_map() {
         let mut random = crate::util::random::Random::new(9);
         let mut times = Times::new();
-        // Far apart, side by side, and by powers of two: through the split and several growths of segments.
+        // Far apart, side by side, and by powers of two: through the split and several growths of
+        // segments.
         check((0..400_000).map(|_| random.bits() >> 6), &mut times);
         assert_eq!(times.segments.len(), 64);
         times.clear();

@@ -1,13 +1,16 @@
-//! Exact reuse distance of samples that are not short ([`crate::reuse::short`]): of any length and any number of blocks.
+//! Exact reuse distance of samples that are not short ([`crate::reuse::short`]): of any length and
+//! any number of blocks.
 //!
 //! Each touch takes the next *slot*; a hash table leads from a block to its last slot; a bitmap
-//! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots behind
-//! the block's old slot, one count in a few cache lines. When the slots run out, the marked ones (one
-//! per block) are renumbered; slots are four times the blocks, so this is rare.
+//! ([`Rank`]) marks the slots that are the last of some block. D is the number of marked slots
+//! behind the block's old slot, one count in a few cache lines. When the slots run out, the marked
+//! ones (one per block) are renumbered; slots are four times the blocks, so this is rare.
 //!
-//! Rows come in batches, and each batch goes through three loops: blocks are looked up and take their slots, distances are counted, the sink is
-//! told. So what nobody can foresee costs one loop, not all, and each fetches ahead for the next: outside the cache only prefetched accesses are
-//! affordable. First touches and repetitions of the access before have no distance to be counted; the second loop runs over a list of the others.
+//! Rows come in batches, and each batch goes through three loops: blocks are looked up and take
+//! their slots, distances are counted, the sink is told. So what nobody can foresee costs one loop,
+//! not all, and each fetches ahead for the next: outside the cache only prefetched accesses are
+//! affordable. First touches and repetitions of the access before have no distance to be counted;
+//! the second loop runs over a list of the others.
 
 use crate::joined::Joined;
 use crate::reuse::ReuseSink;
@@ -19,12 +22,14 @@ use crate::util::hash::spread;
 const BATCH: usize = 64;
 /// Smallest number of slots.
 const MIN_SLOTS: usize = 4096;
-/// Number of slots from which on they are counted in a level more: then at least so many, which stay in the first-level cache.
+/// Number of slots from which on they are counted in a level more: then at least so many, which
+/// stay in the first-level cache.
 const MORE_SLOTS: usize = 1 << 14;
 const MANY_SLOTS: usize = 1 << 17;
 /// In place of an index.
 const NOWHERE: usize = usize::MAX;
-/// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those in blocks below 64 bytes.
+/// Blocks of an access that are taken at once. Accesses are at most 4 GiB, so this cuts only those
+/// in blocks below 64 bytes.
 pub(crate) const MOST_TOGETHER: u64 = 1 << 26;
 /// Blocks between the prefetch of a table line and its use, inside an access.
 const FAR: u64 = 64;
@@ -47,7 +52,8 @@ struct Batch {
     distance: [u32; BATCH],
     /// [`NEVER`]: a first touch.
     interval: [u64; BATCH],
-    /// Rows with a distance to be counted: which, the block's slot before, and the number of blocks then.
+    /// Rows with a distance to be counted: which, the block's slot before, and the number of
+    /// blocks then.
     list: [(u32, u32, u32); BATCH],
     listed: usize,
 }
@@ -64,7 +70,8 @@ pub(crate) struct Long {
     /// Slots whose successor belongs to the same access.
     joined: Joined,
     next_slot: u32,
-    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several blocks, or there is none.
+    /// Where the block of the access before is in the table; [`NOWHERE`] if that touched several
+    /// blocks, or there is none.
     last_at: usize,
     /// Number of the current access over the engine's life, from 1.
     tick: u64,
@@ -145,7 +152,8 @@ impl Long {
             });
             self.cleared = self.begin;
         }
-        // Slots are handed out without holes; those that are no longer anybody's last are taken back.
+        // Slots are handed out without holes; those that are no longer anybody's last are taken
+        // back.
         let mut marked = vec![false; slots as usize];
         lines.iter().for_each(|l| marked[l.slot as usize] = true);
         self.reserve(marked.len().max(lines.len()));
@@ -237,7 +245,8 @@ impl Long {
         }
     }
 
-    /// Blocks that lie side by side mostly follow one another, and so share a cache line of the table.
+    /// Blocks that lie side by side mostly follow one another, and so share a cache line of the
+    /// table.
     #[inline(always)]
     fn home(&self, block: u64) -> usize {
         const SIDE: u64 = 64 / size_of::<Entry>() as u64;
@@ -401,10 +410,10 @@ impl Long {
         self.ancient.remove(&block)
     }
 
-    /// An access to several blocks: first all distances, then all updates, so that the blocks of one
-    /// access do not stand between each other. The time is linear in the number of blocks. Accesses to more
-    /// than [`MOST_TOGETHER`] blocks are taken in portions; then the earlier portions count as touched before
-    /// the later ones.
+    /// An access to several blocks: first all distances, then all updates, so that the blocks of
+    /// one access do not stand between each other. The time is linear in the number of blocks.
+    /// Accesses to more than [`MOST_TOGETHER`] blocks are taken in portions; then the earlier
+    /// portions count as touched before the later ones.
     #[inline(never)]
     fn touch_many<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) {
         let (first, last) = (
@@ -439,7 +448,8 @@ impl Long {
             && std::arch::is_x86_feature_detected!("lzcnt")
             && std::arch::is_x86_feature_detected!("bmi2")
         {
-            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            // SAFETY: the CPU has just been found to have every feature that the function is
+            // compiled for.
             return unsafe { self.touch_portion_modern(row, first, last, tag, sink) };
         }
         self.touch_portion_any(row, first, last, tag, sink);
@@ -469,7 +479,8 @@ impl Long {
     ) {
         let count = (last - first + 1) as usize;
         self.reserve_slots(count);
-        // Slots of one access share their distance: it is counted once for those that follow one another.
+        // Slots of one access share their distance: it is counted once for those that follow one
+        // another.
         let (mut known, mut distance) = (std::ops::RangeInclusive::new(1, 0), 0);
         let mut new = 0;
         for block in first..=last {

@@ -1,13 +1,13 @@
 //! Exact reuse distance and reuse interval of a stream of accesses.
 //!
-//! Definitions. Access `i` touches every block that its bytes overlap. If access `p < i` is the last
-//! before `i` that touched block `b`, then at `i` block `b` has reuse distance D = number of distinct
-//! blocks touched by the accesses strictly between `p` and `i` (other than `b`, which none of them
-//! touches), and reuse interval `i - p`. So an immediate reuse has D = 0 and interval 1, also when an
-//! access straddles blocks. A first touch has neither.
+//! Definitions. Access `i` touches every block that its bytes overlap. If access `p < i` is the
+//! last before `i` that touched block `b`, then at `i` block `b` has reuse distance D = number of
+//! distinct blocks touched by the accesses strictly between `p` and `i` (other than `b`, which none
+//! of them touches), and reuse interval `i - p`. So an immediate reuse has D = 0 and interval 1,
+//! also when an access straddles blocks. A first touch has neither.
 //!
-//! Method. Samples begin in [`crate::reuse::short`], which has all its state in the first-level cache; what gets longer goes on in [`crate::reuse::long`].
-//! Starting over costs nothing.
+//! Method. Samples begin in [`crate::reuse::short`], which has all its state in the first-level
+//! cache; what gets longer goes on in [`crate::reuse::long`]. Starting over costs nothing.
 
 pub mod approx;
 pub(crate) mod last_access;
@@ -24,12 +24,13 @@ use crate::reuse::short::{Counters, Plain, SLOTS, Short};
 
 /// What an engine tells about each touched block.
 pub trait ReuseSink {
-    /// Access `row` (counted from the sample's start) touches `block` for the first time. `tag` is what
-    /// the caller gave with the access.
+    /// Access `row` (counted from the sample's start) touches `block` for the first time. `tag` is
+    /// what the caller gave with the access.
     fn first(&mut self, row: u64, block: u64, tag: u32);
     /// Access `row` touches `block` again: distance and interval as defined above.
     fn reuse(&mut self, row: u64, block: u64, tag: u32, distance: u64, interval: u64);
-    /// Either of the two; distance and interval of a first touch mean nothing. For sinks that count without branches.
+    /// Either of the two; distance and interval of a first touch mean nothing. For sinks that count
+    /// without branches.
     #[inline(always)]
     fn touch(&mut self, row: u64, block: u64, tag: u32, first: bool, distance: u64, interval: u64) {
         if first {
@@ -40,7 +41,8 @@ pub trait ReuseSink {
     }
     /// All blocks of access `row` are done.
     fn done(&mut self, row: u64, tag: u32);
-    /// Accesses that follow one another and touch one block each. For sinks that count many at once.
+    /// Accesses that follow one another and touch one block each. For sinks that count many at
+    /// once.
     #[inline(always)]
     fn narrow(&mut self, touches: &Narrow<'_>) {
         touches.tell(self);
@@ -95,7 +97,8 @@ impl Narrow<'_> {
     }
 }
 
-/// The state between accesses of one sample. Reusable: [`ReuseEngine::begin`] starts the next sample.
+/// The state between accesses of one sample. Reusable: [`ReuseEngine::begin`] starts the next
+/// sample.
 pub struct ReuseEngine {
     short: Short,
     /// The sample is still in `short`, and nothing of it is in `long`.
@@ -147,10 +150,12 @@ impl ReuseEngine {
                 && std::arch::is_x86_feature_detected!("avx512vl")
                 && std::arch::is_x86_feature_detected!("avx512vpopcntdq")
             {
-                // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+                // SAFETY: the CPU has just been found to have every feature that the function is
+                // compiled for.
                 return unsafe { self.run_wide(address, size, tag, sink) };
             }
-            // SAFETY: the CPU has just been found to have every feature that the function is compiled for.
+            // SAFETY: the CPU has just been found to have every feature that the function is
+            // compiled for.
             return unsafe { self.run_modern(address, size, tag, sink) };
         }
         self.run_any::<Plain, S>(address, size, tag, sink);
@@ -253,7 +258,8 @@ pub(crate) mod tests {
         told
     }
 
-    /// The same as [`by_definition`], in time that is linear in the touches and in the accesses times each other: for accesses to many blocks.
+    /// The same as [`by_definition`], in time that is linear in the touches and in the accesses
+    /// times each other: for accesses to many blocks.
     pub(crate) fn by_last_touches(accesses: &[(u64, u32)], shift: u32) -> Told {
         let mut last: HashMap<u64, usize> = HashMap::new();
         // How many blocks were touched last by each access.
@@ -285,7 +291,8 @@ pub(crate) mod tests {
         told
     }
 
-    /// Accesses of up to a quarter of a million bytes at odd places, in a space where they overlap, between small ones.
+    /// Accesses of up to a quarter of a million bytes at odd places, in a space where they overlap,
+    /// between small ones.
     pub(crate) fn large_and_small() -> impl Strategy<Value = Vec<(u64, u32)>> {
         let large = (0u64..300_000, 1u32..250_000);
         // Where a large one begins and ends, and in between: small ones cut it up.
@@ -343,7 +350,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_measures_of_zhong_figure_1() {
-        // Distances of a b c a a c b, their locality signature, and the misses of caches of all sizes; three of seven are first touches.
+        // Distances of a b c a a c b, their locality signature, and the misses of caches of all
+        // sizes; three of seven are first touches.
         let distances: Vec<Option<u64>> =
             letters("abcaacb").iter().map(|r| r.map(|r| r.0)).collect();
         assert_eq!(
@@ -363,7 +371,8 @@ pub(crate) mod tests {
 
     #[test]
     fn example_of_zhong_figure_2() {
-        // Twelve accesses to seven data; "the reuse distance between two b's", at times 4 and 12, "is 5".
+        // Twelve accesses to seven data; "the reuse distance between two b's", at times 4 and 12,
+        // "is 5".
         let told = letters("dacbccgefafb");
         assert_eq!(told.iter().filter(|t| t.is_none()).count(), 7);
         assert_eq!(told[11], Some((5, 8)));
@@ -385,8 +394,9 @@ pub(crate) mod tests {
 
     #[test]
     fn example_of_cabrera_figure_1_at_two_granularities() {
-        // "The second time [a] is encountered, its reuse distance is calculated to be 2, and the reuse distance is 0 when it [is] seen for the
-        // third time." If a, b and c share a page, all distances are 0 at page size; if each has its own, they stay.
+        // "The second time [a] is encountered, its reuse distance is calculated to be 2, and the
+        // reuse distance is 0 when it [is] seen for the third time." If a, b and c share a
+        // page, all distances are 0 at page size; if each has its own, they stay.
         let at = |spread: u64, bits: u32| -> Vec<Option<u64>> {
             let accesses: Vec<(u64, u32)> = "abcaa"
                 .bytes()
@@ -606,8 +616,9 @@ pub(crate) mod tests {
         fn done(&mut self, _row: u64, _tag: u32) {}
     }
 
-    /// What a copy of 64 MiB by one instruction does, again and again: the time is linear in its bytes. (One more block takes some nanoseconds, not one
-    /// per block of the access: that would be years.)
+    /// What a copy of 64 MiB by one instruction does, again and again: the time is linear in its
+    /// bytes. (One more block takes some nanoseconds, not one per block of the access: that
+    /// would be years.)
     #[test]
     fn accesses_of_64_mib_take_linear_time() {
         const BYTES: u32 = 64 << 20;

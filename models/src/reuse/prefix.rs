@@ -1,9 +1,11 @@
-//! Sizes in a row that grow at the end, with the sum in front of any position in one read per level.
+//! Sizes in a row that grow at the end, with the sum in front of any position in one read per
+//! level.
 //!
-//! Entries stand in groups of 16; each entry knows the sum of those before it in its group, and a level
-//! above does the same for groups. Taking one from a size changes one group per level (a few vector
-//! instructions); a sum reads one counter per level; an append writes one counter, and one more for each
-//! group that begins. Counters of entries that do not exist yet hold rubbish and are written on append.
+//! Entries stand in groups of 16; each entry knows the sum of those before it in its group, and a
+//! level above does the same for groups. Taking one from a size changes one group per level (a few
+//! vector instructions); a sum reads one counter per level; an append writes one counter, and one
+//! more for each group that begins. Counters of entries that do not exist yet hold rubbish and are
+//! written on append.
 
 const FAN: usize = 16;
 
@@ -94,7 +96,8 @@ impl Prefix {
         }
     }
 
-    /// Takes one from the size at `at`, which must not be 0, and returns the sum of the sizes behind it.
+    /// Takes one from the size at `at`, which must not be 0, and returns the sum of the sizes
+    /// behind it.
     #[inline(always)]
     pub(crate) fn take(&mut self, at: usize) -> u64 {
         let mut before = 0;

@@ -1,10 +1,12 @@
 //! A bitmap over time slots that counts its set bits up to a position in a few cache lines.
 //!
-//! All slots are set at first, also those that have not been handed out yet: nothing has to be done when one is, and whoever asks knows how
-//! many marks there are up to now. A leaf has 512 bits, one cache line. Above it stand *prefix* counters: 32 leaves share one line of
-//! 16-bit counters, and 16 entries of each level share one line of 32-bit counters of the level above. A count reads one line per level; a
-//! clear changes one line per level (every counter behind the bit goes down by one). No step depends on where a slot is: the loops
-//! have fixed lengths, of which the compiler makes a few vector instructions, with masks from small tables ([`around`]).
+//! All slots are set at first, also those that have not been handed out yet: nothing has to be done
+//! when one is, and whoever asks knows how many marks there are up to now. A leaf has 512 bits, one
+//! cache line. Above it stand *prefix* counters: 32 leaves share one line of 16-bit counters, and
+//! 16 entries of each level share one line of 32-bit counters of the level above. A count reads one
+//! line per level; a clear changes one line per level (every counter behind the bit goes down by
+//! one). No step depends on where a slot is: the loops have fixed lengths, of which the compiler
+//! makes a few vector instructions, with masks from small tables ([`around`]).
 
 const LEAF_BITS: usize = 512;
 const LEAF_WORDS: usize = LEAF_BITS / 64;
@@ -46,7 +48,8 @@ fn full32(slots: usize) -> Line32 {
     Line32(std::array::from_fn(|k| (k * slots) as u32))
 }
 
-/// A line of `N` values that are alike before the place `at`, and alike behind it: a window of what is twice as long.
+/// A line of `N` values that are alike before the place `at`, and alike behind it: a window of what
+/// is twice as long.
 #[inline(always)]
 fn around<T, const N: usize>(both: &[[T; N]; 2], at: usize) -> &[T; N] {
     let both = both.as_flattened();
@@ -122,7 +125,8 @@ impl Rank {
     pub(crate) fn clear(&mut self, slot: u32) {
         let slot = slot as usize;
         let leaf = slot / LEAF_BITS;
-        // Whole vectors are written, as they will be read: a read that spans what smaller writes have just left waits until these are in the cache.
+        // Whole vectors are written, as they will be read: a read that spans what smaller writes
+        // have just left waits until these are in the cache.
         let kept = !(1 << (slot % 64));
         let others = around(&OTHERS, slot / 64 % LEAF_WORDS);
         self.leaves[leaf]

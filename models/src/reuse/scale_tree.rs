@@ -1,20 +1,21 @@
-//! Approximate reuse distance in logarithmic space: the scale tree of Zhong, Shen and Ding (2009), section 2.
+//! Approximate reuse distance in logarithmic space: the scale tree of Zhong, Shen and Ding (2009),
+//! section 2.
 //!
-//! A node stands for a range of time and knows how many blocks were last accessed in it. The distance of a
-//! reuse is taken as the number of blocks in the nodes behind the one that holds the last access, which is
-//! never too much, and too little by at most the node's size − 1. From time to time neighbours are merged up
-//! to a *capacity* that keeps the error within the bound:
+//! A node stands for a range of time and knows how many blocks were last accessed in it. The
+//! distance of a reuse is taken as the number of blocks in the nodes behind the one that holds the
+//! last access, which is never too much, and too little by at most the node's size − 1. From time
+//! to time neighbours are merged up to a *capacity* that keeps the error within the bound:
 //!
-//! - relative bound e (`Bound::Relative`): capacity ⌊d·e/(1−e)⌋ + 1, with d the blocks behind the node. At
-//!   most about 4·log N / −log(1−e) nodes, besides a constant.
-//! - absolute bound b beyond a cut-off c (`Bound::Absolute`): capacity 1 up to c blocks behind, then b + 1. At
-//!   most about 4·(N/b + c) nodes, besides a constant.
+//! - relative bound e (`Bound::Relative`): capacity ⌊d·e/(1−e)⌋ + 1, with d the blocks behind the
+//!   node. At most about 4·log N / −log(1−e) nodes, besides a constant.
+//! - absolute bound b beyond a cut-off c (`Bound::Absolute`): capacity 1 up to c blocks behind,
+//!   then b + 1. At most about 4·(N/b + c) nodes, besides a constant.
 //!
-//! Where the paper keeps the nodes in a balanced tree, here they stand in one array, in order of time
-//! ([`Prefix`] sums sizes in one read per level), which is possible because nodes are only added at the end
-//! and merged all at once. The node of a time is found without search if it is younger than the last
-//! merging, since each access adds one node; else through a table by the logarithm of age, whose entries
-//! span few nodes.
+//! Where the paper keeps the nodes in a balanced tree, here they stand in one array, in order of
+//! time ([`Prefix`] sums sizes in one read per level), which is possible because nodes are only
+//! added at the end and merged all at once. The node of a time is found without search if it is
+//! younger than the last merging, since each access adds one node; else through a table by the
+//! logarithm of age, whose entries span few nodes.
 
 use crate::reuse::prefix::Prefix;
 
@@ -123,7 +124,8 @@ impl ScaleTree {
         self.sizes.take(node)
     }
 
-    /// The access at the next time (they follow one another without holes) has touched `blocks` blocks.
+    /// The access at the next time (they follow one another without holes) has touched `blocks`
+    /// blocks.
     #[inline(always)]
     pub fn push(&mut self, blocks: u64) {
         let time = self.merged_time + (self.ends.len() - self.merged) as u64;
@@ -263,8 +265,8 @@ mod tests {
 
     #[test]
     fn zhong_figure_2d() {
-        // The last accesses d1 b4 c6 g7 e8 a10 f11 in three nodes of sizes 4, 2 and 1: the distance of b at
-        // time 12 is taken as 3, "60% of the actual" 5.
+        // The last accesses d1 b4 c6 g7 e8 a10 f11 in three nodes of sizes 4, 2 and 1: the distance
+        // of b at time 12 is taken as 3, "60% of the actual" 5.
         let mut tree = ScaleTree::new(Bound::Relative(2.0 / 3.0), 1);
         for (end, size) in [(7, 4), (10, 2), (11, 1)] {
             tree.ends.push(end);

@@ -1,10 +1,14 @@
-//! Exact reuse distance as long as a sample is short: all state in the first-level cache, no branch on whether a block is new.
+//! Exact reuse distance as long as a sample is short: all state in the first-level cache, no branch
+//! on whether a block is new.
 //!
-//! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop that looks for something, see [`crate::util::interner`]) and slots, distances
-//! of reuses are counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches take slots; a bitmap marks the
-//! slots that are the last of their block. Slots count as marked before they are handed out, so that nothing has to be done when one is. Each word of the bitmap
-//! has the number of marks before it, which is one vector to change when a mark goes: a distance is one counter and one word. Slots are never
-//! renumbered: when they are used up, [`crate::reuse`] goes on with what it takes over from here.
+//! Rows come in batches, and each batch goes through four loops: blocks get numbers (the only loop
+//! that looks for something, see [`crate::util::interner`]) and slots, distances of reuses are
+//! counted, the sink is told. So a branch that nobody can foresee costs one loop, not all. Touches
+//! take slots; a bitmap marks the slots that are the last of their block. Slots count as marked
+//! before they are handed out, so that nothing has to be done when one is. Each word of the bitmap
+//! has the number of marks before it, which is one vector to change when a mark goes: a distance is
+//! one counter and one word. Slots are never renumbered: when they are used up, [`crate::reuse`]
+//! goes on with what it takes over from here.
 
 use crate::reuse::{NEVER, Narrow, ReuseSink};
 use crate::util::interner::{KEY_BITS, Names, TOGETHER};
@@ -79,9 +83,11 @@ mod modern {
     use super::{Counters, FEW, WORDS};
     use std::arch::x86_64::*;
 
-    /// The counters in AVX2 registers, so that one row does not wait for what the one before has written; what is looked up is a copy in memory.
+    /// The counters in AVX2 registers, so that one row does not wait for what the one before has
+    /// written; what is looked up is a copy in memory.
     ///
-    /// Only code that runs after AVX2 was found may make one ([`Counters::load`]): all its methods use it.
+    /// Only code that runs after AVX2 was found may make one ([`Counters::load`]): all its methods
+    /// use it.
     #[derive(Clone, Copy)]
     pub(crate) struct Vectors {
         lanes: [__m256i; WORDS / FEW],
@@ -151,7 +157,8 @@ pub(crate) struct Short {
     words: [u64; WORDS],
     /// Marks before each word.
     before: [u16; WORDS],
-    /// By slot: the last slot of its access, and its row. Slots are rows until an access has touched several blocks; then this is no longer empty.
+    /// By slot: the last slot of its access, and its row. Slots are rows until an access has
+    /// touched several blocks; then this is no longer empty.
     accesses: Vec<(u16, u16)>,
     next: usize,
     live: u32,
@@ -318,8 +325,8 @@ impl Short {
             .wrapping_sub((self.words[word] & upto).count_ones())
     }
 
-    /// The distances of rows that touch one block each: first slots are taken, then those that were there before are counted from a list. First
-    /// touches are not on it.
+    /// The distances of rows that touch one block each: first slots are taken, then those that were
+    /// there before are counted from a list. First touches are not on it.
     #[inline(always)]
     fn count<C: Counters, const JOINED: bool, const FEW_WORDS: bool>(
         &mut self,
@@ -401,7 +408,8 @@ impl Short {
         self.rows += tag.len();
     }
 
-    /// An access to several blocks: none of them stands between another and itself. Whether it fits.
+    /// An access to several blocks: none of them stands between another and itself. Whether it
+    /// fits.
     #[inline(never)]
     fn wide<S: ReuseSink>(&mut self, address: u64, size: u32, tag: u32, sink: &mut S) -> bool {
         let (first, last) = self.touched(address, size);

@@ -1,16 +1,17 @@
 //! RDX: reuse from sampled addresses and a few watchpoints (Wang, Liu, Chabbi 2019).
 //!
-//! [`Reservoir`] decides which of the sampled addresses are watched: it is the same for watchpoints that a
-//! trace is checked against and for debug registers of the CPU. What becomes of each sample is an
-//! [`Observation`]: reused after a time distance, or given up (replaced, never watched, end of the run) at some age.
+//! [`Reservoir`] decides which of the sampled addresses are watched: it is the same for watchpoints
+//! that a trace is checked against and for debug registers of the CPU. What becomes of each sample
+//! is an [`Observation`]: reused after a time distance, or given up (replaced, never watched, end of the run) at some age.
 //! From those, [`estimate`] makes the distribution of time distances in one of two ways:
 //!
-//! - [`Attribution::Proportional`], the paper's section IV-A: a reuse counts as many times as samples were taken in the
-//!   context of its use since its watchpoint was armed.
-//! - [`Attribution::Survival`], the default: a sample that was given up at age t says that its distance is more than
-//!   t, and coins decided when it was given up, not the program. That is random censoring, for which the
-//!   product-limit estimate (Kaplan and Meier 1958) is unbiased. It is made for each context of use, and contexts
-//!   count by their samples. What survives to the end is the share of accesses that are never reused.
+//! - [`Attribution::Proportional`], the paper's section IV-A: a reuse counts as many times as
+//!   samples were taken in the context of its use since its watchpoint was armed.
+//! - [`Attribution::Survival`], the default: a sample that was given up at age t says that its
+//!   distance is more than t, and coins decided when it was given up, not the program. That is
+//!   random censoring, for which the product-limit estimate (Kaplan and Meier 1958) is unbiased. It
+//!   is made for each context of use, and contexts count by their samples. What survives to the end
+//!   is the share of accesses that are never reused.
 
 use crate::util::random::Random;
 use std::collections::BTreeMap;
@@ -165,7 +166,8 @@ impl Reservoir {
         }
     }
 
-    /// The run (or the thread) ends at time `now`; what is still watched was not reused. Gives everything that was observed.
+    /// The run (or the thread) ends at time `now`; what is still watched was not reused. Gives
+    /// everything that was observed.
     pub fn finish(mut self, now: u64) -> Vec<Observation> {
         (0..self.slots.len()).for_each(|slot| self.give_up(slot, now));
         self.observations
@@ -186,7 +188,8 @@ pub enum Attribution {
 /// The estimated distribution.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
-    /// Weight of each observation, in accesses per sample: they sum to the samples that are reused.
+    /// Weight of each observation, in accesses per sample: they sum to the samples that are
+    /// reused.
     pub weights: Vec<f64>,
     /// Samples that are never reused, by the estimate.
     pub never: f64,
@@ -229,7 +232,8 @@ pub fn estimate(observations: &[Observation], attribution: Attribution) -> Estim
     out
 }
 
-/// Use–reuse pairs: (code of use, code of reuse, weight, weight × time distance), by weight × distance, greatest first.
+/// Use–reuse pairs: (code of use, code of reuse, weight, weight × time distance), by weight ×
+/// distance, greatest first.
 pub fn pairs(observations: &[Observation], estimate: &Estimate) -> Vec<(u32, u32, f64, f64)> {
     let mut sums: BTreeMap<(u32, u32), (f64, f64)> = BTreeMap::new();
     for (o, &weight) in observations.iter().zip(&estimate.weights) {
@@ -247,8 +251,8 @@ pub fn pairs(observations: &[Observation], estimate: &Estimate) -> Vec<(u32, u32
     out
 }
 
-/// Watches a stream of accesses as hardware would: every `period` accesses (randomly a half to one and a half times
-/// that), the block is a sample; each access is compared with the watched blocks.
+/// Watches a stream of accesses as hardware would: every `period` accesses (randomly a half to one
+/// and a half times that), the block is a sample; each access is compared with the watched blocks.
 pub struct Watcher {
     reservoir: Reservoir,
     places: Vec<u64>,
@@ -286,8 +290,8 @@ impl Watcher {
         (self.period / 2 + self.random.below(self.period + 1)).max(1)
     }
 
-    /// An access by code `context` to the blocks from `first` to `last`. It is sampled as one to the first, as hardware samples addresses, but is a
-    /// reuse of all of them.
+    /// An access by code `context` to the blocks from `first` to `last`. It is sampled as one to
+    /// the first, as hardware samples addresses, but is a reuse of all of them.
     #[inline(always)]
     pub fn access(&mut self, first: u64, last: u64, context: u32) {
         self.now += 1;
@@ -341,8 +345,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Sums of short and long distances of the paper's listing 2, repeated: loops i and j pass over an array, loop k touches
-    /// each element twice in a row. Contexts are the lines.
+    /// Sums of short and long distances of the paper's listing 2, repeated: loops i and j pass over
+    /// an array, loop k touches each element twice in a row. Contexts are the lines.
     fn listing_2(watchpoints: usize, attribution: Attribution, seed: u64) -> (f64, f64) {
         let n = 10_000u64;
         let mut watcher = Watcher::new(250, watchpoints, seed);

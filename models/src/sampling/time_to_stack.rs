@@ -1,15 +1,16 @@
-//! From time distances to reuse distances: the model of Shen, Shaw, Meeker and Ding (POPL 2007 and TR902), as RDX
-//! uses it (appendix A).
+//! From time distances to reuse distances: the model of Shen, Shaw, Meeker and Ding (POPL 2007 and
+//! TR902), as RDX uses it (appendix A).
 //!
-//! Between a use and its reuse at time distance Δ lie Δ − 1 accesses. The model takes each of the N blocks as
-//! accessed in there independently with the same probability, so the number of distinct blocks is binomial
-//! with mean E(Δ) = Σ_{τ=0}^{Δ−2} P(time distance > τ): the access that is τ + 1 before the end of the
-//! interval is the last one to its block there if that block is not accessed within the next τ. First touches
-//! count as infinite distances on the way, because in an interval they are new blocks too.
+//! Between a use and its reuse at time distance Δ lie Δ − 1 accesses. The model takes each of the N
+//! blocks as accessed in there independently with the same probability, so the number of distinct
+//! blocks is binomial with mean E(Δ) = Σ_{τ=0}^{Δ−2} P(time distance > τ): the access that is τ + 1
+//! before the end of the interval is the last one to its block there if that block is not accessed
+//! within the next τ. First touches count as infinite distances on the way, because in an interval
+//! they are new blocks too.
 //!
-//! Bars may have any width: values are taken as spread evenly over a bar, E is integrated piece by piece in
-//! closed form, and each bar is cut into slices whose binomials are put on the output scale. The cost depends on the
-//! number of bars, not on the range that they span.
+//! Bars may have any width: values are taken as spread evenly over a bar, E is integrated piece by
+//! piece in closed form, and each bar is cut into slices whose binomials are put on the output
+//! scale. The cost depends on the number of bars, not on the range that they span.
 
 use crate::histogram::Bin;
 
@@ -60,7 +61,8 @@ impl Out {
 
 /// E(m): expected distinct blocks in m consecutive accesses, from bars of time distances.
 struct Growth {
-    /// Start of a piece, E there, P(distance > start), and by how much that falls per access inside.
+    /// Start of a piece, E there, P(distance > start), and by how much that falls per access
+    /// inside.
     pieces: Vec<(f64, f64, f64, f64)>,
 }
 
@@ -68,7 +70,8 @@ impl Growth {
     fn new(bars: &[Bin], cold: f64) -> Growth {
         let total: f64 = bars.iter().map(|b| b.count).sum::<f64>() + cold;
         let mut pieces = Vec::with_capacity(2 * bars.len() + 1);
-        // E(m) = Σ_{τ=0}^{m−1} S(τ), with S(τ) = P(distance > τ), S(0) = 1 (distances are at least 1).
+        // E(m) = Σ_{τ=0}^{m−1} S(τ), with S(τ) = P(distance > τ), S(0) = 1 (distances are at least
+        // 1).
         let (mut at, mut expected, mut survive) = (0.0, 0.0, 1.0);
         for bar in bars {
             let from = bar.from.max(1.0);
@@ -77,7 +80,8 @@ impl Growth {
                 expected += (from - at) * survive;
                 at = from;
             }
-            // At τ = from, the values equal to `from` have gone by: S falls by one value's share at each τ.
+            // At τ = from, the values equal to `from` have gone by: S falls by one value's share at
+            // each τ.
             let width = (bar.to - from).max(1.0);
             let fall = bar.count / total / width;
             pieces.push((at, expected, survive - fall, fall));
@@ -97,8 +101,9 @@ impl Growth {
     }
 }
 
-/// Converts time distances (`bars` ascending, values from 1) of a stream with `cold` first touches and `blocks`
-/// distinct blocks to reuse distances. The counts of the result sum to those of the bars.
+/// Converts time distances (`bars` ascending, values from 1) of a stream with `cold` first touches
+/// and `blocks` distinct blocks to reuse distances. The counts of the result sum to those of the
+/// bars.
 pub fn convert(bars: &[Bin], cold: f64, blocks: f64, spread: Spread) -> Vec<Bin> {
     let growth = Growth::new(bars, cold);
     let mut out = Out { cells: Vec::new() };

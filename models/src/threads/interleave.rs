@@ -1,4 +1,5 @@
-//! Interleavings of several threads' accesses into one order, for concurrent reuse profiles and shared caches.
+//! Interleavings of several threads' accesses into one order, for concurrent reuse profiles and
+//! shared caches.
 
 use crate::util::random::Random;
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,8 @@ pub enum Turns {
         /// Equal seeds give equal orders.
         seed: u64,
     },
-    /// `length` accesses of each thread in turn (a scheduler that runs threads one after another on one core).
+    /// `length` accesses of each thread in turn (a scheduler that runs threads one after another on
+    /// one core).
     Chunks {
         /// Accesses of a turn.
         length: u64,
@@ -25,8 +27,8 @@ pub enum Turns {
     Sequential,
 }
 
-/// Calls `next(thread)` once for each access, in the order of the interleaving; `lengths` are the threads' numbers
-/// of accesses.
+/// Calls `next(thread)` once for each access, in the order of the interleaving; `lengths` are the
+/// threads' numbers of accesses.
 pub fn interleave(lengths: &[u64], turns: Turns, mut next: impl FnMut(usize)) {
     let mut left = lengths.to_vec();
     match turns {
@@ -198,15 +200,17 @@ mod tests {
 
     #[test]
     fn barai_figure_2() {
-        // Times 1 to 10; core 1: a at 1, b at 3, a at 4, e at 5, d at 8, a at 9, b at 10; core 2: c at 2, d at 6, b at 7. As the text
-        // counts: "For access of a at time 4 CRD is 2 where its D is 1" (dilation).
+        // Times 1 to 10; core 1: a at 1, b at 3, a at 4, e at 5, d at 8, a at 9, b at 10; core 2: c
+        // at 2, d at 6, b at 7. As the text counts: "For access of a at time 4 CRD is 2
+        // where its D is 1" (dilation).
         let both = distances("acbaedbdab");
         let alone = distances("abaedab");
         assert_eq!((both[3], alone[2]), (Some(2), Some(1)));
-        // "data sharing": d at time 8 is found from the other core's access at time 6, alone it is a first touch.
+        // "data sharing": d at time 8 is found from the other core's access at time 6, alone it is
+        // a first touch.
         assert_eq!((both[7], alone[4]), (Some(1), None));
-        // a again, at time 9: e, d, b and d are between, and d counts once (overlap). The paper's text has this access at time 8 with CRD 2,
-        // which does not fit its own table.
+        // a again, at time 9: e, d, b and d are between, and d counts once (overlap). The paper's
+        // text has this access at time 8 with CRD 2, which does not fit its own table.
         assert_eq!((both[8], alone[5]), (Some(3), Some(2)));
         // b: the other core's b at time 7 intercepts: only d and a between, alone a e d a.
         assert_eq!((both[9], alone[6]), (Some(2), Some(3)));

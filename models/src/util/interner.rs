@@ -1,7 +1,8 @@
 //! Small numbers for large keys: the first key gets 0, the next new one 1, and so on.
 //!
-//! What is counted by number needs no further look-up. Nobody can foresee which keys are new, so there is no branch on that: a free place and the key's own
-//! place are treated alike. Only a place that another key has leads to a second look, and the table is so empty that this is rare.
+//! What is counted by number needs no further look-up. Nobody can foresee which keys are new, so
+//! there is no branch on that: a free place and the key's own place are treated alike. Only a place
+//! that another key has leads to a second look, and the table is so empty that this is rare.
 
 use crate::util::hash::spread;
 use crate::util::memory::{large_vec, prefetch};
@@ -11,7 +12,8 @@ use std::hint::select_unpredictable;
 const NUMBER_BITS: u32 = 17;
 /// Numbers, at most.
 pub const MOST: usize = 1 << (NUMBER_BITS - 1);
-/// Keys are below `1 << KEY_BITS`: all addresses that a user-space program on x86-64 has without five-level paging.
+/// Keys are below `1 << KEY_BITS`: all addresses that a user-space program on x86-64 has without
+/// five-level paging.
 pub const KEY_BITS: u32 = 64 - NUMBER_BITS;
 /// Keys that are numbered together.
 pub const TOGETHER: usize = 256;
@@ -122,7 +124,8 @@ impl Names {
         }
     }
 
-    /// The numbers of some keys, at most [`TOGETHER`], each of at most [`KEY_BITS`] bits. There are never more than [`MOST`] keys.
+    /// The numbers of some keys, at most [`TOGETHER`], each of at most [`KEY_BITS`] bits. There are
+    /// never more than [`MOST`] keys.
     #[inline(always)]
     pub fn number(
         &mut self,

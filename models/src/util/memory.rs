@@ -18,8 +18,8 @@ pub fn prefetch_at<T>(what: *const T) {
     let _ = what;
 }
 
-/// A vector of `len` copies of `value`, in huge pages where the system has them: outside the cache, tables
-/// are 1.2 to 1.9 times as fast in those.
+/// A vector of `len` copies of `value`, in huge pages where the system has them: outside the cache,
+/// tables are 1.2 to 1.9 times as fast in those.
 pub fn large_vec<T: Copy>(value: T, len: usize) -> Vec<T> {
     let mut vector = Vec::with_capacity(len);
     #[cfg(target_os = "linux")]
@@ -29,7 +29,8 @@ pub fn large_vec<T: Copy>(value: T, len: usize) -> Vec<T> {
         if bytes >= 2 * HUGE {
             let start: *mut T = vector.as_mut_ptr();
             let offset = start.addr().next_multiple_of(HUGE) - start.addr();
-            // SAFETY: the range lies inside the allocation, and the call is a hint that changes no content.
+            // SAFETY: the range lies inside the allocation, and the call is a hint that changes no
+            // content.
             unsafe {
                 libc::madvise(
                     start.cast::<u8>().add(offset).cast(),

@@ -214,7 +214,8 @@ fn sums_of_payloads_that_share_a_slot_are_modulo_2_to_the_48() {
     assert_eq!(rows.address, [0x5000 - 12 + 8, 7]);
 }
 
-/// A handler came between the two records of a slot: the first stands before it, and once more behind it.
+/// A handler came between the two records of a slot: the first stands before it, and once more
+/// behind it.
 #[test]
 fn a_record_that_is_repeated_is_left_out() {
     let mut m = Maker::new();
@@ -258,7 +259,8 @@ fn a_record_that_is_repeated_is_left_out() {
     );
 }
 
-/// Positions are of slots of the ring: a segment whose records shared slots is followed by the one that begins behind those.
+/// Positions are of slots of the ring: a segment whose records shared slots is followed by the one
+/// that begins behind those.
 #[test]
 fn segments_follow_one_another_by_slots_of_the_ring() {
     let mut m = Maker::new();

@@ -1,5 +1,5 @@
-//! Expansion against a machine that runs a made-up program instruction by instruction: it writes slots
-//! as probes do, takes signals anywhere, and notes each load at the moment when it happens.
+//! Expansion against a machine that runs a made-up program instruction by instruction: it writes
+//! slots as probes do, takes signals anywhere, and notes each load at the moment when it happens.
 
 use crate::expand::tests::*;
 

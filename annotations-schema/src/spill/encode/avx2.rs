@@ -1,7 +1,8 @@
 //! The encoder with registers of 32 bytes.
 //!
-//! A piece of slots is gone over three times: what the predictor says goes to aligned words, one slot after the other; ids and control words
-//! are made of sixteen slots at once; differences are packed by twos.
+//! A piece of slots is gone over three times: what the predictor says goes to aligned words, one
+//! slot after the other; ids and control words are made of sixteen slots at once; differences are
+//! packed by twos.
 
 use crate::spill::encode::{Ends, PIECE};
 use crate::spill::{Entry, GROUP, LENGTH, Predictor};
@@ -16,8 +17,8 @@ pub fn is_there() -> bool {
 /// What is known of a piece's slots.
 #[repr(C, align(64))]
 pub struct Scratch {
-    /// Difference to the last payload, and the difference that was predicted. Of each four slots the second and the third are exchanged,
-    /// which `vpunpck` undoes.
+    /// Difference to the last payload, and the difference that was predicted. Of each four slots
+    /// the second and the third are exchanged, which `vpunpck` undoes.
     found: [[u64; 2]; PIECE],
     /// The differences in order.
     differences: [u64; PIECE],
@@ -46,7 +47,8 @@ struct Bytes([u8; 16]);
 /// For `pshufb`: makes a byte zero.
 const NOTHING: u8 = 0x80;
 
-/// The stored bytes of two differences, one behind the other, by the byte of their codes; and how many they are.
+/// The stored bytes of two differences, one behind the other, by the byte of their codes; and how
+/// many they are.
 static TWO: [(Bytes, usize); 0x78] = {
     let mut table = [(Bytes([NOTHING; 16]), 0); 0x78];
     let mut codes = 0;
@@ -159,7 +161,8 @@ unsafe fn predict(
     ends.id = slots[PIECE - 1].id;
 }
 
-/// Writes the ids of a group that were not predicted; returns all ones for each slot of them, and collects `aux`.
+/// Writes the ids of a group that were not predicted; returns all ones for each slot of them, and
+/// collects `aux`.
 ///
 /// # Safety
 ///
@@ -178,7 +181,8 @@ unsafe fn ids(
     let first = *before;
     let (mut steps, mut hit) = ([zero; 2], [zero; 2]);
     for half in 0..2 {
-        // SAFETY: four times two slots of the group's sixteen; eight of the words that belong to them.
+        // SAFETY: four times two slots of the group's sixteen; eight of the words that belong to
+        // them.
         let (pairs, missed) = unsafe {
             let two = group.as_ptr().add(8 * half).cast::<__m256i>();
             let missed = scratch
@@ -229,7 +233,8 @@ unsafe fn ids(
         .enumerate()
         {
             let chosen = (bitmap >> (8 * half)) as u8;
-            // SAFETY: up to sixteen bytes are written, behind which there is slack; as many of them count as there are ids.
+            // SAFETY: up to sixteen bytes are written, behind which there is slack; as many of them
+            // count as there are ids.
             unsafe {
                 let from = _mm_load_si128(CHOSEN.as_ptr().add(chosen.into()).cast());
                 _mm_storeu_si128(ends.ids.cast(), _mm_shuffle_epi8(steps, from));
@@ -349,7 +354,8 @@ unsafe fn codes(number: usize, scratch: &mut Scratch, missed: __m128i) -> u64 {
 unsafe fn pack(scratch: &Scratch, ends: &mut Ends) {
     let mut data = ends.data;
     for i in 0..PIECE / 2 {
-        // SAFETY: as many bytes of codes as there are twos of slots; a code is at most seven. Sixteen bytes are written: there is slack.
+        // SAFETY: as many bytes of codes as there are twos of slots; a code is at most seven.
+        // Sixteen bytes are written: there is slack.
         unsafe {
             let codes = *scratch.codes.as_ptr().cast::<u8>().add(i);
             let two = _mm_load_si128(scratch.differences.as_ptr().add(2 * i).cast());

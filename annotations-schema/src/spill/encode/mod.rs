@@ -1,10 +1,12 @@
 //! Slots to the streams of a segment, see [`super`].
 //!
-//! While a program runs in `full`, the recorder does little else than this, so that it decides how much slower the
-//! program gets. There are no branches on the data. What else counts: stores of less than four bytes, or across words, between other
-//! stores cost several cycles each on the machines that were measured. So differences and their lengths are found for some slots
-//! first, in aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some fourteen instructions for a slot in all. Slots come as they are
-//! taken out of a ring, few at a time, so that they never leave the nearest cache.
+//! While a program runs in `full`, the recorder does little else than this, so that it decides how
+//! much slower the program gets. There are no branches on the data. What else counts: stores of
+//! less than four bytes, or across words, between other stores cost several cycles each on the
+//! machines that were measured. So differences and their lengths are found for some slots first, in
+//! aligned words, and then packed; [`avx2`] does the latter for sixteen slots at once, some
+//! fourteen instructions for a slot in all. Slots come as they are taken out of a ring, few at a
+//! time, so that they never leave the nearest cache.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -17,7 +19,8 @@ use mgz_abi::slot::Slot;
 /// Bytes behind the ends of the streams that may be written, too.
 const SLACK: usize = 16;
 
-/// Code and stored length (in the high byte) of a payload by the number of significant bits of the difference, sign excluded.
+/// Code and stored length (in the high byte) of a payload by the number of significant bits of the
+/// difference, sign excluded.
 const SIZES: [u16; 65] = {
     let mut table = [0; 65];
     let mut bits = 0;
@@ -57,7 +60,8 @@ pub(crate) struct Encoder {
 
 /// What goes on from slot to slot.
 struct Ends {
-    /// Where the streams go on. There is room for what the rest of the slots can take and [`SLACK`] bytes more.
+    /// Where the streams go on. There is room for what the rest of the slots can take and
+    /// [`SLACK`] bytes more.
     control: *mut u8,
     ids: *mut u8,
     data: *mut u8,
@@ -116,7 +120,8 @@ unsafe fn group(slots: &[Slot], predictor: &mut Predictor, ends: &mut Ends) -> b
     let mut word = 0u64;
     for (i, slot) in slots.iter().enumerate() {
         ends.any_aux |= slot.aux;
-        // SAFETY: both numbers of entries are masked. Eight bytes are written where a slot's are, for which there is room.
+        // SAFETY: both numbers of entries are masked. Eight bytes are written where a slot's are,
+        // for which there is room.
         unsafe {
             let next = predictor.next.get_unchecked_mut(ends.previous);
             let missed = *next != slot.id;
@@ -236,7 +241,8 @@ impl Encoder {
         match <&[Slot; PIECE]>::try_from(slots) {
             #[cfg(target_arch = "x86_64")]
             Ok(piece) if quick => {
-                // SAFETY: asked for by the caller, who knows; room for all slots was made above, and the entry is 0 or masked.
+                // SAFETY: asked for by the caller, who knows; room for all slots was made above,
+                // and the entry is 0 or masked.
                 let words = unsafe {
                     avx2::piece(piece, &mut self.predictor, &mut self.scratch, &mut ends)
                 };

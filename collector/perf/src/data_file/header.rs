@@ -78,7 +78,8 @@ impl Attr {
         self.flags >> 10 & 1 == 1
     }
 
-    /// All that tells how the event's records look; events that are alike in it need not be told apart to be read.
+    /// All that tells how the event's records look; events that are alike in it need not be told
+    /// apart to be read.
     pub fn form(&self) -> [u64; 6] {
         let with = |bit: u64, value: u64| {
             if self.sample_type & bit != 0 {
@@ -146,7 +147,8 @@ pub mod feature {
 /// Most arguments of a command line that are read; the kernel does not take longer ones.
 const MAX_STRINGS: usize = 1 << 16;
 
-/// The strings of a section: one, or (command line) a number of them. Also whether that was all that it announces.
+/// The strings of a section: one, or (command line) a number of them. Also whether that was all
+/// that it announces.
 pub fn strings(id: u32, section: &[u8]) -> (Vec<String>, bool) {
     let mut at = 0;
     let mut count = 1;
@@ -310,7 +312,8 @@ mod tests {
         assert_eq!((list.len(), whole), (MAX_STRINGS, false));
     }
 
-    /// A file of `entries` attributes, each of which says that its ids are `ids`, and of one section at `section`.
+    /// A file of `entries` attributes, each of which says that its ids are `ids`, and of one
+    /// section at `section`.
     fn file(entries: u64, ids: (u64, u64), section: (u64, u64)) -> Vec<u8> {
         let words = |list: &[u64]| {
             list.iter()

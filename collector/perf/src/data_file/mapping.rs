@@ -1,7 +1,7 @@
 //! Which file was mapped where, in which process, when.
 //!
-//! Mappings are kept as a history, not as a state, since PT data is read after all records. The address
-//! space of a forked child is its parent's up to the fork; an exec empties it.
+//! Mappings are kept as a history, not as a state, since PT data is read after all records. The
+//! address space of a forked child is its parent's up to the fork; an exec empties it.
 
 use std::collections::HashMap;
 
@@ -88,8 +88,9 @@ impl Spaces {
             .map_or(u64::MAX, |(at, _)| *at)
     }
 
-    /// As [`Spaces::find`]; where nothing was there at that time, the first mapping that came there later. The times of
-    /// `ptwrite`s are those of the last timing packet, which may be older than the mapping that they are in.
+    /// As [`Spaces::find`]; where nothing was there at that time, the first mapping that came there
+    /// later. The times of `ptwrite`s are those of the last timing packet, which may be older
+    /// than the mapping that they are in.
     pub fn find_near(&self, pid: u32, time: u64, address: u64) -> Option<usize> {
         self.find(pid, time, address).or_else(|| {
             let list = self.changes.get(&pid)?;

@@ -1,9 +1,10 @@
 //! Files that `perf record` writes, as far as Intel PT recordings need them.
 //!
-//! What makes this hard: a file is written by many kernels and versions of perf, says how its records
-//! look in attributes that may come later than the records (pipe form), and holds PT data in three
-//! shapes: inside samples (AUX area sampling), as one long stream for each CPU or thread (full trace),
-//! and as snapshots that overlap. All of it comes from outside, so every length and offset is checked.
+//! What makes this hard: a file is written by many kernels and versions of perf, says how its
+//! records look in attributes that may come later than the records (pipe form), and holds PT data
+//! in three shapes: inside samples (AUX area sampling), as one long stream for each CPU or thread
+//! (full trace), and as snapshots that overlap. All of it comes from outside, so every length and
+//! offset is checked.
 //!
 //! * [`header`]: file header and event attributes.
 //! * [`records`]: records in a row, decompressed where needed.
@@ -14,10 +15,12 @@
 //! * [`events`]: `ptwrite`s of a session, in parallel.
 //! * [`writer`]: such a file, written as it grows.
 //!
-//! A recording is one file, or (`perf record --threads`) a folder with one that has the header and one for each thread of perf.
+//! A recording is one file, or (`perf record --threads`) a folder with one that has the header and
+//! one for each thread of perf.
 //!
-//! Guarantees: no file makes the reader panic or read out of bounds; what cannot be read is counted and
-//! reported; memory stays near the size of the file. Not done: big-endian files (PT is x86 only).
+//! Guarantees: no file makes the reader panic or read out of bounds; what cannot be read is counted
+//! and reported; memory stays near the size of the file. Not done: big-endian files (PT is x86
+//! only).
 
 pub mod events;
 pub mod header;

@@ -1,12 +1,12 @@
 //! What two windows of one stream have in common.
 //!
-//! A window ends at a known moment and holds what the buffer held then, so the next window may begin
-//! before the last one's end. Both can be read only from a PSB on, so it is enough to find a PSB of the
-//! new window in the old one. The time stamp behind a PSB makes it unique; without time stamps, everything
-//! up to the old window's end must agree.
+//! A window ends at a known moment and holds what the buffer held then, so the next window may
+//! begin before the last one's end. Both can be read only from a PSB on, so it is enough to find a
+//! PSB of the new window in the old one. The time stamp behind a PSB makes it unique; without time
+//! stamps, everything up to the old window's end must agree.
 
 use mgz_pt::packet::PSB;
-use mgz_pt::{Packet, Packets, Step, find_psb};
+use mgz_pt::{Packet, PacketOrGap, Packets, find_psb};
 use std::collections::HashMap;
 
 /// Where a window's new part begins.
@@ -25,16 +25,16 @@ const MIN_PLAIN: usize = 64;
 fn stamp(bytes: &[u8]) -> Option<u64> {
     for step in Packets::synchronised(bytes).skip(1) {
         match step {
-            Step::Packet {
+            PacketOrGap::Packet {
                 packet: Packet::Tsc(tsc),
                 ..
             } => return Some(tsc),
-            Step::Packet {
+            PacketOrGap::Packet {
                 packet: Packet::PsbEnd | Packet::Ovf | Packet::Psb,
                 ..
             }
-            | Step::Gap(_) => return None,
-            Step::Packet { .. } => {}
+            | PacketOrGap::Gap(_) => return None,
+            PacketOrGap::Packet { .. } => {}
         }
     }
     None

@@ -1,7 +1,7 @@
 //! Records in a row.
 //!
-//! Compressed records hold pieces of one zstd stream; what they unpack to is again records, and one of
-//! those may begin in one piece and end in the next.
+//! Compressed records hold pieces of one zstd stream; what they unpack to is again records, and one
+//! of those may begin in one piece and end in the next.
 
 use crate::data_file::{u16_at, u32_at, u64_at};
 use std::sync::Arc;

@@ -55,7 +55,8 @@ pub struct Window<'a> {
     pub bytes: Bytes<'a>,
     /// Who, where and when the sample was taken.
     pub identity: Identity,
-    /// What of [`Session::sampling`] took it; `None` for snapshots, and where the file does not tell.
+    /// What of [`Session::sampling`] took it; `None` for snapshots, and where the file does not
+    /// tell.
     pub sampling: Option<usize>,
     /// Events (loads, or ns) since the sample before it by the same counter; 0 if unknown.
     pub period: u64,
@@ -63,7 +64,7 @@ pub struct Window<'a> {
 
 /// A piece of a full trace.
 #[derive(Clone, Copy, Debug)]
-pub struct Piece<'a> {
+pub struct AuxSpan<'a> {
     /// Its number in the file: the `sample` column.
     pub number: u32,
     /// Offset in the stream.
@@ -76,19 +77,21 @@ pub struct Piece<'a> {
 #[derive(Clone, Debug, Default)]
 pub struct FullStream<'a> {
     /// Pieces, in the order of the file.
-    pub pieces: Vec<Piece<'a>>,
+    pub pieces: Vec<AuxSpan<'a>>,
     /// CPU, if the buffer is one CPU's.
     pub cpu: Option<u32>,
     /// Thread, if the buffer is one thread's.
     pub thread: Option<u32>,
-    /// Which thread wrote what: `(end offset, start offset, pid, tid)`, by AUX records of per-thread events.
+    /// Which thread wrote what: `(end offset, start offset, pid, tid)`, by AUX records of
+    /// per-thread events.
     pub writers: Vec<(u64, u64, u32, u32)>,
     /// Offsets behind which the kernel says that data is missing, ascending.
     pub cuts: Vec<u64>,
 }
 
 impl FullStream<'_> {
-    /// The thread that wrote the byte at this offset, where AUX records tell, with the number of its record.
+    /// The thread that wrote the byte at this offset, where AUX records tell, with the number of
+    /// its record.
     pub fn writer(&self, at: u64) -> Option<(usize, (u32, u32))> {
         let n = self.writers.partition_point(|(end, ..)| *end <= at);
         self.writers
@@ -129,7 +132,8 @@ pub struct FileLoss {
     pub throttled: u64,
     /// AUX records that say PT data was lost, since perf did not keep up.
     pub aux_truncated: u64,
-    /// Those of them that tell no size: there was no room at all, or a buffer that filled up at once (Linux before 6.13).
+    /// Those of them that tell no size: there was no room at all, or a buffer that filled up at
+    /// once (Linux before 6.13).
     pub aux_empty: u64,
     /// AUX records with gaps (the tracer was stopped meanwhile).
     pub aux_partial: u64,
@@ -139,7 +143,8 @@ pub struct FileLoss {
     pub noted_errors: u64,
 }
 
-/// An event that made the kernel take AUX samples. On hybrid processors each kind of core has its own.
+/// An event that made the kernel take AUX samples. On hybrid processors each kind of core has its
+/// own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sampling {
     /// `loads` (retired), `cpu-clock` (then the period is in ns), or `events`.
@@ -159,7 +164,8 @@ impl Sampling {
         const SOFTWARE: u32 = 1;
         let trigger = match (attr.pmu, attr.config) {
             (SOFTWARE, 0 | 1) => "cpu-clock",
-            // MEM_UOPS_RETIRED.ALL_LOADS and MEM_INST_RETIRED.ALL_LOADS have the same number on all cores with PT.
+            // MEM_UOPS_RETIRED.ALL_LOADS and MEM_INST_RETIRED.ALL_LOADS have the same number on all
+            // cores with PT.
             (pmu, config) if pmu != SOFTWARE && config & 0xffff == 0x81d0 => "loads",
             _ => "events",
         };
@@ -282,7 +288,8 @@ impl<'a> Session<'a> {
         Self::read_all(&[file])
     }
 
-    /// As [`Session::read`], of a recording in several files: that with the header, and others with further records.
+    /// As [`Session::read`], of a recording in several files: that with the header, and others with
+    /// further records.
     pub fn read_all(files: &[&'a [u8]]) -> Result<Session<'a>, PerfDataError> {
         let session = Self::read_any(files)?;
         if !session.has_pt && session.windows.is_empty() && session.full.is_empty() {
@@ -356,8 +363,8 @@ impl<'a> Session<'a> {
         Some((list[at].1, list[at].2))
     }
 
-    /// A number for what ran on a CPU at a time: it is the same for two times only if nothing shows that the thread
-    /// was on another CPU, or another thread on this one, between them.
+    /// A number for what ran on a CPU at a time: it is the same for two times only if nothing shows
+    /// that the thread was on another CPU, or another thread on this one, between them.
     pub fn turn_at(&self, cpu: u32, time: u64) -> Option<u32> {
         let list = self.switches.get(&cpu)?;
         let at = list
@@ -734,7 +741,8 @@ impl<'a> Reader<'a> {
             self.cuts
                 .push((Stream::Buffer(buffer), offset.saturating_add(size)));
         }
-        // Only events that follow a thread (and its children) stop with it, so that the record is its own.
+        // Only events that follow a thread (and its children) stop with it, so that the record is
+        // its own.
         if let (Some(buffer), Some(_), Some((pid, tid))) =
             (counter.buffer, counter.thread, who.task)
         {
@@ -759,7 +767,8 @@ impl<'a> Reader<'a> {
             counter.cpu = known(word(2));
             counter.thread = known(word(3));
         }
-        // Newer files may say behind this which are of virtual machines: process of the machine, processor.
+        // Newer files may say behind this which are of virtual machines: process of the machine,
+        // processor.
         let machines = body.get(8 + entries.len()..).unwrap_or(&[]);
         for (entry, machine) in entries.chunks_exact(32).zip(machines.chunks_exact(16)) {
             if let (Some(id), Some(1..)) = (u64_at(entry, 0), u64_at(machine, 0)) {
@@ -782,7 +791,7 @@ impl<'a> Reader<'a> {
             .or_default();
         stream.cpu = known(u64::from(cpu));
         stream.thread = known(u64::from(thread));
-        stream.pieces.push(Piece {
+        stream.pieces.push(AuxSpan {
             number,
             offset,
             bytes: record.trailer,

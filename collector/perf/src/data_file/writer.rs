@@ -1,9 +1,9 @@
-//! Writing perf.data files (tools/perf/Documentation/perf.data-file-format.txt), so that a recording of ours
-//! is read by the importer and by perf alike.
+//! Writing perf.data files (tools/perf/Documentation/perf.data-file-format.txt), so that a
+//! recording of ours is read by the importer and by perf alike.
 //!
-//! The file is valid at any moment but for the last few records: what is written is told in the header
-//! after every round, so that a killed recorder leaves a file that can be read up to there. What stands
-//! behind the records (features) comes at the end and only then is mentioned.
+//! The file is valid at any moment but for the last few records: what is written is told in the
+//! header after every round, so that a killed recorder leaves a file that can be read up to there.
+//! What stands behind the records (features) comes at the end and only then is mentioned.
 
 use crate::attr::ATTR_BYTES;
 use crate::data_file::records::kind;
@@ -151,8 +151,8 @@ impl Writer {
         self.records(&record(kind, misc, body)?)
     }
 
-    /// PT data in an AUXTRACE record. `cpu` is the buffer's, `tsc` the time (perf cannot read time stamps without);
-    /// data ends in padding where it is no whole number of words.
+    /// PT data in an AUXTRACE record. `cpu` is the buffer's, `tsc` the time (perf cannot read time
+    /// stamps without); data ends in padding where it is no whole number of words.
     pub fn auxtrace(
         &mut self,
         offset: u64,

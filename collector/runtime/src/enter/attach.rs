@@ -1,16 +1,20 @@
 //! How the runtime gets into a process that runs already.
 //!
-//! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and added its address where that is to be
-//! added, as the entry point of a static executable does. Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`],
-//! on a stack of the recorder's making and with all signals blocked. What wrappers of a preloaded library would have seen since the
-//! start is asked of the kernel: which signals have handlers. From then on the wrappers are called as ever, because the recorder lets the
-//! global offset tables of all modules lead to them.
+//! The recorder has stopped all its threads (`ptrace`), has mapped the runtime's image there and
+//! added its address where that is to be added, as the entry point of a static executable does.
+//! Then it lets one thread run [`mgz_attach`] and each thread [`mgz_attach_thread`], on a stack of
+//! the recorder's making and with all signals blocked. What wrappers of a preloaded library would
+//! have seen since the start is asked of the kernel: which signals have handlers. From then on the
+//! wrappers are called as ever, because the recorder lets the global offset tables of all modules
+//! lead to them.
 //!
-//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its old alternate stack back
-//! from the kernel when it returns, so `record::attachment` looks at each trigger where it runs, and puts that right.
+//! What makes this hard: threads stand anywhere. One that is in a handler of the program gets its
+//! old alternate stack back from the kernel when it returns, so `record::attachment` looks at each
+//! trigger where it runs, and puts that right.
 //!
-//! When recording is over the triggers end and everything else stays as it is, since a thread may hold addresses of the runtime for as
-//! long as it lives. The process can be attached to again: the recorder finds the image and calls the same functions.
+//! When recording is over the triggers end and everything else stays as it is, since a thread may
+//! hold addresses of the runtime for as long as it lives. The process can be attached to again: the
+//! recorder finds the image and calls the same functions.
 
 use crate::enter::preload;
 use crate::record::attachment::{ATTACHED, is_attached};
@@ -84,11 +88,15 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         return attached::GS_USED;
     }
     // One that nobody told of has its creator's.
-    let own = before
-        .filter(|r| r.control().tid == syscall::gettid() && r.control().pid == syscall::getpid());
-    let mut alternate = own.map_or([0, thread_ring::SS_DISABLE, 0], |r| r.private().stack);
+    let own = before.filter(|r| {
+        r.control().tid.get() == syscall::gettid() && r.control().pid.get() == syscall::getpid()
+    });
+    let mut alternate = own.map_or([0, thread_ring::SS_DISABLE, 0], |r| r.private().stack.get());
     let (segv, triggered) = match own {
-        Some(ring) => (ring.private().segv_blocked, ring.private().trigger_blocked),
+        Some(ring) => (
+            ring.private().segv_blocked.get(),
+            ring.private().trigger_blocked.get(),
+        ),
         None => (mask & signals::SEGV_BIT != 0, mask & trigger::bit() != 0),
     };
     if own.is_none() {
@@ -120,9 +128,9 @@ unsafe extern "C" fn attach_thread(mask: u64, stack: u64) -> usize {
         return attached::NO_RING;
     };
     let private = ring.private();
-    private.stack = alternate;
-    private.segv_blocked = segv;
-    private.trigger_blocked = triggered;
+    private.stack.set(alternate);
+    private.segv_blocked.set(segv);
+    private.trigger_blocked.set(triggered);
     thread_ring::tell_stack(thread_ring::Stack::UNKNOWN, stack as usize);
     attached::DONE
 }

@@ -25,7 +25,8 @@ const AT_HWCAP2: u64 = 26;
 const AT_SYSINFO_EHDR: u64 = 33;
 const AT_EXECFN: u64 = 31;
 
-/// The highest address that is known in the stack of the first thread: the program's path, above all arguments.
+/// The highest address that is known in the stack of the first thread: the program's path, above
+/// all arguments.
 static STACK_TOP: AtomicUsize = AtomicUsize::new(0);
 
 /// Runs before all other constructors (`-z initfirst`).
@@ -33,7 +34,8 @@ unsafe extern "C" fn construct(_argc: i32, _argv: *const *const u8, envp: *mut *
     if !begin::is_first() {
         return;
     }
-    // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet set it pass it.
+    // musl passes nothing to constructors, but has set `environ`; the C libraries that have not yet
+    // set it pass it.
     let known = crate::sys::libc_symbols::environ() as *mut *mut u8;
     start(if known.is_null() { envp } else { known });
 }
@@ -78,7 +80,8 @@ pub struct Vectors {
 pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
     // The environment is compacted below; the auxiliary vector lies behind its original end.
     let mut end = envp;
-    // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with type 0.
+    // SAFETY: the environment ends with a null pointer; the auxiliary vector follows, and ends with
+    // type 0.
     let (hwcap2, phdr, phnum, vdso) = unsafe {
         while !(*end).is_null() {
             end = end.add(1);
@@ -109,7 +112,8 @@ pub unsafe fn attach(envp: *mut *mut u8) -> Option<Vectors> {
     Some(Vectors { phdr, phnum })
 }
 
-/// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder knows why, if it cannot be recorded.
+/// Gives the thread of a program that is to be recorded its ring. Returns false, and the recorder
+/// knows why, if it cannot be recorded.
 pub fn begin() -> bool {
     if shadow_stack() {
         modules::tell_this_program(MODULE_SHADOW_STACK);
@@ -129,8 +133,8 @@ pub fn begin() -> bool {
     true
 }
 
-/// The stack that the kernel has made. It grows downwards, and nothing else is mapped so close below it,
-/// whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
+/// The stack that the kernel has made. It grows downwards, and nothing else is mapped so close
+/// below it, whatever its limit is (the kernel's `MIN_GAP` is 128 MiB).
 fn first_stack() -> thread_ring::Stack {
     const USUAL: usize = 8 << 20;
     match STACK_TOP.load(Ordering::Relaxed).next_multiple_of(PAGE) {
@@ -156,11 +160,13 @@ fn take_in_heap() {
     process::header().inspect(|h| crate::wrap::heap::attach(h));
 }
 
-/// A program without instrumentation has loaded a library that has some. Handlers of signals are wrapped as they stand. Threads that it has already get
-/// their rings when they meet their first probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
+/// A program without instrumentation has loaded a library that has some. Handlers of signals are
+/// wrapped as they stand. Threads that it has already get their rings when they meet their first
+/// probe or trigger ([`thread_join::join`](crate::record::thread_join::join)).
 fn wake() {
     let burst = process::recorder().is_some_and(|h| h.mode == MODE_BURST);
-    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a ring.)
+    // The kernel ends who fails with SIGSEGV blocked. (In `burst` nobody meets a probe without a
+    // ring.)
     let late = !burst && !crate::record::thread_join::all_can_join();
     if late || shadow_stack() {
         modules::tell_this_program(if late {
@@ -229,8 +235,8 @@ unsafe extern "C" fn changed() {
     naked_asm!("sub rsp, 8", "call {on_change}", "add rsp, 8", "ret", on_change = sym on_change)
 }
 
-/// Puts a jump into the loader's debugger hook, an empty function that it calls after mapping modules
-/// and before their constructors run.
+/// Puts a jump into the loader's debugger hook, an empty function that it calls after mapping
+/// modules and before their constructors run.
 fn hook_loader(phdr: u64, phnum: u64) {
     const PT_DYNAMIC: u32 = 2;
     const PT_PHDR: u32 = 6;

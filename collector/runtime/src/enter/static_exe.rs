@@ -8,8 +8,9 @@ use crate::sys::{process, syscall};
 use core::arch::naked_asm;
 use mgz_abi::shared_memory::StaticImage;
 
-/// Where the rewritten entry point jumps to: rbx the image's address, rcx the offset of its list of relocations, rdi the initial stack, rsi the
-/// program's own entry point, rdx its load bias. Relocates the image, starts the runtime and begins the program as the kernel would have.
+/// Where the rewritten entry point jumps to: rbx the image's address, rcx the offset of its list of
+/// relocations, rdi the initial stack, rsi the program's own entry point, rdx its load bias.
+/// Relocates the image, starts the runtime and begins the program as the kernel would have.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 unsafe extern "C" fn mgz_enter() {
@@ -88,13 +89,16 @@ unsafe fn entries(list: *mut *mut u8) -> usize {
         .count()
 }
 
-/// Puts the auxiliary vector right behind the environment, from which entries have been taken: that is where the C library
-/// looks for it. (A loader has read it already, and keeps its address: there it stays where it is.)
+/// Puts the auxiliary vector right behind the environment, from which entries have been taken: that
+/// is where the C library looks for it. (A loader has read it already, and keeps its address: there
+/// it stays where it is.)
 ///
 /// # Safety
-/// `envp` must be the environment on the initial stack, and `length` the number of entries that it began with.
+/// `envp` must be the environment on the initial stack, and `length` the number of entries that it
+/// began with.
 unsafe fn move_vector(envp: *mut *mut u8, length: usize) {
-    // SAFETY: the caller's contract: the vector lies behind the null pointer, and ends with type 0. It moves to lower addresses.
+    // SAFETY: the caller's contract: the vector lies behind the null pointer, and ends with type 0.
+    // It moves to lower addresses.
     unsafe {
         let from = envp.add(length + 1) as *mut [u64; 2];
         let to = envp.add(entries(envp) + 1) as *mut [u64; 2];

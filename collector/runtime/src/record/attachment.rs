@@ -14,8 +14,8 @@ pub fn is_attached() -> bool {
     ATTACHED.load(Ordering::Relaxed)
 }
 
-/// Called when the trigger's signal has come: whether a window may begin. What the program has changed without the runtime's knowledge
-/// since the last time is put right.
+/// Called when the trigger's signal has come: whether a window may begin. What the program has
+/// changed without the runtime's knowledge since the last time is put right.
 pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     if !is_attached() {
         return true;
@@ -23,21 +23,21 @@ pub fn is_ready(ring: Ring, context: &mut Context) -> bool {
     signals::take_segv_back();
     if context.mask & signals::SEGV_BIT != 0 {
         context.mask &= !signals::SEGV_BIT;
-        ring.private().segv_blocked = true;
+        ring.private().segv_blocked.set(true);
     }
     on_own_stack(ring, context)
 }
 
-/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler of the program that had begun before the
-/// runtime came has given the thread its old stack back.
+/// Whether handlers of this thread run on the runtime's stack, after that was put right: a handler
+/// of the program that had begun before the runtime came has given the thread its old stack back.
 pub(crate) fn on_own_stack(ring: Ring, context: &mut Context) -> bool {
     let here = core::ptr::from_mut(context) as usize;
     if here.wrapping_sub(ring.signal_stack()) < thread_ring::SIGNAL_STACK {
         return true;
     }
     let own = [ring.signal_stack(), 0, thread_ring::SIGNAL_STACK];
-    // What the kernel restores when this handler returns. (From version 6.12 on it does so while the stack pointer is still this handler's,
-    // and so not from the stack that is in use.)
+    // What the kernel restores when this handler returns. (From version 6.12 on it does so while
+    // the stack pointer is still this handler's, and so not from the stack that is in use.)
     context.stack = own.map(|word| word as u64);
     // SAFETY: the stack is free, since all signals are blocked and this handler does not run on it.
     unsafe { syscall::set_signal_stack(&own) == 0 }

@@ -1,17 +1,28 @@
-//! Entry jumps: those of a module are written when it is loaded, and some are taken back while the program runs.
+//! Entry jumps: those of a module are written when it is loaded, and some are taken back while the
+//! program runs.
 //!
-//! A handler that is shown an address of the original may look at the instruction there, and go on behind it. In files with handlers that may do so of what has failed, jumps cover
-//! nothing that can fail, but for those in [`ModuleNote::covers`]. These are taken back, for good, before a handler is shown an address under them, whatever the signal is. From then on the original runs there where control comes from code without a clone,
-//! and what it loads is not recorded (`count::ENTRIES_TAKEN_BACK`).
+//! A handler that is shown an address of the original may look at the instruction there, and go on
+//! behind it. In files with handlers that may do so of what has failed, jumps cover nothing that
+//! can fail, but for those in [`ModuleNote::covers`]. These are taken back, for good, before a
+//! handler is shown an address under them, whatever the signal is. From then on the original runs
+//! there where control comes from code without a clone, and what it loads is not recorded
+//! (`count::ENTRIES_TAKEN_BACK`).
 //!
-//! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight bytes, and one store replaces that: it is fetched as it was before the store or as it is
-//! behind it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the jump, where an instruction
-//! would change in two steps: who is sent there by a handler goes on in the clone as long as the jump is there ([`Patches::stands_before`]). What the word has of another jump or of other code is stored as it is;
-//! nobody else writes to code that may be running, and there is a lock among threads.
+//! Other threads may be about to execute the jump. Its bytes lie in one aligned word of eight
+//! bytes, and one store replaces that: it is fetched as it was before the store or as it is
+//! behind it (AMD's manual says so of aligned quadwords, and just-in-time compilers count on it
+//! everywhere), and both are right, since the clone stays as it is. Nobody stands inside of the
+//! jump, where an instruction would change in two steps: who is sent there by a handler goes on in
+//! the clone as long as the jump is there ([`Patches::stands_before`]). What the word has of
+//! another jump or of other code is stored as it is; nobody else writes to code that may be
+//! running, and there is a lock among threads.
 //!
-//! Whether a jump is there, the code itself says. So nothing needs to be kept that a forked child, or one that shares its creator's memory, could see otherwise.
+//! Whether a jump is there, the code itself says. So nothing needs to be kept that a forked child,
+//! or one that shares its creator's memory, could see otherwise.
 //!
-//! If the kernel refuses to change the page (too many mappings; in executables without a loader a filter of system calls that nobody has seen), the jump stays. A handler then sees the original's address all the same, may go on where it likes, and is right but for the bytes that it
+//! If the kernel refuses to change the page (too many mappings; in executables without a loader a
+//! filter of system calls that nobody has seen), the jump stays. A handler then sees the original's
+//! address all the same, may go on where it likes, and is right but for the bytes that it
 //! finds there.
 
 use crate::record::modules::ProgramHeader;
@@ -35,12 +46,14 @@ const GIVING_UP: u32 = 1;
 /// They cannot any more.
 const GIVEN_UP: u32 = 2;
 
-/// In a new child: no other thread holds the lock. (A page that was writable at that moment stays so.)
+/// In a new child: no other thread holds the lock. (A page that was writable at that moment stays
+/// so.)
 pub fn unlock() {
     LOCK.store(0, Ordering::Relaxed);
 }
 
-/// The program is about to have the system calls refused that take jumps back: those that may have to be are taken back now, and no others of their kind are written.
+/// The program is about to have the system calls refused that take jumps back: those that may have
+/// to be are taken back now, and no others of their kind are written.
 pub fn give_up() {
     if STATE.load(Ordering::SeqCst) == GIVEN_UP {
         return;
@@ -51,7 +64,8 @@ pub fn give_up() {
     exclusively(&LOCK, || STATE.store(GIVEN_UP, Ordering::SeqCst));
 }
 
-/// Whether the process may have begun with a filter of system calls, which could end it for a call that it does not expect.
+/// Whether the process may have begun with a filter of system calls, which could end it for a call
+/// that it does not expect.
 fn may_be_filtered() -> bool {
     const NO: u32 = 1;
     const YES: u32 = 2;
@@ -75,7 +89,8 @@ fn has_no_filter() -> bool {
         .is_some_and(|text| text.windows(SAID.len()).any(|w| w == SAID))
 }
 
-/// Whether the kernel lets memory be executed that was written to, as code with jumps must be: tried on a page that nobody needs.
+/// Whether the kernel lets memory be executed that was written to, as code with jumps must be:
+/// tried on a page that nobody needs.
 pub fn can_be_executed() -> bool {
     // SAFETY: new memory, which nobody else knows.
     unsafe {
@@ -121,7 +136,8 @@ impl Patches {
     /// # Safety
     /// The note must be a loaded module's, and of this version.
     pub unsafe fn of(bias: u64, note: &ModuleNote) -> Patches {
-        // SAFETY: both tables are part of the module's own loaded segment, which is looked at only while it is loaded.
+        // SAFETY: both tables are part of the module's own loaded segment, which is looked at only
+        // while it is loaded.
         let (all, covers) = unsafe {
             (
                 core::slice::from_raw_parts(
@@ -215,14 +231,16 @@ impl Patches {
         before.is_some_and(|p| at < u64::from(p.at) + JUMP && self.is_there(p))
     }
 
-    /// Takes back what a handler may look at that is shown an address of the module's code, or of its end.
+    /// Takes back what a handler may look at that is shown an address of the module's code, or of
+    /// its end.
     pub fn show(&self, ip: u64) {
         if STATE.load(Ordering::SeqCst) == GIVEN_UP {
             return;
         }
         let at = ip - self.bias;
         let begun = &self.covers[..self.covers.partition_point(|c| u64::from(c.at) <= at)];
-        // Also what ends there, or begins with the jump's last byte: of a trap, or a system call, which has two bytes, handlers look at what stands before.
+        // Also what ends there, or begins with the jump's last byte: of a trap, or a system call,
+        // which has two bytes, handlers look at what stands before.
         for cover in begun
             .iter()
             .rev()
@@ -261,7 +279,8 @@ impl Patches {
             // (The program may have made it writable and count on that.)
             let closed = !syscall::is_writable(page);
             let mut taken = 0;
-            // SAFETY: code of the module, which stays readable and executable throughout; each store replaces a jump by what stood there, see above.
+            // SAFETY: code of the module, which stays readable and executable throughout; each
+            // store replaces a jump by what stood there, see above.
             unsafe {
                 if closed && syscall::mprotect(page, PAGE, map::READ | map::WRITE | map::EXEC) != 0
                 {
@@ -314,7 +333,8 @@ impl Patches {
             .map(|i| &self.all[i])
     }
 
-    /// Whether a jump is in place. One that is being taken back may count as either; where the code cannot be read, nobody sees one.
+    /// Whether a jump is in place. One that is being taken back may count as either; where the code
+    /// cannot be read, nobody sees one.
     fn is_there(&self, patch: &Patch) -> bool {
         if self.cover(patch.at).is_none() {
             return true;

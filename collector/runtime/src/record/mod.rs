@@ -2,6 +2,7 @@
 
 #[cfg(not(test))]
 pub mod attachment;
+pub mod budget;
 #[cfg(not(test))]
 pub mod entry_patches;
 #[cfg(not(test))]

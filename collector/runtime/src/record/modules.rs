@@ -24,7 +24,8 @@ struct Module {
     /// The original code.
     text: (u64, u64),
     patches: Patches,
-    /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers do their work.
+    /// Original system calls with hooks in the clone, ascending; empty where the loader's wrappers
+    /// do their work.
     calls: &'static [u32],
     /// Address of `mgz_abi::probe::HANDLER_CALL`, or 0.
     handlers: u64,
@@ -51,7 +52,8 @@ static mut MODULES: [Module; MOST] = [EMPTY; MOST];
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static LOCK: AtomicU32 = AtomicU32::new(0);
 
-/// Where the program's handlers are called from: a static executable's `mgz_abi::probe::HANDLER_CALL`.
+/// Where the program's handlers are called from: a static executable's
+/// `mgz_abi::probe::HANDLER_CALL`.
 pub fn handler_call() -> Option<u64> {
     modules().iter().map(|m| m.handlers).find(|&at| at != 0)
 }
@@ -64,7 +66,8 @@ pub fn unlock() {
 
 fn modules() -> &'static [Module] {
     let len = LEN.load(Ordering::Acquire);
-    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the place of such an entry sets it last.
+    // SAFETY: entries below LEN are complete; unloading clears `clone_end`, and what takes the
+    // place of such an entry sets it last.
     unsafe { core::slice::from_raw_parts(&raw const MODULES as *const Module, len) }
 }
 
@@ -313,7 +316,8 @@ fn add(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> Option<
     if result == MODULE_OK && !done {
         result = MODULE_UNPATCHED;
     }
-    // The recorder must know the module before its first record arrives. None of its code has run yet.
+    // The recorder must know the module before its first record arrives. None of its code has run
+    // yet.
     tell(info.addr, note, result, &path, &sidecar);
     place.filter(|_| result == MODULE_OK)
 }
@@ -378,7 +382,8 @@ fn sidecar_path(info: &PhdrInfo, note: &ModuleNote, path: &[u8], out: &mut [u8; 
     }
 }
 
-/// Where the recorder keeps the sidecar of such a file, if it does: a copy that the program has made of a file of its own (in a memfd, say) has none beside it.
+/// Where the recorder keeps the sidecar of such a file, if it does: a copy that the program has
+/// made of a file of its own (in a memfd, say) has none beside it.
 fn kept_sidecar(note: &ModuleNote, out: &mut [u8; PATH_BYTES]) -> bool {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let folder = process::header().map_or(&[][..], |h| process::until_zero(&h.sidecars));
@@ -448,7 +453,8 @@ fn open_sidecar(path: &[u8; PATH_BYTES], note: &ModuleNote) -> (u32, &'static [u
     let mut result = (MODULE_OTHER_SIDECAR, &[][..]);
     if fits {
         let end = (prelude.map_offset + prelude.map_len) as usize;
-        // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as always.
+        // SAFETY: a new shared read-only mapping; low, so that the program's own mappings lie as
+        // always.
         if let Ok(address) = unsafe {
             syscall::mmap(
                 0,
@@ -502,7 +508,8 @@ fn tell(
         };
         let (place, turn) = (index as usize % MAX_MODULES, index / MAX_MODULES as u32 + 1);
         let row = core::ptr::from_ref(&header.modules[place]) as *mut ModuleRow;
-        // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is set.
+        // SAFETY: the row was claimed for this process alone; the recorder reads it once `ready` is
+        // set.
         let told = unsafe {
             let before = (*row).ready.load(Ordering::Acquire);
             (*row).result = result;
@@ -527,7 +534,8 @@ fn tell(
     syscall::futex_wake(header.doorbell.as_ptr());
 }
 
-/// Number of a free row of the recorder's table; waits for one if the recorder has many to read. `None` if that takes too long.
+/// Number of a free row of the recorder's table; waits for one if the recorder has many to read.
+/// `None` if that takes too long.
 fn claim_row(header: &Header) -> Option<u32> {
     const PATIENCE: u64 = 50_000_000;
     const ATTEMPTS: u32 = 100;
@@ -563,13 +571,15 @@ fn claim_row(header: &Header) -> Option<u32> {
 
 /// The module's system calls with hooks.
 fn calls(bias: u64, note: &ModuleNote) -> &'static [u32] {
-    // SAFETY: the table is part of the module's own loaded segment, which is looked at only while it is loaded.
+    // SAFETY: the table is part of the module's own loaded segment, which is looked at only while
+    // it is loaded.
     unsafe {
         core::slice::from_raw_parts((bias + note.calls) as *const u32, note.call_count as usize)
     }
 }
 
-/// `burst` in executables without a loader: the original's system calls that the runtime must know of raise a signal ([`caught_call`]).
+/// `burst` in executables without a loader: the original's system calls that the runtime must know
+/// of raise a signal ([`caught_call`]).
 fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) -> bool {
     const CALL: [u8; 2] = [0x0f, 0x05];
     for &at in calls(info.addr, note) {
@@ -598,7 +608,8 @@ fn catch_calls(info: &PhdrInfo, headers: &[ProgramHeader], note: &ModuleNote) ->
     true
 }
 
-/// If a fault is that of a system call with hooks in original code: where the clone makes that call.
+/// If a fault is that of a system call with hooks in original code: where the clone makes that
+/// call.
 pub fn caught_call(ip: u64) -> Option<u64> {
     let module = original(ip)?;
     let at = u32::try_from(ip - module.bias).ok()?;
@@ -607,7 +618,7 @@ pub fn caught_call(ip: u64) -> Option<u64> {
 
 /// What a clone address stands for.
 #[derive(Clone, Copy)]
-pub struct Place {
+pub struct ClonePoint {
     /// Run-time address of the original instruction.
     pub orig: u64,
     /// Link-time address in the clone.
@@ -624,21 +635,22 @@ pub fn in_clone(ip: u64) -> bool {
 }
 
 /// Looks a clone address up in its module's address map.
-pub fn place(ip: u64) -> Option<Place> {
+pub fn place(ip: u64) -> Option<ClonePoint> {
     let module = modules()
         .iter()
         .find(|m| ip >= m.clone_start && ip < m.clone_end)?;
     let map = AddrMap::new(module.map)?;
     let (step, state) = map.at_clone(ip - module.bias)?;
-    Some(Place {
+    Some(ClonePoint {
         orig: step.orig + module.bias,
         clone: ip - module.bias,
         state,
     })
 }
 
-/// Id of the first of the two records in a slot of which one is written at this place ([`mgz_abi::address_map::STATE_HALF`]): the store of the pair's id follows in the same block.
-pub fn half_id(place: &Place) -> Option<u32> {
+/// Id of the first of the two records in a slot of which one is written at this place
+/// ([`mgz_abi::address_map::STATE_HALF`]): the store of the pair's id follows in the same block.
+pub fn half_id(place: &ClonePoint) -> Option<u32> {
     let module = modules()
         .iter()
         .find(|m| (m.clone_start..m.clone_end).contains(&(place.clone + m.bias)))?;
@@ -669,7 +681,8 @@ fn original(ip: u64) -> Option<&'static Module> {
         .find(|m| ip >= m.text.0 && ip < m.text.1 && m.clone_end != 0)
 }
 
-/// Where control that comes from outside goes on in the clone of an original address, if no register is to be set up there.
+/// Where control that comes from outside goes on in the clone of an original address, if no
+/// register is to be set up there.
 pub fn entry(ip: u64) -> Option<u64> {
     enter(ip)
         .filter(|(_, state)| *state == ProbeState::IDLE)
@@ -691,8 +704,9 @@ pub fn enters_clone(ip: u64) -> bool {
 /// The original code from an address on, or nothing if it lies in no instrumented file.
 pub fn code(ip: u64) -> &'static [u8] {
     match original(ip) {
-        // SAFETY: from the first to the last byte of the module's code segments, of which this address lies in one; what follows is read only as
-        // far as instructions go on from there.
+        // SAFETY: from the first to the last byte of the module's code segments, of which this
+        // address lies in one; what follows is read only as far as instructions go on from
+        // there.
         Some(module) => unsafe {
             core::slice::from_raw_parts(ip as *const u8, (module.text.1 - ip).min(64) as usize)
         },
@@ -707,7 +721,8 @@ pub fn enter(ip: u64) -> Option<(u64, ProbeState)> {
     Some((step.clone + module.bias, state))
 }
 
-/// The clone address to which code without a clone shall return instead of the original address `ip`.
+/// The clone address to which code without a clone shall return instead of the original address
+/// `ip`.
 pub fn back_of(ip: u64) -> Option<u64> {
     let module = original(ip.checked_sub(1)?)?;
     Some(AddrMap::new(module.map)?.back_of(ip - module.bias)? + module.bias)
@@ -720,7 +735,8 @@ pub fn original_of_back(back: u64) -> Option<u64> {
         .map(|p| p.orig)
 }
 
-/// The original call through a pointer that pushed an original return address, if the clone goes on behind it in a row.
+/// The original call through a pointer that pushed an original return address, if the clone goes on
+/// behind it in a row.
 pub fn call_before(back: u64) -> Option<u64> {
     /// No call's bytes in the clone, with the way back that follows, are more.
     const REACH: u64 = 64;
@@ -733,13 +749,14 @@ pub fn call_before(back: u64) -> Option<u64> {
         .then_some(call)
 }
 
-/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it leads.
+/// If an address is that of an entry of a procedure linkage table of an instrumented file: where it
+/// leads.
 pub fn linked(ip: u64) -> Option<u64> {
     let module = original(ip)?;
     let byte = |at: u64| {
         if at < module.text.1 {
-            // SAFETY: code of the module, of which there is at least an instruction more than asked for, or the
-            // end of a page.
+            // SAFETY: code of the module, of which there is at least an instruction more than asked
+            // for, or the end of a page.
             unsafe { (at as *const u8).read() }
         } else {
             0
@@ -755,7 +772,8 @@ pub fn linked(ip: u64) -> Option<u64> {
     if [byte(at), byte(at + 1)] != [0xff, 0x25] || at + 6 > module.text.1 {
         return None;
     }
-    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the instruction reads itself.
+    // SAFETY: the displacement, inside the code; and the entry of the global offset table that the
+    // instruction reads itself.
     unsafe {
         let distance = ((at + 2) as *const i32).read_unaligned();
         let entry = (at + 6).wrapping_add_signed(distance.into());
@@ -776,10 +794,11 @@ pub fn is_function(ip: u64) -> bool {
     AddrMap::new(module.map).is_some_and(|map| map.is_function(ip - module.bias))
 }
 
-/// If an address lies in a way out of a clone: the original address that it leads to, whether rax is saved there, and
-/// whether a call takes it.
+/// If an address lies in a way out of a clone: the original address that it leads to, whether rax
+/// is saved there, and whether a call takes it.
 pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
-    /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target]; …; jmp gs:[hook]`.
+    /// Layout of what the rewriter puts there: `mov gs:[rax's place], rax; lea rax, [rip+target];
+    /// …; jmp gs:[hook]`.
     const BYTES: u64 = 48;
     const DISTANCE: u64 = 12;
     const HOOK: u64 = 38;
@@ -801,14 +820,15 @@ pub fn way_out(ip: u64) -> Option<(u64, bool, bool)> {
     ))
 }
 
-/// If an address in original code lies behind the first byte of a patch, where only a handler can have led: the same instruction in the clone
-/// (run-time address), and what holds there.
+/// If an address in original code lies behind the first byte of a patch, where only a handler can
+/// have led: the same instruction in the clone (run-time address), and what holds there.
 pub fn behind_patch(ip: u64) -> Option<(u64, ProbeState)> {
     original(ip).filter(|module| module.patches.stands_before(ip))?;
     enter(ip)
 }
 
-/// A handler of the program is about to be shown an address: the original's instructions stand there from now on, if it may look at them.
+/// A handler of the program is about to be shown an address: the original's instructions stand
+/// there from now on, if it may look at them.
 pub fn show(ip: u64) {
     // (Of a trap, or a system call, handlers look at what stands before.)
     if let Some(module) = (0..=2).find_map(|before| original(ip.checked_sub(before)?)) {
@@ -818,7 +838,8 @@ pub fn show(ip: u64) {
 
 /// The code cannot be changed any more: takes back what may have to be taken back.
 pub fn take_all_back() {
-    // Whoever installs a module's patches at the same time has them all in place by then, or begins when it is known that none may be installed.
+    // Whoever installs a module's patches at the same time has them all in place by then, or begins
+    // when it is known that none may be installed.
     exclusively(&LOCK, || {
         modules()
             .iter()

@@ -1,5 +1,5 @@
-//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe that met the
-//! guard page goes on in the next one.
+//! What happens when a ring is full: the chunk or window is handed to the recorder, and the probe
+//! that met the guard page goes on in the next one.
 
 use crate::record::thread_ring;
 use crate::record::thread_ring::Ring;
@@ -14,76 +14,85 @@ const PATIENCE: u64 = 50_000_000;
 pub fn begin_stretch(header: &Header, ring: Ring) {
     let control = ring.control();
     if header.mode == MODE_RING {
-        if control.period_before == 0 {
-            control.begin_ns = syscall::now_ns();
+        if control.period_before.get() == 0 {
+            control.begin_ns.set(syscall::now_ns());
             draw(header, control);
         }
-        control.guard = thread_ring::lap_end(header, ring);
-        control.base = control.guard
-            - 16 * thread_ring::next_lap(header, control.stretch, control.period_before);
+        control.guard.set(thread_ring::lap_end(header, ring));
+        control.base.set(
+            control.guard.get()
+                - 16 * thread_ring::next_lap(
+                    header,
+                    control.stretch.get(),
+                    control.period_before.get(),
+                ),
+        );
     } else {
         let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
-        control.begin_ns = syscall::now_ns();
-        control.base = ring.chunk(place, header) as u64;
-        control.guard = control.base + header.chunk_bytes;
+        control.begin_ns.set(syscall::now_ns());
+        control.base.set(ring.chunk(place, header) as u64);
+        control.guard.set(control.base.get() + header.chunk_bytes);
     }
-    control.cursor = control.base;
+    control.cursor.set(control.base.get());
 }
 
-/// Draws how far it is to the end of the next window. There is one window in each period, anywhere in it, so that samples cannot be in step with the
-/// program; what is drawn depends on the thread slot and the number of the window alone, so that runs can be repeated.
-fn draw(header: &Header, control: &mut Control) {
+/// Draws how far it is to the end of the next window. There is one window in each period, anywhere
+/// in it, so that samples cannot be in step with the program; what is drawn depends on the thread
+/// slot and the number of the window alone, so that runs can be repeated.
+fn draw(header: &Header, control: &Control) {
     let most = header.period.saturating_sub(header.window);
     // splitmix64 (Steele, Lea and Flood 2014).
-    let mut x = (u64::from(control.index) << 40 ^ control.windows)
+    let mut x = (u64::from(control.index.get()) << 40 ^ control.windows.get())
         .wrapping_add(1)
         .wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^= x >> 31;
     let late = ((u128::from(x) * (u128::from(most) + 1)) >> 64) as u64;
-    control.stretch = if control.windows == 0 {
+    control.stretch.set(if control.windows.get() == 0 {
         header.window + late
     } else {
-        header.period + late - control.late
-    };
-    control.late = late;
-    control.windows += 1;
+        header.period + late - control.late.get()
+    });
+    control.late.set(late);
+    control.windows.set(control.windows.get() + 1);
 }
 
-/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if recording is
-/// over for this thread.
+/// Hands the slots from `base` to the guard on, and begins the next stretch. Returns false if
+/// recording is over for this thread.
 pub fn turn(header: &Header, ring: Ring) -> bool {
     if crate::sys::seccomp_state::is_sealed() {
         return false;
     }
     let control = ring.control();
-    if control.tid != syscall::gettid() {
+    if control.tid.get() != syscall::gettid() {
         process::count(count::FOREIGN_THREADS, 1);
         return false;
     }
-    let slots = (control.guard - control.base) / 16;
+    let slots = (control.guard.get() - control.base.get()) / 16;
     if header.mode == MODE_RING {
-        if control.period_before + slots >= control.stretch {
+        if control.period_before.get() + slots >= control.stretch.get() {
             if !wait_for_place(header, ring) {
                 return false;
             }
             publish_window(
                 header,
                 ring,
-                control.guard,
+                control.guard.get(),
                 header.window.min(slots),
                 slots,
                 CAUSE_WHOLE,
             );
-            control.period_before = 0;
+            control.period_before.set(0);
         } else {
-            control.period_before += slots;
+            control
+                .period_before
+                .set(control.period_before.get() + slots);
         }
-        control.slots_before += slots;
+        control.slots_before.set(control.slots_before.get() + slots);
     } else {
         publish_chunk(header, ring, slots, CAUSE_WHOLE);
-        control.slots_before += slots;
+        control.slots_before.set(control.slots_before.get() + slots);
         if !wait_for_place(header, ring) {
             return false;
         }
@@ -96,17 +105,18 @@ pub fn turn(header: &Header, ring: Ring) -> bool {
     true
 }
 
-/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows), and
-/// leaves the ring ready for a new stream.
+/// Publishes what is in the ring although it is not full (the thread has ended, `exec` follows),
+/// and leaves the ring ready for a new stream.
 pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
-    let slots = (control.cursor - control.base) / 16;
+    let slots = (control.cursor.get() - control.base.get()) / 16;
     if header.mode == MODE_BURST {
         if crate::record::window::is_lap(ring) {
             // Its slots are nobody's.
             return crate::record::window::rest(header, ring);
         }
-        publish_burst(header, ring, slots, cause, syscall::now_ns());
+        let period = crate::record::window::period(ring);
+        publish_burst(header, ring, slots, cause, syscall::now_ns(), period);
         return crate::record::window::rest(header, ring);
     }
     if header.mode == MODE_RING {
@@ -114,7 +124,7 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
             publish_window(
                 header,
                 ring,
-                control.cursor,
+                control.cursor.get(),
                 header.window.min(slots),
                 slots,
                 cause,
@@ -124,8 +134,8 @@ pub fn publish_rest(header: &Header, ring: Ring, cause: u32) {
         publish_chunk(header, ring, slots, cause);
         wait_for_place(header, ring);
     }
-    control.slots_before += slots;
-    control.period_before = 0;
+    control.slots_before.set(control.slots_before.get() + slots);
+    control.period_before.set(0);
     begin_stretch(header, ring);
 }
 
@@ -150,37 +160,49 @@ fn describe(
 ) -> ChunkInfo {
     let control = ring.control();
     ChunkInfo {
-        pid: control.pid,
-        tid: control.tid,
-        cause,
+        pid: control.pid.get(),
+        tid: control.tid.get(),
+        cause: cause as u16,
         slots: slots as u32,
-        offset: (control.base - ring.chunk(place, header) as u64) as u32,
-        place: place as u32,
-        first_slot: control.slots_before,
-        executed: control.slots_before + slots,
-        begin_ns: control.begin_ns,
+        offset: (control.base.get() - ring.chunk(place, header) as u64) as u32,
+        place: place as u16,
+        first_slot: control.slots_before.get(),
+        executed: control.slots_before.get() + slots,
+        begin_ns: control.begin_ns.get(),
         end_ns,
         ..ChunkInfo::default()
     }
 }
 
-/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`.
-pub fn publish_burst(header: &Header, ring: Ring, slots: u64, cause: u32, end_ns: u64) {
+/// Publishes a window of `burst`, of which the thread was in clones from `begin_ns` to `end_ns`,
+/// and whose trigger came as one does each `period`.
+pub fn publish_burst(
+    header: &Header,
+    ring: Ring,
+    slots: u64,
+    cause: u32,
+    end_ns: u64,
+    period: u64,
+) {
     let control = ring.control();
     if slots == 0 {
         return process::count(count::EMPTY_WINDOWS, 1);
     }
-    let place = thread_ring::place_of(header, ring, control.base);
+    let place = thread_ring::place_of(header, ring, control.base.get());
     let info = ChunkInfo {
         pace: crate::record::speed_probe::take(ring),
+        period: ChunkInfo::period_bits(period),
         ..describe(header, ring, place, slots, cause, end_ns)
     };
-    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize].set(info);
     // The next window is another one.
-    control.slots_before += slots + 1;
+    control
+        .slots_before
+        .set(control.slots_before.get() + slots + 1);
     let published = control.published.fetch_add(1, Ordering::Release) + 1;
     header.doorbell.fetch_add(1, Ordering::Release);
-    // The recorder looks often enough at the rate that was asked for; it is called only if that goes wrong.
+    // The recorder looks often enough at the rate that was asked for; it is called only if that
+    // goes wrong.
     let waiting = (published as u32).wrapping_sub(control.drained.load(Ordering::Relaxed));
     if waiting > header.places / 4 * 3 {
         syscall::futex_wake(header.doorbell.as_ptr());
@@ -192,8 +214,8 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     let control = ring.control();
     let place = control.published.load(Ordering::Relaxed) as usize % CHUNKS;
     let window = window.min(header.chunk_bytes / 16);
-    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped, and the
-    // recorder does not touch a place that is not published.
+    // SAFETY: the window lies inside the lap, and a chunk place holds a window; both are mapped,
+    // and the recorder does not touch a place that is not published.
     unsafe {
         core::ptr::copy_nonoverlapping(
             (end - 16 * window) as *const u8,
@@ -202,18 +224,18 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
         );
     }
     let now = syscall::now_ns();
-    let period = (control.period_before + stretch).max(1);
+    let period = (control.period_before.get() + stretch).max(1);
     let begin = now
-        - (u128::from(now - control.begin_ns.min(now)) * u128::from(window) / u128::from(period))
-            as u64;
-    let executed = control.slots_before + stretch;
+        - (u128::from(now - control.begin_ns.get().min(now)) * u128::from(window)
+            / u128::from(period)) as u64;
+    let executed = control.slots_before.get() + stretch;
     let info = ChunkInfo {
-        pid: control.pid,
-        tid: control.tid,
-        cause,
+        pid: control.pid.get(),
+        tid: control.tid.get(),
+        cause: cause as u16,
         slots: window as u32,
         offset: 0,
-        place: place as u32,
+        place: place as u16,
         first_slot: executed - window,
         executed,
         begin_ns: begin,
@@ -223,8 +245,8 @@ fn publish_window(header: &Header, ring: Ring, end: u64, window: u64, stretch: u
     announce(header, control, info);
 }
 
-fn announce(header: &Header, control: &mut Control, info: ChunkInfo) {
-    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = info;
+fn announce(header: &Header, control: &Control, info: ChunkInfo) {
+    control.chunks[(control.published.load(Ordering::Relaxed) % QUEUE as u64) as usize].set(info);
     control.published.fetch_add(1, Ordering::Release);
     header.doorbell.fetch_add(1, Ordering::Release);
     syscall::futex_wake(header.doorbell.as_ptr());
@@ -253,8 +275,9 @@ fn wait_for_place(header: &Header, ring: Ring) -> bool {
 /// Lets the calling thread's probes write into the spare ring from now on.
 pub fn give_up(ring: Ring) {
     thread_ring::begin_spare(ring);
-    // The probe that met the guard page will take its borrowed registers back from the page that %gs points at.
-    ring.spare().spill = ring.control().spill;
+    // The probe that met the guard page will take its borrowed registers back from the page that
+    // %gs points at.
+    ring.spare().set_spilled(ring.control().spilled());
     // SAFETY: the spare control page is set up.
-    unsafe { syscall::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
+    unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };
 }

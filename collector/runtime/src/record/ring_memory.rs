@@ -1,4 +1,5 @@
-//! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that lie in them.
+//! The memory of rings: reservations in the first 4 GiB, and the parts of the recorder's file that
+//! lie in them.
 
 use crate::record::thread_ring::{
     HOOK_STACK, LAP_SLOTS, PRIVATE, Ring, SIGNAL_STACK, SPARE, SPARE_RING,
@@ -39,8 +40,8 @@ pub(crate) fn reserve_slot(header: &Header) -> Option<Ring> {
     Some(ring)
 }
 
-/// A reservation without a ring: the thread's probes write into the spare ring. Where low memory is used up it lies elsewhere, and the
-/// probes write to [`SCRAP`].
+/// A reservation without a ring: the thread's probes write into the spare ring. Where low memory is
+/// used up it lies elsewhere, and the probes write to [`SCRAP`].
 pub(crate) fn reserve_private() -> Option<Ring> {
     let anywhere = || {
         let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE;
@@ -63,8 +64,8 @@ pub(crate) fn reserve_private() -> Option<Ring> {
     Some(ring)
 }
 
-/// The ring of a new reservation of so many bytes. Signal stack, spare control page and spare ring become usable. `None`, and nothing is reserved, if the process may
-/// have no more memory.
+/// The ring of a new reservation of so many bytes. Signal stack, spare control page and spare ring
+/// become usable. `None`, and nothing is reserved, if the process may have no more memory.
 fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
     // SAFETY: inside the caller's new reservation, of which nobody knows yet.
     unsafe {
@@ -78,12 +79,13 @@ fn ring_in(start: usize, bytes: usize) -> Option<Ring> {
     })
 }
 
-/// Reservations without a ring for threads that find no memory when they begin, where their creator could still have been told that there is none. More than one, since
-/// several may be created at once.
+/// Reservations without a ring for threads that find no memory when they begin, where their creator
+/// could still have been told that there is none. More than one, since several may be created at
+/// once.
 static PROVISIONS: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
 
-/// Sees to it that a new thread has memory at least for a reservation without a ring: without any its first probe would end the process. Returns false if there
-/// is none.
+/// Sees to it that a new thread has memory at least for a reservation without a ring: without any
+/// its first probe would end the process. Returns false if there is none.
 pub fn provide() -> bool {
     for place in PROVISIONS.iter().filter(|p| p.load(Ordering::Relaxed) == 0) {
         let Some(ring) = reserve_private() else { break };
@@ -107,8 +109,8 @@ pub(crate) fn provision() -> Option<Ring> {
         .map(|address| Ring { address })
 }
 
-/// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere. They overwrite each other's records there, which
-/// nobody reads.
+/// A spare ring in low memory, with a guard page, for all threads whose reservation is elsewhere.
+/// They overwrite each other's records there, which nobody reads.
 pub(crate) static SCRAP: AtomicUsize = AtomicUsize::new(0);
 
 /// Makes [`SCRAP`]. Called once at the start of a process.
@@ -170,7 +172,8 @@ impl Range {
 pub(crate) fn hold(header: &Header, ring: Ring) {
     let flags = map::PRIVATE | map::ANONYMOUS | map::NORESERVE | map::FIXED_NOREPLACE;
     let bytes = PAGE + area_bytes(header);
-    // SAFETY: a new mapping, never over another one. A kernel that does not know the flag has put it elsewhere.
+    // SAFETY: a new mapping, never over another one. A kernel that does not know the flag has put
+    // it elsewhere.
     unsafe {
         if let Ok(start) = syscall::mmap(ring.address, bytes, map::NONE, flags, -1, 0)
             && start != ring.address
@@ -180,7 +183,8 @@ pub(crate) fn hold(header: &Header, ring: Ring) {
     }
 }
 
-/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for dead threads some fifty times a second.
+/// Scans for a free thread slot, and the time between them, nanoseconds: the recorder looks for
+/// dead threads some fifty times a second.
 const ATTEMPTS: usize = 40;
 const PATIENCE: u64 = 10_000_000;
 
@@ -245,16 +249,21 @@ fn claim_once(header: &Header, ring: Ring, fd: isize) -> Claim {
             .compare_exchange(FREE, LIVE, Ordering::AcqRel, Ordering::Relaxed)
             .is_ok()
         {
-            control.index = index as u32;
-            control.published = AtomicU64::new(0);
-            control.drained = AtomicU32::new(0);
+            // First of all whose it is: a process that ends meanwhile shall not leave a thread that
+            // nobody can find dead.
+            control.pid.set(syscall::getpid());
+            control.tid.set(syscall::gettid());
+            control.index.set(index as u32);
+            control.published.store(0, Ordering::Relaxed);
+            control.drained.store(0, Ordering::Relaxed);
             if place_rest(header, ring, fd, offset) {
                 return Claim::Found;
             }
             control.state.store(FREE, Ordering::Release);
             return Claim::Failed;
         }
-        left |= control.pid != 0 && syscall::tgkill(control.pid, control.tid, 0) == -3;
+        left |= control.pid.get() != 0
+            && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -3;
     }
     Claim::Full { left }
 }
@@ -285,7 +294,7 @@ fn place_rest(header: &Header, ring: Ring, fd: isize, offset: u64) -> bool {
     for k in 0..CHUNKS {
         done &= place_chunk(header, ring, fd, offset, k);
     }
-    ring.private().mapped = (1 << CHUNKS) - 1;
+    ring.private().mapped.set((1 << CHUNKS) - 1);
     // A child has none of its parent's other places; nothing else may come to lie there.
     let (rest, end) = (
         ring.chunk(CHUNKS, header),
@@ -305,7 +314,8 @@ fn place_chunk(header: &Header, ring: Ring, fd: isize, offset: u64, k: usize) ->
     place(ring.chunk(k, header), header.chunk_bytes as usize, fd, from)
 }
 
-/// `burst`: a place for a window that no window waits in, mapped. `None` while the recorder is late.
+/// `burst`: a place for a window that no window waits in, mapped. `None` while the recorder is
+/// late.
 pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     let control = ring.control();
     let published = control.published.load(Ordering::Relaxed);
@@ -316,15 +326,15 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
     }
     let entries = (published - u64::from(waiting))..published;
     let taken = entries.fold(0u32, |taken, k| {
-        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].place & 31)
+        taken | 1 << (control.chunks[(k % QUEUE as u64) as usize].get().place & 31)
     });
     // The lowest, so that a recorder that keeps up needs little memory.
     let place = (!taken).trailing_zeros();
     if place >= places {
         return None;
     }
-    let mapped = &mut ring.private().mapped;
-    if *mapped & 1 << place == 0 {
+    let mapped = &ring.private().mapped;
+    if mapped.get() & 1 << place == 0 {
         let fd = process::open_shared();
         if fd < 0 {
             return None;
@@ -333,14 +343,14 @@ pub fn free_place(header: &Header, ring: Ring) -> Option<usize> {
             header,
             ring,
             fd,
-            slot_offset(control.index as usize, header.stride),
+            slot_offset(control.index.get() as usize, header.stride),
             place as usize,
         );
         syscall::close(fd);
         if !done {
             return None;
         }
-        *mapped |= 1 << place;
+        mapped.set(mapped.get() | 1 << place);
     }
     Some(place as usize)
 }
@@ -350,7 +360,8 @@ pub fn place_of(header: &Header, ring: Ring, address: u64) -> usize {
     (address as usize).saturating_sub(ring.address + PAGE) / (header.chunk_bytes as usize + PAGE)
 }
 
-/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked child may not have.
+/// `burst`: whether an address lies in a guard page of this ring. Looks at nothing that a forked
+/// child may not have.
 pub fn in_guard(header: &Header, ring: Ring, address: u64) -> bool {
     let from = (address as usize).wrapping_sub(ring.address + PAGE);
     let chunk = header.chunk_bytes as usize;
@@ -371,7 +382,8 @@ pub(crate) fn private_page(ring: Ring) {
     ring.control().state.store(PRIVATE, Ordering::Relaxed);
 }
 
-/// Length of the next lap, slots: laps divide the way to the next window's end (`stretch`) evenly, and none is shorter than a window.
+/// Length of the next lap, slots: laps divide the way to the next window's end (`stretch`) evenly,
+/// and none is shorter than a window.
 pub fn next_lap(header: &Header, stretch: u64, period_before: u64) -> u64 {
     let most = lap_bytes(header) as u64 / 16;
     let period = stretch.max(1);

@@ -1,37 +1,46 @@
-//! How fast the code of a window runs: samples are by time, and what they say of loads needs the loads per nanosecond.
+//! How fast the code of a window runs: samples are by time, and what they say of loads needs the
+//! loads per nanosecond.
 //!
-//! The time of the window itself says little: it is short, and spent with cold caches in code that records. So after a few windows
-//! a second the thread is watched a little longer, in one of two ways.
+//! The time of the window itself says little: it is short, and spent with cold caches in code that
+//! records. So after a few windows a second the thread is watched a little longer, in one of two
+//! ways.
 //!
-//! *Watched*: where an address among the window's last records advances by a constant stride, a hardware watchpoint is put where it will be so many
-//! iterations later, and the thread goes on in the original code. Its signal tells how long those took, at the program's own speed.
+//! *Watched*: where an address among the window's last records advances by a constant stride, a
+//! hardware watchpoint is put where it will be so many iterations later, and the thread goes on in
+//! the original code. Its signal tells how long those took, at the program's own speed.
 //!
-//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
+//! *Lap*: in turns with that, and always where no address advances so, the thread stays in the
+//! clone for another [`LAP`] records, which lead into memory that nobody reads. The time is that of
 //! code that records, with warm caches: an upper bound.
 //!
-//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a measurement costs by itself.
+//! Some are made over few records (`PACE_WATCHED_NEAR`, `PACE_LAP_NEAR`): they show what a
+//! measurement costs by itself.
 
 use crate::record::thread_ring::Ring;
 use crate::record::trigger;
 use crate::sys::signal_frame::{Context, RIP};
 use crate::sys::syscall;
+use core::cell::Cell;
 use mgz_abi::shared_memory::*;
 use mgz_abi::slot::RingSlot;
 
 /// Slots of a lap.
 pub const LAP: u64 = 2048;
-/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a signal.)
+/// Slots of one that shows its own cost. (Not fewer: the first iterations are slow, behind a
+/// signal.)
 const LAP_NEAR: u64 = 256;
 /// Records of a near watch.
 const NEAR: u64 = 512;
-/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled when it was not, up to so often. (A watchpoint costs 20 µs in
-/// a virtual machine, so its way must be long; loops are often short.)
+/// Records that a watched thread makes, about: this, halved whenever that was in vain and doubled
+/// when it was not, up to so often. (A watchpoint costs 20 µs in a virtual machine, so its way must
+/// be long; loops are often short.)
 const FAR: u32 = 16 << 10;
 const HALVED: i32 = 3;
 const DOUBLED: i8 = 4;
 /// A thread's first measurements follow one another at once, so that short runs have some.
 const FIRST: u32 = 24;
-/// Afterwards places that have had fewer are measured behind every so many windows: some functions come late, and few measurements are mostly noise.
+/// Afterwards places that have had fewer are measured behind every so many windows: some functions
+/// come late, and few measurements are mostly noise.
 const PLACE_FIRST: u16 = 24;
 /// See [`PLACE_FIRST`].
 const SELDOM: u32 = 4;
@@ -43,7 +52,8 @@ const PLACES: usize = 64;
 const NEIGHBOURS: u32 = 10;
 /// One of so many is near. Odd, so that laps and watches have their turns in both kinds.
 const NEAR_OF: u16 = 3;
-/// Watched for longer than this, and this for each record, the address was met by another way (a loop that has ended, and another that comes there).
+/// Watched for longer than this, and this for each record, the address was met by another way (a
+/// loop that has ended, and another that comes there).
 const LONGEST: [u64; 2] = [100_000, 20];
 /// The watched instruction lies this near to where the window ended, bytes.
 const NEARBY: u64 = 4096;
@@ -51,7 +61,7 @@ const NEARBY: u64 = 4096;
 /// What has been measured at a place.
 #[repr(C)]
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct CodeSpot {
     /// Measurements begun.
     begun: u16,
     /// Log2 of what its watches' way is longer than [`FAR`].
@@ -60,52 +70,58 @@ struct Place {
     failed: bool,
 }
 
-/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none made yet.
+/// State of a thread's measurements; lies in [`crate::record::thread_ring::Private`]. Zero: none
+/// made yet.
 #[repr(C)]
-#[derive(Clone, Copy)]
 pub struct Pace {
     /// Descriptor of the watchpoint's event; 0: not opened, −1: refused.
-    event: i32,
+    event: Cell<i32>,
     /// The watchpoint is set.
-    armed: bool,
+    armed: Cell<bool>,
     /// Measurements begun.
-    begun: u32,
+    begun: Cell<u32>,
     /// Full windows since the last.
-    unmeasured: u32,
+    unmeasured: Cell<u32>,
     /// Index of the place of what is under way.
-    place: u32,
+    place: Cell<u32>,
     /// By [`place_of`].
-    places: [Place; PLACES],
+    places: [Cell<CodeSpot>; PLACES],
     /// Records that lie between the window's end and the watchpoint.
-    records: u32,
+    records: Cell<u32>,
     /// `PACE_*` of what is under way.
-    kind: u32,
+    kind: Cell<u32>,
     /// When it was set.
-    since: u64,
+    since: Cell<u64>,
     /// Where the original code went on then.
-    from: u64,
+    from: Cell<u64>,
     /// When the next measurement may be made.
-    due: u64,
+    due: Cell<u64>,
     /// The latest result, not yet published.
-    result: u64,
+    result: Cell<u64>,
 }
 
-impl Default for Pace {
-    fn default() -> Pace {
-        Pace {
-            event: 0,
-            armed: false,
-            begun: 0,
-            unmeasured: 0,
-            place: 0,
-            places: [Place::default(); PLACES],
-            records: 0,
-            kind: 0,
-            since: 0,
-            from: 0,
-            due: 0,
-            result: 0,
-        }
+impl Pace {
+    /// Nothing has been measured.
+    pub fn reset(&self) {
+        self.event.set(0);
+        self.armed.set(false);
+        self.begun.set(0);
+        self.unmeasured.set(0);
+        self.place.set(0);
+        self.places
+            .iter()
+            .for_each(|place| place.set(CodeSpot::default()));
+        self.records.set(0);
+        self.kind.set(0);
+        self.since.set(0);
+        self.from.set(0);
+        self.due.set(0);
+        self.result.set(0);
+    }
+
+    /// The place of what is under way.
+    fn here(&self) -> &Cell<CodeSpot> {
+        &self.places[self.place.get() as usize % PLACES]
     }
 }
 
@@ -116,7 +132,7 @@ fn place_of(address: u64) -> u32 {
 
 /// Takes the latest result, as [`ChunkInfo::pace`] has it.
 pub fn take(ring: Ring) -> u64 {
-    core::mem::take(&mut ring.private().pace.result)
+    ring.private().pace.result.take()
 }
 
 /// What is to be measured behind a full window.
@@ -136,30 +152,33 @@ pub enum Plan {
     Lap(u64),
 }
 
-/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands at `address`.
+/// Decides what is to be measured behind a window whose slots end at `end`, where the thread stands
+/// at `address`.
 pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
-    let pace = &mut ring.private().pace;
-    if pace.armed {
+    let pace = &ring.private().pace;
+    if pace.armed.get() {
         return Plan::Nothing;
     }
-    pace.place = place_of(address);
-    let place = &mut pace.places[pace.place as usize % PLACES];
-    pace.unmeasured = pace.unmeasured.saturating_add(1);
-    let early = pace.begun < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured >= SELDOM);
-    if !early && now < pace.due {
+    pace.place.set(place_of(address));
+    let mut place = pace.here().get();
+    pace.unmeasured.set(pace.unmeasured.get().saturating_add(1));
+    let early =
+        pace.begun.get() < FIRST || (place.begun < PLACE_FIRST && pace.unmeasured.get() >= SELDOM);
+    if !early && now < pace.due.get() {
         return Plan::Nothing;
     }
-    pace.begun = pace.begun.saturating_add(1);
-    pace.unmeasured = 0;
-    pace.due = now + EVERY;
+    pace.begun.set(pace.begun.get().saturating_add(1));
+    pace.unmeasured.set(0);
+    pace.due.set(now + EVERY);
     place.begun = place.begun.wrapping_add(1).max(1);
     let near = place.begun % NEAR_OF == 2;
-    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap where a watch was in vain.
-    if pace.event >= 0
+    // Watches are exact and noisy, laps the other way round: both are made, in turns, and a lap
+    // where a watch was in vain.
+    let watched = pace.event.get() >= 0
         && !core::mem::take(&mut place.failed)
-        && place.begun.is_multiple_of(2)
-        && let Some((last, stride, between, seen)) = stride(end, slots)
-    {
+        && place.begun.is_multiple_of(2);
+    pace.here().set(place);
+    if watched && let Some((last, stride, between, seen)) = stride(end, slots) {
         let records = if near {
             NEAR
         } else {
@@ -179,7 +198,8 @@ pub fn plan(ring: Ring, address: u64, end: u64, slots: u64, now: u64) -> Plan {
     Plan::Lap(if near { LAP_NEAR } else { LAP })
 }
 
-/// An address that advances steadily in the last slots of a window: where it was last, its stride, and how many slots so many iterations took, as far as they can be followed back: three
+/// An address that advances steadily in the last slots of a window: where it was last, its stride,
+/// and how many slots so many iterations took, as far as they can be followed back: three
 /// alone would say little of loops whose iterations differ.
 fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Records that are tried.
@@ -191,7 +211,8 @@ fn stride(end: u64, slots: u64) -> Option<(u64, u64, u64, u64)> {
     /// Strides beyond this are of something else.
     const MOST: i64 = 4096;
     let count = slots as usize;
-    // SAFETY: the slots were just written by this thread; the place is its own until it is published.
+    // SAFETY: the slots were just written by this thread; the place is its own until it is
+    // published.
     let window =
         unsafe { core::slice::from_raw_parts((end - 16 * slots) as *const RingSlot, count) };
     // Of slots that two records share, either payload may advance.
@@ -239,17 +260,17 @@ pub fn watch(
     records: u32,
     kind: u32,
 ) {
-    let pace = &mut ring.private().pace;
+    let pace = &ring.private().pace;
     let attributes = attributes(address);
-    if pace.event == 0 {
-        pace.event =
-            trigger::open_event(header, &attributes, syscall::gettid()).map_or(-1, |fd| fd as i32);
-    } else if pace.event > 0 {
+    if pace.event.get() == 0 {
+        let opened = trigger::open_event(header, &attributes, syscall::gettid());
+        pace.event.set(opened.map_or(-1, |fd| fd as i32));
+    } else if pace.event.get() > 0 {
         // SAFETY: the attributes live across the call.
         let set = unsafe {
             syscall::call(
                 syscall::nr::IOCTL,
-                pace.event as usize,
+                pace.event.get() as usize,
                 IOC_MODIFY,
                 attributes.as_ptr() as usize,
                 0,
@@ -261,22 +282,19 @@ pub fn watch(
             return;
         }
     }
-    if pace.event <= 0 {
+    if pace.event.get() <= 0 {
         return;
     }
-    *pace = Pace {
-        armed: true,
-        records,
-        kind,
-        from: context.registers[RIP],
-        ..*pace
-    };
-    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off so is never on again.
-    // SAFETY: integers only.
+    pace.armed.set(true);
+    pace.records.set(records);
+    pace.kind.set(kind);
+    pace.from.set(context.registers[RIP]);
+    // Not by IOC_REFRESH, which would let it come once only: an event that has switched itself off
+    // so is never on again. SAFETY: integers only.
     unsafe {
         syscall::call(
             syscall::nr::IOCTL,
-            pace.event as usize,
+            pace.event.get() as usize,
             IOC_ENABLE,
             0,
             0,
@@ -284,10 +302,11 @@ pub fn watch(
             0,
         )
     };
-    pace.since = syscall::now_ns();
+    pace.since.set(syscall::now_ns());
 }
 
-/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1, one wake-up each.
+/// Of an event that comes when the byte at `address` is read or written: type breakpoint, period 1,
+/// one wake-up each.
 fn attributes(address: u64) -> [u64; 9] {
     const BYTES: u64 = 72;
     const READ_WRITE: u64 = 3;
@@ -308,46 +327,54 @@ fn attributes(address: u64) -> [u64; 9] {
 
 /// Whether a signal is that of the watchpoint.
 pub fn is_ours(ring: Ring, descriptor: i32) -> bool {
-    let event = ring.private().pace.event;
+    let event = ring.private().pace.event.get();
     event > 0 && event == descriptor
 }
 
 /// The watched address was met. All signals are blocked.
 pub fn hit(ring: Ring, context: &Context) {
     let now = syscall::now_ns();
-    let pace = &mut ring.private().pace;
-    if !pace.armed {
+    let pace = &ring.private().pace;
+    if !pace.armed.get() {
         return;
     }
-    pace.armed = false;
-    disable(pace.event);
-    let took = now.saturating_sub(pace.since);
-    if took < LONGEST[0] + LONGEST[1] * u64::from(pace.records)
-        && context.registers[RIP].abs_diff(pace.from) < NEARBY
+    pace.armed.set(false);
+    disable(pace.event.get());
+    if let Some(header) = crate::sys::process::header() {
+        crate::record::budget::spend(header, header.trigger_toll.max(header.signal_ns));
+    }
+    let took = now.saturating_sub(pace.since.get());
+    let records = pace.records.get();
+    if took < LONGEST[0] + LONGEST[1] * u64::from(records)
+        && context.registers[RIP].abs_diff(pace.from.get()) < NEARBY
     {
-        pace.result = mgz_abi::shared_memory::pace(pace.kind, pace.records, took);
-        if pace.kind == PACE_WATCHED {
-            let place = &mut pace.places[pace.place as usize % PLACES];
+        let kind = pace.kind.get();
+        pace.result
+            .set(mgz_abi::shared_memory::pace(kind, records, took));
+        if kind == PACE_WATCHED {
+            let mut place = pace.here().get();
             place.longer = (place.longer + 1).min(DOUBLED);
+            pace.here().set(place);
         }
     } else {
         in_vain(pace);
     }
 }
 
-fn in_vain(pace: &mut Pace) {
-    let place = &mut pace.places[pace.place as usize % PLACES];
+fn in_vain(pace: &Pace) {
+    let mut place = pace.here().get();
     place.failed = true;
     place.longer = (place.longer - 1).max(-HALVED as i8);
+    pace.here().set(place);
 }
 
 /// A window begins, or the thread leaves its code: what is being watched is given up.
 pub fn give_up(ring: Ring) {
-    let pace = &mut ring.private().pace;
-    if pace.armed {
-        pace.armed = false;
+    let pace = &ring.private().pace;
+    if pace.armed.get() {
+        pace.armed.set(false);
         in_vain(pace);
-        disable(pace.event);
+        disable(pace.event.get());
     }
 }
 
@@ -364,7 +391,8 @@ pub fn lapped(ring: Ring, slots: u64, wanted: u64, ns: u64) {
         } else {
             PACE_LAP_NEAR
         };
-        ring.private().pace.result = mgz_abi::shared_memory::pace(kind, slots as u32, ns);
+        let result = mgz_abi::shared_memory::pace(kind, slots as u32, ns);
+        ring.private().pace.result.set(result);
     }
 }
 
@@ -376,8 +404,10 @@ pub fn end(ring: Ring) {
 
 /// In a forked child: the parent's event is not this process's.
 pub fn forget(ring: Ring) {
-    let pace = core::mem::take(&mut ring.private().pace);
-    if pace.event > 0 {
-        syscall::close(pace.event as isize);
+    let pace = &ring.private().pace;
+    let event = pace.event.get();
+    pace.reset();
+    if event > 0 {
+        syscall::close(event as isize);
     }
 }

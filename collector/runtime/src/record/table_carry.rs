@@ -1,8 +1,9 @@
 //! Runs the last step of a jump through a table ahead of a move into the clone.
 //!
-//! Between reading a jump table and the jump a register holds what the *original* table says. The clone has tables of
-//! its own; entered there, it would jump back to the original code at once. So the few instructions up to the jump are carried out here, on
-//! the interrupted registers, and the clone is entered where the jump leads.
+//! Between reading a jump table and the jump a register holds what the *original* table says. The
+//! clone has tables of its own; entered there, it would jump back to the original code at once. So
+//! the few instructions up to the jump are carried out here, on the interrupted registers, and the
+//! clone is entered where the jump leads.
 
 use crate::sys::signal_frame::{Context, RIP};
 
@@ -56,8 +57,8 @@ fn flags(a: u64, b: u64) -> u64 {
         | bit((a ^ sum) & (b ^ sum) & 1 << 63 != 0, 11)
 }
 
-/// If the interrupted instruction and those that follow lead straight to a jump through a register: carries them out. `code` begins at the
-/// interrupted instruction.
+/// If the interrupted instruction and those that follow lead straight to a jump through a register:
+/// carries them out. `code` begins at the interrupted instruction.
 pub fn carry_out(context: &mut Context, code: &[u8]) {
     const SET_BY_ADD: u64 = 0x8d5;
     let (mut jump, mut at) = (None, 0);

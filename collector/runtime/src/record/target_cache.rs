@@ -1,10 +1,15 @@
 //! What a thread's hooks know of where original addresses go on (see `transfer_hooks`).
 //!
-//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original addresses to their clones; hooks look into both by instructions of their own.
-//! The near one has one entry for each hash, the others have two. The third, which only [`Known::recall_fact`] reads, tells other [`Fact`]s of addresses: they spare most
-//! calls of code without a clone their looks into the address map.
+//! Three tables of entries `(key, value)`. The *near* and the *far* one lead from original
+//! addresses to their clones; hooks look into both by instructions of their own. The near one has
+//! one entry for each hash, the others have two. The third, which only [`Known::recall_fact`]
+//! reads, tells other [`Fact`]s of addresses: they spare most calls of code without a clone their
+//! looks into the address map.
 //!
-//! What makes this hard: only the thread itself reads and writes values, but a signal may end that anywhere, and another thread may be forgetting all keys.
+//! What makes this hard: only the thread itself reads and writes values, but a signal may end that
+//! anywhere, and another thread may be forgetting all keys.
+
+use core::cell::Cell;
 
 /// Entries of the near table.
 pub const NEAR: usize = 128;
@@ -12,12 +17,14 @@ pub const NEAR: usize = 128;
 const FAR_BYTES: usize = 16 * 1024;
 /// Bytes of the far table and that of facts.
 pub const BYTES: usize = 2 * FAR_BYTES;
-/// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns would often throw each other out.
+/// Entries of the far table for keys of one hash: with one, addresses that a loop calls in turns
+/// would often throw each other out.
 const WAYS: usize = 2;
 /// Hashes of the far table.
 pub const SETS: usize = FAR_BYTES / 16 / WAYS;
-/// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at multiples of 16 and lie far apart, so that low bits alone make pairs
-/// of them throw each other out at every call.)
+/// Multiplicative hash of the low half: the uppermost bits of the product. (Functions begin at
+/// multiples of 16 and lie far apart, so that low bits alone make pairs of them throw each other
+/// out at every call.)
 pub const HASH: u32 = 0x9e37_79b1;
 
 /// A number below `places`, a power of two.
@@ -25,8 +32,9 @@ const fn hash(key: u64, places: usize) -> usize {
     ((key as u32).wrapping_mul(HASH) >> (32 - places.trailing_zeros())) as usize
 }
 
-/// The key of an entry that holds nothing, by the hash that keys of this entry have: it has another one, so that nobody finds it. (Zero has the first: were zero
-/// there, a call through a null pointer would find whatever value the entry has had.)
+/// The key of an entry that holds nothing, by the hash that keys of this entry have: it has another
+/// one, so that nobody finds it. (Zero has the first: were zero there, a call through a null
+/// pointer would find whatever value the entry has had.)
 const fn nothing(place: usize) -> u64 {
     (place == 0) as u64
 }
@@ -34,7 +42,8 @@ const fn nothing(place: usize) -> u64 {
 const _: () =
     assert!(hash(0, NEAR) == 0 && hash(0, SETS) == 0 && hash(1, NEAR) != 0 && hash(1, SETS) != 0);
 
-/// What is known of an address besides where its clone is: a bit that keys of the table of facts have, and no address of a program.
+/// What is known of an address besides where its clone is: a bit that keys of the table of facts
+/// have, and no address of a program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Fact {
@@ -42,7 +51,8 @@ pub enum Fact {
     Outside = 1 << 63,
     /// A return address that code without a clone shall not have; the value is what it gets.
     ReturnedTo = 1 << 62,
-    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time: binding may change it.)
+    /// An entry of a linkage table, which itself has no clone. (Where it leads is read each time:
+    /// binding may change it.)
     Linked = 1 << 61,
 }
 
@@ -68,13 +78,15 @@ pub struct Known {
 impl Known {
     /// # Safety
     ///
-    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else and as long as this is used.
+    /// There are [`NEAR`] entries of 16 bytes at `near`, and [`BYTES`] at `far`, for nothing else
+    /// and as long as this is used.
     pub const unsafe fn at(near: usize, far: usize) -> Known {
         Known { near, far }
     }
 
-    /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a key goes on to its value, so that values stay. (What is forgotten for a
-    /// library that is unmapped, nobody looks for who may call it.)
+    /// Forgets all. The tables' thread may be looking something up meanwhile: whoever has found a
+    /// key goes on to its value, so that values stay. (What is forgotten for a library that is
+    /// unmapped, nobody looks for who may call it.)
     pub fn forget(self) {
         for (table, places, ways) in [
             (self.near, NEAR, 1),
@@ -82,7 +94,8 @@ impl Known {
             (self.far + FAR_BYTES, SETS, WAYS),
         ] {
             for n in 0..places * ways {
-                // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it by whole words, too.
+                // SAFETY: an entry of the table, see [`Known::at`]. Its thread reads and writes it
+                // by whole words, too.
                 unsafe { ((table + 16 * n) as *mut u64).write_volatile(nothing(n / ways)) };
             }
         }
@@ -100,7 +113,7 @@ impl Known {
     }
 
     /// Notes where an original address goes on, for [`Known::recall`] and hooks.
-    pub fn note(self, original: u64, clone: u64, turn: &mut u32) {
+    pub fn note(self, original: u64, clone: u64, turn: &Cell<u32>) {
         add(self.far, original, clone, turn);
     }
 
@@ -109,8 +122,9 @@ impl Known {
         find(self.far + FAR_BYTES, fact.key(address)).filter(|_| is_canonical(address))
     }
 
-    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a pointer that has just these bits too would go to the value.)
-    pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &mut u32) {
+    /// Notes what is so of an address of the program. (Hooks must not find it: a call through a
+    /// pointer that has just these bits too would go to the value.)
+    pub fn note_fact(self, fact: Fact, address: u64, value: u64, turn: &Cell<u32>) {
         if is_canonical(address) {
             add(self.far + FAR_BYTES, fact.key(address), value, turn);
         }
@@ -133,16 +147,17 @@ fn find(table: usize, key: u64) -> Option<u64> {
         })
 }
 
-/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What is not noted now stays where it is: another thread may be forgetting it,
-/// and would miss what moves.
-fn add(table: usize, key: u64, value: u64, turn: &mut u32) {
+/// Adds a key to a table of [`SETS`] hashes of this thread. One of two makes room, in turns. What
+/// is not noted now stays where it is: another thread may be forgetting it, and would miss what
+/// moves.
+fn add(table: usize, key: u64, value: u64, turn: &Cell<u32>) {
     let place = hash(key, SETS);
     // SAFETY: entries of this thread's table.
     let free =
         (0..WAYS).find(|&n| unsafe { way(table, place, n).read_volatile() == nothing(place) });
-    *turn = turn.wrapping_add(1);
+    turn.set(turn.get().wrapping_add(1));
     put(
-        way(table, place, free.unwrap_or(*turn as usize % WAYS)),
+        way(table, place, free.unwrap_or(turn.get() as usize % WAYS)),
         place,
         key,
         value,
@@ -198,7 +213,7 @@ mod tests {
         let all = addresses().concat();
         for &original in &all {
             known.note_near(original, original + 1);
-            known.note(original, original + 1, &mut 0);
+            known.note(original, original + 1, &Cell::new(0));
         }
         assert!(
             all.iter()
@@ -215,7 +230,7 @@ mod tests {
         let known = tables();
         let address = 0x7f12_3456_7890;
         for fact in [Fact::Outside, Fact::ReturnedTo, Fact::Linked] {
-            known.note_fact(fact, address, 1, &mut 0);
+            known.note_fact(fact, address, 1, &Cell::new(0));
             assert_eq!(known.recall_fact(fact, address), Some(1));
             for tagged in [
                 fact as u64 | address,
@@ -227,7 +242,7 @@ mod tests {
                     "a call through a pointer with a tag goes where it goes"
                 );
                 assert_eq!(known.recall_fact(fact, tagged), None);
-                known.note_fact(fact, tagged, 2, &mut 0);
+                known.note_fact(fact, tagged, 2, &Cell::new(0));
                 assert_eq!(known.recall_fact(fact, address), Some(1));
             }
         }
@@ -263,13 +278,13 @@ mod tests {
                 known.forget();
                 closed
                     .iter()
-                    .for_each(|&original| known.note(original, 1, &mut 0));
+                    .for_each(|&original| known.note(original, 1, &Cell::new(0)));
                 begun.store(round, Ordering::Release);
                 // Somewhere the two meet.
                 (0..round % 256).for_each(|_| std::hint::spin_loop());
                 open.iter()
                     .rev()
-                    .for_each(|&original| known.note(original, 2, &mut 0));
+                    .for_each(|&original| known.note(original, 2, &Cell::new(0)));
                 wait(&ended, round);
                 back += closed
                     .iter()

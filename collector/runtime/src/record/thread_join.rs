@@ -5,7 +5,8 @@ use crate::sys::signal_frame::Context;
 use crate::sys::{process, syscall};
 use core::sync::atomic::AtomicU32;
 
-/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the handlers that it has.
+/// Gives the calling thread a ring in a process in which threads had none so far, and wraps the
+/// handlers that it has.
 pub fn join_here() {
     let Ok(mask) = syscall::sigprocmask(0, Some(!0)) else {
         return;
@@ -30,7 +31,8 @@ pub fn join_here() {
     let _ = syscall::sigprocmask(2, Some(mask & !kept));
 }
 
-/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no ring, needs one. Returns whether it has it.
+/// In a handler of the runtime: a thread that began when nobody recorded its process, and so has no
+/// ring, needs one. Returns whether it has it.
 pub fn join(context: &mut Context) -> bool {
     if process::header().is_none() || syscall::gs() != 0 {
         return false;
@@ -50,17 +52,20 @@ pub fn join(context: &mut Context) -> bool {
 pub(crate) fn settle(alternate: [usize; 3], mask: u64) {
     if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
         let private = ring.private();
-        private.stack = [
+        private.stack.set([
             alternate[0],
             alternate[1] & thread_ring::SS_DISABLE,
             alternate[2],
-        ];
-        private.segv_blocked = mask & signals::SEGV_BIT != 0;
-        private.trigger_blocked = mask & crate::record::trigger::bit() != 0;
+        ]);
+        private.segv_blocked.set(mask & signals::SEGV_BIT != 0);
+        private
+            .trigger_blocked
+            .set(mask & crate::record::trigger::bit() != 0);
     }
 }
 
-/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
+/// Whether all threads of this process can get their rings by [`join`]. The C library blocks all
+/// signals for a moment when it makes a thread and when one ends, so that is looked at for a while.
 pub fn all_can_join() -> bool {
     const ATTEMPTS: usize = 50;
     const PAUSE: u64 = 1_000_000;
@@ -78,7 +83,8 @@ pub fn all_can_join() -> bool {
     false
 }
 
-/// Tells of the other threads of this process: their ids, and the signals that they have blocked (all, where that cannot be read).
+/// Tells of the other threads of this process: their ids, and the signals that they have blocked
+/// (all, where that cannot be read).
 pub fn others(mut tell: impl FnMut(u32, u64)) {
     const GETDENTS64: usize = 217;
     const DIRECTORY: usize = 0o2_200_000; // O_DIRECTORY, O_CLOEXEC
@@ -105,7 +111,8 @@ pub fn others(mut tell: impl FnMut(u32, u64)) {
         let mut at = buffer.as_ptr() as usize;
         let end = at + read as usize;
         while at < end {
-            // SAFETY: struct linux_dirent64: inode, offset, length of the entry (u16), type, zero-terminated name.
+            // SAFETY: struct linux_dirent64: inode, offset, length of the entry (u16), type,
+            // zero-terminated name.
             let (length, name) = unsafe {
                 (
                     ((at + 16) as *const u16).read_unaligned() as usize,

@@ -7,12 +7,13 @@
 //!                                                                                    | ring: lap (mirrored), guard, chunks
 //! ```
 //!
-//! `%gs` points at the control page. The *spare* control page and ring are private memory that nobody
-//! reads: `%gs` points there while records must not count (between `vfork` and `exec`, after the
-//! recorder is gone), because a probe always writes somewhere.
+//! `%gs` points at the control page. The *spare* control page and ring are private memory that
+//! nobody reads: `%gs` points there while records must not count (between `vfork` and `exec`, after
+//! the recorder is gone), because a probe always writes somewhere.
 //!
 //! The control page and everything behind it belong to the recorder's file and are not inherited by
-//! forked children: their first probe faults, and the handler gives them a slot of their own at the same addresses.
+//! forked children: their first probe faults, and the handler gives them a slot of their own at the
+//! same addresses.
 
 pub use crate::record::ring_memory::{
     free_place, in_guard, lap_end, next_lap, place_of, provide, set_up_scrap, spare_end,
@@ -24,19 +25,21 @@ use crate::record::ring_memory::{
 use crate::record::transfer_hooks;
 use crate::record::transfer_hooks::Hooks;
 use crate::sys::{process, syscall};
+use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::shared_memory::*;
 
 /// Bytes of the stack on which the guard page's handler runs.
 pub const SIGNAL_STACK: usize = 64 * 1024;
-/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables of what hooks know.
+/// Bytes of the stack on which hooks run. Those at its bottom are no stack, but hold the far tables
+/// of what hooks know.
 pub const HOOK_STACK: usize = 16 * 1024 + crate::record::target_cache::BYTES;
 /// Bytes of the spare ring.
 pub const SPARE_RING: usize = 64 * 1024;
 /// From a control page back to its spare control page.
 pub const SPARE: usize = SPARE_RING + 2 * PAGE;
-/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no slot left. Its
-/// thread's probes write into the spare ring.
+/// [`Control::state`] of a page that is not in the recorder's file: the recorder is gone or has no
+/// slot left. Its thread's probes write into the spare ring.
 pub(crate) const PRIVATE: u32 = 3;
 /// [`Control::index`] of such a page that [`set_up_borrower`] has made.
 const BORROWERS: u32 = u32::MAX;
@@ -48,27 +51,44 @@ pub(crate) const LAP_SLOTS: u64 = 1 << 18;
 #[repr(C)]
 pub struct Private {
     /// Whether the program has SIGSEGV blocked. It is never really blocked.
-    pub segv_blocked: bool,
-    /// The handler of the program that blocks SIGSEGV while it runs, see [`crate::record::signals`].
-    pub shield: crate::record::signals::Shield,
+    pub segv_blocked: Cell<bool>,
+    /// The handler of the program that blocks SIGSEGV while it runs, see
+    /// [`crate::record::signals`].
+    pub shield: Cell<crate::record::signals::Shield>,
     /// The mask of the call in which the thread waits for signals, if it does.
-    pub waiting: Option<u64>,
+    pub waiting: Cell<Option<u64>>,
     /// Whether it has the trigger's signal blocked. That is never really blocked either.
-    pub trigger_blocked: bool,
+    pub trigger_blocked: Cell<bool>,
     /// The window of `burst`.
-    pub window: crate::record::window::Window,
+    pub window: Cell<crate::record::window::Window>,
     /// What begins windows.
-    pub trigger: crate::record::trigger::Trigger,
+    pub trigger: Cell<crate::record::trigger::Trigger>,
     /// How fast the code runs.
     pub pace: crate::record::speed_probe::Pace,
     /// `burst`: places of the queue that are mapped, by bit.
-    pub mapped: u32,
+    pub mapped: Cell<u32>,
     /// The program's alternate stack: address, flags, size.
-    pub stack: [usize; 3],
+    pub stack: Cell<[usize; 3]>,
     /// What is known of the thread's own stack.
-    pub own_stack: Stack,
+    pub own_stack: Cell<Stack>,
     /// Whose turn it is to make room in what hooks know.
-    pub noted: u32,
+    pub noted: Cell<u32>,
+}
+
+impl Private {
+    /// A new thread has the reservation. (What is mapped of it stays.)
+    fn reset(&self) {
+        self.segv_blocked.set(false);
+        self.shield.set(Default::default());
+        self.waiting.set(None);
+        self.trigger_blocked.set(false);
+        self.window.set(Default::default());
+        self.trigger.set(Default::default());
+        self.pace.reset();
+        self.stack.set([0, SS_DISABLE, 0]);
+        self.own_stack.set(Stack::UNKNOWN);
+        self.noted.set(0);
+    }
 }
 
 /// Control pages of this process's reservations; 0 ends the list.
@@ -76,7 +96,8 @@ static RESERVATIONS: [AtomicUsize; MAX_RESERVATIONS] =
     [const { AtomicUsize::new(0) }; MAX_RESERVATIONS];
 /// More than thread slots, since threads without a slot need a reservation as well.
 const MAX_RESERVATIONS: usize = 1 << 16;
-/// Reservations that a new thread looks at for one to take over; those of many threads are looked at in turn.
+/// Reservations that a new thread looks at for one to take over; those of many threads are looked
+/// at in turn.
 const LOOKS: usize = 64;
 static NEXT_LOOK: AtomicUsize = AtomicUsize::new(0);
 /// Reservations before this one were made for another recorder, whose rings had another size.
@@ -111,6 +132,21 @@ pub fn exclusively<R>(lock: &AtomicU32, work: impl FnOnce() -> R) -> R {
 }
 
 /// A thread's control page, and where it stands in this process.
+///
+/// A copy of an address, from which shared references to three pieces of memory are made. All that
+/// changes in them is a cell or atomic, so that references may coexist: those of a function with
+/// those of a signal handler that interrupts it, or that it calls. Who may change cells follows
+/// from whose the reservation is:
+///
+/// * of a living thread: that thread alone, with signals blocked, in a handler, or where no handler
+///   of the runtime looks at the field; its probes change `cursor` and `spill` between two
+///   instructions of the program;
+/// * of a thread that has ended, or of none: who holds [`LOCK`], or has changed [`Control::state`]
+///   from FREE;
+/// * `hooks` and the tables of known targets: any thread that unloads a module ([`forget_code`]),
+///   by volatile writes.
+///
+/// Others may read cells of a living thread (`pid`, `tid`, `index`), which then do not change.
 #[derive(Clone, Copy)]
 pub struct Ring {
     /// Address of the control page.
@@ -119,22 +155,22 @@ pub struct Ring {
 
 impl Ring {
     /// The control page's fields.
-    pub fn control(self) -> &'static mut Control {
-        // SAFETY: a Ring is only made of the address of a mapped control page. Only the owning thread changes
-        // the plain fields, with signals blocked or in its own signal handler.
-        unsafe { &mut *(self.address as *mut Control) }
+    pub fn control(self) -> &'static Control {
+        // SAFETY: a Ring is only made of the address of a control page in one of this process's
+        // reservations, which are never unmapped; zero is a valid value of all fields.
+        unsafe { &*(self.address as *const Control) }
     }
 
     /// The spare control page's fields (cursor, base and guard are used).
-    pub fn spare(self) -> &'static mut Control {
+    pub fn spare(self) -> &'static Control {
         // SAFETY: as above; every reservation has one.
-        unsafe { &mut *((self.address - SPARE) as *mut Control) }
+        unsafe { &*((self.address - SPARE) as *const Control) }
     }
 
     /// The program's view of this thread's signal settings.
-    pub fn private(self) -> &'static mut Private {
+    pub fn private(self) -> &'static Private {
         // SAFETY: the second half of the spare page is reserved for it; zero is a valid value.
-        unsafe { &mut *((self.address - SPARE + PAGE / 2) as *mut Private) }
+        unsafe { &*((self.address - SPARE + PAGE / 2) as *const Private) }
     }
 
     /// Bottom of the stack of hooks; that of handlers follows it.
@@ -179,7 +215,8 @@ pub fn current() -> Option<Ring> {
     // A vfork child shares its parent's memory, and has the spare page.
     if gs == ring.address {
         adopt_after_fork(ring);
-        if crate::record::attachment::is_attached() && ring.control().tid != syscall::gettid() {
+        if crate::record::attachment::is_attached() && ring.control().tid.get() != syscall::gettid()
+        {
             // A thread that no wrapper has seen has the `%gs` base of its creator.
             return None;
         }
@@ -187,13 +224,15 @@ pub fn current() -> Option<Ring> {
     Some(ring)
 }
 
-/// Whether the caller is a process that shares its creator's memory and knows it (the child of a `vfork`): its signal handlers and mask are its own.
+/// Whether the caller is a process that shares its creator's memory and knows it (the child of a
+/// `vfork`): its signal handlers and mask are its own.
 pub fn borrows_memory() -> bool {
     let gs = syscall::gs();
     ring_at(gs).is_some_and(|ring| gs != ring.address) && process::borrows_memory()
 }
 
-/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds a lock.
+/// In a new child of which nobody knows yet: its only thread is the calling one, and no other holds
+/// a lock.
 pub fn notice_fork() {
     if !process::is_forked() {
         return;
@@ -208,7 +247,8 @@ pub fn notice_fork() {
     }
 }
 
-/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps until then must not come to lie there.
+/// As [`notice_fork`], but the ring is taken over when it is first needed. What the child maps
+/// until then must not come to lie there.
 pub fn hold_place() {
     let gs = syscall::gs();
     match (ring_at(gs), process::header()) {
@@ -219,8 +259,8 @@ pub fn hold_place() {
     }
 }
 
-/// If this process is a new child, gives the calling (only) thread a slot of its own in place of the
-/// parent's, which is not mapped here. Returns whether that was so.
+/// If this process is a new child, gives the calling (only) thread a slot of its own in place of
+/// the parent's, which is not mapped here. Returns whether that was so.
 pub fn adopt_after_fork(ring: Ring) -> bool {
     if !process::is_forked() {
         return false;
@@ -237,7 +277,7 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
             }
             begin(header, ring);
             // The thread goes on where it was in the parent.
-            tell_stack(ring.private().own_stack, 0);
+            tell_stack(ring.private().own_stack.get(), 0);
         }
     }
     if let Ok(old) = old {
@@ -246,8 +286,9 @@ pub fn adopt_after_fork(ring: Ring) -> bool {
     new
 }
 
-/// To be called in a new thread with the %gs base of its creator. If this process is a child of a thread without a ring, nobody has noticed
-/// yet that the other threads of the parent are not here: forgets their reservations.
+/// To be called in a new thread with the %gs base of its creator. If this process is a child of a
+/// thread without a ring, nobody has noticed yet that the other threads of the parent are not here:
+/// forgets their reservations.
 pub fn forget_parents(gs: usize) {
     let Some(ring) = ring_at(gs).filter(|r| r.address != gs && process::is_forked()) else {
         return;
@@ -257,16 +298,17 @@ pub fn forget_parents(gs: usize) {
         forget_others(Some(ring));
         private_page(ring);
         let pid = syscall::getpid();
-        ring.control().pid = pid;
+        ring.control().pid.set(pid);
         // The thread that forked is the only one in the child.
-        ring.control().tid = pid;
+        ring.control().tid.set(pid);
     }
     if let Ok(old) = old {
         let _ = syscall::sigprocmask(2, Some(old));
     }
 }
 
-/// The other threads of the parent are not in this child: what they have reserved and locked is free. `ring` is that of the calling thread.
+/// The other threads of the parent are not in this child: what they have reserved and locked is
+/// free. `ring` is that of the calling thread.
 fn forget_others(ring: Option<Ring>) {
     LOCK.store(0, Ordering::Relaxed);
     crate::record::signals::unlock();
@@ -286,7 +328,8 @@ fn forget_others(ring: Option<Ring>) {
     process::own();
 }
 
-/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go nowhere and are not counted as kept.
+/// Gives the calling thread a ring. Without one (no low memory, recorder gone) its records go
+/// nowhere and are not counted as kept.
 pub fn set_up() {
     set_up_with(|header| {
         reuse(header, LOOKS)
@@ -295,12 +338,12 @@ pub fn set_up() {
     });
 }
 
-/// The same for the first thread of a process that runs beside its creator and shares its memory: the recorder knows its creator alone, so its records
-/// go nowhere.
+/// The same for the first thread of a process that runs beside its creator and shares its memory:
+/// the recorder knows its creator alone, so its records go nowhere.
 pub fn set_up_borrower() {
     set_up_with(|_| {
         let ring = reuse_borrowers().or_else(|| list(reserve_private))?;
-        ring.control().index = BORROWERS;
+        ring.control().index.set(BORROWERS);
         Some(ring)
     });
 }
@@ -311,7 +354,8 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
     };
     let ring = exclusively(&LOCK, || {
         let ring = take(header).or_else(|| list(provision))?;
-        // Under the lock, so that nobody meets a ring of this process that still names its dead owner.
+        // Under the lock, so that nobody meets a ring of this process that still names its dead
+        // owner.
         begin(header, ring);
         Some(ring)
     });
@@ -329,19 +373,7 @@ fn set_up_with(take: impl FnOnce(&Header) -> Option<Ring>) {
         // That of a thread which had this reservation before.
         crate::record::trigger::disarm(ring);
     }
-    *ring.private() = Private {
-        segv_blocked: false,
-        shield: Default::default(),
-        waiting: None,
-        trigger_blocked: false,
-        window: Default::default(),
-        trigger: Default::default(),
-        pace: Default::default(),
-        mapped: ring.private().mapped,
-        stack: [0, SS_DISABLE, 0],
-        own_stack: Stack::UNKNOWN,
-        noted: 0,
-    };
+    ring.private().reset();
     install_signal_stack(ring);
     // SAFETY: the control page is set up; modules that use %gs themselves are never instrumented.
     unsafe { syscall::set_gs(gs) };
@@ -354,7 +386,8 @@ pub const SS_DISABLE: usize = 2;
 fn install_signal_stack(ring: Ring) {
     const EPERM: isize = 1;
     let stack = [ring.signal_stack(), 0, SIGNAL_STACK];
-    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
+    // SAFETY: struct stack_t is address, flags, size; the stack is part of the reservation, and
+    // nothing runs on it yet. (Who runs on the one that the thread has is a handler, with all
     // signals blocked.)
     unsafe {
         let set = syscall::call(
@@ -372,7 +405,8 @@ fn install_signal_stack(ring: Ring) {
     }
 }
 
-/// Takes over the reservation of a thread of this process that has ended, if there is one among the next `looks`.
+/// Takes over the reservation of a thread of this process that has ended, if there is one among the
+/// next `looks`.
 fn reuse(header: &Header, looks: usize) -> Option<Ring> {
     let pid = syscall::getpid();
     for _ in 0..looks {
@@ -390,8 +424,10 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
         let ring = Ring { address };
         let control = ring.control();
         match control.state.load(Ordering::Acquire) {
-            LIVE if control.pid == pid && syscall::tgkill(pid, control.tid, 0) == -3 => {
-                let dead = control.tid;
+            LIVE if control.pid.get() == pid
+                && syscall::tgkill(pid, control.tid.get(), 0) == -3 =>
+            {
+                let dead = control.tid.get();
                 if control
                     .state
                     .compare_exchange(LIVE, CLOSING, Ordering::AcqRel, Ordering::Relaxed)
@@ -400,8 +436,8 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     // SAFETY: in this process's mapping; others may have written it.
                     let now = unsafe {
                         [
-                            (&raw const control.pid).read_volatile(),
-                            (&raw const control.tid).read_volatile(),
+                            control.pid.as_ptr().read_volatile(),
+                            control.tid.as_ptr().read_volatile(),
                         ]
                     };
                     if now != [pid, dead] {
@@ -411,12 +447,15 @@ fn reuse(header: &Header, looks: usize) -> Option<Ring> {
                     }
                     close(header, ring, CAUSE_END_OF_THREAD);
                     // Before the state, or the recorder takes the new owner for the dead one.
-                    control.tid = syscall::gettid();
+                    control.tid.set(syscall::gettid());
                     control.state.store(LIVE, Ordering::Release);
                     return Some(ring);
                 }
             }
-            PRIVATE if control.index != BORROWERS && syscall::tgkill(pid, control.tid, 0) == -3 => {
+            PRIVATE
+                if control.index.get() != BORROWERS
+                    && syscall::tgkill(pid, control.tid.get(), 0) == -3 =>
+            {
                 return Some(ring);
             }
             FREE if control
@@ -443,20 +482,21 @@ fn reuse_borrowers() -> Option<Ring> {
         .find(|ring| {
             let control = ring.control();
             control.state.load(Ordering::Acquire) == PRIVATE
-                && control.index == BORROWERS
-                && syscall::tgkill(control.pid, control.tid, 0) == -3
+                && control.index.get() == BORROWERS
+                && syscall::tgkill(control.pid.get(), control.tid.get(), 0) == -3
         })
 }
 
 /// Publishes what a dead thread left in its ring.
 fn close(header: &Header, ring: Ring, cause: u32) {
     let control = ring.control();
-    if control.cursor > control.base && control.cursor <= control.guard {
+    if control.cursor.get() > control.base.get() && control.cursor.get() <= control.guard.get() {
         crate::record::publish::publish_rest(header, ring, cause);
     }
 }
 
-/// Another recorder comes: reservations that were made for the last one are taken over by nobody. Threads that have one need a new one.
+/// Another recorder comes: reservations that were made for the last one are taken over by nobody.
+/// Threads that have one need a new one.
 pub fn forget_reservations() {
     let made = RESERVATIONS
         .iter()
@@ -466,7 +506,7 @@ pub fn forget_reservations() {
             address: entry.load(Ordering::Relaxed),
         };
         // What dead threads have left; those that live end their triggers themselves.
-        if syscall::tgkill(syscall::getpid(), ring.control().tid, 0) == -3 {
+        if syscall::tgkill(syscall::getpid(), ring.control().tid.get(), 0) == -3 {
             crate::record::trigger::disarm(ring);
         }
     }
@@ -505,13 +545,13 @@ fn list(make: impl FnOnce() -> Option<Ring>) -> Option<Ring> {
     Some(ring)
 }
 
-/// A private page in place of a thread slot: a thread that got none still needs a place to write to. Nothing ends
-/// at a guard page there, so only the spare ring may be written.
+/// A private page in place of a thread slot: a thread that got none still needs a place to write
+/// to. Nothing ends at a guard page there, so only the spare ring may be written.
 fn use_private_page(ring: Ring) {
     private_page(ring);
     begin_spare(ring);
     // SAFETY: the spare page is set up.
-    unsafe { syscall::set_gs(core::ptr::from_mut(ring.spare()) as usize) };
+    unsafe { syscall::set_gs(core::ptr::from_ref(ring.spare()) as usize) };
 }
 
 /// Addresses of what is called around the system calls of a program that has no loader.
@@ -535,9 +575,9 @@ fn system_hooks() -> [u64; 2] {
 pub fn begin_spare(ring: Ring) {
     let spare = ring.spare();
     transfer_hooks::set(spare, Hooks::Closed);
-    spare.hook_top = ring.signal_stack() as u64;
-    spare.in_hook = 0;
-    spare.system_hooks = system_hooks();
+    spare.hook_top.set(ring.signal_stack() as u64);
+    spare.in_hook.set(0);
+    spare.system_hooks.set(system_hooks());
     // Probes handle addresses of slots as 32-bit numbers.
     let low = ring.address < 1 << 32;
     let start = if low {
@@ -545,10 +585,10 @@ pub fn begin_spare(ring: Ring) {
     } else {
         SCRAP.load(Ordering::Relaxed)
     } as u64;
-    spare.self_addr = (ring.address - SPARE) as u64;
-    spare.base = start;
-    spare.cursor = start;
-    spare.guard = start + SPARE_RING as u64;
+    spare.self_addr.set((ring.address - SPARE) as u64);
+    spare.base.set(start);
+    spare.cursor.set(start);
+    spare.guard.set(start + SPARE_RING as u64);
 }
 
 /// Memory for a thread's stack, as far as its creator knows.
@@ -565,7 +605,8 @@ impl Stack {
     pub const UNKNOWN: Stack = Stack { low: 0, bytes: 0 };
 }
 
-/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this function's. A thread whose records go nowhere is none to it.
+/// Tells the recorder of the calling thread's stack, in which `at` is an address; 0: this
+/// function's. A thread whose records go nowhere is none to it.
 pub fn tell_stack(stack: Stack, at: usize) {
     let (Some(header), Some(ring)) = (process::header(), current()) else {
         return;
@@ -573,7 +614,7 @@ pub fn tell_stack(stack: Stack, at: usize) {
     if ring.control().state.load(Ordering::Relaxed) == PRIVATE {
         return;
     }
-    ring.private().own_stack = stack;
+    ring.private().own_stack.set(stack);
     let here = 0u8;
     let at = if at == 0 {
         &raw const here as usize
@@ -583,8 +624,8 @@ pub fn tell_stack(stack: Stack, at: usize) {
     let number = header.stack_count.fetch_add(1, Ordering::Relaxed);
     let row = &header.stacks[number as usize % STACK_ROWS];
     row.ready.store(0, Ordering::SeqCst);
-    row.pid.store(ring.control().pid, Ordering::Relaxed);
-    row.tid.store(ring.control().tid, Ordering::Relaxed);
+    row.pid.store(ring.control().pid.get(), Ordering::Relaxed);
+    row.tid.store(ring.control().tid.get(), Ordering::Relaxed);
     row.at.store(at as u64, Ordering::Relaxed);
     row.thread_area
         .store(syscall::fs() as u64, Ordering::Relaxed);
@@ -597,27 +638,29 @@ pub fn tell_stack(stack: Stack, at: usize) {
 /// Starts the calling thread's record stream in a ring.
 fn begin(header: &Header, ring: Ring) {
     let control = ring.control();
-    control.self_addr = ring.address as u64;
-    control.system_hooks = system_hooks();
-    control.pid = syscall::getpid();
-    control.tid = syscall::gettid();
-    control.slots_before = 0;
-    control.period_before = 0;
-    (control.stretch, control.windows, control.late) = (0, 0, 0);
-    control.ring_start = if header.mode == MODE_RING {
+    control.self_addr.set(ring.address as u64);
+    control.system_hooks.set(system_hooks());
+    control.pid.set(syscall::getpid());
+    control.tid.set(syscall::gettid());
+    control.slots_before.set(0);
+    control.period_before.set(0);
+    control.stretch.set(0);
+    control.windows.set(0);
+    control.late.set(0);
+    control.ring_start.set(if header.mode == MODE_RING {
         (ring.address + PAGE) as u64
     } else {
         0
-    };
-    control.hook_top = ring.signal_stack() as u64;
-    control.in_hook = 0;
+    });
+    control.hook_top.set(ring.signal_stack() as u64);
+    control.in_hook.set(0);
     begin_spare(ring);
     if control.state.load(Ordering::Relaxed) != PRIVATE {
         transfer_hooks::forget(ring);
     }
     if header.mode == MODE_BURST {
         crate::record::window::rest(header, ring);
-        control.begin_ns = syscall::now_ns();
+        control.begin_ns.set(syscall::now_ns());
         return;
     }
     transfer_hooks::set(control, Hooks::Always);

@@ -1,13 +1,15 @@
-//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to code without a clone
-//! go on (see `abi`, "Translated clones").
+//! The runtime's part of translated clones: where returns, indirect calls and jumps, and calls to
+//! code without a clone go on (see `abi`, "Translated clones").
 //!
-//! What makes this hard: it stands between any two instructions of the program, so it may change no register, no flag and
-//! nothing on the stack, and a signal may arrive at each of its own instructions. So all that it saves lies in the control
-//! page, and [`settle`] can undo it from there at any moment: a hook that was interrupted is either done (control is where it
-//! was to go) or was never met.
+//! What makes this hard: it stands between any two instructions of the program, so it may change no
+//! register, no flag and nothing on the stack, and a signal may arrive at each of its own
+//! instructions. So all that it saves lies in the control page, and [`settle`] can undo it from
+//! there at any moment: a hook that was interrupted is either done (control is where it was to go)
+//! or was never met.
 //!
-//! A small table in each control page maps original addresses to their clones, and a larger one what does not fit there ([`known`](crate::record::target_cache)); a miss in both
-//! calls [`slow`], on a stack of its own.
+//! A small table in each control page maps original addresses to their clones, and a larger one
+//! what does not fit there ([`known`](crate::record::target_cache)); a miss in both calls [`slow`],
+//! on a stack of its own.
 
 use crate::record::target_cache::{Fact, Known, is_canonical};
 use crate::record::thread_ring::Ring;
@@ -42,8 +44,10 @@ const _: () = {
     assert!(size_of::<Control>() <= CACHE && CACHE + 16 * target_cache::NEAR <= PAGE);
 };
 
-// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses the legacy ones alone, whose upper halves legacy
-// instructions leave as they are; they lie where fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows: see `Hook`.
+// Flags are kept by lahf and seto, which need no stack. Of the vector registers the runtime uses
+// the legacy ones alone, whose upper halves legacy instructions leave as they are; they lie where
+// fxsave would put them, which takes three times as long. Labels whose addresses `settle` knows:
+// see `Hook`.
 global_asm!(
     ".section .text.mgz_hooks, \"ax\", @progbits",
     ".p2align 6",
@@ -222,8 +226,8 @@ pub enum Hooks {
 }
 
 /// Sets the hooks of a control page.
-pub fn set(control: &mut Control, hooks: Hooks) {
-    control.hooks = match hooks {
+pub fn set(control: &Control, hooks: Hooks) {
+    control.hooks.set(match hooks {
         Hooks::Closed => [
             label!("mgz_plain_return"),
             label!("mgz_plain_call"),
@@ -242,12 +246,13 @@ pub fn set(control: &mut Control, hooks: Hooks) {
             label!("mgz_jump"),
             label!("mgz_back"),
         ],
-    };
+    });
 }
 
 /// A thread's tables: near in its control page, far at the bottom of the stack of hooks.
 fn known(ring: Ring) -> Known {
-    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set aside for them.
+    // SAFETY: the second half of a control page, and the bottom of the stack of hooks, are set
+    // aside for them.
     unsafe { Known::at(ring.address + CACHE, ring.hook_stack()) }
 }
 
@@ -257,11 +262,11 @@ pub fn forget(ring: Ring) {
 }
 
 fn note(ring: Ring, key: u64, value: u64) {
-    known(ring).note(key, value, &mut ring.private().noted);
+    known(ring).note(key, value, &ring.private().noted);
 }
 
 fn note_fact(ring: Ring, fact: Fact, address: u64, value: u64) {
-    known(ring).note_fact(fact, address, value, &mut ring.private().noted);
+    known(ring).note_fact(fact, address, value, &ring.private().noted);
 }
 
 /// [`modules::back_of`], remembered.
@@ -291,29 +296,24 @@ extern "C" fn slow(kind: u64) -> u64 {
         return 0;
     };
     // SAFETY: %gs points at this page: the ring's control page, or its spare one.
-    let control = unsafe { &mut *(gs as *mut Control) };
-    let stack = control.hold[4];
-    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
+    let control = unsafe { &*(gs as *const Control) };
+    let stack = control.hold[4].get();
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
     let recording = gs == ring.address;
     go(ring, control, recording, kind, stack, target)
 }
 
-/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address of a call or jump.
-fn go(
-    ring: Ring,
-    control: &mut Control,
-    recording: bool,
-    kind: u64,
-    stack: u64,
-    target: u64,
-) -> u64 {
+/// The decision of [`slow`]: `stack` is the program's stack pointer, `target` the original address
+/// of a call or jump.
+fn go(ring: Ring, control: &Control, recording: bool, kind: u64, stack: u64, target: u64) -> u64 {
     // SAFETY: a return address was just pushed, or is about to be popped.
     let top = unsafe { (stack as *const u64).read() };
     let burst = process::header().is_some_and(|h| h.mode == MODE_BURST);
     let open = recording && (!burst || window::is_open(ring));
     match kind {
         RETURN => {
-            // A clone that was called by code without one returns to what the runtime has put there.
+            // A clone that was called by code without one returns to what the runtime has put
+            // there.
             let original = if modules::in_clone(top) {
                 modules::original_of_back(top).unwrap_or(top)
             } else {
@@ -369,7 +369,8 @@ fn go(
             let is_plain = if burst || leaves {
                 leaves && linked.is_none_or(modules::leaves)
             } else {
-                // A function that was left: where no window is to end it is like one of another file.
+                // A function that was left: where no window is to end it is like one of another
+                // file.
                 kind == CALL && linked.is_none()
             };
             if is_plain {
@@ -381,26 +382,28 @@ fn go(
     }
 }
 
-/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no instrumented file; in a window, such code of an instrumented file may
-/// call code that has a clone, unseen.
+/// Prepares for code without a clone: what it returns to shall lead back. `leaves`: it lies in no
+/// instrumented file; in a window, such code of an instrumented file may call code that has a
+/// clone, unseen.
 fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, stack: u64) {
     // SAFETY: as in `go`.
     let top = unsafe { (stack as *const u64).read() };
     // A jump to such code need not be a function's end.
     let back = match call || leaves {
-        // What an entry jump stands at leads back by itself; then who looks at the stack sees the original's address.
+        // What an entry jump stands at leads back by itself; then who looks at the stack sees the
+        // original's address.
         true if !burst && modules::enters_clone(top) => None,
         true => back_of(ring, top),
         false => None,
     };
     if burst {
         let arguments = [
-            control.hold[9],
-            control.hold[8],
-            control.hold[5],
-            control.hold[1],
-            control.hold[10],
-            control.hold[11],
+            control.hold[9].get(),
+            control.hold[8].get(),
+            control.hold[5].get(),
+            control.hold[1].get(),
+            control.hold[10].get(),
+            control.hold[11].get(),
         ];
         let why = if !leaves {
             Some(window::Why::NoClone)
@@ -424,34 +427,35 @@ fn leave(ring: Ring, control: &Control, burst: bool, call: bool, leaves: bool, s
     }
 }
 
-/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or had not begun: control
-/// is then at an original address, or at a place of a clone that the address map knows. Returns whether that was so.
+/// If a hook or a way out was interrupted, changes the registers as if it had come to its end, or
+/// had not begun: control is then at an original address, or at a place of a clone that the address
+/// map knows. Returns whether that was so.
 pub fn settle(context: &mut Context) -> bool {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
         return false;
     };
     // SAFETY: %gs points at this page.
-    let control = unsafe { &mut *(gs as *mut Control) };
+    let control = unsafe { &*(gs as *const Control) };
     let rip = context.registers[RIP];
     let inside = rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end");
     let recording = gs == ring.address;
     if let Some((target, saved, call)) = modules::way_out(rip) {
         if saved {
-            *context.register(0) = control.spill[mgz_abi::probe::PLACE_RAX as usize];
+            *context.register(0) = control.spill[mgz_abi::probe::PLACE_RAX as usize].get();
         }
         let kind = if call { CALL } else { JUMP };
         end(ring, control, recording, kind, context, target);
         return true;
     }
-    if !inside && control.in_hook == 0 {
+    if !inside && control.in_hook.get() == 0 {
         return false;
     }
-    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize];
-    if control.in_hook != 0 {
-        let kind = control.in_hook;
+    let target = control.spill[mgz_abi::probe::PLACE_TARGET as usize].get();
+    if control.in_hook.get() != 0 {
+        let kind = control.in_hook.get();
         restore_all(control, context);
-        control.in_hook = 0;
+        control.in_hook.set(0);
         end(ring, control, recording, kind, context, target);
         return true;
     }
@@ -515,10 +519,10 @@ pub fn settle(context: &mut Context) -> bool {
         return false;
     };
     if rip >= at[0] {
-        *context.register(0) = control.hold[0];
+        *context.register(0) = control.hold[0].get();
     }
     if rip >= at[1] {
-        *context.register(1) = control.hold[1];
+        *context.register(1) = control.hold[1].get();
     }
     if rip >= at[2] {
         restore_flags(control, context);
@@ -533,7 +537,7 @@ pub fn settle(context: &mut Context) -> bool {
 /// Brings a hook to its end by changing the registers.
 fn end(
     ring: Ring,
-    control: &mut Control,
+    control: &Control,
     recording: bool,
     kind: u64,
     context: &mut Context,
@@ -542,7 +546,7 @@ fn end(
     let stack = *context.register(4);
     // `go` looks at the arguments here.
     for (slot, register) in [(9, 7), (8, 6), (5, 2), (1, 1), (10, 8), (11, 9)] {
-        control.hold[slot] = *context.register(register);
+        control.hold[slot].set(*context.register(register));
     }
     context.registers[RIP] = go(ring, control, recording, kind, stack, target);
     match kind {
@@ -583,8 +587,9 @@ fn is_address(target: u64) -> bool {
     }
 }
 
-/// A call to an address where no code can be fails at the call, which pushes nothing; whoever repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and
-/// returns to such addresses nobody knows where they were: they are shown where they lead.)
+/// A call to an address where no code can be fails at the call, which pushes nothing; whoever
+/// repairs the pointer calls again. Here it fails at the hook's jump. (Of jumps and returns to such
+/// addresses nobody knows where they were: they are shown where they lead.)
 fn refuse(context: &mut Context, target: u64) {
     if is_address(target) {
         return;
@@ -606,16 +611,16 @@ fn refuse(context: &mut Context, target: u64) {
 const FLAG_BITS: u64 = 0x8d5;
 
 fn restore_flags(control: &Control, context: &mut Context) {
-    let kept = control.hold[2];
+    let kept = control.hold[2].get();
     let flags = &mut context.registers[RIP + 1];
     *flags = *flags & !FLAG_BITS | kept >> 8 & 0xd5 | (kept & 1) << 11;
 }
 
 /// All registers as the hook found them; vector registers from where it has saved them.
-fn restore_all(control: &mut Control, context: &mut Context) {
+fn restore_all(control: &Control, context: &mut Context) {
     restore_flags(control, context);
     let order: [u8; 13] = [2, 3, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
-    let hold = control.hold;
+    let hold = control.hold.each_ref().map(core::cell::Cell::get);
     *context.register(0) = hold[0];
     *context.register(1) = hold[1];
     *context.register(4) = hold[4];
@@ -627,12 +632,13 @@ fn restore_all(control: &mut Control, context: &mut Context) {
     const MAGIC: u32 = 0x4650_5853;
     const SSE: u64 = 2;
     if context.extended != 0 {
-        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the end of its stack. If the
-        // software bytes say that a header follows, its first word tells which parts are not in their initial state.
+        // SAFETY: the frame's extended state begins with the legacy area; the hook's lies at the
+        // end of its stack. If the software bytes say that a header follows, its first word
+        // tells which parts are not in their initial state.
         unsafe {
             let area = context.extended as *mut u8;
             core::ptr::copy_nonoverlapping(
-                (control.hook_top - 512 + VECTORS.start as u64) as *const u8,
+                (control.hook_top.get() - 512 + VECTORS.start as u64) as *const u8,
                 area.add(VECTORS.start),
                 VECTORS.len(),
             );
@@ -651,5 +657,5 @@ pub fn interrupted(rip: u64) -> bool {
     }
     // SAFETY: %gs points at this page.
     let control = unsafe { &*(gs as *const Control) };
-    control.in_hook != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
+    control.in_hook.get() != 0 || (rip >= label!("mgz_hooks") && rip < label!("mgz_hooks_end"))
 }

@@ -1,16 +1,24 @@
-//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a certain CPU time.
+//! What starts a window: a signal to each thread whenever it has executed so many loads, or used a
+//! certain CPU time.
 //!
-//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded, sends it at any rate, and only while the thread runs
-//! code of its own: no system call is ever interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a POSIX timer on the
-//! thread's CPU clock does it, which the kernel looks at once per tick (250 Hz on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
-//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the program had got a signal; since then, the signal waits until the call is over.
-//! Such signals begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do not march in step with the program.
+//! A counter or the task clock of one thread, by `perf_event_open` and with the kernel excluded,
+//! sends it at any rate, and only while the thread runs code of its own: no system call is ever
+//! interrupted. Where the clock is refused, or the recorder has found that its signals are dear, a
+//! POSIX timer on the thread's CPU clock does it, which the kernel looks at once per tick (250 Hz
+//! on most systems). The tick comes anyhow, so that this costs a signal and nothing else.
+//! It may come while a system call is at work. Kernels before Linux 5.10 may end the call as if the
+//! program had got a signal; since then, the signal waits until the call is over. Such signals
+//! begin no windows ([`is_behind_call`]). Periods are drawn anew all the time, so that samples do
+//! not march in step with the program.
 //!
-//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they would follow one another and leave the program none: their
-//! kind queues up, and where the queue is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO instead, whose
-//! default is death. So what has queued up is taken off the queue, triggers that find the thread where it was are made fewer ([`left_over`]),
-//! and such a SIGIO is a trigger like others (`signals`).
+//! Signals cost time themselves, on some machines 50 µs each. Asked for more often than that, they
+//! would follow one another and leave the program none: their kind queues up, and where the queue
+//! is full (`RLIMIT_SIGPENDING`, which all processes of a user share) the kernel sends SIGIO
+//! instead, whose default is death. So what has queued up is taken off the queue, triggers that
+//! find the thread where it was are made fewer ([`left_over`]), and such a SIGIO is a trigger like
+//! others (`signals`).
 
+use crate::record::budget;
 use crate::record::signals;
 use crate::record::thread_ring::Ring;
 use crate::sys::signal_frame::{Context, Info, RIP};
@@ -38,9 +46,12 @@ pub struct Trigger {
     calm: u8,
     /// Where the last signal found the thread.
     seen: u64,
+    /// What lies between two signals on average.
+    period: u64,
 }
 
-/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel programs its timer twice.
+/// Signals that come at one period. Setting it costs as much as half a sample, since the kernel
+/// programs its timer twice.
 const SAME: u32 = 8;
 
 /// So many signals in a row that find the thread no further are a sign that they leave it no time.
@@ -91,18 +102,29 @@ fn random() -> u64 {
     x
 }
 
-/// A period of ±1/8 around the asked one.
-fn period(header: &Header) -> u64 {
-    let asked = header.trigger_period.max(8);
-    asked - asked / 8 + random() % (asked / 4)
+/// What shall lie between two signals on average, and whether timers at the tick shall bring them.
+fn wanted(header: &Header) -> budget::Plan {
+    match budget::account(header).filter(|_| !by_loads(header)) {
+        Some(account) => budget::plan(&account),
+        None => budget::Plan {
+            period: header.trigger_period.max(8),
+            at_ticks: header.trigger_tick != 0,
+        },
+    }
 }
 
-/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few ticks make one, and half a tick less, which is how much too late it is found to be over.
-/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks, and each one begins a window.)
-fn ticks(header: &Header) -> u64 {
-    let asked = header.trigger_period.max(8);
-    (asked / 2 + random() % asked)
-        .saturating_sub(header.trigger_tick / 2)
+/// A period of ±1/8 around the wanted one.
+fn period(wanted: u64) -> u64 {
+    wanted - wanted / 8 + random() % (wanted / 4).max(1)
+}
+
+/// What a timer that is looked at once per tick is set to: ±1/2 around the asked period, since few
+/// ticks make one, and half a tick less, which is how much too late it is found to be over.
+/// (Where the recorder has not chosen the tick, more signals were asked for than there are ticks,
+/// and each one begins a window.)
+fn ticks(wanted: u64, tick: u64) -> u64 {
+    (wanted / 2 + random() % wanted.max(1))
+        .saturating_sub(tick / 2)
         .max(1)
 }
 
@@ -131,19 +153,15 @@ pub fn arm(ring: Ring) {
     if !READY.load(Ordering::Relaxed)
         || is_over(header)
         || syscall::gs() != ring.address
-        || ring.private().trigger.kind != 0
+        || ring.private().trigger.get().kind != 0
     {
         return;
     }
-    // The first signal may come before it is noted whose it is; its handler would take it for the program's.
+    // The first signal may come before it is noted whose it is; its handler would take it for the
+    // program's.
     let old = syscall::sigprocmask(0, Some(bit()));
     let by_loads = by_loads(header);
-    let trigger = match header.trigger_tick {
-        _ if by_loads => event(header, syscall::gettid()),
-        0 => event(header, syscall::gettid()).or_else(|| timer(header, syscall::gettid())),
-        _ => timer(header, syscall::gettid()).or_else(|| event(header, syscall::gettid())),
-    };
-    match trigger {
+    match made(header, syscall::gettid()) {
         Some(trigger) => {
             header.trigger_kind.store(
                 if by_loads {
@@ -153,7 +171,7 @@ pub fn arm(ring: Ring) {
                 },
                 Ordering::Relaxed,
             );
-            ring.private().trigger = trigger;
+            ring.private().trigger.set(trigger);
         }
         None => process::count(count::THREADS_WITHOUT_TRIGGER, 1),
     }
@@ -162,24 +180,33 @@ pub fn arm(ring: Ring) {
     }
 }
 
-/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number. 0 is free.
+/// Makes a thread's trigger: as is wanted, else as can be had.
+fn made(header: &Header, tid: u32) -> Option<Trigger> {
+    let budget::Plan { period, at_ticks } = wanted(header);
+    if by_loads(header) {
+        event(header, tid, period)
+    } else if at_ticks {
+        timer(header, tid, period).or_else(|| event(header, tid, period))
+    } else {
+        event(header, tid, period).or_else(|| timer(header, tid, period))
+    }
+}
+
+/// Threads without a ring for which another one has made a trigger: kind, and descriptor or number.
+/// 0 is free.
 static FOR_OTHERS: [AtomicU64; 256] = [const { AtomicU64::new(0) }; 256];
 
 fn for_other(kind: u32, handle: i32) -> u64 {
     u64::from(kind) << 32 | u64::from(handle as u32)
 }
 
-/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the first signal ([`was_for_other`]).
+/// Makes a trigger for another thread of this process, which has no ring yet and gets it at the
+/// first signal ([`was_for_other`]).
 pub fn arm_for(tid: u32) {
     let Some(header) = process::header().filter(|h| !is_over(h)) else {
         return;
     };
-    let made = match header.trigger_tick {
-        _ if by_loads(header) => event(header, tid),
-        0 => event(header, tid).or_else(|| timer(header, tid)),
-        _ => timer(header, tid).or_else(|| event(header, tid)),
-    };
-    let noted = made.is_some_and(|made| {
+    let noted = made(header, tid).is_some_and(|made| {
         let entry = for_other(made.kind, made.handle);
         FOR_OTHERS.iter().any(|place| {
             place
@@ -192,7 +219,8 @@ pub fn arm_for(tid: u32) {
     }
 }
 
-/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger ends, since the thread makes its own now.
+/// Whether a signal that has come to a thread without a ring was made by [`arm_for`]: that trigger
+/// ends, since the thread makes its own now.
 pub fn was_for_other(info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
     let (kind, handle) = match info.code {
@@ -215,7 +243,7 @@ pub fn was_for_other(info: &Info) -> bool {
 /// Ends the signals of a ring's thread.
 pub fn disarm(ring: Ring) {
     crate::record::speed_probe::end(ring);
-    let trigger = core::mem::take(&mut ring.private().trigger);
+    let trigger = ring.private().trigger.take();
     end(trigger.kind, trigger.handle);
 }
 
@@ -223,7 +251,8 @@ fn end(kind: u32, handle: i32) {
     const TIMER_DELETE: usize = 226;
     match kind {
         TRIGGER_EVENT => {
-            // SAFETY: integers only; the event is the runtime's own (if the program has not closed it).
+            // SAFETY: integers only; the event is the runtime's own (if the program has not closed
+            // it).
             unsafe { syscall::call(syscall::nr::IOCTL, handle as usize, IOC_DISABLE, 0, 0, 0, 0) };
             syscall::close(handle as isize);
         }
@@ -237,7 +266,7 @@ fn end(kind: u32, handle: i32) {
 
 /// Before `exec`: the new program must not get the signal. Returns whether there was a trigger.
 pub fn quiet(ring: Ring) -> bool {
-    if ring.private().trigger.kind == 0 {
+    if ring.private().trigger.get().kind == 0 {
         return false;
     }
     let old = syscall::sigprocmask(0, Some(bit()));
@@ -251,13 +280,13 @@ pub fn quiet(ring: Ring) -> bool {
 
 /// Whether a ring's trigger, if there is one, is that of the calling thread.
 pub fn is_of_this_thread(ring: Ring) -> bool {
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     trigger.kind == 0 || trigger.tid == syscall::gettid()
 }
 
 /// Number of a ring's event, if that is its trigger.
 pub fn descriptor(ring: Ring) -> Option<i32> {
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     (trigger.kind == TRIGGER_EVENT).then_some(trigger.handle)
 }
 
@@ -272,7 +301,7 @@ pub fn replace_if_closed(ring: Ring) {
     };
     if descriptor(ring).is_some_and(is_closed) {
         crate::record::speed_probe::forget(ring);
-        ring.private().trigger = Trigger::default();
+        ring.private().trigger.set(Trigger::default());
         arm(ring);
     }
 }
@@ -282,20 +311,20 @@ pub fn renew(ring: Ring) {
     // Whoever held it is no thread of this process.
     RAISED.store(false, Ordering::Relaxed);
     crate::record::speed_probe::forget(ring);
-    let inherited = core::mem::take(&mut ring.private().trigger);
+    let inherited = ring.private().trigger.take();
     if inherited.kind == TRIGGER_EVENT {
         syscall::close(inherited.handle as isize);
     }
     arm(ring);
 }
 
-fn event(header: &Header, tid: u32) -> Option<Trigger> {
+fn event(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     const BYTES: usize = 64;
     // struct perf_event_attr, first version: type, size, config, period.
     let mut attributes = [0u64; BYTES / 8];
     attributes[0] = u64::from(header.trigger_type) | (BYTES as u64) << 32;
     attributes[1] = header.trigger_config;
-    attributes[2] = period(header);
+    attributes[2] = period(wanted);
     // exclude_kernel, exclude_hv.
     attributes[5] = 1 << 5 | 1 << 6;
     open_event(header, &attributes, tid).map(|fd| Trigger {
@@ -303,11 +332,13 @@ fn event(header: &Header, tid: u32) -> Option<Trigger> {
         handle: fd as i32,
         left: SAME,
         tid,
+        period: wanted,
         ..Trigger::default()
     })
 }
 
-/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a `struct perf_event_attr`.
+/// Opens an event of a thread of this process that sends it the trigger's signal. `attributes` is a
+/// `struct perf_event_attr`.
 pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize> {
     const PERF_EVENT_OPEN: usize = 298;
     const FCNTL: usize = 72;
@@ -370,7 +401,8 @@ pub fn open_event(header: &Header, attributes: &[u64], tid: u32) -> Option<isize
 /// A thread of the process has raised the limit on descriptors for a moment.
 static RAISED: AtomicBool = AtomicBool::new(false);
 
-/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may be what a handler has interrupted that calls this.
+/// Tries for a while to be the only thread that changes that limit. Not for ever: who holds it may
+/// be what a handler has interrupted that calls this.
 fn only_one() -> bool {
     const SCHED_YIELD: usize = 24;
     (0..1000).any(|_| {
@@ -383,8 +415,9 @@ fn only_one() -> bool {
     })
 }
 
-/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is raised for that moment, or, where that is as high as the hard
-/// one, a high number below it. `None`, and the descriptor closed, if there is none.
+/// Gives a descriptor a number that the program does not meet: one above its soft limit, which is
+/// raised for that moment, or, where that is as high as the hard one, a high number below it.
+/// `None`, and the descriptor closed, if there is none.
 fn out_of_sight(fd: isize) -> Option<isize> {
     const FCNTL: usize = 72;
     const PRLIMIT64: usize = 302;
@@ -412,7 +445,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
     let copy = |least: usize| unsafe {
         syscall::call(FCNTL, fd as usize, F_DUPFD_CLOEXEC, least, 0, 0, 0)
     };
-    // Of two threads at once, one would find the limit lowered by the other, or take the raised one for the program's.
+    // Of two threads at once, one would find the limit lowered by the other, or take the raised one
+    // for the program's.
     let alone = only_one();
     let before = limits(None).unwrap_or_default();
     let mut high = -1;
@@ -420,7 +454,8 @@ fn out_of_sight(fd: isize) -> Option<isize> {
         && let raised = [before[1], before[1]]
         && let Some(before) = limits(Some(&raised))
     {
-        // Not the very next number: a limit may be lowered to what was open before. (The kernel's table grows with the number.)
+        // Not the very next number: a limit may be lowered to what was open before. (The kernel's
+        // table grows with the number.)
         high = copy(before[0].max((before[1] - before[1] / 4).min(1 << 14)) as usize);
         // Another thread may have set limits in the meantime: its own ones stay.
         if let Some(now) = limits(Some(&before)).filter(|now| *now != raised) {
@@ -441,7 +476,7 @@ fn out_of_sight(fd: isize) -> Option<isize> {
 /// Marks the signals of [`timer`].
 const VALUE: u64 = 0x6d67_7a62_7572_7374;
 
-fn timer(header: &Header, tid: u32) -> Option<Trigger> {
+fn timer(header: &Header, tid: u32, wanted: u64) -> Option<Trigger> {
     const TIMER_CREATE: usize = 222;
     const CLOCK_THREAD_CPUTIME: usize = 3;
     // Of another thread: the id's complement, and what makes it a thread's scheduler clock.
@@ -471,12 +506,13 @@ fn timer(header: &Header, tid: u32) -> Option<Trigger> {
     if made < 0 {
         return None;
     }
-    set_timer(number, ticks(header));
+    set_timer(number, ticks(wanted, header.trigger_tick));
     Some(Trigger {
         kind: TRIGGER_TIMER,
         handle: number,
         left: 1,
         tid,
+        period: wanted,
         ..Trigger::default()
     })
 }
@@ -504,19 +540,19 @@ fn set_timer(number: i32, ns: u64) {
     };
 }
 
-/// Whether a timer's signal, which found the thread at this instruction of an instrumented file, came while the kernel was at work for it.
-/// (The clock leaves that time out by itself.)
+/// Whether a timer's signal, which found the thread at this instruction of an instrumented file,
+/// came while the kernel was at work for it. (The clock leaves that time out by itself.)
 pub fn is_behind_call(ring: Ring, rip: u64) -> bool {
     const PAGE: u64 = 4096;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
     // What lies on the page before need not be mapped; such a call is taken for none.
-    ring.private().trigger.kind == TRIGGER_TIMER && rip % PAGE >= 2
+    ring.private().trigger.get().kind == TRIGGER_TIMER && rip % PAGE >= 2
         // SAFETY: the two bytes lie on the page of an instruction that the thread is about to execute.
         && unsafe { *((rip - 2) as *const [u8; 2]) } == SYSCALL
 }
 
-/// Whether it is the signal that the kernel sends when there is no room for the one that was asked for. (A program's own, which
-/// the same code marks, is seen by its own handler.)
+/// Whether it is the signal that the kernel sends when there is no room for the one that was asked
+/// for. (A program's own, which the same code marks, is seen by its own handler.)
 fn is_overflow(info: &Info) -> bool {
     const SI_KERNEL: i32 = 0x80;
     info.signal == SIGIO as i32 && info.code == SI_KERNEL
@@ -525,7 +561,7 @@ fn is_overflow(info: &Info) -> bool {
 /// Whether a signal came from this thread's trigger or watchpoint.
 pub fn is_ours(ring: Ring, info: &Info) -> bool {
     const SI_TIMER: i32 = -2;
-    let trigger = ring.private().trigger;
+    let trigger = ring.private().trigger.get();
     if info.code > 0 && crate::record::speed_probe::is_ours(ring, info.value as u32 as i32) {
         return true;
     }
@@ -554,7 +590,9 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
     if !crate::record::attachment::is_ready(ring, context) {
         return process::count(count::TRIGGERS_BUSY, 1);
     }
-    let trigger = &mut ring.private().trigger;
+    let mut trigger = ring.private().trigger.get();
+    let period = trigger.period;
+    charge(trigger);
     trigger.left = trigger.left.wrapping_sub(1);
     if trigger.left == 0 {
         trigger.left = if trigger.kind == TRIGGER_TIMER {
@@ -566,26 +604,50 @@ pub fn came(ring: Ring, info: &Info, context: &mut Context) {
         if trigger.calm >= CALM {
             (trigger.calm, trigger.slower) = (0, trigger.slower.saturating_sub(1));
         }
-        renew_period(*trigger);
+        trigger = with_new_period(trigger);
     }
+    ring.private().trigger.set(trigger);
     // Last: the window's time begins.
-    let outcome = crate::record::window::trigger(ring, context);
+    let outcome = crate::record::window::trigger(ring, context, period);
     process::count(outcome, 1);
     if outcome == count::WINDOWS {
-        ring.private().trigger.in_a_row = 0;
+        ring.private().trigger.set(Trigger {
+            in_a_row: 0,
+            ..ring.private().trigger.get()
+        });
     } else {
         left_over(ring, context, outcome);
     }
 }
 
-/// Draws a new period.
-fn renew_period(trigger: Trigger) {
-    let Some(header) = process::header() else {
+/// A signal says that a thread has used the time of a period, and costs some itself.
+fn charge(trigger: Trigger) {
+    let Some(header) = process::header().filter(|h| !by_loads(h)) else {
         return;
     };
+    budget::ran(header, trigger.period);
+    if trigger.kind == TRIGGER_EVENT {
+        budget::spend(header, header.trigger_toll);
+    }
+}
+
+/// Draws a new period, and changes to another kind of trigger where that is wanted.
+fn with_new_period(trigger: Trigger) -> Trigger {
+    let Some(header) = process::header() else {
+        return trigger;
+    };
+    let wanted = wanted(header);
+    if budget::account(header).is_some()
+        && !by_loads(header)
+        && wanted.at_ticks != (trigger.kind == TRIGGER_TIMER)
+        && let Some(other) = of_other_kind(header, trigger, wanted)
+    {
+        return other;
+    }
     match trigger.kind {
         TRIGGER_EVENT => {
-            let next = period(header) << trigger.slower;
+            let long = wanted.period << trigger.slower;
+            let next = period(long);
             // SAFETY: the number lives across the call.
             unsafe {
                 syscall::call(
@@ -598,19 +660,54 @@ fn renew_period(trigger: Trigger) {
                     0,
                 )
             };
+            Trigger {
+                period: long,
+                ..trigger
+            }
         }
-        TRIGGER_TIMER => set_timer(trigger.handle, ticks(header)),
-        _ => {}
+        TRIGGER_TIMER => {
+            set_timer(trigger.handle, ticks(wanted.period, header.trigger_tick));
+            Trigger {
+                period: wanted.period,
+                ..trigger
+            }
+        }
+        _ => trigger,
     }
 }
 
-/// A signal that began no window: those that came in the meantime would not either. If this goes on, there are too many of them.
+/// The other kind of trigger for the calling thread, in place of this one. (Where events are
+/// refused there are timers alone.)
+fn of_other_kind(header: &Header, before: Trigger, wanted: budget::Plan) -> Option<Trigger> {
+    static REFUSED: AtomicBool = AtomicBool::new(false);
+    if REFUSED.load(Ordering::Relaxed) {
+        return None;
+    }
+    let made = if wanted.at_ticks {
+        timer(header, before.tid, wanted.period)
+    } else {
+        event(header, before.tid, wanted.period)
+    };
+    let Some(made) = made else {
+        REFUSED.store(true, Ordering::Relaxed);
+        return None;
+    };
+    end(before.kind, before.handle);
+    header.trigger_kind.store(made.kind, Ordering::Relaxed);
+    Some(Trigger {
+        seen: before.seen,
+        ..made
+    })
+}
+
+/// A signal that began no window: those that came in the meantime would not either. If this goes
+/// on, there are too many of them.
 fn left_over(ring: Ring, context: &Context, outcome: usize) {
-    if ring.private().trigger.kind != TRIGGER_EVENT {
+    if ring.private().trigger.get().kind != TRIGGER_EVENT {
         return;
     }
     let in_time = take_queued(ring);
-    let trigger = &mut ring.private().trigger;
+    let mut trigger = ring.private().trigger.get();
     let here = context.registers[RIP];
     let stuck = outcome == count::TRIGGERS_BUSY || here == trigger.seen;
     trigger.seen = here;
@@ -620,13 +717,15 @@ fn left_over(ring: Ring, context: &Context, outcome: usize) {
         if trigger.slower < SLOWEST {
             trigger.slower += 1;
             process::count(count::TRIGGERS_SLOWED, 1);
-            renew_period(*trigger);
+            trigger = with_new_period(trigger);
         }
     }
+    ring.private().trigger.set(trigger);
 }
 
-/// Takes queued signals of this thread's events off the queue, unless the program uses the signal as well: it would miss its own, or see them in another order.
-/// Returns false if that took so long that they come faster than a thread can take them.
+/// Takes queued signals of this thread's events off the queue, unless the program uses the signal
+/// as well: it would miss its own, or see them in another order. Returns false if that took so long
+/// that they come faster than a thread can take them.
 fn take_queued(ring: Ring) -> bool {
     const RT_TGSIGQUEUEINFO: usize = 297;
     /// Nanoseconds: hundreds are taken in that time.

@@ -1,14 +1,15 @@
-//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the clone until its records fill a
-//! window, and is moved back.
+//! Windows of `burst`: a thread that a trigger has interrupted in original code goes on in the
+//! clone until its records fill a window, and is moved back.
 //!
-//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page: the store that would be the
-//! first behind the window faults, and the fault's handler moves the thread to the original instruction. While no window
-//! is open, the cursor is at the guard page, so that clone code that is met all the same (a landing pad of a
-//! window that was closed meanwhile) leaves at its first record.
+//! A window is a chunk of the thread's queue, filled from wherever makes it end at the guard page:
+//! the store that would be the first behind the window faults, and the fault's handler moves the
+//! thread to the original instruction. While no window is open, the cursor is at the guard page, so
+//! that clone code that is met all the same (a landing pad of a window that was closed meanwhile)
+//! leaves at its first record.
 //!
-//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to code without a clone is
-//! noted ([`goes_away`]) and must come back to the same place ([`comes_back`]) soon; if it does anything else, the window ends
-//! where control went away.
+//! What a window holds is a gap-free part of what the thread did in clones. Control that goes to
+//! code without a clone is noted ([`goes_away`]) and must come back to the same place
+//! ([`comes_back`]) soon; if it does anything else, the window ends where control went away.
 
 use crate::record::speed_probe::Plan;
 use crate::record::thread_ring::Ring;
@@ -68,6 +69,8 @@ pub struct Window {
     outside: u64,
     /// Slots of the lap that it is instead of a window (`speed_probe`), or 0.
     lap: u64,
+    /// How often triggers came when its own did.
+    period: u64,
 }
 
 /// Longest stay in code without a clone, nanoseconds.
@@ -75,27 +78,33 @@ const STAY: u64 = 200_000;
 
 /// Whether the thread has an open window.
 pub fn is_open(ring: Ring) -> bool {
-    ring.private().window.open
+    ring.private().window.get().open
 }
 
 /// Whether it is in a lap, whose slots are not kept.
 pub fn is_lap(ring: Ring) -> bool {
-    ring.private().window.lap != 0
+    ring.private().window.get().lap != 0
+}
+
+/// How often triggers came when that of the thread's window did.
+pub fn period(ring: Ring) -> u64 {
+    ring.private().window.get().period
 }
 
 /// Puts the thread's control page in the state between windows.
 pub fn rest(header: &Header, ring: Ring) {
     let control = ring.control();
     let guard = ring.chunk(0, header) as u64 + header.chunk_bytes;
-    control.base = guard;
-    control.guard = guard;
-    control.cursor = guard;
-    ring.private().window = Window::default();
+    control.base.set(guard);
+    control.guard.set(guard);
+    control.cursor.set(guard);
+    ring.private().window.set(Window::default());
     transfer_hooks::set(control, Hooks::Closed);
 }
 
-/// Moves a thread that was interrupted in original code into the clone. Returns what [`count`] says of it.
-pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
+/// Moves a thread that was interrupted in original code into the clone, by a trigger that comes
+/// each `period`. Returns what [`count`] says of it.
+pub fn open(header: &Header, ring: Ring, context: &mut Context, period: u64) -> usize {
     let control = ring.control();
     crate::record::table_carry::carry_out(context, modules::code(context.registers[RIP]));
     let Some((clone, state)) = modules::enter(context.registers[RIP]) else {
@@ -112,24 +121,30 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
         }
         return count::TRIGGERS_NO_ROOM;
     };
-    control.guard = ring.chunk(place, header) as u64 + header.chunk_bytes;
-    control.base = control.guard - 16 * header.window;
-    control.filling = control.published.load(Ordering::Relaxed);
-    prefetch(control.base, control.guard);
-    // Slots of the region that control would have passed already lie before the window and are never written.
-    let mut start = control.base - 16 * u64::from(state.slots_done);
+    control
+        .guard
+        .set(ring.chunk(place, header) as u64 + header.chunk_bytes);
+    control.base.set(control.guard.get() - 16 * header.window);
+    control
+        .filling
+        .set(control.published.load(Ordering::Relaxed));
+    prefetch(control.base.get(), control.guard.get());
+    // Slots of the region that control would have passed already lie before the window and are
+    // never written.
+    let mut start = control.base.get() - 16 * u64::from(state.slots_done);
     if state.flags & mgz_abi::address_map::STATE_HALF != 0 {
         // SAFETY: the window's first slot, in this thread's ring.
         unsafe {
-            (control.base as *mut mgz_abi::slot::RingSlot).write(crate::record::signals::REPEAT)
+            (control.base.get() as *mut mgz_abi::slot::RingSlot)
+                .write(crate::record::signals::REPEAT)
         };
         start += 16;
     }
-    control.cursor = start;
+    control.cursor.set(start);
     for [register, place] in state.saved {
         if register != mgz_abi::address_map::NO_REG {
-            control.spill[place as usize % mgz_abi::probe::SPILL_SLOTS] =
-                *context.register(register);
+            control.spill[place as usize % mgz_abi::probe::SPILL_SLOTS]
+                .set(*context.register(register));
         }
     }
     if state.base_reg != mgz_abi::address_map::NO_REG {
@@ -137,11 +152,12 @@ pub fn open(header: &Header, ring: Ring, context: &mut Context) -> usize {
     }
     context.registers[RIP] = clone;
     transfer_hooks::set(control, Hooks::Window);
-    ring.private().window = Window {
+    ring.private().window.set(Window {
         open: true,
+        period,
         ..Window::default()
-    };
-    control.begin_ns = clock::now_ns();
+    });
+    control.begin_ns.set(clock::now_ns());
     count::WINDOWS
 }
 
@@ -151,8 +167,9 @@ fn tell_elsewhere(header: &Header, address: u64) {
     header.elsewhere[number % ELSEWHERE].store(address, Ordering::Relaxed);
 }
 
-/// Fetches the memory of a window, which the recorder has read on another processor, while the way into the clone is prepared: the
-/// first so many bytes, since the processor keeps only a few requests in flight.
+/// Fetches the memory of a window, which the recorder has read on another processor, while the way
+/// into the clone is prepared: the first so many bytes, since the processor keeps only a few
+/// requests in flight.
 fn prefetch(from: u64, to: u64) {
     const MOST: u64 = 16 << 10;
     for line in (from..to.min(from + MOST)).step_by(64) {
@@ -168,12 +185,12 @@ fn close(ring: Ring, why: Why, now: u64) {
     let Some(header) = process::header() else {
         return;
     };
-    let window = ring.private().window;
+    let window = ring.private().window.get();
     if !window.open {
         return;
     }
     let control = ring.control();
-    let mut end = control.cursor;
+    let mut end = control.cursor.get();
     let mut why = why;
     let mut end_ns = now;
     if window.away {
@@ -184,9 +201,9 @@ fn close(ring: Ring, why: Why, now: u64) {
             why = Why::Outside;
         }
     }
-    let mut slots = end.clamp(control.base, control.guard) - control.base;
+    let mut slots = end.clamp(control.base.get(), control.guard.get()) - control.base.get();
     let repeats = || {
-        let first = control.base as *const mgz_abi::slot::RingSlot;
+        let first = control.base.get() as *const mgz_abi::slot::RingSlot;
         // SAFETY: the window's first slot, in this thread's ring.
         unsafe { first.read_volatile() }.id == mgz_abi::slot::MARK_REPEAT
     };
@@ -194,19 +211,26 @@ fn close(ring: Ring, why: Why, now: u64) {
         // What that is about was not completed.
         slots = 0;
     }
+    let inside = end_ns.saturating_sub(control.begin_ns.get() + window.outside);
     if window.lap != 0 {
-        speed_probe::lapped(
-            ring,
-            slots / 16,
-            window.lap,
-            end_ns.saturating_sub(control.begin_ns + window.outside),
-        );
+        crate::record::budget::spend(header, inside);
+        speed_probe::lapped(ring, slots / 16, window.lap, inside);
         return rest(header, ring);
     }
-    control.cursor = control.base + slots;
+    crate::record::budget::window(header, inside);
+    control.cursor.set(control.base.get() + slots);
     // Time elsewhere is none of the window's.
-    control.begin_ns = (control.begin_ns + window.outside).min(end_ns);
-    crate::record::publish::publish_burst(header, ring, slots / 16, why.cause(), end_ns);
+    control
+        .begin_ns
+        .set((control.begin_ns.get() + window.outside).min(end_ns));
+    crate::record::publish::publish_burst(
+        header,
+        ring,
+        slots / 16,
+        why.cause(),
+        end_ns,
+        window.period,
+    );
     rest(header, ring);
 }
 
@@ -220,6 +244,24 @@ pub fn close_in_hook(ring: Ring, why: Why) {
     if let Ok(old) = old {
         let _ = syscall::sigprocmask(2, Some(old));
     }
+}
+
+/// Ends the window of a thread that stands in code without a clone and will never come back to one: it returns to the original.
+pub fn leave_for_good(ring: Ring) {
+    let window = ring.private().window.get();
+    let slot = window.slot as *mut u64;
+    if window.open && window.away {
+        // SAFETY: a return address of the thread's own stack, which is still to be returned to unless something else stands there by now.
+        unsafe {
+            if syscall::is_readable(slot as usize, 8)
+                && slot.read() == window.back
+                && let Some(original) = modules::original_of_back(window.back)
+            {
+                slot.write(original);
+            }
+        }
+    }
+    close_in_hook(ring, Why::Outside);
 }
 
 /// Ends the window of a thread that stands at `context`, and moves it to the original if it is in a clone. All signals are blocked.
@@ -242,7 +284,7 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
         for [register, slot] in place.state.saved {
             if register != mgz_abi::address_map::NO_REG {
                 *context.register(register) =
-                    control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS];
+                    control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS].get();
             }
         }
         crate::record::signals::take_back(context, &place.state);
@@ -251,22 +293,22 @@ fn leave_at(ring: Ring, context: &mut Context, why: Why, now: u64) {
     close(ring, why, now);
 }
 
-/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in the original code, unless the speed of the clone is to be
-/// measured.
+/// A probe of the clone has met the guard page: the window (or lap) is full. The thread goes on in
+/// the original code, unless the speed of the clone is to be measured.
 pub fn full(header: &Header, ring: Ring, context: &mut Context) {
     let control = ring.control();
-    let window = ring.private().window;
+    let window = ring.private().window.get();
     let whole = header.stop.load(Ordering::Relaxed) == 0
         && window.open
         && window.lap == 0
-        && control.guard - control.base == 16 * header.window;
+        && control.guard.get() - control.base.get() == 16 * header.window;
     let now = syscall::now_ns();
     // Triggers by loads need no speeds.
     let plan = if whole && !triggers::by_loads(header) {
         speed_probe::plan(
             ring,
             context.registers[RIP],
-            control.guard,
+            control.guard.get(),
             header.window,
             now,
         )
@@ -296,48 +338,51 @@ pub fn full(header: &Header, ring: Ring, context: &mut Context) {
 fn begin_lap(header: &Header, ring: Ring, slots: u64, context: &mut Context) {
     let control = ring.control();
     let end = thread_ring::spare_end(ring);
-    control.guard = end;
-    control.base = end - 16 * slots;
-    for page in (control.base..end).step_by(PAGE) {
-        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is taken.
+    control.guard.set(end);
+    control.base.set(end - 16 * slots);
+    for page in (control.base.get()..end).step_by(PAGE) {
+        // SAFETY: the spare ring, which nobody reads. Its pages shall not be made while time is
+        // taken.
         unsafe { (page as *mut u64).write_volatile(0) };
     }
     // A killed thread's recorder must not take it for a window.
-    control.filling = control.published.load(Ordering::Relaxed).wrapping_sub(1);
-    if !crate::record::signals::go_on(control, control.base, context) {
+    control
+        .filling
+        .set(control.published.load(Ordering::Relaxed).wrapping_sub(1));
+    if !crate::record::signals::go_on(control, control.base.get(), context) {
         return rest(header, ring);
     }
     transfer_hooks::set(control, Hooks::Window);
-    ring.private().window = Window {
+    ring.private().window.set(Window {
         open: true,
         lap: slots,
         ..Window::default()
-    };
-    control.begin_ns = syscall::now_ns();
+    });
+    control.begin_ns.set(syscall::now_ns());
 }
 
 /// Control goes to code without a clone. Returns false if the window had to be closed.
 pub fn goes_away(ring: Ring, slot: u64, back: u64) -> bool {
-    let cursor = ring.control().cursor;
-    let window = &mut ring.private().window;
+    let cursor = ring.control().cursor.get();
+    let window = ring.private().window.get();
     if window.away {
         close_in_hook(ring, Why::Outside);
         return false;
     }
-    *window = Window {
+    ring.private().window.set(Window {
         away: true,
         slot,
         back,
         cursor,
         since: clock::ticks(),
-        ..*window
-    };
+        ..window
+    });
     true
 }
 
 /// Control comes back from code without a clone. Returns whether that was expected there and then.
 pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
-    let window = &mut ring.private().window;
+    let mut window = ring.private().window.get();
     if !window.away || window.slot != slot || window.back != back {
         return false;
     }
@@ -345,12 +390,14 @@ pub fn comes_back(ring: Ring, slot: u64, back: u64) -> bool {
     if stay < STAY {
         window.away = false;
         window.outside += stay;
+        ring.private().window.set(window);
     }
     stay < STAY
 }
 
-/// A trigger came: opens a window, or looks at the one that is open. All signals are blocked. Returns what [`count`] says of it.
-pub fn trigger(ring: Ring, context: &mut Context) -> usize {
+/// A trigger came, as one does each `period`: opens a window, or looks at the one that is open. All
+/// signals are blocked. Returns what [`count`] says of it.
+pub fn trigger(ring: Ring, context: &mut Context, period: u64) -> usize {
     let Some(header) = process::header() else {
         return count::TRIGGERS_BUSY;
     };
@@ -363,12 +410,13 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
         return count::TRIGGERS_BUSY;
     }
     speed_probe::give_up(ring);
-    let window = ring.private().window;
+    let window = ring.private().window.get();
     if window.open && window.away {
         if modules::enter(rip).is_some() {
-            // Called back by a pointer that was not among the arguments, or back by another way: what was loaded here is missing, so the window ended when control went away.
+            // Called back by a pointer that was not among the arguments, or back by another way:
+            // what was loaded here is missing, so the window ended when control went away.
             close(ring, Why::Callback, syscall::now_ns());
-            return open(header, ring, context);
+            return open(header, ring, context, period);
         }
         if clock::since(window.since) < STAY {
             return count::TRIGGERS_BUSY;
@@ -380,8 +428,9 @@ pub fn trigger(ring: Ring, context: &mut Context) -> usize {
         return count::TRIGGERS_OUTSIDE;
     }
     if window.open {
-        // It has left the clone unseen: it was moved there between reading a jump table and the jump, which led to the original code.
+        // It has left the clone unseen: it was moved there between reading a jump table and the
+        // jump, which led to the original code.
         close(ring, Why::NoClone, syscall::now_ns());
     }
-    open(header, ring, context)
+    open(header, ring, context, period)
 }

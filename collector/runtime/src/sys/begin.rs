@@ -4,7 +4,8 @@ use crate::sys::{environment, libc_symbols};
 use core::sync::atomic::{AtomicBool, Ordering};
 
 unsafe extern "C" {
-    /// Starts the runtime (`enter/preload.rs`). Known by its name alone: what is called first is the lowest layer.
+    /// Starts the runtime (`enter/preload.rs`). Known by its name alone: what is called first is
+    /// the lowest layer.
     fn mgz_start(envp: *mut *mut u8);
 }
 

@@ -1,7 +1,9 @@
-//! Short times by the time stamp counter: a stay in code without a clone is often shorter than it takes to read the kernel's clock twice.
+//! Short times by the time stamp counter: a stay in code without a clone is often shorter than it
+//! takes to read the kernel's clock twice.
 //!
-//! The counter's rate is that of a span of the kernel's clock, from the first window of the process to its last one. (Where a process may not read the counter, the
-//! kernel's clock cannot be read without a system call either, nor by the process itself.)
+//! The counter's rate is that of a span of the kernel's clock, from the first window of the process
+//! to its last one. (Where a process may not read the counter, the kernel's clock cannot be read
+//! without a system call either, nor by the process itself.)
 
 use crate::sys::syscall;
 use core::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,7 @@
 //! Understanding machine code: the stores of probes, and padding.
 
-/// Which register holds the slot base of a probe's store, and which slot it writes; see [`decode_store`].
+/// Which register holds the slot base of a probe's store, and which slot it writes; see
+/// [`decode_store`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Store {
     /// Hardware register number.
@@ -34,15 +35,17 @@ pub fn pointer_call(code: &[u8]) -> Option<usize> {
     Some(prefixes + rex + 2 + index + distance)
 }
 
-/// Understands the store instructions that probes consist of: `mov [r+disp], reg`, `mov dword [r+disp], imm32`,
-/// and vector stores with VEX and EVEX prefixes. The slot follows from the displacement.
+/// Understands the store instructions that probes consist of: `mov [r+disp], reg`, `mov dword
+/// [r+disp], imm32`, and vector stores with VEX and EVEX prefixes. The slot follows from the
+/// displacement.
 pub fn decode_store(code: &[u8; 16]) -> Option<Store> {
     let mut at = 0;
     let mut extend_base = 0u8;
     let mut disp8_scale = 1i32;
     match code[0] {
         0x62 => {
-            // EVEX: inverted B is bit 5 of the second byte; the displacement is scaled by the vector length.
+            // EVEX: inverted B is bit 5 of the second byte; the displacement is scaled by the
+            // vector length.
             extend_base = (!code[1] >> 5 & 1) << 3;
             disp8_scale = 16 << (code[3] >> 5 & 3);
             at += 4;
@@ -117,8 +120,9 @@ pub struct NumberedCall {
 /// Longest way from the instruction that sets the number to the system call.
 const MOST_BEFORE: usize = 48;
 
-/// Understands code that sets the number of a system call, one of `numbers`, and goes straight on to make it, by instructions that mean the same
-/// elsewhere: C libraries and inline assembly. The jump takes the place of one instruction where it can, so that nobody comes to its middle.
+/// Understands code that sets the number of a system call, one of `numbers`, and goes straight on
+/// to make it, by instructions that mean the same elsewhere: C libraries and inline assembly. The
+/// jump takes the place of one instruction where it can, so that nobody comes to its middle.
 pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
     let number = |at: usize| {
         let bytes = code.get(at..at + 4)?;
@@ -147,7 +151,8 @@ pub fn numbered_call(code: &[u8], numbers: &[u32]) -> Option<NumberedCall> {
     }
 }
 
-/// Length of an instruction of few common kinds that means the same wherever it stands and after which the next one follows.
+/// Length of an instruction of few common kinds that means the same wherever it stands and after
+/// which the next one follows.
 fn movable(code: &[u8]) -> Option<usize> {
     let wide = usize::from(*code.first()? == 0x66);
     let rex = usize::from(code.get(wide)? & 0xf0 == 0x40);
@@ -236,7 +241,8 @@ mod tests {
 
     #[test]
     fn calls_through_pointers_have_their_lengths() {
-        // call rbx; call r11; call [rax]; call [rip+d32]; call [rbp+d8]; call [rax*8+d32]; call [r12]; notrack call rdx; call fs:[rax+d32]
+        // call rbx; call r11; call [rax]; call [rip+d32]; call [rbp+d8]; call [rax*8+d32]; call
+        // [r12]; notrack call rdx; call fs:[rax+d32]
         for code in [
             "ff d3",
             "41 ff d3",
@@ -324,14 +330,16 @@ mod tests {
         assert_eq!(found("b8 38 00 00 00 0f 05 48 85 c0"), Some((5, 5)));
         assert_eq!(found("b8 b3 01 00 00 0f 05"), Some((5, 5)));
         assert_eq!(found("48 c7 c0 38 00 00 00 0f 05"), Some((7, 7)));
-        // musl's: xor eax,eax; mov al,56; mov r11,rdi; mov rdi,rdx; and rsi,-16; sub rsi,8; mov [rsi],rcx; mov r10,[rsp+8]
+        // musl's: xor eax,eax; mov al,56; mov r11,rdi; mov rdi,rdx; and rsi,-16; sub rsi,8; mov
+        // [rsi],rcx; mov r10,[rsp+8]
         assert_eq!(
             found(
                 "31 c0 b0 38 49 89 fb 48 89 d7 48 83 e6 f0 48 83 ee 08 48 89 0e 4c 8b 54 24 08 0f 05"
             ),
             Some((7, 26))
         );
-        // Inline assembly: mov eax,56; mov edi,imm; xor edx,edx; xor r10d,r10d; movabs r8,imm64; lea rsi,[rbp-8]
+        // Inline assembly: mov eax,56; mov edi,imm; xor edx,edx; xor r10d,r10d; movabs r8,imm64;
+        // lea rsi,[rbp-8]
         assert_eq!(
             found(
                 "b8 38 00 00 00 bf 11 00 20 01 31 d2 45 31 d2 49 b8 1 2 3 4 5 6 7 8 48 8d 75 f8 0f 05"

@@ -1,8 +1,12 @@
-//! What stands behind the runtime's wrappers: the definitions that come after it in the loader's order, found at the start of the program.
+//! What stands behind the runtime's wrappers: the definitions that come after it in the loader's
+//! order, found at the start of the program.
 //!
-//! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself wait for the caller; it takes away what `dlerror` would say; and wrappers are
-//! called where little is allowed, as in handlers. Nor is `dlsym` itself asked, or any other function by its name alone: the executable or a library before the
-//! runtime may have one of its own that is not ready yet (those of sanitizers are not before their own start). The loader's list of modules tells the same.
+//! Later it would be noticed: `dlsym` waits for a thread that loads a library, which may itself
+//! wait for the caller; it takes away what `dlerror` would say; and wrappers are called where
+//! little is allowed, as in handlers. Nor is `dlsym` itself asked, or any other function by its
+//! name alone: the executable or a library before the runtime may have one of its own that is not
+//! ready yet (those of sanitizers are not before their own start). The loader's list of modules
+//! tells the same.
 
 use core::arch::{asm, global_asm};
 use core::ffi::CStr;
@@ -60,7 +64,8 @@ pub fn first_environment() -> *mut *mut u8 {
     if end == 0 {
         return core::ptr::null_mut();
     }
-    // SAFETY: the loader's variable: null or the address of the argument count, which the arguments, a null pointer and the environment follow.
+    // SAFETY: the loader's variable: null or the address of the argument count, which the
+    // arguments, a null pointer and the environment follow.
     unsafe {
         let stack = *(end as *const *const usize);
         if stack.is_null() {
@@ -83,7 +88,8 @@ pub fn fail(errno: isize) -> i32 {
     -1
 }
 
-/// Where the recorder has put the runtime into a running process, nothing is linked; it has looked these up: hash of the name, address.
+/// Where the recorder has put the runtime into a running process, nothing is linked; it has looked
+/// these up: hash of the name, address.
 static mut FUNCTIONS: [[u64; 2]; MAX_FUNCTIONS] = [[0; 2]; MAX_FUNCTIONS];
 
 /// Takes the recorder's list over.
@@ -146,14 +152,16 @@ struct Loaded {
     next: *const Loaded,
 }
 
-/// The first of the loader's modules, in its order: those that it has started the program with come first.
+/// The first of the loader's modules, in its order: those that it has started the program with come
+/// first.
 fn first_module() -> Option<&'static Loaded> {
     const MAP: usize = 8;
     let debug = weak!("_r_debug");
     if debug == 0 {
         return None;
     }
-    // SAFETY: the loader's `struct r_debug`, which lives as long as the process; so does the list, as far as it is walked here.
+    // SAFETY: the loader's `struct r_debug`, which lives as long as the process; so does the list,
+    // as far as it is walked here.
     unsafe { (*((debug + MAP) as *const *const Loaded)).as_ref() }
 }
 
@@ -247,7 +255,8 @@ impl Symbols {
         const IFUNC: u8 = 10;
         let address = self.bias.wrapping_add(symbol.value as usize);
         if symbol.info & 15 == IFUNC {
-            // SAFETY: such a symbol's function gives the address, and takes nothing (on x86 it may ask the processor itself).
+            // SAFETY: such a symbol's function gives the address, and takes nothing (on x86 it may
+            // ask the processor itself).
             return Some(unsafe {
                 core::mem::transmute::<usize, extern "C" fn() -> usize>(address)()
             });
@@ -259,7 +268,8 @@ impl Symbols {
         let hash = name
             .iter()
             .fold(5381u32, |h, &c| h.wrapping_mul(33).wrapping_add(c.into()));
-        // SAFETY: the table's format: four words, a filter of 64-bit words, buckets, and a chain of hashes that ends with one whose lowest bit is set.
+        // SAFETY: the table's format: four words, a filter of 64-bit words, buckets, and a chain of
+        // hashes that ends with one whose lowest bit is set.
         unsafe {
             let [buckets, first, words, shift] = *(self.gnu_hash as *const [u32; 4]);
             let filter = (self.gnu_hash + 16) as *const u64;
@@ -295,7 +305,8 @@ impl Symbols {
             let high = h & 0xf000_0000;
             (h ^ high >> 24) & !high
         });
-        // SAFETY: the table's format: the numbers of buckets and of symbols, the buckets, and for each symbol the next of its bucket.
+        // SAFETY: the table's format: the numbers of buckets and of symbols, the buckets, and for
+        // each symbol the next of its bucket.
         unsafe {
             let table = self.hash as *const u32;
             let buckets = *table;
@@ -313,7 +324,8 @@ impl Symbols {
         None
     }
 
-    /// The symbol at a place of the table, if it defines this name, for everybody and in its default version.
+    /// The symbol at a place of the table, if it defines this name, for everybody and in its
+    /// default version.
     fn fitting(&self, index: u32, name: &[u8]) -> Option<&'static Symbol> {
         const HIDDEN: u16 = 1 << 15;
         // SAFETY: places that the module's hash table names.

@@ -18,11 +18,13 @@ static OWNER: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
 /// Longest path of the shared memory and of the runtime itself.
 const PATH: usize = 256;
-/// `MGZ_RUNTIME=/proc/…`, zero-terminated: the environment entry for programs that are to be recorded.
+/// `MGZ_RUNTIME=/proc/…`, zero-terminated: the environment entry for programs that are to be
+/// recorded.
 static mut SHARED_ENTRY: [u8; PATH] = [0; PATH];
 /// Path of the runtime, zero-terminated.
 static mut OWN_PATH: [u8; PATH] = [0; PATH];
-/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of that the recorder left before the runtime.
+/// What was preloaded before the recorder changed it (a hash of the list), and how many bytes of
+/// that the recorder left before the runtime.
 static mut PRELOADED: (u64, usize) = (0, 0);
 
 /// The shared memory's header, if this process is recorded.
@@ -37,8 +39,9 @@ pub fn recorder() -> Option<&'static Header> {
     header().or_else(|| unsafe { ASLEEP.load(Ordering::Acquire).as_ref() })
 }
 
-/// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but the environment of the programs that it starts. Wrappers pass on what
-/// they are called with, as where nobody records.
+/// A program without instrumentation: nothing of it is recorded, and nothing in it is changed but
+/// the environment of the programs that it starts. Wrappers pass on what they are called with, as
+/// where nobody records.
 pub fn fall_asleep() {
     ASLEEP.store(
         HEADER.swap(core::ptr::null_mut(), Ordering::AcqRel),
@@ -55,7 +58,8 @@ pub fn wake() -> bool {
     !header.is_null()
 }
 
-/// The process cannot be recorded: it is as if nobody recorded, but that programs which it starts are.
+/// The process cannot be recorded: it is as if nobody recorded, but that programs which it starts
+/// are.
 pub fn fall_asleep_for_good() {
     FOR_GOOD.store(true, Ordering::Relaxed);
     fall_asleep();
@@ -66,8 +70,8 @@ pub fn is_asleep() -> bool {
     !ASLEEP.load(Ordering::Acquire).is_null() && !FOR_GOOD.load(Ordering::Relaxed)
 }
 
-/// The process for which the tables in this address space hold: 0 right after a fork, and the creator's id in a process that shares its creator's
-/// memory (the child of a `vfork`, say).
+/// The process for which the tables in this address space hold: 0 right after a fork, and the
+/// creator's id in a process that shares its creator's memory (the child of a `vfork`, say).
 pub fn owner() -> u32 {
     // SAFETY: null or a page that is never removed.
     unsafe { OWNER.load(Ordering::Relaxed).as_ref() }
@@ -146,7 +150,8 @@ pub fn logs_heap() -> bool {
     recorder().is_some_and(|h| h.heap_path[0] != 0)
 }
 
-/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can tell, and it has done so for one list; in another one a library that wants to be first
+/// Where the runtime belongs in a list of preloaded libraries. For `--heap` only the recorder can
+/// tell, and it has done so for one list; in another one a library that wants to be first
 /// is worth more than what an allocator there would tell.
 pub fn place_among(list: &[u8]) -> usize {
     // SAFETY: as above.
@@ -185,7 +190,8 @@ pub fn open_shared() -> isize {
     syscall::open(entry[ENV_NAME.len() + 1..].as_ptr(), true)
 }
 
-/// Takes the settings out of the environment and maps the header. Returns whether this process is recorded.
+/// Takes the settings out of the environment and maps the header. Returns whether this process is
+/// recorded.
 ///
 /// # Safety
 /// `envp` must be the process's environment; nothing else may run yet.
@@ -210,14 +216,16 @@ pub unsafe fn adopt(shared_entry: &[u8; PATH], own_path: &[u8; PATH]) -> bool {
     map_header()
 }
 
-/// Whether the recorder is there and wants records; programs that are started otherwise must not be led to its files.
+/// Whether the recorder is there and wants records; programs that are started otherwise must not be
+/// led to its files.
 pub fn is_recorded() -> bool {
     recorder()
         .is_some_and(|h| h.stop.load(Ordering::Relaxed) == 0 && syscall::process_exists(h.recorder))
 }
 
-/// Whether a program that this process starts can open the recorder's files: not as another user, or where `/proc` is not to be seen. (Opened they are as by that
-/// program, with the effective user's rights.)
+/// Whether a program that this process starts can open the recorder's files: not as another user,
+/// or where `/proc` is not to be seen. (Opened they are as by that program, with the effective
+/// user's rights.)
 pub fn can_reach_recorder() -> bool {
     // SAFETY: as in `own_path`; zero-terminated.
     let own = unsafe { &*(&raw const OWN_PATH) };
@@ -231,7 +239,8 @@ pub fn can_reach_recorder() -> bool {
         })
 }
 
-/// Whether this process is in another namespace of process ids than the recorder, where nobody knows whose ids are whose.
+/// Whether this process is in another namespace of process ids than the recorder, where nobody
+/// knows whose ids are whose.
 pub fn is_elsewhere(header: &Header) -> bool {
     header.process_namespace != 0 && namespace().is_some_and(|own| own != header.process_namespace)
 }
@@ -298,13 +307,14 @@ fn map_header() -> bool {
 /// Type of an entry of the auxiliary vector that is to be ignored.
 const AT_IGNORE: usize = 1;
 
-/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder changed it, so that the program and its
-/// children see nothing of the runtime.
+/// Removes `MGZ_RUNTIME` and `MGZ_PRELOAD`, and makes `LD_PRELOAD` what it was before the recorder
+/// changed it, so that the program and its children see nothing of the runtime.
 ///
 /// # Safety
 /// As for [`attach`].
 unsafe fn take_environment(envp: *mut *mut u8) -> bool {
-    // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the initial stack.
+    // SAFETY: envp ends with a null pointer; entries are zero-terminated writable strings on the
+    // initial stack.
     let entry = |i: usize| unsafe { *envp.add(i) };
     // SAFETY: as above.
     let value = |i: usize, name: &str| value_of(unsafe { c_bytes(entry(i)) }, name.as_bytes());
@@ -352,7 +362,8 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
         } else if preload == Some(from) && list.is_some() {
             keep = before.is_some();
             if let Some(before) = before {
-                // SAFETY: what the recorder has made of the list is longer; the string behind `before` is another one.
+                // SAFETY: what the recorder has made of the list is longer; the string behind
+                // `before` is another one.
                 unsafe {
                     let value = entry(from).add(b"LD_PRELOAD=".len());
                     value.copy_from(before.as_ptr(), before.len());
@@ -368,8 +379,9 @@ unsafe fn take_environment(envp: *mut *mut u8) -> bool {
     }
     // SAFETY: as above.
     unsafe { *envp.add(to) = core::ptr::null_mut() };
-    // Who looks for the auxiliary vector behind the environment finds entries that mean nothing, and then the vector where
-    // it is. (An even number of entries was taken out, since the vector has pairs.)
+    // Who looks for the auxiliary vector behind the environment finds entries that mean nothing,
+    // and then the vector where it is. (An even number of entries was taken out, since the
+    // vector has pairs.)
     for (k, at) in (to + 1..=n).enumerate() {
         let word = if k % 2 == 0 { AT_IGNORE } else { 0 };
         // SAFETY: as above.

@@ -1,6 +1,8 @@
-//! Filters of system calls (`seccomp`): what a filter that the program installs will say to the runtime's own calls.
+//! Filters of system calls (`seccomp`): what a filter that the program installs will say to the
+//! runtime's own calls.
 //!
-//! A filter is a program for the kernel's old packet filter machine. Of its instructions the kernel allows the few that are here.
+//! A filter is a program for the kernel's old packet filter machine. Of its instructions the kernel
+//! allows the few that are here.
 
 /// `struct sock_filter`.
 #[repr(C)]
@@ -16,7 +18,8 @@ pub struct Instruction {
     pub k: u32,
 }
 
-/// `struct seccomp_data` in words: the call's number, the architecture, the instruction's address, six arguments.
+/// `struct seccomp_data` in words: the call's number, the architecture, the instruction's address,
+/// six arguments.
 pub type Data = [u32; 16];
 
 /// AUDIT_ARCH_X86_64.

@@ -18,7 +18,8 @@ pub struct Context {
     link: u64,
     /// `uc_stack`.
     pub stack: [u64; 3],
-    /// r8…r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, err, trapno, oldmask, cr2.
+    /// r8…r15, rdi, rsi, rbp, rbx, rdx, rax, rcx, rsp, rip, eflags, segments, err, trapno,
+    /// oldmask, cr2.
     pub registers: [u64; 23],
     /// Address of the extended state, inside the same frame.
     pub extended: u64,
@@ -50,7 +51,8 @@ pub struct Info {
     pub value: u64,
 }
 
-/// Length of the frame in bytes, from its first byte (the restorer's address, 8 bytes below the context) to the end of the extended state.
+/// Length of the frame in bytes, from its first byte (the restorer's address, 8 bytes below the
+/// context) to the end of the extended state.
 ///
 /// # Safety
 /// `context` must point into a frame that the kernel made.
@@ -63,7 +65,8 @@ pub unsafe fn frame_bytes(context: *const Context) -> usize {
     if extended <= start || extended - start > 1 << 16 {
         return 8 + size_of::<Context>() + 128;
     }
-    // SAFETY: the extended state begins with the 512-byte legacy area, whose bytes from 464 on say how long it is.
+    // SAFETY: the extended state begins with the 512-byte legacy area, whose bytes from 464 on say
+    // how long it is.
     let (magic, size) = unsafe {
         (
             *((extended + 464) as *const u32),

@@ -137,7 +137,8 @@ pub fn open(path: *const u8, write: bool) -> isize {
     }
 }
 
-/// Opens whatever lies at a path for reading, without waiting for anybody or taking a terminal over.
+/// Opens whatever lies at a path for reading, without waiting for anybody or taking a terminal
+/// over.
 pub fn open_quietly(path: *const u8) -> isize {
     const FLAGS: usize = 0o2_000_000 | 0o4000 | 0o400; // O_CLOEXEC, O_NONBLOCK, O_NOCTTY
     // SAFETY: the kernel checks the pointer.
@@ -147,7 +148,8 @@ pub fn open_quietly(path: *const u8) -> isize {
 /// `AT_EMPTY_PATH`.
 pub const EMPTY_PATH: usize = 0x1000;
 
-/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the descriptor itself leads to, however that was opened.
+/// The same by a folder's descriptor, or, with [`EMPTY_PATH`] and an empty path, of what the
+/// descriptor itself leads to, however that was opened.
 #[allow(
     clippy::not_unsafe_ptr_arg_deref,
     reason = "the kernel is asked first whether it is readable"
@@ -227,7 +229,8 @@ pub fn is_readable(at: usize, bytes: usize) -> bool {
     };
     let first = at & !7;
     let mut places = core::iter::once(first).chain((first / PAGE * PAGE + PAGE..end).step_by(PAGE));
-    // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or EINVAL.
+    // SAFETY: the kernel reads eight bytes there and then finds nothing to do: it answers EFAULT or
+    // EINVAL.
     places
         .all(|place| unsafe { call(nr::RT_SIGPROCMASK, NO_SUCH_HOW, place, 0, 8, 0, 0) } != -EFAULT)
 }
@@ -239,7 +242,8 @@ pub const WAKE_OP_PRIVATE: usize = 5 | 128;
 pub fn is_writable(at: usize) -> bool {
     /// Nothing is added to the word's bits.
     const OR_NOTHING: usize = 2 << 28;
-    // SAFETY: nobody waits there; the kernel stores what it finds there, if it can, and answers EFAULT else.
+    // SAFETY: nobody waits there; the kernel stores what it finds there, if it can, and answers
+    // EFAULT else.
     unsafe { call(nr::FUTEX, at, WAKE_OP_PRIVATE, 0, 0, at, OR_NOTHING) >= 0 }
 }
 
@@ -301,8 +305,9 @@ pub fn tgkill(pid: u32, tid: u32, signal: usize) -> isize {
     unsafe { call(nr::TGKILL, pid as usize, tid as usize, signal, 0, 0, 0) }
 }
 
-/// Makes `stack` (address, flags, size) the alternate stack of the calling thread, also while it runs on another one: the kernel looks only at the
-/// stack pointer, which is moved for the call. Returns 0 or −errno.
+/// Makes `stack` (address, flags, size) the alternate stack of the calling thread, also while it
+/// runs on another one: the kernel looks only at the stack pointer, which is moved for the call.
+/// Returns 0 or −errno.
 ///
 /// # Safety
 /// Nothing may run on `stack`, and all signals must be blocked.
@@ -370,7 +375,8 @@ pub fn futex_wake_one(word: *const u32) {
     unsafe { call(nr::FUTEX, word as usize, 1, 1, 0, 0, 0) };
 }
 
-/// Changes the calling thread's signal mask (`how`: 0 block, 1 unblock, 2 set) and returns the old one, or −errno.
+/// Changes the calling thread's signal mask (`how`: 0 block, 1 unblock, 2 set) and returns the old
+/// one, or −errno.
 pub fn sigprocmask(how: usize, set: Option<u64>) -> Result<u64, isize> {
     let mut old = 0u64;
     let pointer = set.as_ref().map_or(0, |s| s as *const u64 as usize);
@@ -475,7 +481,8 @@ pub fn fs() -> usize {
 /// Sets the calling thread's `%gs` base.
 ///
 /// # Safety
-/// No code of the program may use `%gs`, and instrumented code of this thread will use `base` as its control page.
+/// No code of the program may use `%gs`, and instrumented code of this thread will use `base` as
+/// its control page.
 pub unsafe fn set_gs(base: usize) {
     if FSGSBASE.load(core::sync::atomic::Ordering::Relaxed) {
         // SAFETY: the caller's contract.

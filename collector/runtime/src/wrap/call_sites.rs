@@ -1,21 +1,29 @@
-//! System calls that make threads and programs, met where they are made.
+//! System calls that make threads and programs, or set the `%gs` base ([`gs_base`]), met where they are made.
 //!
-//! Wrappers of the C library's functions are called only by who asks the loader for these functions by name and in the usual order. A function that `dlsym` has
-//! found on a handle, a library that is opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another library, the C library itself (`system`, `popen`,
-//! helper threads) and inline assembly go past them. All of these end at a `syscall` instruction whose number is set right before it.
+//! Wrappers of the C library's functions are called only by who asks the loader for these functions
+//! by name and in the usual order. A function that `dlsym` has found on a handle, a library that is
+//! opened with `RTLD_DEEPBIND` or in a namespace of its own, a copy of the C library inside another
+//! library, the C library itself (`system`, `popen`, helper threads) and inline assembly go past
+//! them. All of these end at a `syscall` instruction whose number is set right before it.
 //!
-//! So the code of each module that is loaded is searched for these places, and the instruction that sets the number becomes a jump to a *detour*: it does what stood there,
-//! asks [`before`], makes the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of the program runs in it; a forked child its trigger; a program that is executed the
+//! So the code of each module that is loaded is searched for these places, and the instruction that
+//! sets the number becomes a jump to a *detour*: it does what stood there, asks [`before`], makes
+//! the call, tells [`after`], and goes back. A new thread gets its ring there, before any code of
+//! the program runs in it; a forked child its trigger; a program that is executed the
 //! runtime's environment. Who came by a wrapper meets that a second time, and finds it done.
 //!
-//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the wrappers are the program's as any other; and the mask that the C library sets itself, around and in its
-//! threads, must not block what the runtime needs: some functions that it starts threads for run with all signals blocked.
+//! In C libraries, calls about signals are met as well. Handlers that somebody installs past the
+//! wrappers are the program's as any other; and the mask that the C library sets itself, around and
+//! in its threads, must not block what the runtime needs: some functions that it starts threads for
+//! run with all signals blocked.
 //!
-//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and modules that are loaded later are searched before their own constructors run. The jump takes the
+//! Safe since no other thread runs the code: the runtime's constructor precedes all others, and
+//! modules that are loaded later are searched before their own constructors run. The jump takes the
 //! place of one instruction, so that a branch into what follows still finds that as it was.
 //!
-//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code that is generated at run time, and libraries without instrumentation larger than [`LARGEST`]. The recorder
-//! sees such threads by their ids, and tells how many there are.
+//! Not found: calls whose number is not set right before (`syscall(2)`, which has a wrapper), code
+//! that is generated at run time, and libraries without instrumentation larger than [`LARGEST`].
+//! The recorder sees such threads by their ids, and tells how many there are.
 
 use crate::record::modules::{PhdrInfo, ProgramHeader, headers, notes};
 use crate::record::{entry_patches, signals, thread_ring, trigger};
@@ -23,34 +31,37 @@ use crate::sys::decode::{NumberedCall, numbered_call};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{libc_symbols, process, syscall};
 use crate::wrap::raw_syscalls::{REST, Saved, hook};
-use crate::wrap::{exec, threads};
+use crate::wrap::{exec, gs_base, threads};
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use mgz_abi::module_note::ModuleNote;
 use mgz_abi::shared_memory::{PAGE, count};
 
-/// What makes threads, children and programs.
-const MAKERS: [u32; 6] = [
+/// What makes threads, children and programs, and sets the bases of segments.
+const MAKERS: [u32; 7] = [
     nr::CLONE as u32,
     nr::FORK as u32,
     nr::VFORK as u32,
     nr::EXECVE as u32,
     nr::EXECVEAT as u32,
     nr::CLONE3 as u32,
+    nr::ARCH_PRCTL as u32,
 ];
 /// These, and what changes signals: met in C libraries alone, which are told by the others.
-const NUMBERS: [u32; 8] = [
+const NUMBERS: [u32; 9] = [
     MAKERS[0],
     MAKERS[1],
     MAKERS[2],
     MAKERS[3],
     MAKERS[4],
     MAKERS[5],
+    MAKERS[6],
     nr::RT_SIGACTION as u32,
     nr::RT_SIGPROCMASK as u32,
 ];
 
-/// Code of a library that is searched, bytes; the C library, the executable and what is instrumented are searched whatever their size.
+/// Code of a library that is searched, bytes; the C library, the executable and what is
+/// instrumented are searched whatever their size.
 const LARGEST: u64 = 4 << 20;
 /// Code that is searched in all.
 const MOST: u64 = 64 << 20;
@@ -133,6 +144,7 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        nr::ARCH_PRCTL if awake => return gs_base::met(r.rdi as usize),
         _ => return,
     };
     r.rax = result as u64;
@@ -142,7 +154,8 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
 /// Bytes of a set of signals.
 const SET: u64 = 8;
 
-/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller asks.
+/// An action that is asked for past the wrappers. `None`: the kernel may be asked as the caller
+/// asks.
 fn action(r: &Saved) -> Option<isize> {
     /// The C library's own two.
     const OWN: core::ops::RangeInclusive<u64> = 32..=33;
@@ -155,7 +168,8 @@ fn action(r: &Saved) -> Option<isize> {
     Some(unsafe { signals::system_sigaction(r.rdi as i32, r.rsi as *const _, r.rdx as *mut _) })
 }
 
-/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is: most are set for a moment only.
+/// A mask that is set past the wrappers. What the program believes to have blocked stays as it is:
+/// most are set for a moment only.
 fn mask(r: &Saved) -> Option<isize> {
     const UNBLOCK: u64 = 1;
     let kept = signals::SEGV_BIT | trigger::bit();
@@ -192,7 +206,8 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         return;
     }
     if process::is_forked() {
-        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's among them.)
+        // (Without a look at the ring, which is not there yet: signals may be blocked, the fault's
+        // among them.)
         return threads::in_child();
     }
     let gs = syscall::gs();
@@ -203,7 +218,7 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         if gs == ring.address {
             threads::begin_raw(ring);
         }
-    } else if ring.control().tid != syscall::gettid() {
+    } else if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
         trigger::renew(ring);
@@ -229,7 +244,8 @@ fn enter(key: u64) -> bool {
     false
 }
 
-/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by this thread.
+/// Takes a module's calls in. It has just been loaded, and none of its code has run yet, unless by
+/// this thread.
 pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: bool) {
     if process::recorder().is_none_or(|h| h.mode == mgz_abi::shared_memory::MODE_OFF)
         || !enter(key(bias, headers, name))
@@ -260,7 +276,8 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
     let mut found = [(0u64, NumberedCall { room: 0, before: 0 }); SITES];
     let mut number = 0;
     for segment in headers.iter().filter(|h| h.is_code()) {
-        // SAFETY: code of a loaded module, which can be read as well (else the loader could not have mapped it from a file that has headers there).
+        // SAFETY: code of a loaded module, which can be read as well (else the loader could not
+        // have mapped it from a file that has headers there).
         if !syscall::is_readable((bias + segment.vaddr) as usize, 8) {
             continue;
         }
@@ -272,7 +289,7 @@ pub fn meet(bias: u64, headers: &[ProgramHeader], name: &[u8], instrumented: boo
             )
         };
         search(code, |at, call| {
-            if number < SITES {
+            if number < SITES && !sets_another_base(code, at, &call) {
                 found[number] = (bias + segment.vaddr + at as u64, call);
                 number += 1;
             }
@@ -335,6 +352,24 @@ fn search(code: &[u8], mut tell: impl FnMut(usize, NumberedCall)) {
             }
         }
     }
+}
+
+/// Whether it is the call that sets bases, with an operation that is known to be another (the loader sets `%fs`).
+fn sets_another_base(code: &[u8], at: usize, call: &NumberedCall) -> bool {
+    /// Bytes before it that are looked at.
+    const BEFORE: usize = 12;
+    const NUMBER: [u8; 2] = [(nr::ARCH_PRCTL & 0xff) as u8, 0];
+    const MOV_EDI: u8 = 0xbf;
+    const SET_GS: [u8; 4] = 0x1001u32.to_le_bytes();
+    let around = &code[at.saturating_sub(BEFORE)..at + call.before];
+    let is_it = code[at..at + call.before].windows(2).take(4).any(|w| {
+        // (`mov eax`, `mov rax`, or `mov al` behind `xor eax, eax`.)
+        w == NUMBER || w[1] == NUMBER[0] && w[0] == 0xb0
+    });
+    let mut set = around
+        .windows(5)
+        .filter(|w| w[0] == MOV_EDI && w[3..] == [0, 0]);
+    is_it && set.next().is_some_and(|w| w[1..] != SET_GS)
 }
 
 /// The next `syscall` instruction, or what looks like one.
@@ -482,7 +517,8 @@ fn divert(at: u64, call: &NumberedCall, detour: usize) -> bool {
     true
 }
 
-/// Looks for system calls that make threads and programs in modules that are new. (In executables without a loader the clones have hooks for that.)
+/// Looks for system calls that make threads and programs in modules that are new. (In executables
+/// without a loader the clones have hooks for that.)
 pub fn meet_calls() {
     if let Some(iterate) = crate::sys::libc_symbols::dl_iterate_phdr() {
         // SAFETY: the C library's function with a callback of its type.
@@ -497,7 +533,8 @@ extern "C" fn visit_calls(info: *const PhdrInfo, _size: usize, _data: *mut u8) -
     let inside =
         |note: ModuleNote| note.features & mgz_abi::module_note::FEATURE_SANITIZER_INSIDE != 0;
     if mgz_abi::shared_memory::is_any_sanitizer(name) || notes(info).any(inside) {
-        // Their calls are made where nothing may be changed (all threads stopped, in memory that is another process's), and set up what is none of the program's.
+        // Their calls are made where nothing may be changed (all threads stopped, in memory that is
+        // another process's), and set up what is none of the program's.
         return 0;
     }
     crate::wrap::call_sites::meet(info.addr, headers(info), name, instrumented);

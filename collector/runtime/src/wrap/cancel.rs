@@ -1,8 +1,10 @@
 //! Asynchronous cancellation: a thread is unwound from wherever it is, in clones as well.
 //!
-//! The C library sends the thread a signal, whose handler it installs by a call that no wrapper hears of, when the first thread is cancelled. That handler, too,
-//! must find the interrupted code as the original has it ([`crate::record::signals`]): else what a clone has borrowed is taken for the program's, and what a loop has
-//! recorded is written over. So before a thread may be cancelled anywhere, another one is cancelled that takes no notice; then the handler is there.
+//! The C library sends the thread a signal, whose handler it installs by a call that no wrapper
+//! hears of, when the first thread is cancelled. That handler, too, must find the interrupted code
+//! as the original has it ([`crate::record::signals`]): else what a clone has borrowed is taken for
+//! the program's, and what a loop has recorded is written over. So before a thread may be cancelled
+//! anywhere, another one is cancelled that takes no notice; then the handler is there.
 
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::libc_symbols::next;
@@ -50,7 +52,8 @@ fn cancel_somebody() {
     // The new thread gets no signal: neither one of the program nor that of its cancellation.
     let old = syscall::sigprocmask(2, Some(!(signals::SEGV_BIT | trigger::bit())));
     let mut new = 0usize;
-    // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it may end.
+    // SAFETY: a start routine that may run in any thread; the thread lives until it is told that it
+    // may end.
     unsafe {
         if threads::pthread_create(&raw mut new as usize, 0, somebody as *const () as usize, 0) == 0
         {
@@ -78,7 +81,8 @@ extern "C" fn somebody(_argument: usize) -> usize {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pthread_setcanceltype() {
-    // (kind edi, old rsi). The last step is a jump: who is cancelled in there finds no frame of the runtime.
+    // (kind edi, old rsi). The last step is a jump: who is cancelled in there finds no frame of the
+    // runtime.
     naked_asm!(
         "push rdi", "push rsi", "sub rsp, 8",
         "call {prepare}",

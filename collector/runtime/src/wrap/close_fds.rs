@@ -1,4 +1,5 @@
-//! Programs that close all descriptors they may have, as daemons do when they begin: the event that triggers a thread's windows (`burst`) is one that they know nothing of.
+//! Programs that close all descriptors they may have, as daemons do when they begin: the event that
+//! triggers a thread's windows (`burst`) is one that they know nothing of.
 
 use crate::record::{thread_ring, trigger};
 use crate::sys::libc_symbols::{fail, next};

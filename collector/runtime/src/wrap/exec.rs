@@ -1,8 +1,11 @@
-//! `exec`: the runtime's settings go on to every program that can take them, through the environment of the call, so that an instrumented program is recorded whoever starts it:
-//! a shell, `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment again before it sees that, and is left alone
-//! ([`process::fall_asleep`]). Programs that cannot take them get the environment as it is, and the recorder is told.
+//! `exec`: the runtime's settings go on to every program that can take them, through the
+//! environment of the call, so that an instrumented program is recorded whoever starts it: a shell,
+//! `env`, `make`, `mpirun`. A program without instrumentation takes them out of its environment
+//! again before it sees that, and is left alone ([`process::fall_asleep`]). Programs that cannot
+//! take them get the environment as it is, and the recorder is told.
 //!
-//! The new environment lies on the stack of the caller: a child that shares its parent's memory (`vfork`, `posix_spawn`) would leave anything else behind there.
+//! The new environment lies on the stack of the caller: a child that shares its parent's memory
+//! (`vfork`, `posix_spawn`) would leave anything else behind there.
 
 use crate::sys::libc_symbols::{environ, fail, next};
 use crate::sys::syscall::{map, nr};
@@ -61,8 +64,8 @@ enum Target {
 /// Interpreters of interpreters that the kernel goes through.
 const DEPTH: usize = 5;
 
-// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs room there is in functions
-// of its own, whose frames are gone when the next one needs some.
+// The C library may execute programs on a stack of a few KiB (musl's `posix_spawn`). So what needs
+// room there is in functions of its own, whose frames are gone when the next one needs some.
 
 /// Looks at what a descriptor leads to, and closes it.
 fn look(fd: isize, depth: usize) -> Target {
@@ -109,7 +112,8 @@ fn look_into(fd: isize, depth: usize) -> Target {
     }
 }
 
-/// Whether a program gets other rights by being executed: then the kernel says so to the loader (`AT_SECURE`), which ignores what is preloaded.
+/// Whether a program gets other rights by being executed: then the kernel says so to the loader
+/// (`AT_SECURE`), which ignores what is preloaded.
 fn gains_privileges(fd: isize) -> bool {
     const GETUID: usize = 102;
     const GETGID: usize = 104;
@@ -132,14 +136,16 @@ fn gains_privileges(fd: isize) -> bool {
     capable || mode & 0o4000 != 0 && owner != uid || mode & SET_GID == SET_GID && group != gid
 }
 
-/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the environment is too long for the stack.
+/// [`follow`], for wrappers: the C library's own system call does it where that is met, unless the
+/// environment is too long for the stack.
 fn follow_here(list: Strings, open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
     let later = crate::wrap::call_sites::are_met() && length(list) <= MANY;
     if later { None } else { follow(open) }
 }
 
-/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder is told of what cannot be followed.
+/// Whether a program that is executed now gets the runtime, and how. `path` opens it; the recorder
+/// is told of what cannot be followed.
 #[inline(never)]
 fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
     crate::sys::begin::early();
@@ -179,7 +185,8 @@ fn follow(open: impl FnOnce() -> isize) -> Option<Loading> {
         Target::Instrumented(loading) => {
             let is_possible = !loading.refuses_heap() && process::can_reach_recorder();
             if !is_possible {
-                // The loader would complain on the program's standard error, or a sanitizer's runtime about who comes before it.
+                // The loader would complain on the program's standard error, or a sanitizer's
+                // runtime about who comes before it.
                 process::count(count::FORBIDDEN, 1);
             }
             is_possible.then_some(loading)
@@ -205,7 +212,8 @@ const MANY: usize = 1020;
 /// Bytes of text for which there is room there.
 const TEXT: usize = 768;
 
-/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be followed.
+/// Calls `exec` with an environment in which the runtime's settings are, if the program is to be
+/// followed.
 fn with_environment<R>(
     follow: Option<Loading>,
     list: Strings,
@@ -266,7 +274,8 @@ impl Made<'_> {
         first + PRELOAD_NAME.len() + 1 + own + 1 + list + 1
     }
 
-    /// Writes pointers and the text of the entries that are new, as the recorder does it (`collector/src/target/spawn.rs`).
+    /// Writes pointers and the text of the entries that are new, as the recorder does it
+    /// (`collector/src/target/spawn.rs`).
     ///
     /// # Safety
     /// There must be room for `n` + 5 pointers and the text.
@@ -366,7 +375,8 @@ fn elsewhere<R>(made: &Made, text: usize, exec: impl FnOnce(Strings) -> R) -> R 
 struct Loading {
     /// A sanitizer's runtime has an allocator of its own, before which nobody may come.
     own_allocator: bool,
-    /// Libraries that are to come before the runtime, as `mgz_abi::module_note::ModuleNote::before` has them; zero-terminated.
+    /// Libraries that are to come before the runtime, as
+    /// `mgz_abi::module_note::ModuleNote::before` has them; zero-terminated.
     before: [u8; 512],
 }
 
@@ -454,7 +464,8 @@ fn read_note(fd: isize) -> Option<Loading> {
     Some(loading)
 }
 
-/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which wants to be first.
+/// Of any other program: what it needs up to the last library that is a sanitizer's runtime, which
+/// wants to be first.
 #[inline(never)]
 fn read_needed(fd: isize) -> Loading {
     const PT_DYNAMIC: u64 = 2;
@@ -711,8 +722,9 @@ pub unsafe extern "C" fn posix_spawnp(
     })
 }
 
-/// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers` holds rsi, rdx, rcx,
-/// r8, r9; the other arguments lie at `stack`. `kind`: 0 execl, 1 execlp, 2 execle.
+/// Gathers the arguments of a variadic exec into an array and calls the plain one. `registers`
+/// holds rsi, rdx, rcx, r8, r9; the other arguments lie at `stack`. `kind`: 0 execl, 1 execlp, 2
+/// execle.
 unsafe extern "C" fn gather(
     path: *const u8,
     registers: *const [*const u8; 5],

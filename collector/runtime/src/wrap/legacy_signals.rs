@@ -1,4 +1,5 @@
-//! Functions of older systems about masks and actions. Those of the C library do not call the newer ones where they could be seen.
+//! Functions of older systems about masks and actions. Those of the C library do not call the newer
+//! ones where they could be seen.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::*;
@@ -106,7 +107,8 @@ pub extern "C" fn siggetmask() -> i32 {
     sigblock(0)
 }
 
-/// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of X/Open.
+/// The C function as BSD has it: waits with a mask. C libraries that have no other mean that of
+/// X/Open.
 #[unsafe(no_mangle)]
 pub extern "C" fn sigpause(signals: u32) -> i32 {
     if next!(c"__xpg_sigpause", unsafe extern "C" fn(i32) -> i32).is_none() {

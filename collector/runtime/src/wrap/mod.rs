@@ -8,6 +8,8 @@ pub mod cancel;
 pub mod close_fds;
 #[cfg(not(test))]
 pub mod exec;
+#[cfg(not(test))]
+pub mod gs_base;
 #[cfg(all(not(test), mgz_cdylib))]
 pub mod heap;
 #[cfg(not(test))]

@@ -1,10 +1,13 @@
 //! Executables without a loader: how the runtime learns what they ask the kernel for.
 //!
-//! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point of a rewritten static executable looks for the
-//! runtime's environment variable, maps the runtime's image out of the shared memory, and jumps to `mgz_enter` (`enter/static_exe.rs`). And around
-//! each system call in the clone that may be one of those that the runtime must know of, the rewriter puts two jumps through the control page:
-//! to [`before`], which may do the call itself, and to [`after`], where new threads and children turn up
-//! (`mgz_abi::probe::GS_HOOK_BEFORE`). The call itself stays in the clone, so that it is unwound, restarted and cancelled as in the original.
+//! No loader means no `LD_PRELOAD` and no functions to stand in front of. Instead, the entry point
+//! of a rewritten static executable looks for the runtime's environment variable, maps the
+//! runtime's image out of the shared memory, and jumps to `mgz_enter` (`enter/static_exe.rs`). And
+//! around each system call in the clone that may be one of those that the runtime must know of, the
+//! rewriter puts two jumps through the control page: to [`before`], which may do the call itself,
+//! and to [`after`], where new threads and children turn up (`mgz_abi::probe::GS_HOOK_BEFORE`). The
+//! call itself stays in the clone, so that it is unwound, restarted and cancelled as in the
+//! original.
 
 use crate::record::{signals, thread_ring, trigger};
 use crate::sys::syscall::nr;
@@ -13,7 +16,8 @@ use crate::wrap::{exec, threads};
 use core::arch::naked_asm;
 use mgz_abi::shared_memory::PAGE;
 
-/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`, `emit/syscall_hooks.rs`).
+/// Length of the system call instruction and of what leads to [`after`] (`mgz-instrument`,
+/// `emit/syscall_hooks.rs`).
 pub(crate) const REST: u64 = 17;
 
 /// Registers as the hooks save them, lowest address first.
@@ -128,14 +132,15 @@ unsafe extern "C" fn prepare(registers: *mut Saved) {
                 r.r8 as usize,
             )
         },
+        nr::ARCH_PRCTL => return crate::wrap::gs_base::met_in_clone(r.rdi as usize),
         _ => return,
     };
     r.rax = result as u64;
     r.rcx += REST;
 }
 
-/// A new thread, a child that shares its parent's memory, or the caller again. (Children with memory of their own have got a ring when they read the
-/// hook's address.)
+/// A new thread, a child that shares its parent's memory, or the caller again. (Children with
+/// memory of their own have got a ring when they read the hook's address.)
 unsafe extern "C" fn settle(_: *mut Saved) {
     let gs = syscall::gs();
     let Some(ring) = thread_ring::ring_at(gs) else {
@@ -147,7 +152,7 @@ unsafe extern "C" fn settle(_: *mut Saved) {
         }
         return;
     }
-    if ring.control().tid != syscall::gettid() {
+    if ring.control().tid.get() != syscall::gettid() {
         threads::begin_raw(ring);
     } else if !trigger::is_of_this_thread(ring) {
         // A child with memory of its own: the trigger is its parent's.

@@ -1,5 +1,6 @@
-//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its own, and most refusals end the process; so before it meets
-//! one it makes none any more: recording ends, and the thread's probes go on in the spare ring.
+//! Programs that have system calls refused to themselves (`seccomp`). The runtime makes some of its
+//! own, and most refusals end the process; so before it meets one it makes none any more: recording
+//! ends, and the thread's probes go on in the spare ring.
 
 use crate::record::{entry_patches, signals, thread_ring, window};
 use crate::sys::libc_symbols::{fail, next};
@@ -7,8 +8,8 @@ use crate::sys::seccomp_eval::Instruction;
 use crate::sys::seccomp_state::{FILTERED, NO_RECORDING, NO_RINGS, is_sealed};
 use crate::sys::syscall::{map, nr};
 use crate::sys::{process, seccomp_eval};
-use crate::wrap::call_sites;
 use crate::wrap::raw_syscalls::REST;
+use crate::wrap::{call_sites, gs_base};
 use core::arch::naked_asm;
 use core::sync::atomic::Ordering;
 use mgz_abi::shared_memory::{PAGE, count};
@@ -46,7 +47,8 @@ fn foresee(operation: usize, program: *const Program) -> Foreseen {
     if program.is_null() {
         return NOTHING_CHANGES;
     }
-    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way whether it has filters.)
+    // The kernel refuses what is too short, too long or not to be read. (Some ask in that way
+    // whether it has filters.)
     if !crate::sys::syscall::is_readable(program as usize, size_of::<Program>()) {
         return NOTHING_CHANGES;
     }
@@ -162,7 +164,7 @@ pub unsafe extern "C" fn prctl(option: i32, a: usize, b: usize, c: usize, d: usi
     }
 }
 
-/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks; others are passed on as they are.
+/// `syscall` of what the runtime must see: filters, what makes threads and programs, signal handlers, masks and alternate stacks, segment bases; others are passed on as they are.
 ///
 /// # Safety
 /// As the C function.
@@ -180,6 +182,8 @@ pub unsafe extern "C" fn syscall() {
         "je {signals_by_number}",
         "cmp rdi, {stack_number}",
         "je {signals_by_number}",
+        "cmp rdi, {bases}",
+        "je {bases_by_number}",
         "cmp rdi, {clone}", "je 2f",
         "cmp rdi, {fork}", "je 2f",
         "cmp rdi, {execve}", "je 2f",
@@ -214,6 +218,7 @@ pub unsafe extern "C" fn syscall() {
         "ret",
         number = const SECCOMP, seccomp = sym seccomp, prctl_number = const PRCTL, prctl_by_number = sym prctl_by_number, real = sym real,
         action_number = const nr::RT_SIGACTION, mask_number = const nr::RT_SIGPROCMASK, stack_number = const nr::SIGALTSTACK, signals_by_number = sym signals_by_number,
+        bases = const nr::ARCH_PRCTL, bases_by_number = sym gs_base::by_number,
         clone = const nr::CLONE, fork = const nr::FORK, execve = const nr::EXECVE, execveat = const nr::EXECVEAT, clone3 = const nr::CLONE3,
         before = sym call_sites::before, after = sym call_sites::after, rest = const REST, failed = sym failed)
 }

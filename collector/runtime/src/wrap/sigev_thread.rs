@@ -1,8 +1,11 @@
-//! Functions of the program that the C library calls in threads of its own (`SIGEV_THREAD`): when a timer expires, a message or data has come, a name is known. Nobody tells of
-//! these threads, which have the `%gs` base of whoever made them; so the functions are entered through stubs that give them a ring.
+//! Functions of the program that the C library calls in threads of its own (`SIGEV_THREAD`): when a
+//! timer expires, a message or data has come, a name is known. Nobody tells of these threads, which
+//! have the `%gs` base of whoever made them; so the functions are entered through stubs that give
+//! them a ring.
 //!
-//! A stub stands for a function, whatever that is called with: a program may change the argument of an event that it uses again, and who makes a timer for each of many
-//! things has few functions. Stubs are never given back, since a notification may come when its timer is gone.
+//! A stub stands for a function, whatever that is called with: a program may change the argument of
+//! an event that it uses again, and who makes a timer for each of many things has few functions.
+//! Stubs are never given back, since a notification may come when its timer is gone.
 
 use crate::record::thread_ring::Stack;
 use crate::sys::libc_symbols::{fail, next};
@@ -58,8 +61,9 @@ fn stub_of(function: usize) -> Option<usize> {
     place.map(|place| first + STUB * place)
 }
 
-/// A copy of a `struct sigevent` (64 bytes: value, signal and kind, function, attributes) whose function is entered through a stub. `Ok(None)` if the event
-/// starts no thread, an error if there is no stub.
+/// A copy of a `struct sigevent` (64 bytes: value, signal and kind, function, attributes) whose
+/// function is entered through a stub. `Ok(None)` if the event starts no thread, an error if there
+/// is no stub.
 ///
 /// # Safety
 /// `event` must be null or valid.

@@ -1,4 +1,5 @@
-//! What the program calls: the C library's functions about actions, masks and alternate stacks, for its own view of them.
+//! What the program calls: the C library's functions about actions, masks and alternate stacks, for
+//! its own view of them.
 
 use crate::record::signals::actions::change;
 use crate::record::signals::{segv_mask, *};
@@ -164,7 +165,8 @@ pub extern "C" fn sigset(number: i32, handler: usize) -> usize {
     }
 }
 
-/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns 0 or −errno.
+/// Changes the calling thread's mask as the program sees it, but for the signals in `kept`. Returns
+/// 0 or −errno.
 pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) -> isize {
     crate::sys::begin::early();
     let ring = thread_ring::current();
@@ -186,7 +188,7 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                 if segv_blocked {
                     *old |= SEGV_BIT;
                 }
-                if private.trigger_blocked {
+                if private.trigger_blocked.get() {
                     *old |= trigger::bit();
                 }
                 if let Some(set) = set.filter(|_| !thread_ring::borrows_memory()) {
@@ -199,8 +201,10 @@ pub(crate) fn change_mask(how: i32, set: Option<u64>, kept: u64, old: &mut u64) 
                     if blocks != segv_blocked {
                         segv_mask::set(private, blocks);
                     }
-                    private.trigger_blocked =
-                        change(private.trigger_blocked, set & trigger::bit() != 0);
+                    private.trigger_blocked.set(change(
+                        private.trigger_blocked.get(),
+                        set & trigger::bit() != 0,
+                    ));
                 }
             }
             0
@@ -251,7 +255,8 @@ pub unsafe extern "C" fn sigprocmask(how: i32, set: *const u64, old: *mut u64) -
     }
 }
 
-/// A call that waits with another mask. Handlers that end it run with that one, which they cannot be shown by the kernel: it tells of the mask behind the call.
+/// A call that waits with another mask. Handlers that end it run with that one, which they cannot
+/// be shown by the kernel: it tells of the mask behind the call.
 struct Waiting {
     set: [u64; 16],
     null: bool,
@@ -269,7 +274,7 @@ impl Waiting {
             .filter(|_| !thread_ring::borrows_memory());
         if let Some(ring) = ring {
             segv_mask::expect_jumps();
-            ring.private().waiting = mask;
+            ring.private().waiting.set(mask);
         }
         let mut space = [0; 16];
         let kept = if ring.is_some() { SEGV_BIT } else { 0 };
@@ -294,7 +299,7 @@ impl Waiting {
 impl Drop for Waiting {
     fn drop(&mut self) {
         if let Some(ring) = self.ring {
-            ring.private().waiting = None;
+            ring.private().waiting.set(None);
         }
     }
 }
@@ -323,7 +328,8 @@ waits! {
     epoll_pwait2, c"epoll_pwait2", (fd: i32, events: usize, n: i32, timeout: usize);
 }
 
-/// The kernel is told of the runtime's own stack; the program's is remembered and used for its handlers. Returns 0 or −errno.
+/// The kernel is told of the runtime's own stack; the program's is remembered and used for its
+/// handlers. Returns 0 or −errno.
 ///
 /// # Safety
 /// As the C function: null or valid pointers.
@@ -349,9 +355,9 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
     };
     let private = ring.private();
     let here = (&raw const private) as usize;
-    let on_it = private.stack[1] & thread_ring::SS_DISABLE == 0
-        && here.wrapping_sub(private.stack[0]) < private.stack[2];
-    let before = private.stack;
+    let before = private.stack.get();
+    let on_it =
+        before[1] & thread_ring::SS_DISABLE == 0 && here.wrapping_sub(before[0]) < before[2];
     // SAFETY: null or valid.
     let wanted = unsafe { new.as_ref() }.copied();
     if let Some([address, flags, size]) = wanted {
@@ -366,11 +372,11 @@ pub unsafe fn alternate_stack(new: *const [usize; 3], old: *mut [usize; 3]) -> i
         if flags & thread_ring::SS_DISABLE == 0 && size < MINIMUM {
             return -ENOMEM;
         }
-        private.stack = if flags & thread_ring::SS_DISABLE != 0 {
+        private.stack.set(if flags & thread_ring::SS_DISABLE != 0 {
             [0, thread_ring::SS_DISABLE, 0]
         } else {
             [address, 0, size]
-        };
+        });
     }
     // SAFETY: null or valid.
     if let Some(old) = unsafe { old.as_mut() } {

@@ -13,7 +13,8 @@ const EAGAIN: isize = 11;
 const ENOMEM: isize = 12;
 const ENOSYS: isize = 38;
 
-/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in a page of its own.
+/// What a new thread shall run, handed over in a place of a fixed pool or, while that is in use, in
+/// a page of its own.
 struct Start {
     used: AtomicU32,
     function: usize,
@@ -49,8 +50,8 @@ fn prepare_on(function: usize, argument: usize, stack: Stack) -> usize {
         return 0;
     }
     let ring = thread_ring::current();
-    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked);
-    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked);
+    let segv_blocked = ring.is_some_and(|r| r.private().segv_blocked.get());
+    let trigger_blocked = ring.is_some_and(|r| r.private().trigger_blocked.get());
     let new = Start {
         used: AtomicU32::new(1),
         function,
@@ -129,11 +130,12 @@ extern "C" fn begin(start: *mut Start) -> Call {
     call
 }
 
-/// A thread or process that has just come into being by a system call and shares its creator's memory, with the %gs base of its creator.
+/// A thread or process that has just come into being by a system call and shares its creator's
+/// memory, with the %gs base of its creator.
 pub fn begin_raw(parents: thread_ring::Ring) {
     come_into_being(
-        parents.private().segv_blocked,
-        parents.private().trigger_blocked,
+        parents.private().segv_blocked.get(),
+        parents.private().trigger_blocked.get(),
         Stack::UNKNOWN,
     );
 }
@@ -144,8 +146,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
     let gs = syscall::gs();
     if let Some(ring) = own_ring(gs) {
         // It was met at the system call that has made it.
-        ring.private().segv_blocked = segv_blocked;
-        ring.private().trigger_blocked = trigger_blocked;
+        ring.private().segv_blocked.set(segv_blocked);
+        ring.private().trigger_blocked.set(trigger_blocked);
         // Its stack was not known there.
         thread_ring::tell_stack(stack, 0);
         if let Ok(old) = old {
@@ -162,7 +164,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
         }
     } else {
         thread_ring::forget_parents(gs);
-        // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread must not use it.
+        // SAFETY: the %gs base is inherited from the creator; without a ring of its own this thread
+        // must not use it.
         unsafe { syscall::set_gs(0) };
         if borrows {
             thread_ring::set_up_borrower()
@@ -170,8 +173,8 @@ pub fn come_into_being(segv_blocked: bool, trigger_blocked: bool, stack: Stack) 
             thread_ring::set_up()
         }
         if let Some(ring) = thread_ring::current() {
-            ring.private().segv_blocked = segv_blocked;
-            ring.private().trigger_blocked = trigger_blocked;
+            ring.private().segv_blocked.set(segv_blocked);
+            ring.private().trigger_blocked.set(trigger_blocked);
             thread_ring::tell_stack(stack, 0);
         }
     }
@@ -185,12 +188,13 @@ fn own_ring(gs: usize) -> Option<thread_ring::Ring> {
     // (The control page of a parent is not there.)
     thread_ring::ring_at(gs).filter(|ring| {
         !process::is_forked()
-            && ring.control().tid == syscall::gettid()
-            && ring.control().pid == syscall::getpid()
+            && ring.control().tid.get() == syscall::gettid()
+            && ring.control().pid.get() == syscall::getpid()
     })
 }
 
-/// Whether the calling thread has an alternate stack. A new one that shares memory has its creator's only if that waits for it (`CLONE_VFORK`).
+/// Whether the calling thread has an alternate stack. A new one that shares memory has its
+/// creator's only if that waits for it (`CLONE_VFORK`).
 fn has_signal_stack() -> bool {
     let mut stack = [0usize; 3];
     // SAFETY: fills the three words of a stack_t.
@@ -208,14 +212,15 @@ fn has_signal_stack() -> bool {
     stack[1] & thread_ring::SS_DISABLE == 0
 }
 
-/// Start routine of wrapped threads: sets the ring up, then becomes the program's start routine, so that
-/// no frame of the runtime stays on the stack (cancellation unwinds through it).
+/// Start routine of wrapped threads: sets the ring up, then becomes the program's start routine, so
+/// that no frame of the runtime stays on the stack (cancellation unwinds through it).
 #[unsafe(naked)]
 unsafe extern "C" fn enter() {
     naked_asm!("sub rsp, 8", "call {begin}", "add rsp, 8", "mov rdi, rdx", "jmp rax", begin = sym begin)
 }
 
-/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which looks at the attributes and at its defaults alone.
+/// The stack that a thread with these attributes gets; 0: with none. The C library is asked, which
+/// looks at the attributes and at its defaults alone.
 ///
 /// # Safety
 /// What is pointed to must be attributes of threads.
@@ -318,15 +323,16 @@ pub unsafe extern "C" fn thrd_create(thread: usize, function: usize, argument: u
     r
 }
 
-/// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells of.
+/// `clone` with shared memory starts a thread, or a process beside this one, that nobody else tells
+/// of.
 ///
 /// # Safety
 /// As the C function.
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn clone() {
-    // (fn rdi, stack rsi, flags edx, arg rcx, parent_tid r8, tls r9, [child_tid]): only fn and arg are
-    // replaced, the rest passes through.
+    // (fn rdi, stack rsi, flags edx, arg rcx, parent_tid r8, tls r9, [child_tid]): only fn and arg
+    // are replaced, the rest passes through.
     naked_asm!(
         "push rdi", "push rsi", "push rdx", "push rcx", "push r8", "push r9", "sub rsp, 8",
         "call {real}",
@@ -451,7 +457,8 @@ pub fn in_child() {
     }
 }
 
-/// In the child, records go to the spare ring until `exec` or `_exit`: it shares its parent's memory.
+/// In the child, records go to the spare ring until `exec` or `_exit`: it shares its parent's
+/// memory.
 ///
 /// # Safety
 /// As the C function.

@@ -1,9 +1,9 @@
 //! `--hot`: where a program spends its time, and what to give to `mgz-instrument` therefore.
 //!
-//! A time profile by the kernel's software clock, which every machine has (no PMU is needed), of user code
-//! only, with all threads and child processes. Any program can be profiled, also one that is not
-//! instrumented or has no symbols. Functions are named as `mgz-instrument --functions` knows them: by symbol, or
-//! `fn_ADDRESS` where there is none.
+//! A time profile by the kernel's software clock, which every machine has (no PMU is needed), of
+//! user code only, with all threads and child processes. Any program can be profiled, also one that
+//! is not instrumented or has no symbols. Functions are named as `mgz-instrument --functions` knows
+//! them: by symbol, or `fn_ADDRESS` where there is none.
 
 pub(crate) mod report;
 

@@ -1,13 +1,13 @@
 //! The table of `--hot`, and the option for `mgz-instrument` under it.
 
-use mgz_elf::dynamic::{Dynamic, Finder};
 use mgz_elf::function_names::{Name, Symbols};
+use mgz_elf::library_search::{Search, is_c_library};
 use mgz_perf::clock_sampler::Samples;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt::Write;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 /// The suggestion covers this share of the samples, as far as they can be covered.
@@ -30,7 +30,8 @@ pub struct Profile {
     rows: Vec<Row>,
     total: u64,
     lost: u64,
-    /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked, with their names.
+    /// The program itself and the libraries it is linked to that mgz-instrument rewrites unasked,
+    /// with their names.
     coverable: BTreeMap<Vec<u8>, Option<String>>,
 }
 
@@ -67,8 +68,8 @@ impl Profile {
         }
     }
 
-    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program and its
-    /// libraries; and the share that they cover.
+    /// Functions that together cover [`COVER`] of the samples, as far as they lie in the program
+    /// and its libraries; and the share that they cover.
     fn chosen(&self) -> (Vec<&Row>, f64) {
         let mut covered = 0;
         let mut chosen = Vec::new();
@@ -193,7 +194,8 @@ impl Profile {
     }
 }
 
-/// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves out.
+/// The program and the libraries it is linked to, but for those that `mgz-instrument --libs` leaves
+/// out.
 fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
     let real = |p: &Path| {
         std::fs::canonicalize(p)
@@ -203,32 +205,11 @@ fn coverable(program: &Path) -> BTreeMap<Vec<u8>, Option<String>> {
             .to_vec()
     };
     let mut out = BTreeMap::from([(real(program), None)]);
-    let finder = Finder::from_environment();
-    let mut queue: Vec<(PathBuf, Vec<PathBuf>)> = vec![(program.to_owned(), Vec::new())];
-    while let Some((path, inherited)) = queue.pop() {
-        let Some(dynamic) = Dynamic::read(&path) else {
-            continue;
-        };
-        let rpath = dynamic.search_path(&path, inherited);
-        for name in &dynamic.needed {
-            let shown = String::from_utf8_lossy(name).into_owned();
-            let system = [
-                "libc.so",
-                "ld-linux",
-                "libpthread.so",
-                "libdl.so",
-                "librt.so",
-                "libm.so",
-            ]
-            .iter()
-            .any(|s| shown.starts_with(s));
-            let Some(found) = finder.find(OsStr::from_bytes(name), &dynamic, &path, &rpath) else {
-                continue;
-            };
-            if !system && !out.contains_key(&real(&found)) {
-                out.insert(real(&found), Some(shown));
-                queue.push((found, rpath.clone()));
-            }
+    let covered = |name: &[u8]| !is_c_library(&String::from_utf8_lossy(name));
+    for found in Search::from_environment().closure(program, covered) {
+        if let Some(path) = found.path {
+            let shown = String::from_utf8_lossy(&found.name).into_owned();
+            out.entry(real(&path)).or_insert(Some(shown));
         }
     }
     out

@@ -1,7 +1,7 @@
 //! `BYTE_STREAM_SPLIT`: the lowest bytes of all numbers, then their second ones, and so on.
 //!
-//! Sixteen numbers at a time: interleaving the halves of a square of bytes four times turns it by its diagonal. The instructions for that
-//! are those that every x86-64 processor has.
+//! Sixteen numbers at a time: interleaving the halves of a square of bytes four times turns it by
+//! its diagonal. The instructions for that are those that every x86-64 processor has.
 
 use std::arch::x86_64::{__m128i, _mm_unpackhi_epi8, _mm_unpacklo_epi8};
 

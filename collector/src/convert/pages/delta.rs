@@ -1,8 +1,8 @@
-//! `DELTA_BINARY_PACKED`: each number as its difference from the one before, less the smallest difference of its block, in as many
-//! bits as the largest of its part of the block takes.
+//! `DELTA_BINARY_PACKED`: each number as its difference from the one before, less the smallest
+//! difference of its block, in as many bits as the largest of its part of the block takes.
 //!
-//! Most columns stored so are constant in a page, or count. Such an *even* page is one block whose parts take no bits at all, so it
-//! costs a look at each number and a few bytes.
+//! Most columns stored so are constant in a page, or count. Such an *even* page is one block whose
+//! parts take no bits at all, so it costs a look at each number and a few bytes.
 
 /// Differences of a block, and of each of its parts.
 const BLOCK: usize = 256;
@@ -95,7 +95,8 @@ fn header(block: usize, parts: usize, count: usize, first: i64, to: &mut Vec<u8>
     varint(zigzag(first), to);
 }
 
-/// The step that numbers advance by, if it is the same all the way; of fewer than two numbers it is 0.
+/// The step that numbers advance by, if it is the same all the way; of fewer than two numbers it is
+/// 0.
 fn even<T: Number>(values: &[T]) -> Option<i64> {
     let [first, second, ..] = *values else {
         return Some(0);
@@ -123,7 +124,8 @@ fn pack_block<T: Number>(values: &[T], to: &mut Vec<u8>) {
         *difference = pair[1].difference(pair[0]);
     }
     let least = differences[..count].iter().copied().min().unwrap_or(0);
-    // What is over the least: below 2^64, or 2^32 for the 32-bit type. Behind the last there are zeros, which take no bits.
+    // What is over the least: below 2^64, or 2^32 for the 32-bit type. Behind the last there are
+    // zeros, which take no bits.
     let mut over = [0u64; BLOCK];
     for (over, difference) in over.iter_mut().zip(&differences[..count]) {
         *over = difference.wrapping_sub(least).cast_unsigned();

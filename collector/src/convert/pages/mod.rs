@@ -1,11 +1,15 @@
 //! Column chunks of Parquet, page by page.
 //!
-//! Why not by the `parquet` crate's column writers: they take numbers one by one (differences bit by bit, bytes by rank byte by byte) and
-//! cost more than reading and expanding the records. What is written here is the format's plainest case only: no nulls, no
-//! dictionaries, one encoding per column, data pages of version 1. Files, row groups, headers of pages and the footer are the crate's.
+//! Why not by the `parquet` crate's column writers: they take numbers one by one (differences bit
+//! by bit, bytes by rank byte by byte) and cost more than reading and expanding the records. What
+//! is written here is the format's plainest case only: no nulls, no dictionaries, one encoding per
+//! column, data pages of version 1. Files, row groups, headers of pages and the footer are the
+//! crate's.
 //!
-//! - [`delta`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes, however many they are.
-//! - [`byte_split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32 bits, without being widened first.
+//! - [`delta`]: `DELTA_BINARY_PACKED`; a page whose values advance by even steps takes a few bytes,
+//!   however many they are.
+//! - [`byte_split`]: `BYTE_STREAM_SPLIT`; numbers of less than 32 bits are stored as such of 32
+//!   bits, without being widened first.
 //! - Booleans are packed as bits (`PLAIN`).
 
 pub(crate) mod byte_split;
@@ -27,7 +31,8 @@ use parquet::file::writer::{SerializedPageWriter, TrackedWrite};
 use parquet::schema::types::ColumnDescPtr;
 use std::ops::Range;
 
-/// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to stays in the cache.
+/// Bytes of a page's values as the file's types have them, at most: what a page is unpacked to
+/// stays in the cache.
 const PAGE: usize = 1 << 18;
 
 /// A column of a row group. Parquet stores 64-bit numbers as such and smaller ones as 32 bits.
@@ -74,7 +79,8 @@ impl Column<'_> {
         }
     }
 
-    /// Smallest and largest value of a column of 32 bits, which readers skip row groups by; `before` are those of earlier pages.
+    /// Smallest and largest value of a column of 32 bits, which readers skip row groups by;
+    /// `before` are those of earlier pages.
     fn bounds(self, before: Option<(u32, u32)>) -> Option<(u32, u32)> {
         let values = match &self {
             Column::U32(values) => values,
@@ -94,7 +100,8 @@ impl Column<'_> {
     fn encode(self, stored: Stored, buffer: &mut Vec<u8>) {
         if stored == Stored::Split {
             let bytes = if let Column::U64(_) = self { 8 } else { 4 };
-            // Pages but the last of a chunk are of one size, so that hardly anything is cleared in vain.
+            // Pages but the last of a chunk are of one size, so that hardly anything is cleared in
+            // vain.
             buffer.resize(self.len() * bytes, 0);
         } else {
             buffer.clear();
@@ -119,8 +126,8 @@ impl Column<'_> {
     }
 }
 
-/// Rows of a page of numbers of this type (as [`COLUMNS`] names it). Booleans take a bit each, but are cheap: a page of them has as many rows as if they
-/// were bytes.
+/// Rows of a page of numbers of this type (as [`COLUMNS`] names it). Booleans take a bit each, but
+/// are cheap: a page of them has as many rows as if they were bytes.
 fn page_rows(kind: &str) -> usize {
     match kind {
         "u64" => PAGE / 8,
@@ -173,7 +180,8 @@ impl Packer {
         match self {
             Packer::None => Ok(plain),
             Packer::Lz4(table) => {
-                // It only grows: clearing it for each page would take as long as compressing a page of zeros.
+                // It only grows: clearing it for each page would take as long as compressing a page
+                // of zeros.
                 let most = lz4_flex::block::get_maximum_output_size(plain.len());
                 buffer.resize(most.max(buffer.len()), 0);
                 let bytes = lz4_flex::block::compress_into_with_table(plain, buffer, table)
@@ -192,7 +200,8 @@ impl Packer {
     }
 }
 
-/// A column of a row group, encoded: what [`parquet::file::writer::SerializedRowGroupWriter::append_column`] takes.
+/// A column of a row group, encoded: what
+/// [`parquet::file::writer::SerializedRowGroupWriter::append_column`] takes.
 pub(crate) struct Chunk {
     pub bytes: Bytes,
     pub close: ColumnCloseResult,
@@ -231,7 +240,8 @@ impl PageEncoder {
         })
     }
 
-    /// Encodes all rows of a column in a row group. `kind`: its type, as in [`COLUMNS`]. `bounds`: with its smallest and largest value.
+    /// Encodes all rows of a column in a row group. `kind`: its type, as in [`COLUMNS`]. `bounds`:
+    /// with its smallest and largest value.
     pub(crate) fn chunk(
         &mut self,
         descriptor: ColumnDescPtr,

@@ -161,7 +161,8 @@ fn lengths() -> impl Strategy<Value = usize> {
     ]
 }
 
-/// Steps between neighbours, by which numbers wrap: all the same, now and then another, of any width, extreme ones.
+/// Steps between neighbours, by which numbers wrap: all the same, now and then another, of any
+/// width, extreme ones.
 fn values() -> impl Strategy<Value = Vec<u64>> {
     let first = prop_oneof![
         Just(0u64),
@@ -327,7 +328,8 @@ fn even_pages_take_a_few_bytes() {
     }
 }
 
-/// The library's own writer with the same settings: readers find the same statistics, encodings and rows, and no more bytes.
+/// The library's own writer with the same settings: readers find the same statistics, encodings and
+/// rows, and no more bytes.
 #[test]
 fn chunks_say_what_those_of_the_library_say() {
     use parquet::basic::Encoding;

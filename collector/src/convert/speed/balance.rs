@@ -1,12 +1,17 @@
-//! How fast pieces of code run, from what is measured of them and from how often windows lead from one to another.
+//! How fast pieces of code run, from what is measured of them and from how often windows lead from
+//! one to another.
 //!
-//! Triggers come by time, so windows begin too often in slow code; what follows on a beginning does not depend on that. If windows are weighted by the speed of the code that they begin in,
-//! then, by weight, as many lead out of each piece of code as lead into it: a program that goes on for long cannot pile up anywhere. (The beginnings are then a stationary distribution of the
-//! Markov chain from a window's beginning to its end.) Where code alternates within some tens of thousands of records this tells speeds from each other better than any measurement; where
-//! phases are longer no window leads from one to the other, and nothing changes.
+//! Triggers come by time, so windows begin too often in slow code; what follows on a beginning does
+//! not depend on that. If windows are weighted by the speed of the code that they begin in,
+//! then, by weight, as many lead out of each piece of code as lead into it: a program that goes on
+//! for long cannot pile up anywhere. (The beginnings are then a stationary distribution of the
+//! Markov chain from a window's beginning to its end.) Where code alternates within some tens of
+//! thousands of records this tells speeds from each other better than any measurement; where phases
+//! are longer no window leads from one to the other, and nothing changes.
 //!
-//! Both are put together: of all speeds those are taken that are likeliest with normal errors of the logarithms measured, and with differences between the ways in and out whose
-//! variance is that of independent draws.
+//! Both are put together: of all speeds those are taken that are likeliest with normal errors of
+//! the logarithms measured, and with differences between the ways in and out whose variance is that
+//! of independent draws.
 
 /// The speed of a piece of code.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -21,10 +26,12 @@ pub(crate) struct Rate {
 const ROUNDS: usize = 60;
 /// A change of the logarithms that is none.
 const ENOUGH: f64 = 1e-6;
-/// Windows that may lead out of a piece of code and not back, besides chance: the run begins somewhere and ends somewhere else.
+/// Windows that may lead out of a piece of code and not back, besides chance: the run begins
+/// somewhere and ends somewhere else.
 const LOOSE: f64 = 1.0;
 
-/// The likeliest speeds. `moves`: of all windows, the numbers of the rates of the code that they begin and end in. Whatever is not finite in `rates` is given back as it is.
+/// The likeliest speeds. `moves`: of all windows, the numbers of the rates of the code that they
+/// begin and end in. Whatever is not finite in `rates` is given back as it is.
 pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
     let n = rates.len();
     if moves.iter().all(|m| m.0 == m.1)
@@ -102,7 +109,8 @@ pub(crate) fn balanced(moves: &[(usize, usize)], rates: &[Rate]) -> Vec<Rate> {
         .collect()
 }
 
-/// Replaces the lower triangle of a symmetric positive definite matrix of n rows by its factor L, where L·Lᵀ is the matrix.
+/// Replaces the lower triangle of a symmetric positive definite matrix of n rows by its factor L,
+/// where L·Lᵀ is the matrix.
 fn cholesky(matrix: &mut [f64], n: usize) {
     for d in 0..n {
         for e in 0..=d {
@@ -135,7 +143,8 @@ mod tests {
 
     const UNSURE: f64 = 0.7;
 
-    /// Moves of windows that begin by time: a walk through three pieces of code that take `ns` a record and are left after `stay` windows' lengths on average, for the next of them.
+    /// Moves of windows that begin by time: a walk through three pieces of code that take `ns` a
+    /// record and are left after `stay` windows' lengths on average, for the next of them.
     fn windows(ns: [f64; 3], stay: [f64; 3], number: usize) -> Vec<(usize, usize)> {
         let mut state = 5u64;
         let mut uniform = || {

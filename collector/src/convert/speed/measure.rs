@@ -1,13 +1,18 @@
-//! How fast the code of windows runs when it is not recorded, from the measurements that the runtime makes behind some of them
-//! (`collector/runtime/src/record/speed_probe.rs`).
+//! How fast the code of windows runs when it is not recorded, from the measurements that the
+//! runtime makes behind some of them (`collector/runtime/src/record/speed_probe.rs`).
 //!
-//! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost is what the *near* measurements of the run take in the middle. What is left, by
-//! record, is pooled over the windows that end in the same function, likewise. Watched measurements are noisy; laps are of code that records, which takes longer, by what is known
-//! roughly: so they tell a lot of slow code and little of fast code. Both are pooled as logarithms, weighted by their errors.
-//! Functions without a measurement are taken to be like the others. Where windows lead from one function to another, that tells how their speeds compare (`balance`).
+//! A measurement takes so many nanoseconds for so many records, and its own cost besides. That cost
+//! is what the *near* measurements of the run take in the middle. What is left, by record, is
+//! pooled over the windows that end in the same function, likewise. Watched measurements are noisy;
+//! laps are of code that records, which takes longer, by what is known roughly: so they tell a lot
+//! of slow code and little of fast code. Both are pooled as logarithms, weighted by their errors.
+//! Functions without a measurement are taken to be like the others. Where windows lead from one
+//! function to another, that tells how their speeds compare (`balance`).
 //!
-//! What the errors are, and what a lap says of the original code, comes from a comparison with `ring`, which counts, and the time that programs take by themselves: by function, over community detection,
-//! page rank, connected components, layers, kernels of `benches/`, gzip, mawk, perl and python3 (0.2 to 10 ns a record).
+//! What the errors are, and what a lap says of the original code, comes from a comparison with
+//! `ring`, which counts, and the time that programs take by themselves: by function, over community
+//! detection, page rank, connected components, layers, kernels of `benches/`, gzip, mawk, perl and
+//! python3 (0.2 to 10 ns a record).
 
 use crate::convert::speed::balance::{Rate, balanced};
 use crate::convert::windows::{Code, Window};
@@ -25,9 +30,11 @@ pub(crate) struct Speed {
     pub source: &'static str,
 }
 
-/// Nanoseconds that recording usually adds to a record of a lap, and their standard deviation: 0 where the original waits for memory, 1 to 2.5 elsewhere.
+/// Nanoseconds that recording usually adds to a record of a lap, and their standard deviation: 0
+/// where the original waits for memory, 1 to 2.5 elsewhere.
 const ADDED: [f64; 2] = [1.2, 0.9];
-/// Nanoseconds that it adds where a lap goes from one function to another, by a call or a return, through a hook: where there are few ways from function to function, and many. A processor
+/// Nanoseconds that it adds where a lap goes from one function to another, by a call or a return,
+/// through a hook: where there are few ways from function to function, and many. A processor
 /// foresees where the hook's jump leads as long as there are few.
 const ADDED_BY_CHANGE: [f64; 2] = [1.0, 11.0];
 /// How many are few, and many. What lies between is in proportion.
@@ -36,24 +43,32 @@ const WAYS: [f64; 2] = [10.0, 35.0];
 const CHANGE_SIGMA: f64 = 0.5;
 /// Of what a lap takes per record, the original takes this share at least.
 const LEAST_SHARE: f64 = 0.15;
-/// Standard deviation of the logarithm of what is left, besides: recording evicts the program's data, and the code behind a window is not quite the window's.
+/// Standard deviation of the logarithm of what is left, besides: recording evicts the program's
+/// data, and the code behind a window is not quite the window's.
 const LAP_SIGMA: f64 = 0.4;
-/// What is left of a lap that recording has taken most of tells no less than this: the logarithm's standard deviation.
+/// What is left of a lap that recording has taken most of tells no less than this: the logarithm's
+/// standard deviation.
 const LAP_SIGMA_MOST: f64 = 1.0;
-/// Standard deviation of the logarithm of what was watched, however often: what runs behind a window is not quite the window's code.
+/// Standard deviation of the logarithm of what was watched, however often: what runs behind a
+/// window is not quite the window's code.
 const WATCHED_SIGMA: f64 = 0.4;
-/// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where three are done in each.
+/// A record takes this long at least, nanoseconds: a third of a cycle, the share of a load where
+/// three are done in each.
 const LEAST: f64 = 0.1;
-/// Nanoseconds that a record of the original code usually takes: the middle of the same programs. Known before anything is measured, and never forgotten: measurements that drown in noise
+/// Nanoseconds that a record of the original code usually takes: the middle of the same programs.
+/// Known before anything is measured, and never forgotten: measurements that drown in noise
 /// count for little beside it, good ones much more.
 const USUAL: f64 = 0.8;
 /// Standard deviation of the logarithm of that.
 const USUAL_SIGMA: f64 = 1.0;
-/// Functions whose windows are balanced one by one; those that fewest windows begin and end in are taken together.
+/// Functions whose windows are balanced one by one; those that fewest windows begin and end in are
+/// taken together.
 const BALANCED: usize = 128;
-/// Times that costs and speeds are found from each other: enough for a thousandth where near ways are an eighth of the others.
+/// Times that costs and speeds are found from each other: enough for a thousandth where near ways
+/// are an eighth of the others.
 const ROUNDS: usize = 4;
-/// What was watched cannot take longer than code that records; so many times a lap's nanoseconds are let pass as noise.
+/// What was watched cannot take longer than code that records; so many times a lap's nanoseconds
+/// are let pass as noise.
 const SLOWER: f64 = 1.1;
 
 /// The kind's name in `windows.parquet`.
@@ -241,7 +256,8 @@ fn pooled(watched: Option<(f64, f64)>, lap: Option<((f64, f64), Changes)>) -> Po
     }
 }
 
-/// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of which it is known what they take at most.
+/// By function: nanoseconds by record, and the standard error of that. `bounds` has functions of
+/// which it is known what they take at most.
 fn by_function(
     windows: &[Window],
     far: u8,
@@ -267,7 +283,8 @@ fn by_function(
     for _ in 0..ROUNDS {
         let mut measured: BTreeMap<Code, Vec<(f64, f64)>> = BTreeMap::new();
         for w in of(far) {
-            // Nor is the window itself, recorded and cold, faster than the code by itself: what took longer has gone another way.
+            // Nor is the window itself, recorded and cold, faster than the code by itself: what
+            // took longer has gone another way.
             let own =
                 1.5 * w.end_ns.saturating_sub(w.begin_ns) as f64 / f64::from(w.records.max(1));
             if (ns(w) - cost) / records(w) <= bounds.get(&w.last).map_or(own, |b| SLOWER * b.0) {
@@ -295,8 +312,9 @@ fn by_function(
     found
 }
 
-/// The speed of a function from its measurements (nanoseconds, records). Where all drowns in the cost's noise it may be negative, with an error to match.
-/// `noise`: of a single measurement, nanoseconds. (Few of them may agree by chance.)
+/// The speed of a function from its measurements (nanoseconds, records). Where all drowns in the
+/// cost's noise it may be negative, with an error to match. `noise`: of a single measurement,
+/// nanoseconds. (Few of them may agree by chance.)
 fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Option<(f64, f64)> {
     let (ns, own_error) = typical(
         &mut list
@@ -310,9 +328,11 @@ fn speed_of(list: &[(f64, f64)], cost: f64, cost_error: f64, noise: f64) -> Opti
     Some((ns, own_error.hypot(cost_error / records)))
 }
 
-/// The middle of what was measured, and its standard error by how far half of it lies from there: some are interrupted.
+/// The middle of what was measured, and its standard error by how far half of it lies from there:
+/// some are interrupted.
 fn typical(list: &mut [f64]) -> Option<(f64, f64)> {
-    /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of a median in those of a mean.
+    /// Standard deviations in the middle of absolute deviations, for a normal distribution; and of
+    /// a median in those of a mean.
     const BY_MIDDLE: f64 = 1.4826 * 1.2533;
     let value = median(list)?;
     let middle = median(&mut list.iter().map(|x| (x - value).abs()).collect::<Vec<_>>())?;
@@ -330,8 +350,9 @@ fn median(list: &mut [f64]) -> Option<f64> {
     (!list.is_empty()).then(|| *list.select_nth_unstable_by(middle, f64::total_cmp).1)
 }
 
-/// How many executed loads each load of a window stands for: a window stands for `ns` of its thread's time in instrumented code, of which triggers took `toll` and it took
-/// some itself. `None` where its speed is not known.
+/// How many executed loads each load of a window stands for: a window stands for `ns` of its
+/// thread's time in instrumented code, of which triggers took `toll` and it took some itself.
+/// `None` where its speed is not known.
 pub(crate) fn stands_for(
     window: &Window,
     speed: Option<&Speed>,
@@ -343,7 +364,8 @@ pub(crate) fn stands_for(
     Some(1.0 + elsewhere / speed?.ns_per_load / f64::from(window.loads.max(1)))
 }
 
-/// Relative error of an estimate from what triggers leave of the time: their cost is known to about a third.
+/// Relative error of an estimate from what triggers leave of the time: their cost is known to about
+/// a third.
 pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
     const UNKNOWN: f64 = 0.33;
     UNKNOWN * toll / (ns - toll).max(f64::MIN_POSITIVE)
@@ -354,11 +376,13 @@ pub(crate) fn toll_error(ns: f64, toll: f64) -> f64 {
 pub struct Executed {
     /// The estimate.
     pub loads: f64,
-    /// Its 95 % interval, as far as it comes from the speeds, reaches from 1 / (1 + this) to (1 + this) times the estimate.
+    /// Its 95 % interval, as far as it comes from the speeds, reaches from 1 / (1 + this) to (1 +
+    /// this) times the estimate.
     pub error: f64,
 }
 
-/// From windows, what each of their loads stands for, and their speeds; `error`: what comes on top of the speeds' errors. `None` where those are not known.
+/// From windows, what each of their loads stands for, and their speeds; `error`: what comes on top
+/// of the speeds' errors. `None` where those are not known.
 pub(crate) fn executed(
     windows: &[Window],
     stand_for: &[Option<f64>],
@@ -396,6 +420,7 @@ mod tests {
             first: (0, function),
             last: (0, function),
             pace: Pace { kind, records, ns },
+            period: 0,
         }
     }
 
@@ -430,7 +455,8 @@ mod tests {
             "{lap:?}"
         );
         assert_eq!(speeds[16].unwrap().source, "others");
-        // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million loads each.
+        // Nine windows of function 1 at about 1 ns a load, each for a millisecond: about a million
+        // loads each.
         let stand_for: Vec<_> = list
             .iter()
             .zip(&speeds)
@@ -499,7 +525,8 @@ mod tests {
 
     #[test]
     fn windows_that_lead_from_one_function_to_another_tell_how_fast_these_are() {
-        // As likely to be left after a record, both; but the second takes four times as long, so that four times as many windows begin there.
+        // As likely to be left after a record, both; but the second takes four times as long, so
+        // that four times as many windows begin there.
         let go = |first, last, n| {
             (0..n).map(move |_| Window {
                 last: (0, last),

@@ -1,8 +1,10 @@
 //! `--heap-hook KIND=NAME`: allocators under names of their own.
 //!
-//! The image of the runtime for `--heap` has spare functions under placeholder names (`runtime/src/wrap/heap/named.rs`). Here the user's names are written over
-//! those, and the table by which the loader finds symbols is made anew. That works for functions that are called through the loader: those of shared
-//! libraries. What a program calls inside itself no preloaded library can stand in for.
+//! The image of the runtime for `--heap` has spare functions under placeholder names
+//! (`runtime/src/wrap/heap/named.rs`). Here the user's names are written over those, and the table
+//! by which the loader finds symbols is made anew. That works for functions that are called through
+//! the loader: those of shared libraries. What a program calls inside itself no preloaded library
+//! can stand in for.
 
 use mgz_abi::heap_log::{HOOK_KINDS, HOOK_NAME, HOOKS};
 use object::elf::FileHeader64;
@@ -131,7 +133,8 @@ fn strings(image: &[u8]) -> Option<std::ops::Range<usize>> {
     section(image, ".dynstr").filter(|r| r.end <= image.len())
 }
 
-/// Fills the table of symbols by hash (`DT_HASH`, System V ABI, chapter 5) for the names as they are now. Its size stays.
+/// Fills the table of symbols by hash (`DT_HASH`, System V ABI, chapter 5) for the names as they
+/// are now. Its size stays.
 fn rehash(image: &mut [u8]) -> Option<()> {
     let table = section(image, ".hash").filter(|r| r.end <= image.len())?;
     let word = |at: usize| Some(u32::from_le_bytes(image.get(at..at + 4)?.try_into().ok()?));
@@ -158,7 +161,8 @@ fn rehash(image: &mut [u8]) -> Option<()> {
     Some(())
 }
 
-/// Why a program's calls of a function cannot be told of, if that is certain: it has the function in itself, and its calls there do not ask the loader.
+/// Why a program's calls of a function cannot be told of, if that is certain: it has the function
+/// in itself, and its calls there do not ask the loader.
 pub fn refusal(program: &Path, hook: &Hook) -> Option<String> {
     use object::{Object, ObjectSymbol};
     let bytes = std::fs::read(program).ok()?;

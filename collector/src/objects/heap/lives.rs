@@ -5,7 +5,8 @@ use std::collections::HashMap;
 /// Lives that are kept, at most; more are counted only.
 const MOST: usize = 1 << 23;
 
-/// A block, from its allocation to its end. Several that followed one another at the same place, of the same size and from the same stack, are one.
+/// A block, from its allocation to its end. Several that followed one another at the same place, of
+/// the same size and from the same stack, are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Life {
     /// Process.

@@ -1,4 +1,5 @@
-//! The ring that traced processes write allocator events to, seen from the recorder. See [`mgz_abi::heap_log`].
+//! The ring that traced processes write allocator events to, seen from the recorder. See
+//! [`mgz_abi::heap_log`].
 
 use crate::util::clock::monotonic_ns;
 use crate::util::memfd::{fd_path, memfd, seal};
@@ -18,7 +19,8 @@ pub struct Log {
     base: NonNull<u8>,
 }
 
-// SAFETY: shared memory that other processes change anyway; all access is by atomics and volatile reads.
+// SAFETY: shared memory that other processes change anyway; all access is by atomics and volatile
+// reads.
 unsafe impl Send for Log {}
 // SAFETY: as above; only one reader moves the tail.
 unsafe impl Sync for Log {}
@@ -204,7 +206,8 @@ impl Reader<'_> {
         self.stuck = None;
         self.clock.update();
         let event = self.unit(self.at).cast::<Event>();
-        // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may change while they are read, so each is read once.
+        // SAFETY: a unit in the mapping. Every bit pattern is a value of these fields; they may
+        // change while they are read, so each is read once.
         let (kind, pid, tsc, address, bytes, sp, bp, length) = unsafe {
             (
                 (&raw const (*event).kind).read_volatile(),

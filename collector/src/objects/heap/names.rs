@@ -2,13 +2,15 @@
 
 use crate::objects::heap::unwind::Frame;
 use addr2line::Loader;
+use mgz_elf::demangle::readable;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 /// An allocation site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// The call that asked for memory: the innermost that is no part of an allocator or of a standard library.
+    /// The call that asked for memory: the innermost that is no part of an allocator or of a
+    /// standard library.
     pub name: String,
     /// All calls, from the inside out, joined by ` < `.
     pub stack: String,
@@ -113,8 +115,8 @@ impl<'a> Names<'a> {
                     continue;
                 };
                 let name = function
-                    .demangle()
-                    .map_or_else(|_| String::new(), |n| n.into_owned());
+                    .raw_name()
+                    .map_or_else(|_| String::new(), |n| readable(&n));
                 let place = frame
                     .location
                     .as_ref()
@@ -129,10 +131,7 @@ impl<'a> Names<'a> {
         }
         if calls.is_empty() {
             match loader.find_symbol(address) {
-                Some(symbol) => calls.push((
-                    plain(&addr2line::demangle_auto(symbol.into(), None)),
-                    String::new(),
-                )),
+                Some(symbol) => calls.push((plain(&readable(symbol)), String::new())),
                 None => return unknown,
             }
         }

@@ -1,8 +1,10 @@
-//! From copies of stacks to call sites, by the unwind tables of the files that a process has mapped.
+//! From copies of stacks to call sites, by the unwind tables of the files that a process has
+//! mapped.
 
 use crate::objects::heap::log::Record;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use mgz_perf::proc_maps;
 use object::LittleEndian;
 use object::read::elf::{FileHeader, ProgramHeader};
 use std::collections::HashMap;
@@ -14,7 +16,8 @@ use std::time::{Duration, Instant};
 const DEPTH: usize = 24;
 /// Words that differ from the stack pointer by less than this may be frame pointers.
 const NEAR: u64 = 1 << 20;
-/// An address that lies in no known file makes the mappings be read again, but not more often than this.
+/// An address that lies in no known file makes the mappings be read again, but not more often than
+/// this.
 const AGAIN: Duration = Duration::from_millis(5);
 
 /// A call site.
@@ -60,8 +63,8 @@ struct Image {
 impl Image {
     fn read(path: &Path) -> Option<Image> {
         let file = std::fs::File::open(path).ok()?;
-        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another process could fault, as for every program that maps
-        // its input.
+        // SAFETY: the map is private and read-only; a concurrent truncation of the file by another
+        // process could fault, as for every program that maps its input.
         let data = unsafe { memmap2::Mmap::map(&file) }.ok()?;
         let header = object::elf::FileHeader64::<LittleEndian>::parse(&*data).ok()?;
         let endian = LittleEndian;
@@ -172,36 +175,16 @@ impl Unwinders {
 
     /// Reads the mappings of a process.
     fn look(&mut self, pid: u32) -> Process {
-        let text = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let text = proc_maps::read(pid).unwrap_or_default();
         let mut ranges: Vec<(PathBuf, u64, u64, bool)> = Vec::new();
-        for line in text.lines() {
-            let mut fields = line.splitn(6, ' ');
-            let (Some(range), Some(access), Some(_), Some(_), Some(_), Some(path)) = (
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-                fields.next(),
-            ) else {
-                continue;
-            };
-            let path = path.trim_start();
-            let Some((start, end)) = range.split_once('-') else {
-                continue;
-            };
-            let (Ok(start), Ok(end)) =
-                (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
-            else {
-                continue;
-            };
+        for line in proc_maps::lines(&text) {
+            let (path, executable) = (line.name, line.is_executable());
             if !path.starts_with('/') || path.starts_with("/memfd:") || path.starts_with("/dev/") {
                 continue;
             }
-            let executable = access.as_bytes().get(2) == Some(&b'x');
             match ranges.last_mut().filter(|r| r.0 == Path::new(path)) {
-                Some(last) => (last.2, last.3) = (end, last.3 || executable),
-                None => ranges.push((path.into(), start, end, executable)),
+                Some(last) => (last.2, last.3) = (line.end, last.3 || executable),
+                None => ranges.push((path.into(), line.start, line.end, executable)),
             }
         }
         let mut mapped = Vec::new();
@@ -285,7 +268,8 @@ impl Process {
         self.mapped.get(at).filter(|m| address < m.end)
     }
 
-    /// A hash of all that unwinding can depend on: words that may be code addresses, and words that may point into the stack, relative to it.
+    /// A hash of all that unwinding can depend on: words that may be code addresses, and words that
+    /// may point into the stack, relative to it.
     fn key(&self, record: &Record<'_>) -> u64 {
         let code =
             self.mapped.first().map_or(0, |m| m.start)..self.mapped.last().map_or(0, |m| m.end);
@@ -316,7 +300,8 @@ impl Process {
                 .ok_or(())?;
             record.stack.get((at / 8) as usize).copied().ok_or(())
         };
-        // The caller's state after the call has returned, but for the address, which is to lie in the call.
+        // The caller's state after the call has returned, but for the address, which is to lie in
+        // the call.
         let at = back.wrapping_sub(1);
         let registers = UnwindRegsX86_64::new(at, record.sp.wrapping_add(8), record.bp);
         let mut addresses = Vec::new();

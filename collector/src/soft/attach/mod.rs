@@ -1,9 +1,11 @@
 //! Recording a process that runs already from an instrumented binary: `--attach PID`.
 //!
-//! The instrumented file holds the clone, so all that the process lacks is the runtime, which a preloaded library brings otherwise. It
-//! is the image that executables without a loader take in ([`crate::soft::static_image`]), mapped and started by the process itself, whose threads we stop
-//! for some milliseconds (`runtime/src/enter/attach.rs` has the other half). Its wrappers of the C library's functions are put into the
-//! global offset tables of all modules, then and whenever a module is loaded.
+//! The instrumented file holds the clone, so all that the process lacks is the runtime, which a
+//! preloaded library brings otherwise. It is the image that executables without a loader take in
+//! ([`crate::soft::static_image`]), mapped and started by the process itself, whose threads we stop
+//! for some milliseconds (`runtime/src/enter/attach.rs` has the other half). Its wrappers of the C
+//! library's functions are put into the global offset tables of all modules, then and whenever a
+//! module is loaded.
 //!
 //! Nothing is taken out again at the end: triggers end by themselves, and the rest lies idle.
 
@@ -19,6 +21,7 @@ use mgz_abi::module_note::{FEATURE_OWN_ALLOCATOR, FEATURE_SANITIZER_INSIDE, FEAT
 use mgz_abi::shared_memory::{
     Attachment, BEHIND_WRAPPERS, ENV_NAME, LoadedModule, MAX_FUNCTIONS, PAGE, attached, name_hash,
 };
+use mgz_perf::proc_maps;
 use object::{Object, ObjectSymbol};
 use process::{Module, Process};
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +47,8 @@ const ATTEMPTS: usize = 100;
 const PAUSE: Duration = Duration::from_millis(2);
 /// Bytes of the stack and of what the runtime is told, in the process.
 const SCRATCH: u64 = 512 << 10;
-/// Ticks for which the tables of a new module are looked at: it is in the loader's list before it is linked.
+/// Ticks for which the tables of a new module are looked at: it is in the loader's list before it
+/// is linked.
 const FRESH: u32 = 50;
 
 /// A process that could be attached to.
@@ -91,7 +95,8 @@ impl Candidate {
             .iter()
             .find(|m| m.note.features & WHOLE == WHOLE)
         {
-            // It has the addresses of the functions that the runtime would have to stand in for, and takes away its threads' alternate stacks.
+            // It has the addresses of the functions that the runtime would have to stand in for,
+            // and takes away its threads' alternate stacks.
             return Err(Refused(format!(
                 "{}: a sanitizer's runtime is part of it, which cannot be told of the recorder any more once it runs; record the program from its start, or link that runtime as a shared library (clang -shared-libsan)",
                 inside.path.display()
@@ -123,7 +128,8 @@ pub struct Attached {
     process: Process,
     /// Run-time addresses of the wrappers, by the name of what they wrap.
     wrappers: BTreeMap<String, u64>,
-    /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for which they are looked at.
+    /// Modules whose tables lead to the wrappers; those that have come lately, with the ticks for
+    /// which they are looked at.
     known: Vec<Module>,
     fresh: Vec<(Vec<(String, u64)>, u32)>,
     image: Image,
@@ -240,8 +246,9 @@ fn wrappers(base: u64) -> Result<BTreeMap<String, u64>, Refused> {
         .collect())
 }
 
-/// Wrappers that do not call what they stand in for, since they know what the C library's function does, and that can be done without: a handler that nobody has told the
-/// runtime of is noticed at the next trigger. (Masks and alternate stacks must be seen.)
+/// Wrappers that do not call what they stand in for, since they know what the C library's function
+/// does, and that can be done without: a handler that nobody has told the runtime of is noticed at
+/// the next trigger. (Masks and alternate stacks must be seen.)
 const DISPENSABLE: [&str; 13] = [
     "sigaction",
     "__sigaction",
@@ -451,7 +458,8 @@ fn take_thread(image: Image, thread: i32, stack: u64, signal: u32) -> io::Result
     Ok(result)
 }
 
-/// Maps the runtime's image out of the recorder's memory, and adds its address where that is to be added.
+/// Maps the runtime's image out of the recorder's memory, and adds its address where that is to be
+/// added.
 fn map_image(
     process: &Process,
     thread: &mut Borrowed,
@@ -525,7 +533,7 @@ fn map_image(
 /// A system call instruction in the vDSO.
 fn find_system_call(process: &Process) -> Option<u64> {
     let maps = process.maps().ok()?;
-    let vdso = maps.iter().find(|m| m.name == "[vdso]")?;
+    let vdso = proc_maps::lines(&maps).find(|m| m.name == "[vdso]")?;
     let mut code = vec![0; (vdso.end - vdso.start) as usize];
     process.memory.read(vdso.start, &mut code).ok()?;
     let at = code.windows(2).position(|w| w == [0x0f, 0x05])?;

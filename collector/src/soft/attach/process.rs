@@ -1,7 +1,9 @@
-//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands against attaching to it.
+//! A process that runs already, as `/proc` shows it: its memory, its modules, and what stands
+//! against attaching to it.
 
 use crate::soft::attach::Refused;
 use crate::soft::static_image::Flat;
+use mgz_perf::proc_maps;
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 use std::collections::BTreeMap;
@@ -20,7 +22,8 @@ const MOST_MODULES: usize = 4096;
 /// Longest path.
 const MOST_PATH: usize = 4096;
 
-/// Its memory. Writing goes past the protection of pages, as debuggers do; pages that are shared with a file are copied first.
+/// Its memory. Writing goes past the protection of pages, as debuggers do; pages that are shared
+/// with a file are copied first.
 pub struct Memory(File);
 
 impl Memory {
@@ -95,19 +98,6 @@ pub struct Process {
     program: PathBuf,
     /// Address of the loader's `r_debug`.
     pub debug: u64,
-}
-
-/// A line of `/proc/PID/maps`.
-#[derive(Clone, Debug)]
-pub struct Mapping {
-    /// First address.
-    pub start: u64,
-    /// Address behind the last.
-    pub end: u64,
-    /// `rwxp`.
-    pub rights: String,
-    /// File or the kernel's name.
-    pub name: String,
 }
 
 /// A field of `/proc/PID/status`.
@@ -344,13 +334,13 @@ impl Process {
         std::fs::read(self.path(path))
     }
 
-    /// Its memory map.
-    pub fn maps(&self) -> io::Result<Vec<Mapping>> {
-        let text = std::fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        Ok(text.lines().filter_map(mapping).collect())
+    /// Its memory map, for [`proc_maps::lines`].
+    pub fn maps(&self) -> io::Result<String> {
+        proc_maps::read(self.pid as u32)
     }
 
-    /// Address of an image of the runtime that an earlier recording has left in the process. One of another version is an error.
+    /// Address of an image of the runtime that an earlier recording has left in the process. One of
+    /// another version is an error.
     pub fn image(&self, flat: &Flat) -> Result<Option<u64>, Refused> {
         let maps = self.maps().map_err(|e| {
             Refused(format!(
@@ -358,19 +348,15 @@ impl Process {
                 self.pid
             ))
         })?;
-        if maps
-            .iter()
-            .any(|m| m.name.starts_with("/memfd:mgz-runtime"))
-        {
+        if proc_maps::lines(&maps).any(|m| m.name.starts_with("/memfd:mgz-runtime")) {
             return Err(Refused(format!(
                 "process {}: it was started by mgz-record, and cannot be attached to",
                 self.pid
             )));
         }
-        let Some(code) = maps
-            .iter()
-            .rev()
-            .find(|m| m.name.starts_with("/memfd:mgz-arena") && m.rights.contains('x'))
+        let Some(code) = proc_maps::lines(&maps)
+            .filter(|m| m.name.starts_with("/memfd:mgz-arena") && m.is_executable())
+            .last()
         else {
             return Ok(None);
         };
@@ -410,21 +396,8 @@ impl Process {
     }
 }
 
-fn mapping(line: &str) -> Option<Mapping> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let rights = fields.next()?.to_owned();
-    let name = fields.nth(3).unwrap_or("").trim_start().to_owned();
-    Some(Mapping {
-        start: hex(start)?,
-        end: hex(end)?,
-        rights,
-        name,
-    })
-}
-
-/// The functions that modules define: address of the version that programs are linked to, the first in the order of the list.
+/// The functions that modules define: address of the version that programs are linked to, the first
+/// in the order of the list.
 pub fn definitions(
     process: &Process,
     modules: &[Module],
@@ -470,8 +443,8 @@ fn add_definitions(
     Ok(())
 }
 
-/// Entries of a module's global offset table that hold addresses of the named functions: name, run-time address of the entry. Read as the loader reads it:
-/// files need not have section headers.
+/// Entries of a module's global offset table that hold addresses of the named functions: name,
+/// run-time address of the entry. Read as the loader reads it: files need not have section headers.
 pub fn linked(data: &[u8], bias: u64, is_wanted: &dyn Fn(&str) -> bool) -> Vec<(String, u64)> {
     read_linked(data, bias, is_wanted).unwrap_or_default()
 }
@@ -548,36 +521,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_a_memory_map() {
-        let line = mapping(
-            "7f00-7f10 r-xp 00001000 00:01 42                        /memfd:mgz-arena (deleted)",
-        )
-        .unwrap();
-        assert_eq!(
-            (
-                line.start,
-                line.end,
-                line.rights.as_str(),
-                line.name.as_str()
-            ),
-            (0x7f00, 0x7f10, "r-xp", "/memfd:mgz-arena (deleted)")
-        );
-        assert!(mapping("7f00-7f10 rw-p 0 00:00 0").is_some_and(|m| m.name.is_empty()));
-        assert!(mapping("nonsense").is_none());
-    }
-
-    #[test]
     fn functions_are_found_by_their_default_version() {
         let process = Process::open(std::process::id() as i32).err().unwrap();
         assert!(process.0.contains("itself"), "{}", process.0);
         // This test's own C library, as any process sees it.
-        let path = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let libc = path
-            .lines()
-            .filter_map(mapping)
+        let maps = proc_maps::read(std::process::id()).unwrap();
+        let libc = proc_maps::lines(&maps)
             .find(|m| m.name.contains("libc.so") || m.name.contains("ld-musl"))
             .unwrap();
-        let data = std::fs::read(&libc.name).unwrap();
+        let data = std::fs::read(libc.name).unwrap();
         let mut found = BTreeMap::new();
         add_definitions(
             &data,

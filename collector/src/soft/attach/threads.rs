@@ -1,7 +1,8 @@
 //! Stopping all threads of a process, and letting one of them run a function of ours.
 //!
-//! Threads are seized, so that no signal is sent, and stop before their next instruction in user space. A system call that sleeps is interrupted;
-//! the kernel restarts it when the thread goes on with the registers that it had, those of the system call among them.
+//! Threads are seized, so that no signal is sent, and stop before their next instruction in user
+//! space. A system call that sleeps is interrupted; the kernel restarts it when the thread goes on
+//! with the registers that it had, those of the system call among them.
 
 use crate::soft::attach::Refused;
 use std::io;
@@ -18,7 +19,8 @@ const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 const TRAP: u64 = 1 << (libc::SIGTRAP - 1);
 
 fn call(request: libc::c_uint, thread: i32, address: usize, data: usize) -> io::Result<()> {
-    // SAFETY: callers pass integers, or pointers to structures of the request's type that live across the call.
+    // SAFETY: callers pass integers, or pointers to structures of the request's type that live
+    // across the call.
     match unsafe { libc::ptrace(request, thread, address, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
@@ -188,7 +190,8 @@ pub fn rseq(thread: i32) -> Option<u64> {
     (configuration[0] != 0).then_some(configuration[0])
 }
 
-/// A stopped thread that runs for us: it gets back all its registers and its signal mask when this is dropped.
+/// A stopped thread that runs for us: it gets back all its registers and its signal mask when this
+/// is dropped.
 pub struct Borrowed {
     thread: i32,
     registers: libc::user_regs_struct,
@@ -218,7 +221,8 @@ impl Borrowed {
         let mut mask = 0u64;
         call(PTRACE_GETSIGMASK, thread, 8, &raw mut mask as usize)?;
         let registers = registers(thread)?;
-        // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel would take its handler away.
+        // The end of what it runs is told by SIGTRAP, which must not be blocked then: the kernel
+        // would take its handler away.
         let all = !TRAP;
         call(PTRACE_SETSIGMASK, thread, 8, &raw const all as usize)?;
         Ok(Borrowed {
@@ -306,7 +310,8 @@ impl Borrowed {
         }
     }
 
-    /// Runs a function that ends with a breakpoint, on a stack that ends at `stack`; returns its rax.
+    /// Runs a function that ends with a breakpoint, on a stack that ends at `stack`; returns its
+    /// rax.
     pub fn call(&mut self, function: u64, arguments: [u64; 2], stack: u64) -> io::Result<u64> {
         let registers = libc::user_regs_struct {
             rip: function,

@@ -1,7 +1,8 @@
-//! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether what is said of a
-//! chunk can be true. Any numbers may be given.
+//! Pure arithmetic on the numbers of a thread slot: what a dead thread left behind, and whether
+//! what is said of a chunk can be true. Any numbers may be given.
 
-use crate::soft::shared_memory::{SLOT, Settings, Snapshot};
+use crate::soft::shared_memory::{SLOT, Settings};
+use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CHUNKS, ChunkInfo, MODE_BURST, MODE_RING, PAGE};
 use mgz_abi::slot::MAX_REGION_SLOTS;
 use mgz_annotations_schema::spill::cause;
@@ -46,8 +47,8 @@ pub fn plausible(info: &ChunkInfo) -> bool {
         && info.executed >= info.first_slot + u64::from(info.slots)
 }
 
-/// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots have been
-/// published.
+/// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots
+/// have been published.
 pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
     if s.pid == 0 {
         return Rest::Nothing;

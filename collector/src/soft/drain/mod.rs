@@ -1,12 +1,14 @@
-//! Takes what traced threads publish and writes it to the spill folder; closes the books of threads that died.
+//! Takes what traced threads publish and writes it to the spill folder; closes the books of threads
+//! that died.
 //!
-//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of one thread at a time, right out of the memory that both share,
-//! and order must hold nevertheless ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
+//! What makes this hard: in `full` the program waits for us, so several workers encode chunks of
+//! one thread at a time, right out of the memory that both share, and order must hold nevertheless
+//! ([`queue`]); a thread may die at any instruction (`kill -9`), so what it left unpublished is
 //! found from its last numbers; and any of these numbers may be nonsense.
 //!
-//! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is written
-//! at most once; what cannot be kept is counted. When the disk is full the queue is still emptied, so that
-//! the program goes on.
+//! Guarantees: no input makes the recorder crash, read out of bounds or wait for ever; a record is
+//! written at most once; what cannot be kept is counted. When the disk is full the queue is still
+//! emptied, so that the program goes on.
 
 pub(crate) mod leftover;
 pub(crate) mod queue;
@@ -14,8 +16,9 @@ pub(crate) mod queue;
 pub(crate) mod tests;
 
 use crate::soft::drain::leftover::Rest;
-use crate::soft::shared_memory::{Arena, SLOT, Snapshot, ThreadSlot};
+use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner};
+use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
 use mgz_annotations_schema::spill::{
     EncodedSegment, Pace, SegmentHeader, SegmentKind, SpillWriter, ThreadKey, cause,
@@ -84,7 +87,8 @@ struct Claim<'a> {
 }
 
 impl Claim<'_> {
-    /// Gives the chunk's place back when those before it have been, after which it may not be read. The outlet is the caller's until the claim is dropped.
+    /// Gives the chunk's place back when those before it have been, after which it may not be read.
+    /// The outlet is the caller's until the claim is dropped.
     fn give_back(&mut self) -> MutexGuard<'_, Outlet> {
         self.returned = true;
         let outlet = self.ticket.outlet();
@@ -163,8 +167,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Drainer<'a> {
-    /// Nothing is written before the first chunk. `max_bytes` bounds the spill folder, to within a chunk per
-    /// worker.
+    /// Nothing is written before the first chunk. `max_bytes` bounds the spill folder, to within a
+    /// chunk per worker.
     pub fn new(arena: &'a Arena, dir: &Path, max_bytes: Option<u64>) -> Self {
         Drainer {
             arena,
@@ -205,8 +209,8 @@ impl<'a> Drainer<'a> {
         }));
     }
 
-    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one. `segment` is where it is encoded; `more` is called before that if others
-    /// wait behind it.
+    /// Takes a chunk out of a queue, if there is one, and writes it; tells whether there was one.
+    /// `segment` is where it is encoded; `more` is called before that if others wait behind it.
     pub fn drain(&self, index: usize, segment: &mut EncodedSegment, more: impl FnOnce()) -> bool {
         let Some(claim) = self.claim(index, &mut lock(&self.queues[index].intake)) else {
             return false;
@@ -296,6 +300,7 @@ impl<'a> Drainer<'a> {
             slots: 0,
             ring_slots: info.slots,
             pace: Pace::from_word(info.pace),
+            period: info.period(),
         }
     }
 
@@ -333,14 +338,16 @@ impl<'a> Drainer<'a> {
         }
         match segment.and_then(|segment| self.write(stream, info.slots.into(), segment)) {
             Ok(()) => {
-                // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is missing.
+                // In `full`, the last chunk of a thread is shorter than a chunk, and nothing is
+                // missing.
                 let cause = info.cause as u8;
                 let ended = matches!(
                     cause,
                     cause::END_OF_THREAD | cause::END_OF_PROCESS | cause::EXEC
                 );
                 let windows = self.arena.settings().windows();
-                // In `full`, threads that were abandoned are counted there, whether or not they leave a last segment.
+                // In `full`, threads that were abandoned are counted there, whether or not they
+                // leave a last segment.
                 if cause != cause::WHOLE && (windows || !ended && cause != cause::RECORDER_STOPPED)
                 {
                     *lock(&self.books)
@@ -420,7 +427,8 @@ impl<'a> Drainer<'a> {
         }
     }
 
-    /// Looks at all thread slots and closes those whose owners are dead. Returns how many have living owners.
+    /// Looks at all thread slots and closes those whose owners are dead. Returns how many have
+    /// living owners.
     pub fn sweep(&self, known: &KnownProcess, segment: &mut EncodedSegment) -> usize {
         let mut living = 0;
         let mut seen: HashMap<(u32, u32), (usize, u64)> = HashMap::new();
@@ -448,7 +456,8 @@ impl<'a> Drainer<'a> {
                 (verdict == Verdict::Suspect).then_some((pid, tid, base, slots_before));
             match verdict {
                 Verdict::Dead(cause) => {
-                    // The owner's process may be closing it itself (state CLOSING) and have died over it.
+                    // The owner's process may be closing it itself (state CLOSING) and have died
+                    // over it.
                     if take(slot, state, (pid, tid)) {
                         self.close(index, &mut intake, cause, segment);
                         self.forget(index, slot);
@@ -458,11 +467,13 @@ impl<'a> Drainer<'a> {
                 Verdict::Suspect => living += 1,
                 Verdict::Alive => {
                     living += 1;
-                    // (One that has not begun yet is not older than the one that it takes the place of.)
+                    // (One that has not begun yet is not older than the one that it takes the place
+                    // of.)
                     if pid == 0 || begin_ns == 0 || state != LIVE {
                         continue;
                     }
-                    // A thread has one ring. If there are two, it has executed another program and the older is left over.
+                    // A thread has one ring. If there are two, it has executed another program and
+                    // the older is left over.
                     let older = match seen.insert((pid, tid), (index, begin_ns)) {
                         Some((other, began)) if began > begin_ns => {
                             seen.insert((pid, tid), (other, began));
@@ -497,7 +508,8 @@ impl<'a> Drainer<'a> {
             // How it ended is only known once it has been waited for.
             Owner::ProcessGone if pid == known.pid => Verdict::Alive,
             Owner::ProcessGone => Verdict::Dead(cause::END_OF_PROCESS),
-            // Its process may be handing the ring to a new thread just now: then the numbers change.
+            // Its process may be handing the ring to a new thread just now: then the numbers
+            // change.
             Owner::ThreadGone if state == LIVE && intake.suspect == Some(position) => {
                 Verdict::Dead(cause::END_OF_THREAD)
             }
@@ -523,7 +535,8 @@ impl<'a> Drainer<'a> {
         true
     }
 
-    /// Takes what the threads have recorded so far, although they go on. Returns how many there were.
+    /// Takes what the threads have recorded so far, although they go on. Returns how many there
+    /// were.
     pub fn abandon(&self, segment: &mut EncodedSegment) -> u64 {
         let mut threads = 0;
         for index in 0..self.arena.slots_tried() {
@@ -533,10 +546,11 @@ impl<'a> Drainer<'a> {
                 continue;
             }
             slot.change_state(LIVE, CLOSING);
+            // A thread that was killed before it could say whose the slot is has run nothing.
+            threads += u64::from(slot.snapshot().pid != 0);
             self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
-            threads += 1;
         }
         // Of windows, each that was cut has been counted.
         if threads > 0 && !self.arena.settings().windows() {
@@ -600,7 +614,8 @@ impl<'a> Drainer<'a> {
         self.queues[index].closing.store(false, Ordering::Relaxed);
     }
 
-    /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers are nonsense.
+    /// Keeps what a thread has not published. Returns false if it went on meanwhile or its numbers
+    /// are nonsense.
     fn take_rest(
         &self,
         slot: ThreadSlot<'_>,
@@ -610,7 +625,8 @@ impl<'a> Drainer<'a> {
         cause: u8,
         segment: &mut EncodedSegment,
     ) -> bool {
-        // A loop advances the cursor in a register; what memory does not know of yet is found where it lies.
+        // A loop advances the cursor in a register; what memory does not know of yet is found where
+        // it lies.
         let found = match crate::soft::drain::leftover::unpublished(
             self.arena.settings(),
             numbers,
@@ -716,7 +732,8 @@ impl<'a> Drainer<'a> {
     }
 }
 
-/// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be dead, its process may have handed the slot on.
+/// Takes a slot in this state for closing, if it is still `owner`'s: while that was found to be
+/// dead, its process may have handed the slot on.
 fn take(slot: ThreadSlot<'_>, state: u32, owner: (u32, u32)) -> bool {
     if !slot.change_state(state, CLOSING) {
         return false;

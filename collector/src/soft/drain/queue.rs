@@ -1,7 +1,10 @@
-//! What the recorder knows of one thread slot, and in which order what it takes from there is written.
+//! What the recorder knows of one thread slot, and in which order what it takes from there is
+//! written.
 //!
-//! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each. Several workers read and encode chunks at a time; their places are given back,
-//! and what they hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who holds a ticket never waits for the intake.
+//! Whoever holds the intake claims chunks, one after the other, and gets a [`Ticket`] with each.
+//! Several workers read and encode chunks at a time; their places are given back, and what they
+//! hold is written, in the order of the tickets. Who holds the intake may wait for all tickets; who
+//! holds a ticket never waits for the intake.
 
 use crate::soft::drain::{Stream, lock};
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -12,7 +15,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 pub(crate) struct Queue {
     /// Held by who claims a chunk, and by who closes the queue.
     pub intake: Mutex<Intake>,
-    /// Number of chunks claimed, for who only wants to know whether there is work. It is changed by the holder of the intake.
+    /// Number of chunks claimed, for who only wants to know whether there is work. It is changed
+    /// by the holder of the intake.
     pub claimed: AtomicU64,
     /// It is being closed: who closes it takes all that waits.
     pub closing: AtomicBool,
@@ -51,14 +55,16 @@ impl Queue {
         }
     }
 
-    /// The outlet when all that was claimed is written. The intake shows that the caller holds it, so that there will not be more.
+    /// The outlet when all that was claimed is written. The intake shows that the caller holds it,
+    /// so that there will not be more.
     pub fn settled(&self, intake: &Intake) -> MutexGuard<'_, Outlet> {
         self.when_done(intake.tickets)
     }
 
     fn when_done(&self, tickets: u64) -> MutexGuard<'_, Outlet> {
         let mut outlet = lock(&self.outlet);
-        // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at once, and turns would be taken early.
+        // Not `wait_while`: where a worker has panicked with the outlet in its hands that ends at
+        // once, and turns would be taken early.
         while outlet.done != tickets {
             outlet = self
                 .turn
@@ -69,7 +75,8 @@ impl Queue {
     }
 }
 
-/// A place in the order of writing. It is done with when it is dropped, whatever has become of the chunk, so that nobody waits for ever.
+/// A place in the order of writing. It is done with when it is dropped, whatever has become of the
+/// chunk, so that nobody waits for ever.
 pub(crate) struct Ticket<'a> {
     queue: &'a Queue,
     number: u64,

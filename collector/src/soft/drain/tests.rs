@@ -4,6 +4,7 @@ use crate::soft::shared_memory::producer::{LAP, Producer, SELF};
 use mgz_abi::shared_memory::MODE_FULL;
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SpillFile, ThreadKey};
+use std::cell::Cell;
 use std::time::Duration;
 
 /// Everything in a spill folder: per file (by name) its thread and its segments with their slots.
@@ -90,7 +91,7 @@ fn a_slot_that_was_handed_on_is_left_to_its_new_owner() {
     let mut producer = Producer::claim(&arena, pid, pid);
     let slot = arena.slot(0);
     // The old owner was found to be dead, and meanwhile a new one has come.
-    producer.control(|c| c.tid = pid + 1);
+    producer.control(|c| c.tid.set(pid + 1));
     assert!(!take(slot, LIVE, (pid, pid)));
     assert_eq!(slot.state(), LIVE);
     assert!(take(slot, LIVE, (pid, pid + 1)));
@@ -222,8 +223,11 @@ fn windows_are_kept_as_published_and_a_rest_never_repeats_them() {
         producer.publish_window(100, 500);
     }
     // Killed after the window was published, before the numbers of the next lap were set.
-    producer
-        .control(|c| (c.base, c.cursor, c.slots_before) = (c.guard - 500 * SLOT, c.guard, 1000));
+    producer.control(|c| {
+        c.base.set(c.guard.get() - 500 * SLOT);
+        c.cursor.set(c.guard.get());
+        c.slots_before.set(1000);
+    });
     drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
     assert_eq!(
@@ -252,10 +256,15 @@ fn a_chunk_that_was_published_as_its_thread_died_is_kept_once() {
     for n in 0..256 {
         producer.record(slot(n));
     }
-    let before = producer.control(|c| (c.base, c.cursor, c.guard));
+    let before = producer.control(|c| (c.base.get(), c.cursor.get(), c.guard.get()));
     producer.publish(0);
     // As the thread has it while it waits for a free place.
-    producer.control(|c| ((c.base, c.cursor, c.guard), c.slots_before) = (before, 256));
+    producer.control(|c| {
+        c.base.set(before.0);
+        c.cursor.set(before.1);
+        c.guard.set(before.2);
+        c.slots_before.set(256);
+    });
     drainer.sweep(&killed(pid), &mut EncodedSegment::default());
     let tally = drainer.tally();
     assert_eq!(
@@ -273,7 +282,7 @@ fn a_region_that_was_rebased_and_not_committed_leaves_nothing() {
         let drainer = Drainer::new(&arena, dir.path(), None);
         let pid = dead_process();
         let mut producer = Producer::claim(&arena, pid, pid);
-        producer.control(|c| c.cursor -= below * SLOT);
+        producer.control(|c| c.cursor.set(c.cursor.get() - below * SLOT));
         drainer.sweep(&killed(pid), &mut EncodedSegment::default());
         let tally = drainer.tally();
         assert_eq!(
@@ -401,7 +410,7 @@ fn a_dead_thread_of_a_living_process_is_closed_at_the_second_look() {
     producer.record(slot(1));
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     producer.record(slot(2));
-    producer.control(|c| c.slots_before += 1);
+    producer.control(|c| c.slots_before.set(c.slots_before.get() + 1));
     assert_eq!(
         drainer.sweep(&NOBODY, &mut EncodedSegment::default()),
         1,
@@ -427,7 +436,7 @@ fn the_ring_that_exec_left_behind_is_closed() {
     old.record(slot(1));
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     let mut new = Producer::claim(&arena, me, me);
-    new.control(|c| c.begin_ns += 1);
+    new.control(|c| c.begin_ns.set(c.begin_ns.get() + 1));
     new.record(slot(2));
     assert_eq!(drainer.sweep(&NOBODY, &mut EncodedSegment::default()), 1);
     assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
@@ -528,6 +537,26 @@ fn a_stop_is_told_to_the_program() {
 }
 
 #[test]
+fn a_thread_that_was_killed_before_it_said_its_name_does_not_outlive_the_program() {
+    let dir = tempfile::tempdir().unwrap();
+    let arena = Arena::new(small_full()).unwrap();
+    let drainer = Drainer::new(&arena, dir.path(), None);
+    let mut nameless = Producer::claim(&arena, 0, 0);
+    nameless.control(|c| {
+        for word in [&c.base, &c.cursor, &c.guard] {
+            word.set(0);
+        }
+    });
+    let me = std::process::id();
+    let mut living = Producer::claim(&arena, me, me);
+    living.record(slot(1));
+    assert_eq!(drainer.abandon(&mut EncodedSegment::default()), 1);
+    let tally = drainer.tally();
+    assert_eq!((tally.threads.len(), tally.threads[0].process), (1, me));
+    assert!(tally.dropped.is_empty(), "{:?}", tally.dropped);
+}
+
+#[test]
 fn what_a_thread_publishes_after_it_was_given_up_is_nobodys_and_does_not_make_it_wait() {
     let dir = tempfile::tempdir().unwrap();
     let arena = Arena::new(small_full()).unwrap();
@@ -589,7 +618,7 @@ proptest::proptest! {
         producer.announce(ChunkInfo {
             pid: info[0],
             tid: info[1],
-            cause: info[2] % 12,
+            cause: (info[2] % 12) as u16,
             slots: info[3] % 300,
             offset: info[4] % 5000,
             first_slot: numbers[0] >> (numbers[1] % 64),
@@ -601,27 +630,26 @@ proptest::proptest! {
         producer.control(|c| {
             for (field, value, near) in words {
                 let target = match field {
-                    0 => &mut c.cursor,
-                    1 => &mut c.base,
-                    2 => &mut c.guard,
-                    3 => &mut c.ring_start,
-                    4 => &mut c.slots_before,
-                    5 => &mut c.period_before,
-                    6 => &mut c.begin_ns,
-                    7 => &mut c.self_addr,
-                    8 => c.published.get_mut(),
+                    0 => &c.cursor,
+                    1 => &c.base,
+                    2 => &c.guard,
+                    3 => &c.ring_start,
+                    4 => &c.slots_before,
+                    5 => &c.period_before,
+                    6 => &c.begin_ns,
+                    7 => &c.self_addr,
+                    8 => {
+                        let published = Cell::new(c.published.load(Ordering::Relaxed));
+                        scribble(&published, value, near);
+                        c.published.store(published.get(), Ordering::Relaxed);
+                        continue;
+                    }
                     _ => {
-                        c.pid = value as u32;
+                        c.pid.set(value as u32);
                         continue;
                     }
                 };
-                // Near misses find more than random numbers do.
-                *target = match near {
-                    0 => value,
-                    1 => target.wrapping_add(value % 64).wrapping_sub(32),
-                    2 => SELF + value % (1 << 20),
-                    _ => 0,
-                };
+                scribble(target, value, near);
             }
             c.state.store(state, Ordering::Relaxed);
         });
@@ -710,4 +738,14 @@ fn throughput() {
             );
         }
     }
+}
+
+/// Damages a number. Near misses find more than random numbers do.
+fn scribble(target: &Cell<u64>, value: u64, near: u8) {
+    target.set(match near {
+        0 => value,
+        1 => target.get().wrapping_add(value % 64).wrapping_sub(32),
+        2 => SELF + value % (1 << 20),
+        _ => 0,
+    });
 }

@@ -1,11 +1,11 @@
 //! The memory that recorder and traced processes share, from the recorder's side.
 //!
-//! What makes this hard: the other side is a foreign process that runs at full speed, may die anywhere
-//! and may scribble over all of it. So this module is the only one that touches the mapping. It makes no
-//! references to plain fields in it (only to atomics), reads numbers with volatile accesses, copies
-//! records out before anybody looks at them, and checks every range against the sizes that the
-//! recorder itself has chosen, never against numbers from the mapping. The file is sealed, so that
-//! nobody can shrink it under the mapping.
+//! What makes this hard: the other side is a foreign process that runs at full speed, may die
+//! anywhere and may scribble over all of it. So this module is the only one that touches the
+//! mapping. It makes no references to plain fields in it (only to atomics), reads numbers with
+//! volatile accesses, copies records out before anybody looks at them, and checks every range
+//! against the sizes that the recorder itself has chosen, never against numbers from the mapping.
+//! The file is sealed, so that nobody can shrink it under the mapping.
 
 #[cfg(test)]
 pub(crate) mod producer;
@@ -19,7 +19,7 @@ use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
     MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
-    StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
@@ -37,8 +37,8 @@ pub const SLOT: u64 = 16;
 const LINE: u64 = 64;
 /// Longest window, records: rings lie in the 2 GiB of low memory, and every thread has one.
 pub const MAX_WINDOW: u64 = 1 << 20;
-/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it, small
-/// enough to stay in the caches on its way from program to recorder.
+/// Bytes of a chunk in `full`: large enough that handing one over costs nothing against filling it,
+/// small enough to stay in the caches on its way from program to recorder.
 const FULL_CHUNK: u64 = 256 << 10;
 /// Bytes of windows that may wait for the recorder in `burst`, unless four take more.
 const BURST_QUEUE: u64 = 512 << 10;
@@ -89,7 +89,8 @@ impl Settings {
         }
     }
 
-    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense together.
+    /// The last `window` records of each `period` are kept. `None` if the numbers make no sense
+    /// together.
     pub fn ring(period: u64, window: u64) -> Option<Settings> {
         if window == 0 || window > MAX_WINDOW || period < window {
             return None;
@@ -144,8 +145,8 @@ pub struct Arena {
     settings: Settings,
 }
 
-// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are atomic,
-// volatile, or copies of ranges whose content is not relied upon.
+// SAFETY: the mapping stays where it is for the life of the Arena, and all accesses to it are
+// atomic, volatile, or copies of ranges whose content is not relied upon.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
@@ -240,6 +241,13 @@ impl Arena {
                 (*header).trigger_type = trigger.kind;
                 (*header).trigger_config = trigger.config;
                 (*header).trigger_tick = trigger.tick;
+                if let Some(budget) = trigger.budget {
+                    (*header).budget_share = budget.share;
+                    (*header).budget_least = budget.least;
+                }
+                (*header).trigger_toll = trigger.costs.toll;
+                (*header).signal_ns = trigger.costs.signals;
+                (*header).window_ns = trigger.costs.window().into();
             }
             (*header).signal = settings.signal;
             (*header).places = settings.places as u32;
@@ -272,7 +280,8 @@ impl Arena {
         unsafe { (&raw mut (*self.header()).heap_path).write_volatile(bytes) };
     }
 
-    /// Where traced processes find sidecars of files that they have made copies of. To be told before the first one starts.
+    /// Where traced processes find sidecars of files that they have made copies of. To be told
+    /// before the first one starts.
     pub fn set_sidecars(&self, folder: &Path) {
         let mut bytes = [0u8; PATH_BYTES];
         let path = folder.as_os_str().as_bytes();
@@ -292,6 +301,18 @@ impl Arena {
     pub fn image_offset(&self) -> u64 {
         // SAFETY: written once, when the mapping was made.
         unsafe { (*self.header()).image.offset }
+    }
+
+    /// CPU time of the traced threads by their triggers, and what recording took of it, nanoseconds; 0 where that is not
+    /// counted.
+    pub fn account(&self) -> (u64, u64) {
+        // SAFETY: atomics in the mapping.
+        unsafe {
+            (
+                (*self.header()).cpu.load(Ordering::Relaxed),
+                (*self.header()).spent.load(Ordering::Relaxed),
+            )
+        }
     }
 
     /// What was written into the header at the start.
@@ -323,7 +344,8 @@ impl Arena {
 
     /// What the runtime has counted, see `shared_memory::count`.
     pub fn counter(&self, number: usize) -> u64 {
-        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others change.)
+        // SAFETY: atomics in the mapping. (A reference to the whole header would cover what others
+        // change.)
         let (first, rest) =
             unsafe { (&(*self.header()).counters, &(*self.header()).more_counters) };
         first
@@ -376,8 +398,9 @@ impl Arena {
     /// A complete row of the module table, or `None` if there is none at this place yet.
     pub fn module(&self, index: usize) -> Option<Row> {
         let (place, turn) = (index % MAX_MODULES, index / MAX_MODULES + 1);
-        // SAFETY: the row lies in the mapping (the place is below the table's length). Only an atomic is referred to; plain fields are
-        // copied by volatile reads, and every bit pattern is a value of theirs.
+        // SAFETY: the row lies in the mapping (the place is below the table's length). Only an
+        // atomic is referred to; plain fields are copied by volatile reads, and every bit
+        // pattern is a value of theirs.
         unsafe {
             let row = &raw mut (*self.header()).modules[place];
             if (*row).ready.load(Ordering::Acquire) as usize != turn {
@@ -428,7 +451,8 @@ impl Arena {
         unsafe { &(*self.header()).stack_count }.load(Ordering::Acquire)
     }
 
-    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its place.
+    /// A row of the threads' stacks; `None` if it is not complete, or another one has taken its
+    /// place.
     pub fn stack(&self, number: u64) -> Option<StackSeen> {
         // SAFETY: the row lies in the mapping, and consists of atomics.
         let row = unsafe { &(*self.header()).stacks[(number % STACK_ROWS as u64) as usize] };
@@ -463,35 +487,6 @@ impl Arena {
 
 fn until_zero(bytes: [u8; PATH_BYTES]) -> Vec<u8> {
     bytes.iter().copied().take_while(|&b| b != 0).collect()
-}
-
-/// A thread slot's numbers, as they were at one moment; any of them may be nonsense.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Snapshot {
-    /// See [`Control::cursor`].
-    pub cursor: u64,
-    /// See [`Control::self_addr`].
-    pub self_addr: u64,
-    /// See [`Control::pid`].
-    pub pid: u32,
-    /// See [`Control::tid`].
-    pub tid: u32,
-    /// See [`Control::base`].
-    pub base: u64,
-    /// See [`Control::guard`].
-    pub guard: u64,
-    /// See [`Control::ring_start`].
-    pub ring_start: u64,
-    /// See [`Control::slots_before`].
-    pub slots_before: u64,
-    /// See [`Control::period_before`].
-    pub period_before: u64,
-    /// See [`Control::begin_ns`].
-    pub begin_ns: u64,
-    /// See [`Control::published`].
-    pub published: u64,
-    /// See [`Control::filling`].
-    pub filling: u64,
 }
 
 /// Number of this process's namespace of process ids; 0 if the kernel does not tell.
@@ -539,8 +534,9 @@ impl<'a> ThreadSlot<'a> {
         unsafe { &(*self.control()).published }.load(Ordering::Acquire)
     }
 
-    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half of them are free: woken for each, it fills one and
-    /// waits again, which is two switches of threads a chunk. Until then there is more to drain, so that it is never forgotten.
+    /// Tells the owner how many chunks were drained. If it waits for a place it is woken once half
+    /// of them are free: woken for each, it fills one and waits again, which is two switches of
+    /// threads a chunk. Until then there is more to drain, so that it is never forgotten.
     pub fn set_drained(self, drained: u64) {
         // SAFETY: an atomic in the mapping.
         let word = unsafe { &(*self.control()).drained };
@@ -552,36 +548,22 @@ impl<'a> ThreadSlot<'a> {
 
     /// The owner's numbers.
     pub fn snapshot(self) -> Snapshot {
-        let c = self.control();
-        let published = self.published();
-        // SAFETY: volatile reads of plain integers in the mapping.
-        unsafe {
-            Snapshot {
-                cursor: (&raw const (*c).cursor).read_volatile(),
-                self_addr: (&raw const (*c).self_addr).read_volatile(),
-                pid: (&raw const (*c).pid).read_volatile(),
-                tid: (&raw const (*c).tid).read_volatile(),
-                base: (&raw const (*c).base).read_volatile(),
-                guard: (&raw const (*c).guard).read_volatile(),
-                ring_start: (&raw const (*c).ring_start).read_volatile(),
-                slots_before: (&raw const (*c).slots_before).read_volatile(),
-                period_before: (&raw const (*c).period_before).read_volatile(),
-                begin_ns: (&raw const (*c).begin_ns).read_volatile(),
-                published,
-                filling: (&raw const (*c).filling).read_volatile(),
-            }
-        }
+        // SAFETY: a control page in the mapping, which the arena keeps.
+        unsafe { Snapshot::read(self.control()) }
     }
 
     /// What the owner says of the chunk with this number.
     pub fn chunk(self, number: u64) -> ChunkInfo {
         // SAFETY: a volatile read of plain integers in the mapping; the entry is kept in range.
         unsafe {
-            (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize]).read_volatile()
+            (&raw const (*self.control()).chunks[(number % QUEUE as u64) as usize])
+                .cast::<ChunkInfo>()
+                .read_volatile()
         }
     }
 
-    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and gives nothing, if there are no such slots.
+    /// Gives the records in slots of the chunk in a place to `to`, in portions. Returns false, and
+    /// gives nothing, if there are no such slots.
     #[must_use]
     pub fn read_chunk(
         self,
@@ -608,17 +590,20 @@ impl<'a> ThreadSlot<'a> {
         fits
     }
 
-    /// Clears ids in a chunk from an offset on, once its slots were copied, so that [`ThreadSlot::written_from`] can tell what its owner writes there next. (A
-    /// window may have written more than it kept.) One id in each line of the cache is enough; most are in reach of the processor that has just read them.
+    /// Clears ids in a chunk from an offset on, once its slots were copied, so that
+    /// [`ThreadSlot::written_from`] can tell what its owner writes there next. (A window may
+    /// have written more than it kept.) One id in each line of the cache is enough; most are in
+    /// reach of the processor that has just read them.
     pub fn clear(self, place: usize, offset: u64) {
         for id in self.marks(place, offset) {
-            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and written as they come.
+            // SAFETY: `marks` gives aligned words inside this thread slot, which are read and
+            // written as they come.
             unsafe { id.write_volatile(0) };
         }
     }
 
-    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots are written one after the other, so all before one that is
-    /// written are.
+    /// How many slots were written from an offset in a chunk on, up to a line of the cache. Slots
+    /// are written one after the other, so all before one that is written are.
     pub fn written_from(self, place: usize, offset: u64) -> u64 {
         // SAFETY: as above.
         let last = self
@@ -656,8 +641,9 @@ impl<'a> ThreadSlot<'a> {
         })
     }
 
-    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the mirrored address space)
-    /// to `to`, in portions. Returns false, and gives nothing, if the ring is too small for that.
+    /// Gives the records in the `slots` slots that end `end` bytes behind the ring's start (in the
+    /// mirrored address space) to `to`, in portions. Returns false, and gives nothing, if the
+    /// ring is too small for that.
     #[must_use]
     pub fn read_ring(self, end: u64, slots: u64, to: &mut impl FnMut(&[Slot])) -> bool {
         let ring = self.arena.settings.ring_bytes;
@@ -673,7 +659,8 @@ impl<'a> ThreadSlot<'a> {
 
     /// Gives the records in slots at an offset inside this thread slot.
     fn read(self, offset: u64, slots: u64, to: &mut impl FnMut(&[Slot])) {
-        /// Slots that are copied at a time, to where nobody else writes: they and their records stay in the nearest cache.
+        /// Slots that are copied at a time, to where nobody else writes: they and their records
+        /// stay in the nearest cache.
         const PIECE: usize = 256;
         assert!(
             offset + slots * SLOT <= self.arena.settings.stride(),
@@ -685,8 +672,9 @@ impl<'a> ThreadSlot<'a> {
         let mut left = slots as usize;
         while left > 0 {
             let count = left.min(PIECE);
-            // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are copied, so alignment does not matter; another process may
-            // change them meanwhile, and any bytes are a valid RingSlot.
+            // SAFETY: the source lies in this thread slot (asserted), the target is ours. Bytes are
+            // copied, so alignment does not matter; another process may change them
+            // meanwhile, and any bytes are a valid RingSlot.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     from,
@@ -705,23 +693,9 @@ impl<'a> ThreadSlot<'a> {
     /// Forgets the dead owner: zero in all fields that describe it. The state is not changed.
     pub fn reset(self) {
         let c = self.control();
-        // SAFETY: volatile writes of plain integers in the mapping; the owner is gone.
+        // SAFETY: a control page in the mapping, whose owner is gone.
         unsafe {
-            for field in [
-                &raw mut (*c).cursor,
-                &raw mut (*c).self_addr,
-                &raw mut (*c).base,
-                &raw mut (*c).guard,
-                &raw mut (*c).ring_start,
-                &raw mut (*c).slots_before,
-                &raw mut (*c).period_before,
-                &raw mut (*c).begin_ns,
-            ] {
-                field.write_volatile(0);
-            }
-            (&raw mut (*c).pid).write_volatile(0);
-            (&raw mut (*c).tid).write_volatile(0);
-            (*c).published.store(0, Ordering::Release);
+            Snapshot::clear(c);
             (*c).drained.store(0, Ordering::Release);
         }
     }

@@ -3,8 +3,8 @@
 use crate::soft::shared_memory::*;
 use mgz_abi::shared_memory::{FREE, LIVE, ModuleRow};
 
-/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the control
-/// page claims to be.
+/// A traced thread's view of its slot. Chunk and ring addresses are made up: `SELF` is where the
+/// control page claims to be.
 pub struct Producer<'a> {
     arena: &'a Arena,
     slot: ThreadSlot<'a>,
@@ -42,7 +42,10 @@ impl<'a> Producer<'a> {
                     written: 0,
                 };
                 producer.control(|c| {
-                    (c.pid, c.tid, c.self_addr, c.ring_start) = (pid, tid, SELF, SELF + PAGE as u64)
+                    c.pid.set(pid);
+                    c.tid.set(tid);
+                    c.self_addr.set(SELF);
+                    c.ring_start.set(SELF + PAGE as u64);
                 });
                 producer.begin(0);
                 return producer;
@@ -50,9 +53,10 @@ impl<'a> Producer<'a> {
         }
     }
 
-    pub fn control<R>(&mut self, change: impl FnOnce(&mut Control) -> R) -> R {
-        // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain fields.
-        change(unsafe { &mut *self.slot.control() })
+    pub fn control<R>(&mut self, change: impl FnOnce(&Control) -> R) -> R {
+        // SAFETY: tests have one producer per slot; the recorder's side makes no reference to plain
+        // fields.
+        change(unsafe { &*self.slot.control() })
     }
 
     /// Starts a chunk (full) or a lap (ring) `lap_slots` before its end.
@@ -63,14 +67,17 @@ impl<'a> Producer<'a> {
         let written = self.written;
         self.control(|c| {
             if mode == MODE_RING {
-                c.guard = SELF + PAGE as u64 + LAP;
-                c.base = c.guard - lap_slots * SLOT;
+                c.guard.set(SELF + PAGE as u64 + LAP);
+                c.base.set(c.guard.get() - lap_slots * SLOT);
             } else {
                 let place = c.published.load(Ordering::Relaxed) % CHUNKS as u64;
-                c.base = SELF + PAGE as u64 + place * (chunk_bytes + PAGE as u64);
-                c.guard = c.base + chunk_bytes;
+                c.base
+                    .set(SELF + PAGE as u64 + place * (chunk_bytes + PAGE as u64));
+                c.guard.set(c.base.get() + chunk_bytes);
             }
-            (c.cursor, c.slots_before, c.begin_ns) = (c.base, written, 1000 + written);
+            c.cursor.set(c.base.get());
+            c.slots_before.set(written);
+            c.begin_ns.set(1000 + written);
         });
     }
 
@@ -97,21 +104,21 @@ impl<'a> Producer<'a> {
 
     /// Writes and commits a record. The place must be there (no guard page in tests).
     pub fn record(&mut self, slot: Slot) {
-        let cursor = self.control(|c| c.cursor);
-        assert!(cursor < self.control(|c| c.guard));
+        let cursor = self.control(|c| c.cursor.get());
+        assert!(cursor < self.control(|c| c.guard.get()));
         // SAFETY: `at` gives 16 bytes in the mapping.
         unsafe {
             self.at(cursor)
                 .cast::<RingSlot>()
                 .write_volatile(alone(slot))
         };
-        self.control(|c| c.cursor += SLOT);
+        self.control(|c| c.cursor.set(c.cursor.get() + SLOT));
         self.written += 1;
     }
 
     /// Fills the rest of the chunk at full speed (full).
     pub fn fill(&mut self, make: impl Fn(u64) -> Slot) {
-        let (cursor, guard) = self.control(|c| (c.cursor, c.guard));
+        let (cursor, guard) = self.control(|c| (c.cursor.get(), c.guard.get()));
         let to = self.at(cursor).cast::<RingSlot>();
         for i in 0..(guard - cursor) / SLOT {
             // SAFETY: up to the end of the chunk.
@@ -121,23 +128,23 @@ impl<'a> Producer<'a> {
             };
         }
         self.written += (guard - cursor) / SLOT;
-        self.control(|c| c.cursor = guard);
+        self.control(|c| c.cursor.set(guard));
     }
 
     /// Publishes the chunk that is being written (full).
     pub fn publish(&mut self, cause: u32) {
         let (pid, tid) = (self.pid, self.tid);
         let info = self.control(|c| {
-            let slots = ((c.cursor - c.base) / SLOT) as u32;
+            let slots = ((c.cursor.get() - c.base.get()) / SLOT) as u32;
             ChunkInfo {
                 pid,
                 tid,
-                cause,
+                cause: cause as u16,
                 slots,
-                first_slot: c.slots_before,
-                executed: c.slots_before + u64::from(slots),
-                begin_ns: c.begin_ns,
-                end_ns: c.begin_ns + 10,
+                first_slot: c.slots_before.get(),
+                executed: c.slots_before.get() + u64::from(slots),
+                begin_ns: c.begin_ns.get(),
+                end_ns: c.begin_ns.get() + 10,
                 ..ChunkInfo::default()
             }
         });
@@ -149,7 +156,7 @@ impl<'a> Producer<'a> {
     pub fn publish_window(&mut self, window: u64, lap_slots: u64) {
         let (cursor, place) = self.control(|c| {
             (
-                c.cursor,
+                c.cursor.get(),
                 c.published.load(Ordering::Relaxed) as usize % CHUNKS,
             )
         });
@@ -184,10 +191,12 @@ impl<'a> Producer<'a> {
     pub fn announce(&mut self, info: ChunkInfo) {
         self.control(|c| {
             let place = c.published.load(Ordering::Relaxed) as usize % CHUNKS;
-            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize] = ChunkInfo {
-                place: place as u32,
-                ..info
-            };
+            c.chunks[(c.published.load(Ordering::Relaxed) % QUEUE as u64) as usize].set(
+                ChunkInfo {
+                    place: place as u16,
+                    ..info
+                },
+            );
             c.published.fetch_add(1, Ordering::Release);
         });
         self.arena.ring_doorbell();

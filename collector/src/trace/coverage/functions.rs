@@ -1,4 +1,5 @@
-//! Functions that read memory for an instrumented file in another one: what the program gives to `memcpy` and its kin is read where nobody records.
+//! Functions that read memory for an instrumented file in another one: what the program gives to
+//! `memcpy` and its kin is read where nobody records.
 
 use mgz_annotations_schema::coverage::LoadedFile;
 use object::read::elf::ElfFile64;
@@ -33,11 +34,13 @@ fn reads(name: &str) -> bool {
 
 fn map(path: &Path) -> Option<memmap2::Mmap> {
     let file = std::fs::File::open(path).ok()?;
-    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps it.
+    // SAFETY: private and read-only; who shortens the file meanwhile harms every program that maps
+    // it.
     unsafe { memmap2::Mmap::map(&file).ok() }
 }
 
-/// Dynamic symbols of a file that such functions have: those that it wants from others, or those that it defines.
+/// Dynamic symbols of a file that such functions have: those that it wants from others, or those
+/// that it defines.
 fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
     let Some(data) = map(path) else {
         return BTreeSet::new();
@@ -46,7 +49,8 @@ fn symbols(path: &Path, defined: bool) -> BTreeSet<String> {
         return BTreeSet::new();
     };
     file.dynamic_symbols()
-        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as strlen.)
+        // (Not `is_definition`: that leaves out functions that are chosen by the processor, as
+        // strlen.)
         .filter(|s| s.is_undefined() != defined)
         .filter_map(|s| s.name().ok())
         .filter(|name| reads(name))
@@ -111,10 +115,9 @@ mod tests {
     #[test]
     fn they_are_found_in_the_c_library() {
         let own = std::env::current_exe().unwrap().display().to_string();
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        let libc = maps
-            .lines()
-            .filter_map(|l| l.split_whitespace().nth(5))
+        let maps = mgz_perf::proc_maps::read(std::process::id()).unwrap();
+        let libc = mgz_perf::proc_maps::lines(&maps)
+            .map(|l| l.name)
             .find(|p| p.contains("libc.so"))
             .unwrap();
         let file = |path: &str, instrumented| LoadedFile {

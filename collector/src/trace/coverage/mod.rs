@@ -1,8 +1,9 @@
 //! What runs beside what is recorded: files without instrumentation, generated code, programs.
 //!
-//! Three sources, none of which the program notices: the recorded processes' mappings, looked at now and then; in `full` and `ring` a clock that samples where they
-//! spend their time (`burst` has its triggers for that); and what the runtime tells of programs that it passes through. All of it is a help for reading a trace: what cannot be
-//! found out is left out.
+//! Three sources, none of which the program notices: the recorded processes' mappings, looked at
+//! now and then; in `full` and `ring` a clock that samples where they spend their time (`burst` has
+//! its triggers for that); and what the runtime tells of programs that it passes through. All of it
+//! is a help for reading a trace: what cannot be found out is left out.
 
 pub(crate) mod functions;
 
@@ -11,6 +12,7 @@ use mgz_abi::shared_memory;
 use mgz_annotations_schema::coverage::{Coverage, LoadedFile, Program};
 use mgz_annotations_schema::manifest::Manifest;
 use mgz_perf::clock_sampler::{Sampler, Shares};
+use mgz_perf::proc_maps::{self, MapsLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -53,7 +55,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Also samples where the time goes, from the execution of the next program on that this thread starts. Where the kernel refuses that, nothing is known of time.
+    /// Also samples where the time goes, from the execution of the next program on that this thread
+    /// starts. Where the kernel refuses that, nothing is known of time.
     pub fn sample_time(&mut self) {
         self.sampler = Sampler::open(PERIOD_NS).ok();
         if let Some(sampler) = &mut self.sampler {
@@ -114,12 +117,12 @@ impl Watch {
             look.last = Instant::now();
         }
         // A process that is gone shows nothing; what was seen of it stays.
-        let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/maps")) else {
+        let Ok(text) = proc_maps::read(pid) else {
             return;
         };
         self.has_looked |= text.contains(" r-xp ");
         let (mut generated, mut seen) = (0, 0);
-        for code in text.lines().filter_map(|line| code_of(line, pid)) {
+        for code in proc_maps::lines(&text).filter_map(|line| code_of(&line, pid)) {
             if code.path.is_empty() {
                 generated += code.end - code.start;
             }
@@ -148,7 +151,8 @@ impl Watch {
         files
     }
 
-    /// What there is to say, now that the run is over; the manifest has the modules and the counts of triggers.
+    /// What there is to say, now that the run is over; the manifest has the modules and the counts
+    /// of triggers.
     pub fn finish(self, manifest: &Manifest) -> Coverage {
         let recorded: BTreeSet<u32> = self.looks.keys().copied().collect();
         // Triggers tell of files without instrumentation alone.
@@ -181,7 +185,8 @@ impl Watch {
     }
 }
 
-/// The same of a recording that was imported: path and bytes of all code that its processes had mapped.
+/// The same of a recording that was imported: path and bytes of all code that its processes had
+/// mapped.
 pub fn of_mappings<'a>(
     manifest: &'a Manifest,
     mappings: impl Iterator<Item = (&'a str, u64)>,
@@ -202,8 +207,9 @@ pub fn of_mappings<'a>(
     }
 }
 
-/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since nothing was
-/// seen of processes that were over too soon. `samples` tells of a file how many there are in it.
+/// The files among `paths`, and the instrumented ones; `unseen`: and those that these need, since
+/// nothing was seen of processes that were over too soon. `samples` tells of a file how many there
+/// are in it.
 fn files<'a>(
     manifest: &'a Manifest,
     mut paths: BTreeSet<&'a str>,
@@ -239,7 +245,8 @@ fn files<'a>(
     files
 }
 
-/// `burst`: triggers by CPU time say where that went. The files of those that came where no window can begin are known of the last ones.
+/// `burst`: triggers by CPU time say where that went. The files of those that came where no window
+/// can begin are known of the last ones.
 fn shares_of_triggers(manifest: &Manifest) -> Shares {
     let t = &manifest.totals;
     let of = |what: &str| t.triggers.get(what).copied().unwrap_or(0);
@@ -259,26 +266,18 @@ fn shares_of_triggers(manifest: &Manifest) -> Shares {
     shares
 }
 
-/// Executable memory in a line of `/proc/PID/maps`.
-fn code_of(line: &str, process: u32) -> Option<Code> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    if fields.next()?.as_bytes().get(2) != Some(&b'x') {
-        return None;
-    }
-    let path = fields.nth(3).unwrap_or("").trim_start();
+/// Executable memory in the list of a process's mappings.
+fn code_of(line: &MapsLine, process: u32) -> Option<Code> {
     // Memory with a name that somebody has given it is code of no file all the same.
-    let path = match path {
+    let path = match line.name {
         p if p.starts_with("/memfd:mgz-") => OURS,
         p if p.starts_with("[anon") || p.starts_with("/memfd:") || p.starts_with("//") => "",
         p => p.strip_suffix(" (deleted)").unwrap_or(p),
     };
-    (start < end && path != "[vsyscall]").then(|| Code {
+    (line.is_executable() && path != "[vsyscall]").then(|| Code {
         process,
-        start,
-        end,
+        start: line.start,
+        end: line.end,
         path: path.into(),
     })
 }
@@ -289,7 +288,8 @@ mod tests {
 
     #[test]
     fn code_is_read_from_the_kernels_lines() {
-        let code = |line: &str| code_of(line, 7).map(|c| (c.start, c.end, c.path));
+        let code =
+            |line: &str| code_of(&MapsLine::parse(line)?, 7).map(|c| (c.start, c.end, c.path));
         let libc = "7f00-8f00 r-xp 00026000 fe:01 5181 /usr/lib/libc.so.6";
         assert_eq!(
             code(libc),

@@ -1,11 +1,15 @@
-//! Stays of any shape: pieces of a function in which one register is free.
+//! Residencies of any shape: stretches of a function in which one register is free.
 //!
-//! A call ends the stays before it, but what lies between two calls has several regions more often than not, and a register that nothing there uses. Which
-//! pieces are in the stay is decided by what it costs: a region outside loads the cursor, and waits for the store of the region before; on each way into the
-//! stay the cursor is loaded, and a borrowed register saved, which is restored on each way out. Pieces change sides one by one as long as that saves
-//! something; this is done for each register that may serve, and the best is taken.
+//! A call ends the residencies before it, but what lies between two calls has several regions more
+//! often than not, and a register that nothing there uses. Which stretches are in the residency is
+//! decided by what it costs: a region outside loads the cursor, and waits for the store of the
+//! region before; on each way into the residency the cursor is loaded, and a borrowed register
+//! saved, which is restored on each way out. Stretches change sides one by one as long as that
+//! saves something; this is done for each register that may serve, and the best is taken.
 
-use crate::plan::cursor::{CALLEE_SAVED, Finder, Kept, RBP, Stay, Stays, USABLE, cheapest};
+use crate::plan::cursor::{
+    CALLEE_SAVED, Finder, Kept, RBP, Residencies, Residency, USABLE, cheapest,
+};
 use crate::x86::regs::RegSet;
 use smallvec::SmallVec;
 
@@ -15,17 +19,17 @@ const LOAD: i32 = 16;
 const MOVE: i32 = 9;
 /// Code on the way of a jump needs a jump of its own.
 const DETOUR: i32 = 3;
-/// Passes over the pieces; few change after the second.
+/// Passes over the stretches; few change after the second.
 const PASSES: usize = 4;
 
-/// A set of pieces, and what it saves.
+/// A set of stretches, and what it saves.
 struct Area {
     kept: Kept,
     inside: Vec<u32>,
     gain: i32,
 }
 
-/// What a piece costs inside of an area less what it costs outside if no neighbour is inside.
+/// What a stretch costs inside of an area less what it costs outside if no neighbour is inside.
 #[derive(Clone, Copy, Default)]
 struct Price {
     /// Whatever the register.
@@ -38,19 +42,22 @@ struct Price {
     detours: i32,
 }
 
-/// A piece while an area grows and shrinks.
+/// A stretch while an area grows and shrinks.
 #[derive(Clone, Copy)]
 struct Member {
-    /// How many neighbours are inside, as often as there are edges. Not counted for those that may not be inside.
+    /// How many neighbours are inside, as often as there are edges. Not counted for those that may
+    /// not be inside.
     near: u32,
-    /// It may be inside: it is in no stay yet, and the register can be kept in it.
+    /// It may be inside: it is in no residency yet, and the register can be kept in it.
     may: bool,
-    /// It may come in between fewer than two others: it has a record, or leads only to itself, or nothing leads to it.
+    /// It may come in between fewer than two others: it has a record, or leads only to itself, or
+    /// nothing leads to it.
     eager: bool,
     inside: bool,
 }
 
-/// How many of some sets each register is in: one bit of the number in each member, the lowest first.
+/// How many of some sets each register is in: one bit of the number in each member, the lowest
+/// first.
 #[derive(Default)]
 struct Counts(SmallVec<[u16; 12]>);
 
@@ -82,7 +89,7 @@ impl Counts {
     }
 }
 
-/// A set of pieces of which the next one is asked for.
+/// A set of stretches of which the next one is asked for.
 struct Marked(Vec<u64>);
 
 impl Marked {
@@ -110,17 +117,17 @@ impl Marked {
     }
 }
 
-/// What code on the way from one piece to another takes besides.
+/// What code on the way from one stretch to another takes besides.
 fn detour(from: usize, to: usize) -> i32 {
     if from + 1 == to { 0 } else { DETOUR }
 }
 
 impl Finder<'_> {
-    /// Adds an area of pieces that are in no stay yet.
-    pub(crate) fn areas(&self, allowed: &[bool], stays: &mut Stays) {
+    /// Adds an area of stretches that are in no residency yet.
+    pub(crate) fn areas(&self, allowed: &[bool], residencies: &mut Residencies) {
         let mut recorded = Vec::with_capacity(allowed.len());
         let member = |b: usize| {
-            let may = allowed[b] && stays.of_piece[b].is_none() && self.has_one_way_in(b);
+            let may = allowed[b] && residencies.of_piece[b].is_none() && self.has_one_way_in(b);
             if may && self.pieces[b].records {
                 recorded.push(b as u32);
             }
@@ -132,14 +139,14 @@ impl Finder<'_> {
             }
         };
         let mut members: Vec<Member> = (0..allowed.len()).map(member).collect();
-        if recorded.len() < 2 || stays.all.len() >= usize::from(u16::MAX) {
+        if recorded.len() < 2 || residencies.all.len() >= usize::from(u16::MAX) {
             return;
         }
         let [dead, first, second] = self.candidates(&recorded);
         if dead.is_none() && first.is_none() {
             return;
         }
-        // What serves the same pieces makes the same area.
+        // What serves the same stretches makes the same area.
         let differ = |a: Kept, b: Kept| {
             (0..members.len()).any(|n| members[n].may && self.serves(a, n) != self.serves(b, n))
         };
@@ -159,15 +166,15 @@ impl Finder<'_> {
         let Some(area) = areas.reduce(|best, a| if a.gain > best.gain { a } else { best }) else {
             return;
         };
-        let number = stays.all.len() as u16;
-        stays.all.push(Stay {
+        let number = residencies.all.len() as u16;
+        residencies.all.push(Residency {
             cursor: area.kept,
             scratch: None,
             late: area.kept.spilled,
         });
         area.inside
             .iter()
-            .for_each(|&b| stays.of_piece[b as usize] = Some(number));
+            .for_each(|&b| residencies.of_piece[b as usize] = Some(number));
     }
 
     /// See [`Member::eager`].
@@ -178,7 +185,8 @@ impl Finder<'_> {
             || !self.succs.of(b).is_empty() && !others(self.succs.of(b))
     }
 
-    /// Control that enters from outside finds code before the label, where nothing may fall into that from another stay.
+    /// Control that enters from outside finds code before the label, where nothing may fall into
+    /// that from another residency.
     fn has_one_way_in(&self, piece: usize) -> bool {
         !self.pieces[piece].external
             || piece == 0
@@ -186,7 +194,8 @@ impl Finder<'_> {
             || self.pieces[piece - 1].end.calls
     }
 
-    /// The registers that serve most of these pieces, and best those that have none: a dead one, and two that are borrowed.
+    /// The registers that serve most of these stretches, and best those that have none: a dead one,
+    /// and two that are borrowed.
     fn candidates(&self, recorded: &[u32]) -> [Option<Kept>; 3] {
         let (mut dead, mut unused) = (Counts::default(), Counts::default());
         for &b in recorded {
@@ -215,7 +224,7 @@ impl Finder<'_> {
         [most(&dead, RegSet(USABLE.0 & !RBP.0), false), first, second]
     }
 
-    /// What a piece without neighbours inside costs.
+    /// What a stretch without neighbours inside costs.
     fn price(&self, b: usize) -> Price {
         let mut price = Price {
             always: -self.alone(b),
@@ -246,7 +255,7 @@ impl Finder<'_> {
         price
     }
 
-    /// Whether a register can be kept in a piece.
+    /// Whether a register can be kept in a stretch.
     fn serves(&self, kept: Kept, b: usize) -> bool {
         let registers = &self.pieces[b].registers;
         if kept.spilled {
@@ -256,8 +265,9 @@ impl Finder<'_> {
         }
     }
 
-    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of the register nothing is known. `recorded`: those of them
-    /// that may be inside and have records; `prices`: of these.
+    /// The best area of one register, `None` if it saves nothing. `members`: none is inside, and of
+    /// the register nothing is known. `recorded`: those of them that may be inside and have
+    /// records; `prices`: of these.
     fn area(
         &self,
         kept: Kept,
@@ -279,7 +289,8 @@ impl Finder<'_> {
             };
             price.always + entry * price.entries + exit * price.exits + restores * price.detours
         };
-        // What it costs less because edges between pieces of the area are neither ways in nor out. `end`: only pieces before it are taken for inside.
+        // What it costs less because edges between stretches of the area are neither ways in nor
+        // out. `end`: only stretches before it are taken for inside.
         let saved = |b: usize, members: &[Member], end: usize| {
             let mut saved = 0;
             for &p in self.preds.of(b) {
@@ -300,7 +311,7 @@ impl Finder<'_> {
             saved
         };
         let mut look = Marked::new(members.len());
-        // Looked at are pieces that may change sides because of it.
+        // Looked at are stretches that may change sides because of it.
         let turn = |b: usize, comes: bool, members: &mut [Member], look: &mut Marked| {
             for edges in [&self.preds, &self.succs] {
                 for &neighbour in edges.of(b) {
@@ -358,7 +369,7 @@ impl Finder<'_> {
             .filter(|&b| members[b].inside)
             .map(|b| b as u32)
             .collect();
-        // Summed up one piece after the other, so that each edge counts once.
+        // Summed up one stretch after the other, so that each edge counts once.
         let gain = inside
             .iter()
             .map(|&b| saved(b as usize, &members, b as usize) - cost(b as usize))
@@ -366,7 +377,7 @@ impl Finder<'_> {
         (gain > 0).then_some(Area { kept, inside, gain })
     }
 
-    /// What the region of a piece pays for the cursor if it stands alone.
+    /// What the region of a stretch pays for the cursor if it stands alone.
     fn alone(&self, piece: usize) -> i32 {
         match (
             self.pieces[piece].records,
@@ -382,8 +393,8 @@ impl Finder<'_> {
 #[cfg(test)]
 mod tests {
     use super::{Counts, Marked};
-    use crate::plan::cursor::Stay;
-    use crate::plan::cursor::tests::{CALL, LOAD, RET, kept, stays};
+    use crate::plan::cursor::Residency;
+    use crate::plan::cursor::tests::{CALL, LOAD, RET, kept, residencies};
     use crate::x86::regs::{Gpr, RegSet};
 
     /// Forward over so many bytes: test edi, edi; jne.
@@ -393,10 +404,11 @@ mod tests {
 
     #[test]
     fn regions_between_calls_share_a_borrowed_register() {
-        // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load, ret. Nothing is dead: no register is written but rax.
+        // 0: load, branch to 2. 1: load. 2: load, branch to 4. 3: load. 4: load, call. 5: load,
+        // ret. Nothing is dead: no register is written but rax.
         let diamond = [LOAD, &unless(LOAD.len()), LOAD].concat();
-        let (stays, of) = stays(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
-        let area = Some(Stay {
+        let (residencies, of) = residencies(&[&diamond, &diamond, LOAD, CALL, LOAD, RET]);
+        let area = Some(Residency {
             cursor: kept(1, true),
             scratch: None,
             late: true,
@@ -404,18 +416,18 @@ mod tests {
         assert_eq!(of[..5], [area; 5]);
         assert_eq!(of[5], None, "one region alone gains nothing");
         assert!(
-            stays.leaves(4) && stays.out(4).is_none(),
+            residencies.leaves(4) && residencies.out(4).is_none(),
             "the register is given back before the call"
         );
         assert_eq!(
-            (0..6).map(|p| stays.before(p)).collect::<Vec<_>>(),
+            (0..6).map(|p| residencies.before(p)).collect::<Vec<_>>(),
             [Some(None), None, None, None, None, None]
         );
     }
 
     #[test]
     fn a_region_that_stands_alone_borrows_nothing_longer() {
-        let (_, of) = stays(&[LOAD, CALL, LOAD, CALL, RET]);
+        let (_, of) = residencies(&[LOAD, CALL, LOAD, CALL, RET]);
         assert_eq!(of, [None; 3]);
     }
 
@@ -423,10 +435,10 @@ mod tests {
     fn an_endless_loop_behind_one_piece_comes_in() {
         // 0: load, branch to 2. 1: jumps to itself, so that no way leads out of it. 2: load, ret.
         const SELF: &[u8] = &[0xeb, 0xfe];
-        let (_, of) = stays(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
+        let (_, of) = residencies(&[LOAD, &unless(SELF.len()), SELF, LOAD, RET]);
         assert_eq!(
             of,
-            [Some(Stay {
+            [Some(Residency {
                 cursor: kept(1, true),
                 scratch: None,
                 late: true

@@ -1,15 +1,19 @@
 //! Where one register holds the cursor across blocks.
 //!
-//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each pass then waits for the store of
-//! the last. A *stay* is a set of blocks without calls in which one register keeps the cursor: it is loaded where control
-//! enters, and regions inside only advance and store it. The cursor in memory is therefore right all the time, and
-//! what interrupts a stay finds the same as in a region: the register is the slot base ([`ProbeState::base_reg`]).
-//! In loops, where one pass follows the other, regions do not even store it: that is done where control leaves ([`STATE_LATE`]).
-//! A second register may be set aside for addresses that have a base and an index. Most stays are loops; [`trees`] and [`areas`] are the others.
+//! A region that stands alone loads the cursor, advances it and stores it; in a short loop, each
+//! pass then waits for the store of the last. A *residency* is a set of blocks without calls in
+//! which one register keeps the cursor: it is loaded where control enters, and regions inside only
+//! advance and store it. The cursor in memory is therefore right all the time, and what interrupts
+//! a residency finds the same as in a region: the register is the slot base
+//! ([`ProbeState::base_reg`]). In loops, where one pass follows the other, regions do not even
+//! store it: that is done where control leaves ([`STATE_LATE`]). A second register may be set aside
+//! for addresses that have a base and an index. Most residencies are loops; [`trees`] and [`areas`]
+//! are the others.
 //!
-//! The registers are such that are dead all through the stay, or that nothing in it uses: these are saved where control
-//! enters and restored where it leaves. rbp is never borrowed unless the function itself has saved it, because a debugger
-//! or profiler may find the callers' frames by it, and unwind tables cannot tell them of the `%gs` places.
+//! The registers are such that are dead all through the residency, or that nothing in it uses:
+//! these are saved where control enters and restored where it leaves. rbp is never borrowed unless
+//! the function itself has saved it, because a debugger or profiler may find the callers' frames by
+//! it, and unwind tables cannot tell them of the `%gs` places.
 
 pub(crate) mod areas;
 pub(crate) mod trees;
@@ -22,9 +26,9 @@ use crate::x86::regs::{Gpr, RSP, RegSet, RegUse};
 use iced_x86::{Code, FlowControl, Mnemonic};
 use mgz_abi::address_map::{ProbeState, STATE_LATE};
 
-/// Spill place of a stay's cursor register.
-pub const PLACE_STAY: u8 = 2;
-/// Spill place of a stay's address register.
+/// Spill place of a residency's cursor register.
+pub const PLACE_RESIDENCY: u8 = 2;
+/// Spill place of a residency's address register.
 pub const PLACE_SCRATCH: u8 = 3;
 
 /// rbp.
@@ -34,18 +38,18 @@ const CALLEE_SAVED: RegSet = RegSet(1 << 3 | 1 << 5 | 0xf << 12);
 /// Everything but rsp.
 const USABLE: RegSet = RegSet(!(1 << 4));
 
-/// A register that a stay keeps.
+/// A register that a residency keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kept {
     /// The register.
     pub reg: Gpr,
-    /// It is borrowed: saved where control enters the stay, restored where it leaves.
+    /// It is borrowed: saved where control enters the residency, restored where it leaves.
     pub spilled: bool,
 }
 
 /// A set of blocks with the cursor in a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stay {
+pub struct Residency {
     /// Holds the cursor.
     pub cursor: Kept,
     /// Free for addresses.
@@ -54,18 +58,18 @@ pub struct Stay {
     pub late: bool,
 }
 
-impl Stay {
+impl Residency {
     /// Borrowed registers and their places, in the order in which they are saved.
     pub fn borrowed(self) -> impl DoubleEndedIterator<Item = (Gpr, u8)> {
         let all = [
-            (Some(self.cursor), PLACE_STAY),
+            (Some(self.cursor), PLACE_RESIDENCY),
             (self.scratch, PLACE_SCRATCH),
         ];
         all.into_iter()
             .filter_map(|(kept, place)| kept.filter(|k| k.spilled).map(|k| (k.reg, place)))
     }
 
-    /// What holds between the regions of the stay.
+    /// What holds between the regions of the residency.
     pub fn state(self) -> ProbeState {
         let flags = if self.late { STATE_LATE } else { 0 };
         let mut state = ProbeState {
@@ -80,52 +84,58 @@ impl Stay {
     }
 }
 
-/// Number of a stay, or none.
-pub type Place = Option<u16>;
+/// Number of a residency, or none.
+pub type ResidencyId = Option<u16>;
 
-/// The stays of a function. The default has none.
+/// The residencies of a function. The default has none.
 ///
-/// What may be in a stay or not are *pieces*: blocks, which are cut behind each call. What leads elsewhere than into the next piece, landing pads too,
-/// belongs to a block's last piece.
+/// What may be in a residency or not are *stretches*: blocks, which are cut behind each call. What
+/// leads elsewhere than into the next stretch, landing pads too, belongs to a block's last stretch.
 #[derive(Clone, Debug, Default)]
-pub struct Stays {
-    /// First instructions of the pieces.
+pub struct Residencies {
+    /// First instructions of the stretches.
     starts: Vec<u32>,
-    all: Vec<Stay>,
-    of_piece: Vec<Place>,
-    before: Vec<Option<Place>>,
-    /// Pieces of a stay that end outside of it.
+    all: Vec<Residency>,
+    of_piece: Vec<ResidencyId>,
+    before: Vec<Option<ResidencyId>>,
+    /// Stretches of a residency that end outside of it.
     ends: Vec<bool>,
 }
 
-impl Stays {
-    /// Stays made elsewhere: all of them; per block, none of which has a call, the stay that it is in; and what stands before it, see
-    /// [`Stays::before`].
-    pub fn of_parts(all: Vec<Stay>, of_piece: Vec<Place>, before: Vec<Option<Place>>) -> Stays {
-        Stays {
+impl Residencies {
+    /// Residencies made elsewhere: all of them; per block, none of which has a call, the residency
+    /// that it is in; and what stands before it, see [`Residencies::before`].
+    pub fn of_parts(
+        all: Vec<Residency>,
+        of_piece: Vec<ResidencyId>,
+        before: Vec<Option<ResidencyId>>,
+    ) -> Residencies {
+        Residencies {
             all,
             of_piece,
             before,
-            ..Stays::default()
+            ..Residencies::default()
         }
     }
 
-    /// First instructions of the pieces; none if pieces are blocks, as they are where no stay is.
+    /// First instructions of the stretches; none if stretches are blocks, as they are where no
+    /// residency is.
     pub fn starts(&self) -> &[u32] {
         &self.starts
     }
 
-    /// The stay that a piece is in.
-    pub fn of(&self, piece: usize) -> Place {
+    /// The residency that a stretch is in.
+    pub fn of(&self, piece: usize) -> ResidencyId {
         self.of_piece.get(piece).copied().flatten()
     }
 
-    /// The stay in which control leaves a piece: that of the piece, or none where its last instruction, which hands control on, stands outside.
-    pub fn out(&self, piece: usize) -> Place {
+    /// The residency in which control leaves a stretch: that of the stretch, or none where its last
+    /// instruction, which hands control on, stands outside.
+    pub fn out(&self, piece: usize) -> ResidencyId {
         self.of(piece).filter(|_| !self.leaves(piece))
     }
 
-    /// Whether a stay ends before the last instruction of a piece.
+    /// Whether a residency ends before the last instruction of a stretch.
     pub fn leaves(&self, piece: usize) -> bool {
         self.ends.get(piece).is_some_and(|e| *e)
     }
@@ -135,19 +145,19 @@ impl Stays {
         self.all.is_empty()
     }
 
-    /// What stands before a piece's label, for the control that comes from there: the code that leads from that place to
-    /// the piece's own.
-    pub fn before(&self, piece: usize) -> Option<Place> {
+    /// What stands before a stretch's label, for the control that comes from there: the code that
+    /// leads from that place to the stretch's own.
+    pub fn before(&self, piece: usize) -> Option<ResidencyId> {
         self.before.get(piece).copied().flatten()
     }
 
-    /// The stay at a place.
-    pub fn at(&self, place: Place) -> Option<Stay> {
+    /// The residency at a place.
+    pub fn at(&self, place: ResidencyId) -> Option<Residency> {
         place.map(|p| self.all[usize::from(p)])
     }
 
     /// Whether going from one place to another takes code.
-    pub fn needs_code(&self, from: Place, to: Place) -> bool {
+    pub fn needs_code(&self, from: ResidencyId, to: ResidencyId) -> bool {
         from != to
             && (to.is_some()
                 || self
@@ -156,13 +166,13 @@ impl Stays {
     }
 
     /// What holds at a place between regions.
-    pub fn state(&self, place: Place) -> ProbeState {
-        self.at(place).map_or(ProbeState::IDLE, Stay::state)
+    pub fn state(&self, place: ResidencyId) -> ProbeState {
+        self.at(place).map_or(ProbeState::IDLE, Residency::state)
     }
 }
 
-/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX prefix; r12 and rsp need a
-/// SIB byte as a base.
+/// The cheapest member of a set to use in probes: rax, rcx, rdx, rsi, rdi and rbx, rbp need no REX
+/// prefix; r12 and rsp need a SIB byte as a base.
 pub fn cheapest(set: RegSet) -> Option<Gpr> {
     // rax, rcx, rdx; rsi, rdi; rbx, rbp; r8 to r11; r14, r15; r13; r12.
     const ORDER: [u16; 7] = [
@@ -208,30 +218,30 @@ fn is_call(insn: &Insn) -> bool {
         && insn.inst.mnemonic() == Mnemonic::Call
 }
 
-/// Finds the stays of a function.
-pub fn find(view: &View) -> Stays {
+/// Finds the residencies of a function.
+pub fn find(view: &View) -> Residencies {
     let Some(finder) = Finder::new(view) else {
-        return Stays::default();
+        return Residencies::default();
     };
     let mut allowed: Vec<bool> = finder.pieces.iter().map(|p| p.allowed).collect();
-    // Each turn forbids at least one more piece.
+    // Each turn forbids at least one more stretch.
     loop {
         let without_calls: Vec<bool> = allowed
             .iter()
             .zip(&finder.pieces)
             .map(|(a, p)| *a && !p.end.calls)
             .collect();
-        let mut stays = finder.choose(&without_calls);
-        finder.trees(&without_calls, &mut stays);
-        finder.areas(&allowed, &mut stays);
-        if stays.all.is_empty() {
-            return Stays::default();
+        let mut residencies = finder.choose(&without_calls);
+        finder.trees(&without_calls, &mut residencies);
+        finder.areas(&allowed, &mut residencies);
+        if residencies.all.is_empty() {
+            return Residencies::default();
         }
-        let wrong = finder.complete(&mut stays);
+        let wrong = finder.complete(&mut residencies);
         if wrong.is_empty() {
-            return Stays {
+            return Residencies {
                 starts: finder.starts,
-                ..stays
+                ..residencies
             };
         }
         for b in wrong {
@@ -240,7 +250,8 @@ pub fn find(view: &View) -> Stays {
     }
 }
 
-/// Whether an instruction that is no call may be in a stay: it can neither run other probes nor end the process. (Stays end before the call at a piece's end.)
+/// Whether an instruction that is no call may be in a residency: it can neither run other probes
+/// nor end the process. (Residencies end before the call at a stretch's end.)
 fn may_be_inside(insn: &Insn) -> bool {
     match insn.flow {
         FlowControl::Next => !matches!(
@@ -259,14 +270,15 @@ fn may_be_inside(insn: &Insn) -> bool {
     }
 }
 
-/// How a piece ends: what is asked again and again, of few bytes.
+/// How a stretch ends: what is asked again and again, of few bytes.
 #[derive(Clone, Copy)]
 struct End {
     /// With a call.
     calls: bool,
-    /// With a jump that can be led through code: conditional and unconditional ones can, all other branches cannot.
+    /// With a jump that can be led through code: conditional and unconditional ones can, all other
+    /// branches cannot.
     led: bool,
-    /// Control runs from it into the piece behind it.
+    /// Control runs from it into the stretch behind it.
     falls: bool,
     /// With what stands outside of any area.
     parts: bool,
@@ -301,7 +313,7 @@ impl End {
     }
 }
 
-/// What a set of pieces does to registers.
+/// What a set of stretches does to registers.
 #[derive(Clone, Copy)]
 struct Registers {
     /// Dead before every instruction, and written by none.
@@ -332,32 +344,33 @@ impl Registers {
     }
 }
 
-/// What is known of a piece.
+/// What is known of a stretch.
 #[derive(Clone, Copy)]
-struct Piece {
+struct Stretch {
     registers: Registers,
     /// Something in it is recorded.
     records: bool,
-    /// It may be part of a stay.
+    /// It may be part of a residency.
     allowed: bool,
     /// Entered from where no code can be put.
     external: bool,
     end: End,
 }
 
-/// Cuts a function into pieces, from its start on.
+/// Cuts a function into stretches, from its start on.
 struct Cutter<'a> {
     view: &'a View<'a>,
-    /// Instructions with accesses that are in no piece yet.
+    /// Instructions with accesses that are in no stretch yet.
     accesses: &'a [u32],
     /// Callee-saved registers that were pushed so far.
     saved: RegSet,
 }
 
 impl Cutter<'_> {
-    /// The piece that begins with the first of these instructions, which are a block's last ones, and where the next one begins.
+    /// The stretch that begins with the first of these instructions, which are a block's last ones,
+    /// and where the next one begins.
     #[inline(never)]
-    fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Piece, usize) {
+    fn cut(&mut self, start: usize, limit: usize, external: bool) -> (Stretch, usize) {
         let (mut dead, mut read, mut written) = (USABLE.0, 0u16, 0u16);
         let (mut allowed, mut calls, mut end) = (true, false, start);
         for (insn, u) in self.view.insns[start..limit]
@@ -388,7 +401,7 @@ impl Cutter<'_> {
         let records = self.records(start, end, &mut registers);
         let end_of = End::of(&self.view.insns[end - 1], self.view.insns.get(end), calls);
         (
-            Piece {
+            Stretch {
                 registers,
                 records,
                 allowed,
@@ -399,7 +412,7 @@ impl Cutter<'_> {
         )
     }
 
-    /// Whether something in a piece is recorded. Adds what that needs.
+    /// Whether something in a stretch is recorded. Adds what that needs.
     fn records(&mut self, start: usize, end: usize, registers: &mut Registers) -> bool {
         let mut records = false;
         while let Some((&i, behind)) = self
@@ -421,9 +434,10 @@ impl Cutter<'_> {
     }
 }
 
-/// Per piece: others that may follow, or precede. One list for all takes a fraction of the time of one for each.
+/// Per stretch: others that may follow, or precede. One list for all takes a fraction of the time
+/// of one for each.
 struct Edges {
-    /// Where those of each piece begin in `to`, and where they end.
+    /// Where those of each stretch begin in `to`, and where they end.
     spans: Vec<(u32, u32)>,
     to: Vec<u32>,
 }
@@ -459,19 +473,20 @@ impl Edges {
 
 struct Finder<'a> {
     view: &'a View<'a>,
-    /// First instructions of the pieces.
+    /// First instructions of the stretches.
     starts: Vec<u32>,
-    pieces: Vec<Piece>,
+    pieces: Vec<Stretch>,
     succs: Edges,
     preds: Edges,
-    /// Some piece is followed by itself or one before it.
+    /// Some stretch is followed by itself or one before it.
     goes_back: bool,
     /// Callee-saved registers that the function pushes.
     saved: RegSet,
 }
 
 impl<'a> Finder<'a> {
-    /// `None` if there can be no stay, because nothing is recorded, or all of it in one piece that is in no loop.
+    /// `None` if there can be no residency, because nothing is recorded, or all of it in one
+    /// stretch that is in no loop.
     fn new(view: &'a View<'a>) -> Option<Finder<'a>> {
         if !view.accesses.iter().any(|a| view.records(a)) {
             return None;
@@ -488,7 +503,7 @@ impl<'a> Finder<'a> {
             Vec::with_capacity(view.blocks.len() * 2),
             Vec::with_capacity(view.blocks.len() * 2),
         );
-        // First pieces of the blocks.
+        // First stretches of the blocks.
         let mut firsts = Vec::with_capacity(view.blocks.len());
         let mut cutter = Cutter {
             view,
@@ -547,19 +562,20 @@ impl<'a> Finder<'a> {
         self.pieces[piece as usize].records
     }
 
-    /// The piece that begins at an address.
+    /// The stretch that begins at an address.
     fn piece_at(&self, ip: u64) -> Option<usize> {
         self.starts
             .binary_search_by_key(&ip, |&start| self.view.insns[start as usize].ip)
             .ok()
     }
 
-    /// Loops without calls, the largest for which there is a register. The places of pieces are all that is known of these stays.
-    fn choose(&self, allowed: &[bool]) -> Stays {
+    /// Loops without calls, the largest for which there is a register. The places of stretches are
+    /// all that is known of these residencies.
+    fn choose(&self, allowed: &[bool]) -> Residencies {
         let n = allowed.len();
-        let mut stays = Stays {
+        let mut residencies = Residencies {
             of_piece: vec![None; n],
-            ..Stays::default()
+            ..Residencies::default()
         };
         let candidates = if self.goes_back {
             self.on_ways_back(allowed)
@@ -567,22 +583,24 @@ impl<'a> Finder<'a> {
             Vec::new()
         };
         if candidates.is_empty() {
-            return stays;
+            return residencies;
         }
         let mut search = Search::new(&self.succs, n);
         let mut work = search.cycles(&candidates);
         while let Some(set) = work.pop() {
-            if set.iter().all(|&b| !self.records(b)) || stays.all.len() >= usize::from(u16::MAX) {
+            if set.iter().all(|&b| !self.records(b))
+                || residencies.all.len() >= usize::from(u16::MAX)
+            {
                 continue;
             }
-            if let Some(stay) = self.register(&set) {
-                let number = stays.all.len() as u16;
-                stays.all.push(stay);
+            if let Some(residency) = self.register(&set) {
+                let number = residencies.all.len() as u16;
+                residencies.all.push(residency);
                 set.iter()
-                    .for_each(|&b| stays.of_piece[b as usize] = Some(number));
+                    .for_each(|&b| residencies.of_piece[b as usize] = Some(number));
                 continue;
             }
-            // Without the pieces through which the cycle is entered, the inner ones remain.
+            // Without the stretches through which the cycle is entered, the inner ones remain.
             search.begin(&set);
             let inner: Vec<u32> = set
                 .iter()
@@ -600,11 +618,12 @@ impl<'a> Finder<'a> {
                 work.extend(search.cycles(&inner));
             }
         }
-        stays
+        residencies
     }
 
-    /// Those of the allowed pieces, in ascending order, that may be on a cycle: each has a way back, from a piece that is not before any of its members to one
-    /// that is not behind, and each member is between the ends of such a way.
+    /// Those of the allowed stretches, in ascending order, that may be on a cycle: each has a way
+    /// back, from a stretch that is not before any of its members to one that is not behind, and
+    /// each member is between the ends of such a way.
     fn on_ways_back(&self, allowed: &[bool]) -> Vec<u32> {
         let mut least = u32::MAX;
         let mut found = Vec::new();
@@ -622,8 +641,8 @@ impl<'a> Finder<'a> {
         found
     }
 
-    /// Registers for a stay of these pieces.
-    fn register(&self, set: &[u32]) -> Option<Stay> {
+    /// Registers for a residency of these stretches.
+    fn register(&self, set: &[u32]) -> Option<Residency> {
         let mut all = Registers::NONE;
         for &b in set {
             let r = self.pieces[b as usize].registers;
@@ -637,7 +656,7 @@ impl<'a> Finder<'a> {
         } else {
             None
         };
-        Some(Stay {
+        Some(Residency {
             cursor,
             scratch,
             late: true,
@@ -668,29 +687,36 @@ impl<'a> Finder<'a> {
         self.pieces[piece].end.flow == FlowControl::IndirectBranch
     }
 
-    /// Whether the stay of a piece ends before its last instruction: a call, or an indirect jump that leads out of it.
-    fn ends(&self, piece: usize, stays: &Stays) -> bool {
-        let code = |&t: &u32| stays.needs_code(stays.of_piece[piece], stays.of_piece[t as usize]);
+    /// Whether the residency of a stretch ends before its last instruction: a call, or an indirect
+    /// jump that leads out of it.
+    fn ends(&self, piece: usize, residencies: &Residencies) -> bool {
+        let code = |&t: &u32| {
+            residencies.needs_code(
+                residencies.of_piece[piece],
+                residencies.of_piece[t as usize],
+            )
+        };
         self.pieces[piece].end.calls
             || self.is_indirect(piece) && self.succs.of(piece).iter().any(code)
     }
 
-    /// Decides what stands before the pieces' labels, and which pieces end outside. Returns pieces that must be in no stay, because control enters or
-    /// leaves them where no code can be put.
-    fn complete(&self, stays: &mut Stays) -> Vec<usize> {
+    /// Decides what stands before the stretches' labels, and which stretches end outside. Returns
+    /// stretches that must be in no residency, because control enters or leaves them where no code
+    /// can be put.
+    fn complete(&self, residencies: &mut Residencies) -> Vec<usize> {
         let mut wrong = Vec::new();
-        stays.ends = (0..self.pieces.len())
-            .map(|u| stays.of_piece[u].is_some() && self.ends(u, stays))
+        residencies.ends = (0..self.pieces.len())
+            .map(|u| residencies.of_piece[u].is_some() && self.ends(u, residencies))
             .collect();
-        stays.before = vec![None; self.pieces.len()];
-        let out: Vec<Place> = stays
+        residencies.before = vec![None; self.pieces.len()];
+        let out: Vec<ResidencyId> = residencies
             .of_piece
             .iter()
-            .zip(&stays.ends)
+            .zip(&residencies.ends)
             .map(|(&place, ends)| place.filter(|_| !ends))
             .collect();
         for (t, piece) in self.pieces.iter().enumerate() {
-            let to = stays.of_piece[t];
+            let to = residencies.of_piece[t];
             let falling = t
                 .checked_sub(1)
                 .filter(|&before| self.pieces[before].end.falls)
@@ -699,11 +725,11 @@ impl<'a> Finder<'a> {
                 if falling.is_some_and(|from| from.is_some()) {
                     wrong.push(t);
                 }
-                stays.before[t] = Some(None);
+                residencies.before[t] = Some(None);
                 continue;
             }
-            stays.before[t] = match falling {
-                Some(from) => Some(from).filter(|&from| stays.needs_code(from, to)),
+            residencies.before[t] = match falling {
+                Some(from) => Some(from).filter(|&from| residencies.needs_code(from, to)),
                 None => {
                     let preds = || self.preds.of(t).iter().map(|&p| p as usize);
                     // An indirect jump goes to the code before the label, or needs none.
@@ -711,7 +737,7 @@ impl<'a> Finder<'a> {
                     jumped
                         .into_iter()
                         .chain(preds().map(|p| out[p]))
-                        .find(|&from| stays.needs_code(from, to))
+                        .find(|&from| residencies.needs_code(from, to))
                 }
             };
         }
@@ -722,33 +748,37 @@ impl<'a> Finder<'a> {
             }
             let next = end.falls.then_some(u + 1);
             for t in self.succs.of(u).iter().map(|&t| t as usize) {
-                // (A branch to the very next piece is no different from another.)
+                // (A branch to the very next stretch is no different from another.)
                 let jumped = Some(t) != next || end.flow != FlowControl::Next && !end.calls;
-                if !jumped || !stays.needs_code(out[u], stays.of_piece[t]) {
+                if !jumped || !residencies.needs_code(out[u], residencies.of_piece[t]) {
                     continue;
                 }
                 // Unwinders and copied tables lead to the code for who comes from outside.
                 if out[u].is_none()
-                    && stays.before[t] == Some(None)
+                    && residencies.before[t] == Some(None)
                     && (self.pieces[t].external || self.is_indirect(u))
                 {
                     continue;
                 }
-                wrong.extend([u, t].into_iter().filter(|&b| stays.of_piece[b].is_some()));
+                wrong.extend(
+                    [u, t]
+                        .into_iter()
+                        .filter(|&b| residencies.of_piece[b].is_some()),
+                );
             }
         }
-        // A table's targets in other functions are idle; and it has one entry per piece, which is the code before the label if that is for control
-        // from no stay.
+        // A table's targets in other functions are idle; and it has one entry per stretch, which is
+        // the code before the label if that is for control from no residency.
         for table in self.view.tables {
             let u = self.starts.partition_point(|&start| start <= table.jump.0) - 1;
             for target in &table.targets {
                 match self.piece_at(*target) {
-                    None if stays.needs_code(out[u], None) => wrong.push(u),
-                    Some(t) if stays.of_piece[t].is_some() => {
-                        let entry = if stays.before[t] == Some(None) {
+                    None if residencies.needs_code(out[u], None) => wrong.push(u),
+                    Some(t) if residencies.of_piece[t].is_some() => {
+                        let entry = if residencies.before[t] == Some(None) {
                             None
                         } else {
-                            stays.of_piece[t]
+                            residencies.of_piece[t]
                         };
                         if out[u] != entry {
                             wrong.push(t);
@@ -764,7 +794,7 @@ impl<'a> Finder<'a> {
     }
 }
 
-/// A piece in a search for strongly connected components.
+/// A stretch in a search for strongly connected components.
 #[derive(Clone, Copy, Default)]
 struct Node {
     /// The last set that it was in.
@@ -777,7 +807,7 @@ struct Node {
     is_open: bool,
 }
 
-/// A search for strongly connected components in sets of pieces.
+/// A search for strongly connected components in sets of stretches.
 struct Search<'a> {
     succs: &'a Edges,
     nodes: Vec<Node>,
@@ -809,7 +839,8 @@ impl<'a> Search<'a> {
         self.nodes[piece as usize].set == self.current
     }
 
-    /// Strongly connected components of the graph of these pieces (in ascending order), without those that are no cycle.
+    /// Strongly connected components of the graph of these stretches (in ascending order), without
+    /// those that are no cycle.
     fn cycles(&mut self, pieces: &[u32]) -> Vec<Vec<u32>> {
         self.begin(pieces);
         let current = self.current;
@@ -818,7 +849,7 @@ impl<'a> Search<'a> {
             if self.nodes[root as usize].index != 0 {
                 continue;
             }
-            // The piece at hand, and its next edge; and those from which it was reached.
+            // The stretch at hand, and its next edge; and those from which it was reached.
             let (mut v, mut edge) = (root, 0);
             loop {
                 if edge == 0 {
@@ -888,8 +919,8 @@ mod tests {
     use crate::x86::regs::reg_use;
     use iced_x86::InstructionInfoFactory;
 
-    /// The stays of a function, and the stay of each block.
-    pub(crate) fn stays(parts: &[&[u8]]) -> (Stays, Vec<Option<Stay>>) {
+    /// The residencies of a function, and the residency of each block.
+    pub(crate) fn residencies(parts: &[&[u8]]) -> (Residencies, Vec<Option<Residency>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
         let mut g = Graph::build(
@@ -901,7 +932,7 @@ mod tests {
         of(&mut g, &[])
     }
 
-    fn of(g: &mut Graph, tables: &[JumpTable]) -> (Stays, Vec<Option<Stay>>) {
+    fn of(g: &mut Graph, tables: &[JumpTable]) -> (Residencies, Vec<Option<Residency>>) {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g
             .insns
@@ -929,10 +960,12 @@ mod tests {
             accesses: &accesses,
             stores: false,
         };
-        let stays = find(&view);
+        let residencies = find(&view);
         let pieces = Finder::new(&view).map_or(g.blocks.len(), |f| f.pieces.len());
-        let of = (0..pieces).map(|b| stays.at(stays.of(b))).collect();
-        (stays, of)
+        let of = (0..pieces)
+            .map(|b| residencies.at(residencies.of(b)))
+            .collect();
+        (residencies, of)
     }
 
     pub(crate) fn kept(reg: u8, spilled: bool) -> Kept {
@@ -956,7 +989,7 @@ mod tests {
         ]
     }
 
-    /// Those of each piece end where those of the next begin.
+    /// Those of each stretch end where those of the next begin.
     fn edges(starts: &[u32], to: &[u32]) -> Edges {
         Edges {
             spans: starts.windows(2).map(|w| (w[0], w[1])).collect(),
@@ -973,7 +1006,8 @@ mod tests {
 
     #[test]
     fn cycles_are_found_with_their_members_only() {
-        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but is led to by none.
+        // 0 leads to 1; 1, 2, 3 are a cycle that 2 leaves for 4; 4 leads to itself, 5 back to 0 but
+        // is led to by none.
         let edges = edges(&[0, 1, 2, 4, 5, 6, 7], &[1, 2, 3, 4, 1, 4, 0]);
         let mut search = Search::new(&edges, 6);
         let mut cycles = search.cycles(&[0, 1, 2, 3, 4, 5]);
@@ -1001,12 +1035,13 @@ mod tests {
     fn a_loop_keeps_the_cursor_in_a_register_that_is_dead_in_it() {
         // (Nobody reads rcx behind the loop: it is no result, since it has been read.)
         const TEST_ECX: &[u8] = &[0x85, 0xc9];
-        let (stays, of) = stays(&[XOR_ECX, TEST_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        let (residencies, of) =
+            residencies(&[XOR_ECX, TEST_ECX, LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
         assert_eq!(
             of,
             [
                 None,
-                Some(Stay {
+                Some(Residency {
                     cursor: kept(1, false),
                     scratch: None,
                     late: true
@@ -1015,12 +1050,12 @@ mod tests {
             ]
         );
         assert_eq!(
-            stays.before(1),
+            residencies.before(1),
             Some(None),
             "the cursor is loaded where control falls into the loop"
         );
         assert_eq!(
-            stays.before(2),
+            residencies.before(2),
             Some(Some(0)),
             "nothing is given back, but the cursor is stored"
         );
@@ -1029,33 +1064,33 @@ mod tests {
 
     #[test]
     fn else_it_borrows_one_that_the_loop_does_not_use() {
-        let (stays, of) = stays(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
+        let (residencies, of) = residencies(&[LOAD, NEXT, &back(&[LOAD, NEXT]), RET]);
         assert_eq!(
             of[0],
-            Some(Stay {
+            Some(Residency {
                 cursor: kept(1, true),
                 scratch: None,
                 late: true
             })
         );
-        assert_eq!(stays.before(0), Some(None), "callers enter here");
+        assert_eq!(residencies.before(0), Some(None), "callers enter here");
         assert_eq!(
-            stays.before(1),
+            residencies.before(1),
             Some(Some(0)),
             "it is given back behind the loop"
         );
-        assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_STAY]);
+        assert_eq!(of[0].unwrap().state().saved[0], [1, PLACE_RESIDENCY]);
     }
 
     #[test]
     fn calls_end_stays() {
         assert_eq!(
-            stays(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1,
+            residencies(&[LOAD, CALL, NEXT, &back(&[LOAD, CALL, NEXT]), RET]).1,
             [None, None, None]
         );
         // An inner loop without calls has one all the same.
         let inner = back(&[LOAD, NEXT]);
-        let (_, of) = stays(&[
+        let (_, of) = residencies(&[
             LOAD,
             NEXT,
             &inner,
@@ -1071,16 +1106,16 @@ mod tests {
 
     #[test]
     fn loops_that_record_nothing_have_none() {
-        assert_eq!(stays(&[NEXT, &back(&[NEXT]), RET]).1, [None, None]);
+        assert_eq!(residencies(&[NEXT, &back(&[NEXT]), RET]).1, [None, None]);
     }
 
     #[test]
     fn an_address_of_two_registers_gets_a_register_of_its_own() {
         const INDEXED: &[u8] = &[0x8b, 0x04, 0x97]; // mov eax, [rdi+rdx*4]
-        let (_, of) = stays(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
+        let (_, of) = residencies(&[INDEXED, NEXT, &back(&[INDEXED, NEXT]), RET]);
         assert_eq!(
             of[0],
-            Some(Stay {
+            Some(Residency {
                 cursor: kept(1, true),
                 scratch: Some(kept(8, true)),
                 late: true
@@ -1099,11 +1134,11 @@ mod tests {
         for r in 0..8u8 {
             all.extend_from_slice(&[0x4d, 0x85, 0xc0 | r << 3 | r]);
         }
-        let (_, of) = stays(&[LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), RET]);
+        let (_, of) = residencies(&[LOAD, &all, NEXT, &back(&[LOAD, &all, NEXT]), RET]);
         assert_eq!(of[0], None);
         const PUSH_RBP: &[u8] = &[0x55];
         const POP_RBP: &[u8] = &[0x5d];
-        let (_, of) = stays(&[
+        let (_, of) = residencies(&[
             PUSH_RBP,
             LOAD,
             &all,
@@ -1114,7 +1149,7 @@ mod tests {
         ]);
         assert_eq!(
             of[1],
-            Some(Stay {
+            Some(Residency {
                 cursor: kept(5, true),
                 scratch: None,
                 late: true
@@ -1126,7 +1161,7 @@ mod tests {
     fn a_tables_target_that_is_entered_from_outside_is_in_none() {
         // 100: mov eax,[rdi]; jmp *rax | 104: add rdi,4; cmp rdi,rsi; jne 100 | ret
         let bytes = [LOAD, &[0xff, 0xe0], NEXT, &[0x75, 0xf3], RET].concat();
-        let stays = |external: bool| {
+        let residencies = |external: bool| {
             let body = decode(&bytes, 0x100, &[]).unwrap();
             let jump = crate::ir::cfg::KnownJump {
                 ip: 0x102,
@@ -1150,15 +1185,15 @@ mod tests {
             };
             of(&mut g, &[table]).1
         };
-        assert!(stays(false)[1].is_some());
-        assert_eq!(stays(true)[1], None);
+        assert!(residencies(false)[1].is_some());
+        assert_eq!(residencies(true)[1], None);
     }
 
     #[test]
     fn a_loop_that_is_entered_by_a_branch_that_cannot_be_led_has_none() {
         // jrcxz to the loop's head, which control falls into as well.
         assert_eq!(
-            stays(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1,
+            residencies(&[&[0xe3, 0x00], LOAD, NEXT, &back(&[LOAD, NEXT]), RET]).1,
             [None, None, None]
         );
     }

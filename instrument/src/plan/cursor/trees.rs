@@ -1,10 +1,12 @@
-//! Stays outside of loops: straight and branching code that is entered at one place.
+//! Residencies outside of loops: straight and branching code that is entered at one place.
 //!
-//! Each region that stands alone loads the cursor, and waits for the store of the region before. A *tree* is a block with records and what
-//! control can reach only through it: there the cursor is loaded once, at the start of the first block. That is never dearer than
-//! before, since the first block's own region would load it anyway, and only registers are used that are dead in the whole tree.
+//! Each region that stands alone loads the cursor, and waits for the store of the region before. A
+//! *tree* is a block with records and what control can reach only through it: there the cursor is
+//! loaded once, at the start of the first block. That is never dearer than before, since the first
+//! block's own region would load it anyway, and only registers are used that are dead in the whole
+//! tree.
 
-use crate::plan::cursor::{Finder, Kept, Registers, Stay, Stays, cheapest};
+use crate::plan::cursor::{Finder, Kept, Registers, Residencies, Residency, cheapest};
 use crate::x86::regs::RegSet;
 use iced_x86::FlowControl;
 
@@ -12,22 +14,22 @@ use iced_x86::FlowControl;
 const MOST_BLOCKS: usize = 64;
 
 impl Finder<'_> {
-    /// Adds trees of blocks that are in no stay yet.
-    pub(crate) fn trees(&self, allowed: &[bool], stays: &mut Stays) {
+    /// Adds trees of blocks that are in no residency yet.
+    pub(crate) fn trees(&self, allowed: &[bool], residencies: &mut Residencies) {
         let mut tree = Vec::with_capacity(MOST_BLOCKS);
         for head in 0..allowed.len() {
             let piece = &self.pieces[head];
             let free = allowed[head]
                 && piece.records
                 && piece.registers.dead != RegSet::EMPTY
-                && stays.of_piece[head].is_none();
+                && residencies.of_piece[head].is_none();
             if !free
-                || stays.all.len() >= usize::from(u16::MAX)
-                || !self.can_be_entered(head, stays)
+                || residencies.all.len() >= usize::from(u16::MAX)
+                || !self.can_be_entered(head, residencies)
             {
                 continue;
             }
-            let all = self.grow(head, allowed, stays, &mut tree);
+            let all = self.grow(head, allowed, residencies, &mut tree);
             let recorded = tree.iter().filter(|&&b| self.records(b)).count();
             let Some(cursor) = cheapest(all.dead).filter(|_| recorded > 1) else {
                 continue;
@@ -42,19 +44,19 @@ impl Finder<'_> {
                     reg,
                     spilled: false,
                 });
-            let number = stays.all.len() as u16;
-            stays.all.push(Stay {
+            let number = residencies.all.len() as u16;
+            residencies.all.push(Residency {
                 cursor,
                 scratch,
                 late: false,
             });
             tree.iter()
-                .for_each(|&b| stays.of_piece[b as usize] = Some(number));
+                .for_each(|&b| residencies.of_piece[b as usize] = Some(number));
         }
     }
 
     /// Whether code can be put on every way into a piece.
-    fn can_be_entered(&self, head: usize, stays: &Stays) -> bool {
+    fn can_be_entered(&self, head: usize, residencies: &Residencies) -> bool {
         let falling = head > 0 && self.pieces[head - 1].end.falls;
         if self.pieces[head].external {
             let from_table = self
@@ -62,7 +64,7 @@ impl Finder<'_> {
                 .of(head)
                 .iter()
                 .any(|&p| self.is_indirect(p as usize));
-            return !(from_table || falling && stays.of_piece[head - 1].is_some());
+            return !(from_table || falling && residencies.of_piece[head - 1].is_some());
         }
         self.preds.of(head).iter().all(|&p| {
             let end = self.pieces[p as usize].end;
@@ -70,8 +72,15 @@ impl Finder<'_> {
         })
     }
 
-    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a register.
-    fn grow(&self, head: usize, allowed: &[bool], stays: &Stays, tree: &mut Vec<u32>) -> Registers {
+    /// Fills `tree` with pieces that control reaches only through `head`, as far as there is a
+    /// register.
+    fn grow(
+        &self,
+        head: usize,
+        allowed: &[bool],
+        residencies: &Residencies,
+        tree: &mut Vec<u32>,
+    ) -> Registers {
         let mut all = self.pieces[head].registers;
         tree.clear();
         tree.push(head as u32);
@@ -83,7 +92,7 @@ impl Finder<'_> {
                 if dead == RegSet::EMPTY
                     || !allowed[i]
                     || self.pieces[i].external
-                    || stays.of_piece[i].is_some()
+                    || residencies.of_piece[i].is_some()
                     || tree.contains(&b)
                 {
                     continue;
@@ -118,8 +127,8 @@ impl Finder<'_> {
 
 #[cfg(test)]
 mod tests {
-    use crate::plan::cursor::Stay;
-    use crate::plan::cursor::tests::{CALL, LOAD, RET, XOR_ECX, kept, stays};
+    use crate::plan::cursor::Residency;
+    use crate::plan::cursor::tests::{CALL, LOAD, RET, XOR_ECX, kept, residencies};
 
     /// test edi, edi; jne over so many bytes.
     fn unless(bytes: usize) -> Vec<u8> {
@@ -127,15 +136,16 @@ mod tests {
     }
 
     /// Areas borrow a register here.
-    fn is_no_tree(of: &[Option<Stay>]) -> bool {
+    fn is_no_tree(of: &[Option<Residency>]) -> bool {
         of.iter().flatten().all(|s| s.cursor.spilled)
     }
 
     #[test]
     fn what_is_reached_through_one_block_shares_its_cursor() {
-        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence dead before.
-        let (stays, of) = stays(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
-        let tree = Some(Stay {
+        // 0: load; branch. 1: load. 2: load; xor ecx, ecx; ret: rcx is written at the end, hence
+        // dead before.
+        let (residencies, of) = residencies(&[LOAD, &unless(LOAD.len()), LOAD, LOAD, XOR_ECX, RET]);
+        let tree = Some(Residency {
             cursor: kept(1, false),
             scratch: None,
             late: false,
@@ -143,7 +153,11 @@ mod tests {
         assert_eq!(of[..2], [tree; 2]);
         assert_eq!(of[2], None, "rcx is written in it");
         assert_eq!(
-            (stays.before(0), stays.before(1), stays.before(2)),
+            (
+                residencies.before(0),
+                residencies.before(1),
+                residencies.before(2)
+            ),
             (Some(None), None, None),
             "the cursor is loaded once"
         );
@@ -151,10 +165,10 @@ mod tests {
 
     #[test]
     fn one_block_is_no_tree() {
-        assert_eq!(stays(&[LOAD, XOR_ECX, RET]).1, [None]);
+        assert_eq!(residencies(&[LOAD, XOR_ECX, RET]).1, [None]);
         // The second block has a call.
         assert!(is_no_tree(
-            &stays(&[
+            &residencies(&[
                 LOAD,
                 &unless(LOAD.len() + CALL.len()),
                 LOAD,
@@ -168,7 +182,8 @@ mod tests {
 
     #[test]
     fn blocks_that_are_entered_from_elsewhere_are_in_an_area_instead() {
-        // 0: branch to 2. 1: load; branch to 3. 2: load. 3: load, reached from 1 and 2. 4: load, the rest.
+        // 0: branch to 2. 1: load; branch to 3. 2: load. 3: load, reached from 1 and 2. 4: load,
+        // the rest.
         let parts: [&[u8]; 7] = [
             &unless(LOAD.len() + 4),
             LOAD,
@@ -178,11 +193,11 @@ mod tests {
             XOR_ECX,
             RET,
         ];
-        let (_, of) = stays(&parts);
+        let (_, of) = residencies(&parts);
         assert_eq!(of, [of[0], of[0], of[0], None]);
         assert_eq!(
             of[0],
-            Some(Stay {
+            Some(Residency {
                 cursor: kept(1, false),
                 scratch: None,
                 late: false

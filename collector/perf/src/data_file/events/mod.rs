@@ -1,11 +1,13 @@
 //! `ptwrite`s of a session, in parallel, in the order of the file.
 //!
-//! Windows are read one by one, each from its first PSB; what a window shares with the one before it in
-//! the same stream is read (for the state) and not given again. A full trace is cut at PSBs, since nothing
-//! crosses them; what stands between a piece's last PSB and the next piece is carried over.
+//! Windows are read one by one, each from its first PSB; what a window shares with the one before
+//! it in the same stream is read (for the state) and not given again. A full trace is cut at PSBs,
+//! since nothing crosses them; what stands between a piece's last PSB and the next piece is carried
+//! over.
 //!
-//! The results come in [`Unit`]s, each decoded (and worked on by the caller) on one core. Whether a `ptwrite` directly
-//! follows the one before it in its stream is told for every one, since records must not be joined across a loss.
+//! The results come in [`Unit`]s, each decoded (and worked on by the caller) on one core. Whether a
+//! `ptwrite` directly follows the one before it in its stream is told for every one, since records
+//! must not be joined across a loss.
 
 pub(crate) mod stream;
 pub(crate) mod window;
@@ -60,7 +62,8 @@ pub struct Totals {
     pub events: u64,
     /// What was lost in the streams.
     pub loss: Loss,
-    /// `ptwrite`s among the bytes before the first PSB (estimated, since nothing says where packets begin).
+    /// `ptwrite`s among the bytes before the first PSB (estimated, since nothing says where
+    /// packets begin).
     pub before_psb_ptwrites: u64,
     /// Windows that begin with bytes of the one before.
     pub overlaps: u64,
@@ -96,8 +99,9 @@ impl AddAssign for Totals {
 pub struct Unit<T> {
     /// The stream it comes from.
     pub stream: Stream,
-    /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has nothing lost behind its
-    /// last (where no unit is before: it is the first of the recording).
+    /// Its first `ptwrite` directly follows the last one of this stream's unit before, if that has
+    /// nothing lost behind its last (where no unit is before: it is the first of the
+    /// recording).
     pub continues: bool,
     /// Something may be missing behind its last `ptwrite`.
     pub lost_after: bool,
@@ -120,8 +124,9 @@ pub fn for_each(session: &Session<'_>, sink: &mut Sink<'_>) -> std::io::Result<T
     })
 }
 
-/// As [`for_each`], with windows in the order given (numbers in [`Session::windows`]; those of one stream must
-/// come in the order of the file). `work` is applied to each unit's events where they are decoded, on all cores.
+/// As [`for_each`], with windows in the order given (numbers in [`Session::windows`]; those of one
+/// stream must come in the order of the file). `work` is applied to each unit's events where they
+/// are decoded, on all cores.
 pub fn for_each_unit<T: Send>(
     session: &Session<'_>,
     order: &[usize],

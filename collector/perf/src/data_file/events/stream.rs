@@ -1,7 +1,7 @@
 //! Full traces: a stream in pieces, put together and cut at PSBs.
 
 use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, window, with_process};
-use crate::data_file::session::{FullStream, Piece, Session, Stream};
+use crate::data_file::session::{AuxSpan, FullStream, Session, Stream};
 use mgz_pt::{Ptwrites, estimate_unsynchronised, find_psb};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
@@ -83,7 +83,8 @@ pub fn all<T: Send>(
         work,
     };
     // Where the kernel says that data is missing before the first byte that there is.
-    let lost_first = |piece: &Piece<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
+    let lost_first =
+        |piece: &AuxSpan<'_>| full.cuts.first().is_some_and(|&cut| cut <= piece.offset);
     let mut assembly = Assembly {
         behind_hole: full.pieces.first().is_some_and(lost_first),
         ..Assembly::default()
@@ -123,7 +124,8 @@ pub fn all<T: Send>(
         }
         let end = offset.saturating_add(bytes.len() as u64);
         expected = Some(expected.unwrap_or(0).max(end));
-        // Where the kernel says that data is missing the last packet may be cut, and must not swallow what follows.
+        // Where the kernel says that data is missing the last packet may be cut, and must not
+        // swallow what follows.
         let first = full.cuts.partition_point(|&cut| cut <= offset);
         for &cut in full.cuts[first..].iter().take_while(|&&cut| cut <= end) {
             let (before, behind) = bytes.split_at((cut - offset) as usize);
@@ -329,7 +331,8 @@ impl<T: Send> Context<'_, '_, T> {
         totals.loss = ptwrites.loss();
         lost |= totals.loss.torn_at_end > 0;
         if !last {
-            // A PSB follows, which ends a pair as anything else does, and which no packet may be cut off by.
+            // A PSB follows, which ends a pair as anything else does, and which no packet may be
+            // cut off by.
             totals.loss.torn += std::mem::take(&mut totals.loss.torn_at_end);
             let cut = std::mem::take(&mut totals.loss.cut_bytes);
             totals.loss.bad_packets += u64::from(cut > 0);

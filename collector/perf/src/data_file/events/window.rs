@@ -4,13 +4,13 @@ use crate::data_file::events::{BATCH, Before, Event, Totals, Unit, time, with_pr
 use crate::data_file::overlap::{Overlap, overlap};
 use crate::data_file::records::Bytes;
 use crate::data_file::sample::Identity;
-use crate::data_file::session::{FullStream, Piece, Session, Stream, Window};
+use crate::data_file::session::{AuxSpan, FullStream, Session, Stream, Window};
 use mgz_pt::{Ptwrites, estimate_unsynchronised};
 use rayon::prelude::*;
 use std::collections::HashMap;
 
 /// A snapshot as a window.
-pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &Piece<'a>) -> Window<'a> {
+pub fn snapshot<'a>(stream: Stream, full: &FullStream<'a>, piece: &AuxSpan<'a>) -> Window<'a> {
     let identity = Identity {
         cpu: full.cpu,
         task: full.thread.map(|tid| (0, tid)),

@@ -18,7 +18,8 @@ static mut ACTIONS: [KernelAction; 65] = [KernelAction {
 }; 65];
 static mut KNOWN: u64 = 0;
 static LOCK: AtomicU32 = AtomicU32::new(0);
-/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for is what the kernel is told.
+/// Whether the runtime handles signals. If not, nothing is recorded, and what the program asks for
+/// is what the kernel is told.
 static INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// In a new child: no other thread holds the lock.
@@ -43,11 +44,12 @@ pub fn install() {
         syscall::sigprocmask(1, Some(SEGV_BIT)),
         thread_ring::current(),
     ) {
-        ring.private().segv_blocked = old & SEGV_BIT != 0;
+        ring.private().segv_blocked.set(old & SEGV_BIT != 0);
     }
 }
 
-/// Installs the trigger's handler, for what the kernel may send in its place as well, if the program does not use that.
+/// Installs the trigger's handler, for what the kernel may send in its place as well, if the
+/// program does not use that.
 fn install_trigger() {
     let signal = trigger::signal();
     if signal == 0 {
@@ -70,11 +72,14 @@ fn install_trigger() {
         syscall::sigprocmask(1, Some(trigger::bit())),
         thread_ring::current(),
     ) {
-        ring.private().trigger_blocked = old & trigger::bit() != 0;
+        ring.private()
+            .trigger_blocked
+            .set(old & trigger::bit() != 0);
     }
 }
 
-/// As [`install`], in a process that runs already: its handlers are wrapped as if they had been installed with the runtime in place.
+/// As [`install`], in a process that runs already: its handlers are wrapped as if they had been
+/// installed with the runtime in place.
 pub fn adopt() {
     install();
     for signal in 1..=64 {
@@ -114,7 +119,8 @@ pub fn wrap_internal() {
     }
 }
 
-/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and remembers what it wanted.
+/// If the program has got past the wrappers and handles SIGSEGV itself: takes it back, and
+/// remembers what it wanted.
 pub fn take_segv_back() {
     let mut now = KernelAction::default();
     // SAFETY: `on_segv` is a signal handler.
@@ -152,8 +158,8 @@ fn trigger_action() -> KernelAction {
 
 /// The kernel's action for a signal that the program handles by `wanted`.
 fn wrapped(wanted: &KernelAction) -> KernelAction {
-    // All signals stay blocked until `deliver` has noted the interrupted state; it then sets the mask
-    // that the program asked for.
+    // All signals stay blocked until `deliver` has noted the interrupted state; it then sets the
+    // mask that the program asked for.
     let keep = SA_NOCLDSTOP | 2 /* SA_NOCLDWAIT */ | SA_ONSTACK | SA_RESTART | SA_RESETHAND;
     let flags = (wanted.flags & keep) | SA_SIGINFO | SA_RESTORER;
     KernelAction {
@@ -176,8 +182,9 @@ fn unhandled(signal: usize, wanted: &KernelAction) -> KernelAction {
     }
 }
 
-/// The program's view of a signal's action, read under no lock: of one that the runtime handles itself all signals are blocked in this thread, and a torn read would need the
-/// program to race `sigaction` against its own signal.
+/// The program's view of a signal's action, read under no lock: of one that the runtime handles
+/// itself all signals are blocked in this thread, and a torn read would need the program to race
+/// `sigaction` against its own signal.
 pub(crate) fn seen(signal: usize) -> KernelAction {
     // SAFETY: a copy of plain numbers.
     unsafe { (&raw const ACTIONS[signal.min(64)]).read() }
@@ -188,7 +195,8 @@ pub(crate) fn of(signal: usize) -> KernelAction {
     thread_ring::exclusively(&LOCK, || seen(signal))
 }
 
-/// A handler that is used once (`SA_RESETHAND`) begins: the kernel has reset its own action; for SIGSEGV it kept the runtime's.
+/// A handler that is used once (`SA_RESETHAND`) begins: the kernel has reset its own action; for
+/// SIGSEGV it kept the runtime's.
 pub(crate) fn reset(signal: usize) {
     thread_ring::exclusively(&LOCK, || {
         // SAFETY: the table is changed under the lock; `on_trigger` is a signal handler.
@@ -207,7 +215,7 @@ pub(crate) fn reset(signal: usize) {
 
 /// Whether the program handles a signal, or waits for it.
 pub fn is_used(ring: Ring, signal: usize) -> bool {
-    ring.private().trigger_blocked || seen(signal).handler != SIG_DFL
+    ring.private().trigger_blocked.get() || seen(signal).handler != SIG_DFL
 }
 
 /// Whether threads are moved into clones and back.
@@ -283,7 +291,8 @@ fn change_unrecorded(
     unsafe { syscall::sigaction(s, new.as_ref(), old) }
 }
 
-/// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as it is.
+/// The child of a `vfork` drops handlers before `exec`: the table, which is its parent's, stays as
+/// it is.
 fn change_of_borrower(
     s: usize,
     new: Option<&KernelAction>,

@@ -1,4 +1,5 @@
-//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on behind it.
+//! A handler of the program runs: what it sees of the interrupted thread, and how that goes on
+//! behind it.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::{actions, *};
@@ -10,19 +11,21 @@ use crate::sys::{process, signal_frame, syscall};
 use mgz_abi::shared_memory::count;
 use mgz_abi::slot::RingSlot;
 
-/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of `entry::on_signal`.
+/// What is to be remembered while a handler of the program runs. Lies on the stack, in the frame of
+/// `entry::on_signal`.
 #[repr(C)]
 pub(crate) struct Delivery {
     /// Address of the program's handler.
     handler: usize,
-    /// Where the runtime goes on if the handler is called from the file's code, and that code (`mgz_abi::probe::HANDLER_CALL`).
+    /// Where the runtime goes on if the handler is called from the file's code, and that code
+    /// (`mgz_abi::probe::HANDLER_CALL`).
     back: usize,
     call: usize,
     signal: i32,
     /// It was recording.
     recording: bool,
     /// The ring and place in the clone that were interrupted.
-    interrupted: Option<(Ring, modules::Place)>,
+    interrupted: Option<(Ring, modules::ClonePoint)>,
     /// Registers as the clone had them, and as the handler sees them.
     before: [u64; REGISTERS],
     shown: [u64; REGISTERS],
@@ -33,15 +36,17 @@ pub(crate) struct Delivery {
     begun: RingSlot,
 }
 
-/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS (of the system call that a filter refused).
+/// Signals with the address of what failed: SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, and SIGSYS
+/// (of the system call that a filter refused).
 const FAULTS: u64 = 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 11 | 1 << 31;
 /// Of [`deliver`]: the handler returns to the kernel itself.
 pub(crate) const DIRECT: usize = 2;
 /// Of [`deliver`]: the handler is called from code of the file, which unwinders know.
 pub(crate) const THROUGH_FILE: usize = 3;
 
-/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names it, [`DIRECT`] if it names it and nothing is to be
-/// done behind it, [`THROUGH_FILE`] if it is to be called from there, or the address of a moved frame on which to start again.
+/// Prepares the frame for the program's handler. Returns 0 if none is to run, 1 if `delivery` names
+/// it, [`DIRECT`] if it names it and nothing is to be done behind it, [`THROUGH_FILE`] if it is to
+/// be called from there, or the address of a moved frame on which to start again.
 pub(crate) unsafe extern "C" fn deliver(
     signal: i32,
     info: *mut Info,
@@ -103,7 +108,7 @@ pub(crate) unsafe extern "C" fn deliver(
         } else {
             ring.spare()
         };
-        spill = control.spill;
+        spill = control.spilled();
         commit(control, c, &place.state);
         if recording {
             begun = self::begun(control);
@@ -140,7 +145,8 @@ pub(crate) unsafe extern "C" fn deliver(
     };
     let came_from = ring.and_then(|r| waiting(r, c)).unwrap_or(c.mask);
     let mut mask = came_from | action.mask | own;
-    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind. (Executables without a loader have code to call handlers from.)
+    // Of a runtime that no loader knows, unwinders find no frames: it must leave none behind.
+    // (Executables without a loader have code to call handlers from.)
     let direct = crate::record::attachment::is_attached() && interrupted.is_none();
     let mut outer = Shield::default();
     if let Some(ring) = ring {
@@ -149,7 +155,7 @@ pub(crate) unsafe extern "C" fn deliver(
             if segv_mask::is_blocked(private, c.registers[RSP] as usize) {
                 c.mask |= SEGV_BIT;
             }
-            if private.trigger_blocked {
+            if private.trigger_blocked.get() {
                 c.mask |= trigger::bit();
             }
             outer = segv_mask::raise(private, delivery as usize, mask);
@@ -181,11 +187,12 @@ pub(crate) unsafe extern "C" fn deliver(
     }
 }
 
-/// The mask with which the thread waited, if the signal has ended such a call: it holds for the handler, and not behind it.
+/// The mask with which the thread waited, if the signal has ended such a call: it holds for the
+/// handler, and not behind it.
 fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     const EINTR: u64 = 4;
     const SYSCALL: [u8; 2] = [0x0f, 0x05];
-    let mask = ring.private().waiting?;
+    let mask = ring.private().waiting.get()?;
     // Before the call, or behind it, the frame's own mask is right.
     // SAFETY: code that has just been executed, two bytes of it at least.
     let interrupted = context.registers[RAX] == EINTR.wrapping_neg()
@@ -193,7 +200,7 @@ fn waiting(ring: Ring, context: &Context) -> Option<u64> {
     if !interrupted {
         return None;
     }
-    ring.private().waiting = None;
+    ring.private().waiting.set(None);
     Some(mask)
 }
 
@@ -210,7 +217,9 @@ pub(crate) unsafe extern "C" fn returned(delivery: *const Delivery, context: *mu
             c.registers[RSP] as usize,
             c.mask & SEGV_BIT != 0,
         );
-        ring.private().trigger_blocked = c.mask & trigger::bit() != 0;
+        ring.private()
+            .trigger_blocked
+            .set(c.mask & trigger::bit() != 0);
         c.mask &= !(SEGV_BIT | trigger::bit());
     }
     settle(delivery, c);
@@ -262,7 +271,7 @@ fn settle(delivery: &Delivery, c: &mut Context) {
         ring.spare()
     };
     resume(control, c, before, &place.state);
-    control.spill = *spill;
+    control.set_spilled(*spill);
 }
 
 /// What stands before a slot of whose two records the first is none.
@@ -273,7 +282,7 @@ pub const REPEAT: RingSlot = RingSlot {
 };
 
 /// Id of a record that is written while the slot that it shares is not.
-fn half(place: &modules::Place) -> Option<u32> {
+fn half(place: &modules::ClonePoint) -> Option<u32> {
     if place.state.flags & mgz_abi::address_map::STATE_HALF == 0 {
         None
     } else {
@@ -281,12 +290,13 @@ fn half(place: &modules::Place) -> Option<u32> {
     }
 }
 
-/// Commits the first of two records where the second has not been written: its load may have been executed. The cursor is behind what else is committed.
-pub(crate) fn commit_half(control: &mut mgz_abi::shared_memory::Control, place: &modules::Place) {
-    let Some(id) = half(place).filter(|_| control.cursor < control.guard) else {
+/// Commits the first of two records where the second has not been written: its load may have been
+/// executed. The cursor is behind what else is committed.
+pub(crate) fn commit_half(control: &mgz_abi::shared_memory::Control, place: &modules::ClonePoint) {
+    let Some(id) = half(place).filter(|_| control.cursor.get() < control.guard.get()) else {
         return;
     };
-    let slot = control.cursor as *mut RingSlot;
+    let slot = control.cursor.get() as *mut RingSlot;
     // SAFETY: below the guard, in this thread's ring.
     unsafe {
         let payload = slot.read_volatile().short();
@@ -296,28 +306,29 @@ pub(crate) fn commit_half(control: &mut mgz_abi::shared_memory::Control, place: 
             id,
         });
     }
-    control.cursor += 16;
+    control.cursor.set(control.cursor.get() + 16);
 }
 
-/// What stands at the cursor. Between the stores of a record its slot is not committed: the handler's records are written over it.
+/// What stands at the cursor. Between the stores of a record its slot is not committed: the
+/// handler's records are written over it.
 fn begun(control: &mgz_abi::shared_memory::Control) -> RingSlot {
-    if control.cursor >= control.guard {
+    if control.cursor.get() >= control.guard.get() {
         return RingSlot::default();
     }
     // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *const RingSlot).read_volatile() }
+    unsafe { (control.cursor.get() as *const RingSlot).read_volatile() }
 }
 
 /// Puts what [`begun`] gave where the interrupted record's slot is now.
 fn go_on_with(ring: Ring, begun: RingSlot) {
     if make_room(ring) {
         // SAFETY: below the guard, in this thread's ring.
-        unsafe { (ring.control().cursor as *mut RingSlot).write(begun) };
+        unsafe { (ring.control().cursor.get() as *mut RingSlot).write(begun) };
     }
 }
 
-/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one before): it goes on in the clone, as if it had come
-/// there with nothing recorded yet.
+/// A handler has sent the thread to an instruction that a patch overwrites (it has skipped the one
+/// before): it goes on in the clone, as if it had come there with nothing recorded yet.
 fn avoid_patch(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
@@ -336,14 +347,15 @@ fn avoid_patch(context: &mut Context) {
     };
     for [register, slot] in state.saved {
         if register != mgz_abi::address_map::NO_REG {
-            control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS] =
-                *context.register(register);
+            control.spill[slot as usize % mgz_abi::probe::SPILL_SLOTS]
+                .set(*context.register(register));
         }
     }
     let base = control
         .cursor
+        .get()
         .wrapping_sub(16 * u64::from(state.slots_done));
-    control.cursor = base;
+    control.cursor.set(base);
     if state.base_reg != mgz_abi::address_map::NO_REG {
         *context.register(state.base_reg) =
             base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
@@ -353,7 +365,7 @@ fn avoid_patch(context: &mut Context) {
 
 /// Puts the clone's registers back, with the region's base where the ring now is.
 fn resume(
-    control: &mut mgz_abi::shared_memory::Control,
+    control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
     before: &[u64; REGISTERS],
     state: &mgz_abi::address_map::ProbeState,
@@ -363,8 +375,9 @@ fn resume(
     if in_flight {
         let base = control
             .cursor
+            .get()
             .wrapping_sub(16 * u64::from(state.slots_done));
-        control.cursor = base;
+        control.cursor.set(base);
         if state.base_reg != mgz_abi::address_map::NO_REG {
             *context.register(state.base_reg) =
                 base.wrapping_add(16 * u64::from(state.base_ahead)) & 0xffff_ffff;
@@ -372,8 +385,9 @@ fn resume(
     }
 }
 
-/// Copies the frame from the runtime's stack to where the program's handler shall run: the program's alternate
-/// stack, or the interrupted one. The runtime's stack is free again at once, even if the handler never returns.
+/// Copies the frame from the runtime's stack to where the program's handler shall run: the
+/// program's alternate stack, or the interrupted one. The runtime's stack is free again at once,
+/// even if the handler never returns.
 pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize {
     // SAFETY: the kernel's frame.
     let c = unsafe { &mut *context };
@@ -385,7 +399,7 @@ pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     if action.flags & SA_ONSTACK != 0
         && let Some(ring) = thread_ring::current()
     {
-        let [address, flags, size] = ring.private().stack;
+        let [address, flags, size] = ring.private().stack.get();
         if flags & thread_ring::SS_DISABLE == 0 && interrupted.wrapping_sub(address) >= size {
             top = address + size;
         }
@@ -393,8 +407,8 @@ pub(crate) fn move_frame(context: *mut Context, action: &KernelAction) -> usize 
     // The extended state keeps its alignment of 64.
     let target = ((top - bytes - 64) & !63) | (start & 63);
     let shift = target.wrapping_sub(start);
-    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's own
-    // handler could not have run there either, and this fault ends it.
+    // SAFETY: the target is free stack below everything in use; if it is not mapped, the program's
+    // own handler could not have run there either, and this fault ends it.
     unsafe { core::ptr::copy_nonoverlapping(start as *const u8, target as *mut u8, bytes) };
     // SAFETY: the copy has the same layout.
     let copy = unsafe { &mut *((context as usize).wrapping_add(shift) as *mut Context) };
@@ -419,23 +433,28 @@ pub fn take_back(context: &mut Context, state: &mgz_abi::address_map::ProbeState
 
 /// Commits the slots of the region in flight to the page that %gs points at.
 pub fn commit(
-    control: &mut mgz_abi::shared_memory::Control,
+    control: &mgz_abi::shared_memory::Control,
     context: &mut Context,
     state: &mgz_abi::address_map::ProbeState,
 ) {
     if state.base_reg != mgz_abi::address_map::NO_REG {
-        control.cursor = context
-            .register(state.base_reg)
-            .wrapping_sub(16 * u64::from(state.base_ahead))
-            & 0xffff_ffff;
+        control.cursor.set(
+            context
+                .register(state.base_reg)
+                .wrapping_sub(16 * u64::from(state.base_ahead))
+                & 0xffff_ffff,
+        );
     }
-    control.cursor += 16 * u64::from(state.slots_done);
+    control
+        .cursor
+        .set(control.cursor.get() + 16 * u64::from(state.slots_done));
 }
 
-/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are blocked.
+/// Whether there is a free slot at the cursor; if not, recording ends here. All signals are
+/// blocked.
 fn make_room(ring: Ring) -> bool {
     let control = ring.control();
-    if control.cursor < control.guard {
+    if control.cursor.get() < control.guard.get() {
         return true;
     }
     let Some(header) = process::header() else {
@@ -455,6 +474,6 @@ pub(crate) fn append(ring: Ring, slot: RingSlot) {
     }
     let control = ring.control();
     // SAFETY: below the guard, in this thread's ring.
-    unsafe { (control.cursor as *mut RingSlot).write(slot) };
-    control.cursor += 16;
+    unsafe { (control.cursor.get() as *mut RingSlot).write(slot) };
+    control.cursor.set(control.cursor.get() + 16);
 }

@@ -6,9 +6,9 @@ use crate::sys::signal_frame::Context;
 use core::arch::naked_asm;
 use mgz_abi::probe::{HANDLER_FRAME, handler_saved};
 
-/// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal frame. They look the
-/// byte before a return address up, so that must not belong to a function with unwind data: hence the `nop`,
-/// see [`restorer_address`].
+/// Returns from a handler: `rt_sigreturn`, in the very bytes by which unwinders know a signal
+/// frame. They look the byte before a return address up, so that must not belong to a function with
+/// unwind data: hence the `nop`, see [`restorer_address`].
 #[unsafe(naked)]
 unsafe extern "C" fn restorer() {
     naked_asm!(
@@ -75,7 +75,8 @@ pub(crate) unsafe extern "C" fn on_trigger() {
     )
 }
 
-/// Low and high byte of the offset of register number `n` of [`Context::registers`] from rsp in [`on_signal`] after its `sub`, in the DWARF encoding of signed numbers.
+/// Low and high byte of the offset of register number `n` of [`Context::registers`] from rsp in
+/// [`on_signal`] after its `sub`, in the DWARF encoding of signed numbers.
 const fn low(n: usize) -> usize {
     handler_saved(n) & 0x7f | 0x80
 }
@@ -89,13 +90,16 @@ const fn high(n: usize) -> usize {
 /// Room for a [`Delivery`] below the kernel's frame, which begins 8 bytes below a multiple of 16.
 const _: () = assert!(size_of::<Delivery>() <= HANDLER_FRAME && HANDLER_FRAME % 16 == 8);
 
-/// Entry for every signal that the program handles: `(signal, info, context)`, with all signals blocked.
+/// Entry for every signal that the program handles: `(signal, info, context)`, with all signals
+/// blocked.
 ///
-/// The handler is called from here, so that unwinders find a signal frame right behind it: the call frame information says that this function's
-/// caller is the interrupted code, with its registers where the kernel has saved them.
+/// The handler is called from here, so that unwinders find a signal frame right behind it: the call
+/// frame information says that this function's caller is the interrupted code, with its registers
+/// where the kernel has saved them.
 #[unsafe(naked)]
 pub(crate) unsafe extern "C" fn on_signal() {
-    // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has aligned it.
+    // rsp is at the frame's first word (the restorer's address), as after a call: the kernel has
+    // aligned it.
     naked_asm!(
         ".cfi_startproc",
         ".cfi_signal_frame",

@@ -1,4 +1,5 @@
-//! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and triggers. What is not its own is the program's.
+//! The runtime's own signals: faults of probes (a full ring, a full window, a new child) and
+//! triggers. What is not its own is the program's.
 
 use crate::record::signals::actions::burst;
 use crate::record::signals::delivery::{append, commit, commit_half, move_frame};
@@ -12,8 +13,8 @@ use crate::sys::{process, syscall};
 use mgz_abi::shared_memory::{MODE_BURST, PAGE};
 use mgz_abi::slot::RingSlot;
 
-/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame for
-/// the program's handler.
+/// Handles SIGSEGV. Returns 0 when the fault is dealt with, or the address of a copy of the frame
+/// for the program's handler.
 pub(crate) unsafe extern "C" fn segv(
     _signal: i32,
     info: *mut Info,
@@ -40,7 +41,8 @@ pub(crate) unsafe extern "C" fn segv(
                 && syscall::gs() == ring.address
                 && window::is_open(ring)
             {
-                // It is in the original code although its window is open: what was loaded there is missing.
+                // It is in the original code although its window is open: what was loaded there is
+                // missing.
                 window::leave(ring, c, window::Why::NoClone);
             }
             c.registers[RIP] = clone;
@@ -60,7 +62,8 @@ pub(crate) unsafe extern "C" fn segv(
         return 0;
     }
     if action.handler == SIG_DFL || action.handler == SIG_IGN || (blocked && synchronous) {
-        // Die as the program would have: with the default action, by the same fault or the same signal.
+        // Die as the program would have: with the default action, by the same fault or the same
+        // signal.
         let default = KernelAction {
             restorer: restorer_address(),
             flags: SA_RESTORER,
@@ -77,7 +80,8 @@ pub(crate) unsafe extern "C" fn segv(
     move_frame(context, &action)
 }
 
-/// Shows the interrupted instruction where the program would have died, and keeps the records of the region in flight.
+/// Shows the interrupted instruction where the program would have died, and keeps the records of
+/// the region in flight.
 fn note_death(context: &mut Context) {
     let Some(ring) = thread_ring::current() else {
         return;
@@ -109,11 +113,13 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
     };
     if gs != ring.address {
         let spare = ring.spare();
-        if address < spare.guard || address >= spare.guard + mgz_abi::shared_memory::PAGE as u64 {
+        if address < spare.guard.get()
+            || address >= spare.guard.get() + mgz_abi::shared_memory::PAGE as u64
+        {
             return false;
         }
         thread_ring::begin_spare(ring);
-        let start = ring.spare().base;
+        let start = ring.spare().base.get();
         return go_on(ring.spare(), start, context);
     }
     let at_guard = |address| {
@@ -131,7 +137,7 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         }
         return thread_ring::adopt_after_fork(ring);
     }
-    let guard = ring.control().guard;
+    let guard = ring.control().guard.get();
     if address < guard
         || address >= guard + mgz_abi::shared_memory::PAGE as u64
         || !modules::in_clone(context.registers[RIP])
@@ -139,23 +145,20 @@ fn own_fault(ring: Ring, gs: usize, address: u64, context: &mut Context) -> bool
         return false;
     }
     if publish::turn(header, ring) {
-        let start = ring.control().base;
+        let start = ring.control().base.get();
         go_on(ring.control(), start, context)
     } else {
         publish::give_up(ring);
-        let start = ring.spare().base;
+        let start = ring.spare().base.get();
         go_on(ring.spare(), start, context)
     }
 }
 
 /// Lets the interrupted store write its slot at `start`: moves the region's base there.
-pub fn go_on(
-    control: &mut mgz_abi::shared_memory::Control,
-    start: u64,
-    context: &mut Context,
-) -> bool {
+pub fn go_on(control: &mgz_abi::shared_memory::Control, start: u64, context: &mut Context) -> bool {
     let mut code = [0u8; 16];
-    // SAFETY: the faulting instruction was just executed from there; a clone is followed by other parts of its segment.
+    // SAFETY: the faulting instruction was just executed from there; a clone is followed by other
+    // parts of its segment.
     unsafe {
         core::ptr::copy_nonoverlapping(context.registers[RIP] as *const u8, code.as_mut_ptr(), 16)
     };
@@ -163,13 +166,13 @@ pub fn go_on(
         return false;
     };
     let base = start.wrapping_sub(16 * u64::from(store.slot));
-    control.cursor = base;
+    control.cursor.set(base);
     *context.register(store.base) = base;
     true
 }
 
-/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame for the program's handler:
-/// the program may use the signal for itself as well.
+/// Handles the trigger's signal. Returns 0 when all is done, or the address of a copy of the frame
+/// for the program's handler: the program may use the signal for itself as well.
 pub(crate) unsafe extern "C" fn triggered(
     signal: i32,
     info: *mut Info,

@@ -1,8 +1,11 @@
-//! Signals: what the program asks for, what the kernel is told, and what the program's handlers see.
+//! Signals: what the program asks for, what the kernel is told, and what the program's handlers
+//! see.
 //!
-//! The guard page needs SIGSEGV: it is never really blocked, and its action is always the runtime's; the
-//! program keeps its own view of both ([`actions`], [`segv_mask`]). The runtime's own signals are its faults and triggers ([`internal`]). Every handler of the program is
-//! entered through [`delivery`], which shows it the original instruction and registers if a clone was interrupted, and puts things back afterwards.
+//! The guard page needs SIGSEGV: it is never really blocked, and its action is always the
+//! runtime's; the program keeps its own view of both ([`actions`], [`segv_mask`]). The runtime's
+//! own signals are its faults and triggers ([`internal`]). Every handler of the program is
+//! entered through [`delivery`], which shows it the original instruction and registers if a clone
+//! was interrupted, and puts things back afterwards.
 
 pub(crate) mod actions;
 pub(crate) mod delivery;

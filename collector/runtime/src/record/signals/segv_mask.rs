@@ -1,7 +1,9 @@
-//! Handlers that run with SIGSEGV blocked, as the program believes: a fault there ends the process, and asking for the mask shows it.
+//! Handlers that run with SIGSEGV blocked, as the program believes: a fault there ends the process,
+//! and asking for the mask shows it.
 //!
-//! Really it is never blocked. So what a handler's frame would have brought is noted with the thread, until the handler returns or is left otherwise: by a
-//! jump that restores a mask, by a context, or by anything else that takes the stack pointer out of its frame.
+//! Really it is never blocked. So what a handler's frame would have brought is noted with the
+//! thread, until the handler returns or is left otherwise: by a jump that restores a mask, by a
+//! context, or by anything else that takes the stack pointer out of its frame.
 
 use crate::record::signals::SEGV_BIT;
 use crate::record::thread_ring;
@@ -11,7 +13,8 @@ use crate::sys::syscall;
 use core::arch::naked_asm;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether this process has ever had something that a jump may leave: most programs jump more often than they wait or block SIGSEGV in a handler.
+/// Whether this process has ever had something that a jump may leave: most programs jump more often
+/// than they wait or block SIGSEGV in a handler.
 static MAY_LEAVE: AtomicBool = AtomicBool::new(false);
 
 /// From now on jumps are looked at.
@@ -34,10 +37,11 @@ pub struct Shield {
 impl Shield {
     /// Whether a thread with this stack pointer is in the handler.
     fn covers(self, private: &Private, sp: usize) -> bool {
-        let [address, flags, size] = private.stack;
+        let [address, flags, size] = private.stack.get();
         let on_alternate =
             |at: usize| flags & thread_ring::SS_DISABLE == 0 && at.wrapping_sub(address) < size;
-        // A handler on the alternate stack is left by whoever is on another one; from one on the thread's own stack a second one may have come there.
+        // A handler on the alternate stack is left by whoever is on another one; from one on the
+        // thread's own stack a second one may have come there.
         self.frame != 0
             && if on_alternate(self.frame) {
                 on_alternate(sp) && sp < self.frame
@@ -49,55 +53,62 @@ impl Shield {
 
 /// Whether the program has SIGSEGV blocked, as it believes, where its stack pointer is `sp`.
 pub(crate) fn is_blocked(private: &Private, sp: usize) -> bool {
-    private.segv_blocked || private.shield.covers(private, sp)
+    private.segv_blocked.get() || private.shield.get().covers(private, sp)
 }
 
-/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns what [`lower`] needs.
-pub(crate) fn raise(private: &mut Private, frame: usize, mask: u64) -> Shield {
-    let outer = private.shield;
+/// A handler begins, whose frame begins at `frame` and which blocks these signals. Returns what
+/// [`lower`] needs.
+pub(crate) fn raise(private: &Private, frame: usize, mask: u64) -> Shield {
+    let outer = private.shield.get();
     if mask & SEGV_BIT != 0 {
         expect_jumps();
-        private.shield = Shield {
+        private.shield.set(Shield {
             frame,
-            before: private.segv_blocked,
+            before: private.segv_blocked.get(),
             ..outer
-        };
+        });
     }
     outer
 }
 
 /// That handler has returned. `blocked`: what the mask says that it returns to.
-pub(crate) fn lower(private: &mut Private, outer: Shield, sp: usize, blocked: bool) {
-    private.shield = Shield {
-        pending: private.shield.pending,
+pub(crate) fn lower(private: &Private, outer: Shield, sp: usize, blocked: bool) {
+    private.shield.set(Shield {
+        pending: private.shield.get().pending,
         ..outer
-    };
+    });
     // Of an outer handler it is noted there.
     if !blocked || !outer.covers(private, sp) {
-        private.segv_blocked = blocked;
+        private.segv_blocked.set(blocked);
     }
     send(private, sp);
 }
 
 /// The program's mask is set, with or without SIGSEGV: that holds until the handler returns.
-pub(crate) fn set(private: &mut Private, blocked: bool) {
-    private.shield = Shield {
-        pending: private.shield.pending,
+pub(crate) fn set(private: &Private, blocked: bool) {
+    private.shield.set(Shield {
+        pending: private.shield.get().pending,
         ..Shield::default()
-    };
-    private.segv_blocked = blocked;
+    });
+    private.segv_blocked.set(blocked);
     send(private, 0);
 }
 
 /// Somebody has sent SIGSEGV while the program had it blocked: it waits.
-pub(crate) fn keep(private: &mut Private) {
-    private.shield.pending = true;
+pub(crate) fn keep(private: &Private) {
+    private.shield.set(Shield {
+        pending: true,
+        ..private.shield.get()
+    });
 }
 
 /// Sends the thread what has waited, if that is not blocked any more.
-fn send(private: &mut Private, sp: usize) {
-    if private.shield.pending && !is_blocked(private, sp) {
-        private.shield.pending = false;
+fn send(private: &Private, sp: usize) {
+    if private.shield.get().pending && !is_blocked(private, sp) {
+        private.shield.set(Shield {
+            pending: false,
+            ..private.shield.get()
+        });
         syscall::tgkill(
             syscall::getpid(),
             syscall::gettid(),
@@ -106,7 +117,8 @@ fn send(private: &mut Private, sp: usize) {
     }
 }
 
-/// The thread leaves a handler, if it is in one, by a jump: with the mask of before if that `restores` one, else with the handler's.
+/// The thread leaves a handler, if it is in one, by a jump: with the mask of before if that
+/// `restores` one, else with the handler's.
 fn leave(restores: bool) {
     if !MAY_LEAVE.load(Ordering::Relaxed) {
         return;
@@ -118,10 +130,10 @@ fn leave(restores: bool) {
         return;
     };
     // A handler that came right before or behind a call that waits leaves that as well.
-    private.waiting = None;
+    private.waiting.set(None);
     let here = core::ptr::from_ref(&restores) as usize;
-    if private.shield.covers(private, here) {
-        let before = private.shield.before;
+    if private.shield.get().covers(private, here) {
+        let before = private.shield.get().before;
         set(private, before || !restores);
     }
 }
@@ -134,12 +146,14 @@ extern "C" fn before_jump(buffer: *const u64) {
     leave(unsafe { *buffer.add(RESTORES) } as u32 != 0);
 }
 
-/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block what the runtime needs. (It is not noted that the program
-/// believes it blocked: a context may be left by ways that nobody sees, and a fault would end the process wrongly.)
+/// Before a change to a context (`ucontext_t`): its mask comes with it, and must not block what the
+/// runtime needs. (It is not noted that the program believes it blocked: a context may be left by
+/// ways that nobody sees, and a fault would end the process wrongly.)
 extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     leave(true);
     let kept = SEGV_BIT | crate::record::trigger::bit();
-    // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies where that has it. (It may be read only: few have such a mask.)
+    // SAFETY: the program's context; the C library's begins as the kernel's, and the mask lies
+    // where that has it. (It may be read only: few have such a mask.)
     unsafe {
         if (*context).mask & kept != 0 && thread_ring::current().is_some() {
             (*context).mask &= !kept;
@@ -147,7 +161,8 @@ extern "C" fn before_context(context: *mut crate::sys::signal_frame::Context) {
     }
 }
 
-/// Functions that never come back, or come back to their caller's frame: they are entered by a jump.
+/// Functions that never come back, or come back to their caller's frame: they are entered by a
+/// jump.
 macro_rules! jumps {
     ($($name:ident, $c:literal, $before:ident, $argument:literal;)*) => {$(
         /// # Safety

@@ -1,8 +1,9 @@
-//! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only the runtime that is
-//! preloaded for `--heap` exports them.
+//! Heap blocks: the allocator's functions, wrapped so that the recorder hears of each block. Only
+//! the runtime that is preloaded for `--heap` exports them.
 //!
-//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: what lies at the stack pointer is the return address, from
-//! which the recorder unwinds in the copy of the stack. No frame of ours stands in between, nothing is allocated, and errno stays.
+//! The wrappers are entered by a jump-like stub that hands over stack and frame pointer: what lies
+//! at the stack pointer is the return address, from which the recorder unwinds in the copy of the
+//! stack. No frame of ours stands in between, nothing is allocated, and errno stays.
 
 pub(crate) mod named;
 
@@ -23,7 +24,8 @@ static PARENT: AtomicU32 = AtomicU32::new(0);
 /// The recorder.
 static RECORDER: AtomicU32 = AtomicU32::new(0);
 
-/// Milliseconds that an event waits for room, or a new process for the recorder to have looked at its mappings.
+/// Milliseconds that an event waits for room, or a new process for the recorder to have looked at
+/// its mappings.
 const PATIENCE: usize = 3000;
 
 /// Opens the log, if the recorder keeps one, and tells of the process.
@@ -134,7 +136,8 @@ fn readable(at: usize) -> usize {
     }
 }
 
-/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is logged.
+/// Writes an event; gives its position. `None` if there was no room for seconds or nothing is
+/// logged.
 fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize) -> Option<u64> {
     let log = LOG.load(Ordering::Acquire);
     // SAFETY: null or a mapping that is never removed.
@@ -174,8 +177,9 @@ fn log_event(kind: u32, pid: u32, address: u64, bytes: u64, sp: usize, bp: usize
         );
         // Stack pointers are multiples of eight, so that whole words are there.
         for word in (0..(stack - unit * UNIT).min(UNIT)).step_by(8) {
-            // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these bytes of the stack to be there. Volatile, or the
-            // loop would become a call of memcpy, which is slow for so few bytes.
+            // SAFETY: the unit was claimed and lies in the mapping; `readable` has found these
+            // bytes of the stack to be there. Volatile, or the loop would become a call
+            // of memcpy, which is slow for so few bytes.
             unsafe {
                 ((to + word) as *mut u64)
                     .write_volatile(((from + word) as *const u64).read_volatile())
@@ -276,7 +280,8 @@ type One = unsafe extern "C" fn(usize) -> usize;
 type Two = unsafe extern "C" fn(usize, usize) -> usize;
 type Three = unsafe extern "C" fn(usize, usize, usize) -> usize;
 
-/// A function of the C library that hands its stack and frame pointer to `$then` behind its own arguments.
+/// A function of the C library that hands its stack and frame pointer to `$then` behind its own
+/// arguments.
 macro_rules! stub {
     ($name:ident, $sp:literal, $bp:literal, $then:path) => {
         /// # Safety

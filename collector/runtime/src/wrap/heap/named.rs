@@ -1,8 +1,10 @@
-//! Allocators under names that the user gives (`mgz-record --heap-hook`): spare functions that stand in for them.
+//! Allocators under names that the user gives (`mgz-record --heap-hook`): spare functions that
+//! stand in for them.
 //!
-//! The image exports some functions under placeholder names. Before a run the recorder writes the user's names over those in a copy of the image and
-//! makes its table of symbols anew, so that the loader finds the stand-ins first. Each hands all six integer arguments on to the next
-//! definition of its name.
+//! The image exports some functions under placeholder names. Before a run the recorder writes the
+//! user's names over those in a copy of the image and makes its table of symbols anew, so that the
+//! loader finds the stand-ins first. Each hands all six integer arguments on to the next definition
+//! of its name.
 
 use crate::wrap::heap::{allocated, freed, real};
 use core::arch::naked_asm;
@@ -20,8 +22,8 @@ const LETTER: AtomicU8 = AtomicU8::new(b'?');
     reason = "the start of an array"
 )]
 const NAME: [AtomicU8; HOOK_NAME] = [LETTER; HOOK_NAME];
-/// Names of the functions that the stand-ins stand for, zero-terminated. Atomics, since the recorder writes them into the file: the compiler must not think
-/// that it knows them.
+/// Names of the functions that the stand-ins stand for, zero-terminated. Atomics, since the
+/// recorder writes them into the file: the compiler must not think that it knows them.
 #[used]
 #[unsafe(no_mangle)]
 pub static mgz_heap_hook_names: [[AtomicU8; HOOK_NAME]; HOOKS] = [NAME; HOOKS];
@@ -68,8 +70,8 @@ unsafe extern "C" fn stand_in<const HOOK: usize>(
         FREE2 => freed(b),
         _ => {}
     }
-    // SAFETY: the function's definition that comes next, with what the program gave; more than six arguments or floating-point ones are excluded
-    // by the option's description.
+    // SAFETY: the function's definition that comes next, with what the program gave; more than six
+    // arguments or floating-point ones are excluded by the option's description.
     let block = unsafe { core::mem::transmute::<usize, Six>(next)(a, b, c, d, e, f) };
     let bytes = match kind {
         ALLOC => a,

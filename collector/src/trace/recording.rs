@@ -7,7 +7,7 @@ use crate::objects::heap::names::Names;
 use crate::objects::write::Blocks;
 use crate::options::args::{Cli, Codec, Format};
 use crate::program::modules;
-use crate::soft::{Event, ModuleSeen, RunOutcome};
+use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
 use crate::trace::{coverage, dir, summary};
@@ -64,7 +64,7 @@ pub(crate) fn report(manifest: &Manifest, trace: &Path, format: Format) {
 }
 
 /// A trace in the making.
-pub(crate) struct Session {
+pub(crate) struct Recording {
     pub(crate) folder: Folder,
     pub(crate) manifest: Manifest,
     /// Only while a program runs.
@@ -73,7 +73,7 @@ pub(crate) struct Session {
     pub(crate) watch: coverage::Watch,
 }
 
-impl Session {
+impl Recording {
     /// Copies what is needed while it is certainly there, and says that the recording runs.
     pub(crate) fn start(&mut self, instrumented: &[modules::Instrumented]) -> Result<(), Failure> {
         for module in instrumented {
@@ -234,6 +234,7 @@ impl Session {
         m.program_status = outcome.status.to_string();
         m.wall_seconds = outcome.wall.as_secs_f64();
         m.cpu_seconds = outcome.cpu.as_secs_f64();
+        m.recording_seconds = outcome.spent_ns as f64 / 1e9;
         m.totals.spill_bytes = outcome.spill_bytes;
         m.totals.dropped = outcome.dropped.clone();
         m.totals.truncated_windows = outcome.truncated.clone();
@@ -282,7 +283,8 @@ impl Session {
             .for_each(|p| self.problem(p));
     }
 
-    /// Writes what is known of data objects, and names the files in which triggers came `elsewhere`. Where that fails, a sentence says so.
+    /// Writes what is known of data objects, and names the files in which triggers came
+    /// `elsewhere`. Where that fails, a sentence says so.
     pub(crate) fn write_objects(&mut self, heap: Option<&Heap>, elsewhere: &[u64]) {
         let placed = ModuleMap::new(&self.manifest.modules, |_| Some(0));
         let processes: BTreeSet<u32> = self.manifest.threads.iter().map(|t| t.process).collect();
@@ -308,7 +310,8 @@ impl Session {
         }
     }
 
-    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may be gone; then it is the file that it is a copy of.
+    /// Where a module's symbols are found. A copy that the program has made (in a memfd, say) may
+    /// be gone; then it is the file that it is a copy of.
     pub(crate) fn file_of(&self, module: &Module) -> PathBuf {
         let gone = |m: &&Module| !Path::new(&m.path).exists();
         let original = Some(module).filter(gone).and_then(|gone| {
@@ -528,8 +531,8 @@ pub(crate) fn refused_module(result: u32) -> Option<&'static str> {
     })
 }
 
-/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or where a
-/// sentence of its own exists.
+/// What a count of the runtime or the drain means for the user; `None` where nothing is missing, or
+/// where a sentence of its own exists.
 pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
     Some(match what {
         "threads_without_ring" => format!(
@@ -550,6 +553,9 @@ pub(crate) fn drop_sentence(what: &str, n: u64) -> Option<String> {
         "forbidden" => format!(
             "{n} threads or programs were not recorded: the program runs them where the recorder cannot be reached (a filter of system calls, another user, another root or process namespace; with --heap, programs of a sanitizer)"
         ),
+        "gs_base_taken" => format!(
+            "{n} threads set the %gs base, which the soft backend needs: in full and ring their process ended there with status 125, in burst they went on unrecorded; record with --mode burst, or with --backend pt"
+        ),
         "damaged_chunks" => {
             format!("{n} chunks of records were damaged by the program and are missing")
         }
@@ -562,5 +568,25 @@ pub(crate) fn nothing_recorded(outcome: &RunOutcome) -> i32 {
     match outcome.status {
         crate::target::status::ProgramStatus::Signaled(_) => outcome.status.exit_status(),
         _ => 125,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A library that reads its own code was taken for a program without instrumentation, since both had
+    /// the same number.
+    #[test]
+    fn each_result_is_of_a_program_or_has_its_own_reason() {
+        let reasons: Vec<&str> = shared_memory::MODULE_RESULTS
+            .into_iter()
+            .filter(|&result| !is_program(result))
+            .filter_map(refused_module)
+            .collect();
+        let distinct: std::collections::BTreeSet<&str> = reasons.iter().copied().collect();
+        // All but the five of programs, and the one that is recorded.
+        assert_eq!((reasons.len(), distinct.len()), (9, 9));
+        assert!(!distinct.contains("the runtime refused it"));
     }
 }

@@ -1,10 +1,11 @@
 //! `/proc/PID/maps`, as far as it tells objects.
 
 use crate::objects::Kind;
+use mgz_perf::proc_maps;
 
 /// Memory of one kind without a gap.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mapping {
+pub struct ObjectRange {
     /// First address.
     pub start: u64,
     /// Address behind the last.
@@ -23,22 +24,27 @@ fn is_ours(path: &str) -> bool {
         || matches!(path, "[vdso]" | "[vvar]" | "[vvar_vclock]" | "[vsyscall]")
 }
 
-/// Mappings that can be read, with neighbours of the same file (text, constants, data) joined. Lines that make no sense are left out.
-pub fn parse(text: &str) -> Vec<Mapping> {
-    let mut list: Vec<Mapping> = Vec::new();
+/// Mappings that can be read, with neighbours of the same file (text, constants, data) joined.
+/// Lines that make no sense are left out.
+pub fn parse(text: &str) -> Vec<ObjectRange> {
+    let mut list: Vec<ObjectRange> = Vec::new();
     // Where the last one ends that cannot be read.
     let mut guard = 0;
-    for line in text.lines() {
-        let Some((mut mapping, readable)) = line_of(line) else {
+    for line in proc_maps::lines(text) {
+        if !line.is_readable() {
+            guard = line.end;
             continue;
+        }
+        if is_ours(line.name) {
+            continue;
+        }
+        let mapping = ObjectRange {
+            start: line.start,
+            end: line.end,
+            kind: kind_of(line.name),
+            name: line.name.into(),
+            guarded: line.start == guard,
         };
-        if !readable {
-            guard = mapping.end;
-        }
-        if !readable || is_ours(&mapping.name) {
-            continue;
-        }
-        mapping.guarded = mapping.start == guard;
         match list.last_mut() {
             // What follows a file's data without a name is its zero-initialised part.
             Some(last)
@@ -55,40 +61,21 @@ pub fn parse(text: &str) -> Vec<Mapping> {
     list
 }
 
-/// `start-end rights offset device inode path`.
-fn line_of(line: &str) -> Option<(Mapping, bool)> {
-    let mut fields = line.splitn(6, ' ');
-    let (start, end) = fields.next()?.split_once('-')?;
-    let hex = |s: &str| u64::from_str_radix(s, 16).ok();
-    let (start, end) = (hex(start)?, hex(end)?);
-    let rights = fields.next()?;
-    let name = fields.nth(3).unwrap_or("").trim_start();
-    let kind = match name {
+fn kind_of(name: &str) -> Kind {
+    match name {
         "[heap]" => Kind::Heap,
         n if n.starts_with("[stack") => Kind::Stack,
         n if n.starts_with('/') => Kind::File,
         _ => Kind::Anonymous,
-    };
-    (start < end).then(|| {
-        (
-            Mapping {
-                start,
-                end,
-                kind,
-                name: name.into(),
-                guarded: false,
-            },
-            rights.starts_with('r'),
-        )
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> Mapping {
-        Mapping {
+    fn mapping(start: u64, end: u64, kind: Kind, name: &str) -> ObjectRange {
+        ObjectRange {
             start,
             end,
             kind,
@@ -144,7 +131,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 
     #[test]
     fn this_process_has_a_heap_or_a_stack() {
-        let seen = parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        let seen = parse(&proc_maps::read(std::process::id()).unwrap());
         assert!(
             seen.iter().any(|m| m.kind == Kind::Stack) && seen.iter().any(|m| m.kind == Kind::File)
         );

@@ -1,0 +1,169 @@
+//! What class of load an instruction turned out to be: from the differences between its consecutive addresses inside samples
+//! ([`crate::stages::strides`]). The sidecar's class is a claim of static analysis; this is what happened.
+
+mod by_code;
+mod far_steps;
+mod footprint;
+
+pub use by_code::{ByCode, ClassPair, ObservedRow};
+pub use far_steps::{FarStep, FarSteps};
+
+use crate::stages::strides::{EXACT, range};
+
+/// Fewer steps tell nothing.
+pub const FEWEST: u64 = 8;
+/// Percent of the steps that must be alike.
+const ALIKE: u64 = 90;
+/// Percent of the steps that must be the one before, where only their magnitude is counted. (One that differs is two that are not the one before.)
+const REPEATED: u64 = 80;
+/// A few steps.
+const FEW: usize = 4;
+
+/// An observed class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Observed {
+    /// Too few steps.
+    #[default]
+    Unknown,
+    /// The address stays.
+    Constant,
+    /// It moves by this.
+    Strided(i64),
+    /// It moves by one of a few steps.
+    Mixed,
+    /// None of these.
+    Irregular,
+}
+
+impl Observed {
+    /// From the steps of one instruction: counts by bin, and what is known of those too far to be counted each by itself.
+    pub fn of(counts: &[(u32, u64)], far: Option<&FarStep>) -> Observed {
+        let all: u64 = counts.iter().map(|c| c.1).sum();
+        let share = |part: u64, percent: u64| {
+            u128::from(part) * 100 >= u128::from(all) * u128::from(percent)
+        };
+        if all < FEWEST {
+            return Observed::Unknown;
+        }
+        let mut order: Vec<(u64, u32)> = counts.iter().map(|&(bin, n)| (n, bin)).collect();
+        order.sort_unstable_by_key(|&(n, bin)| (std::cmp::Reverse(n), bin));
+        let is_exact = |bin: u32| bin <= 2 * EXACT as u32;
+        if let Some(&(n, bin)) = order.first()
+            && share(n, ALIKE)
+        {
+            match (range(bin).0, far) {
+                (0, _) => return Observed::Constant,
+                (step, _) if is_exact(bin) => return Observed::Strided(step),
+                (_, Some(far)) if share(far.repeats, REPEATED) => {
+                    return far.only().map_or(Observed::Mixed, Observed::Strided);
+                }
+                _ => {}
+            }
+        }
+        let few: u64 = order
+            .iter()
+            .filter(|c| is_exact(c.1))
+            .take(FEW)
+            .map(|c| c.0)
+            .sum();
+        if share(few, ALIKE) {
+            Observed::Mixed
+        } else {
+            Observed::Irregular
+        }
+    }
+
+    /// Its name in JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Observed::Unknown => "unknown",
+            Observed::Constant => "constant",
+            Observed::Strided(_) => "strided",
+            Observed::Mixed => "mixed",
+            Observed::Irregular => "irregular",
+        }
+    }
+
+    /// How far it moves.
+    pub fn step(self) -> Option<i64> {
+        match self {
+            Observed::Strided(step) => Some(step),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stages::strides::Strides;
+
+    /// The class of one instruction that loads from these addresses, a sample each.
+    fn observed(samples: &[Vec<u64>]) -> Observed {
+        let mut strides = Strides::default();
+        for sample in samples {
+            strides.begin();
+            strides.run(sample, &vec![0; sample.len()], 1);
+        }
+        let counts: Vec<(u32, u64)> = strides.counts().iter().map(|c| (c.1, c.2)).collect();
+        let far = strides.far_steps().list();
+        Observed::of(&counts, far.first().map(|f| &f.1))
+    }
+
+    fn walk(n: u64, step: i64) -> Vec<u64> {
+        (0..n as i64)
+            .map(|i| (0x10_0000_0000 + i * step) as u64)
+            .collect()
+    }
+
+    fn random(n: usize) -> Vec<u64> {
+        let mut state = 5u64;
+        let mut next = || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            0x1000 + (state >> 40) * 8
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn classes_are_told_by_steps() {
+        assert_eq!(observed(&[walk(8, 16)]), Observed::Unknown);
+        assert_eq!(observed(&[walk(9, 16)]), Observed::Strided(16));
+        assert_eq!(observed(&[walk(100, 0)]), Observed::Constant);
+        assert_eq!(observed(&[walk(100, -4)]), Observed::Strided(-4));
+        assert_eq!(observed(&[walk(100, 8192)]), Observed::Strided(8192));
+        assert_eq!(observed(&[walk(100, -700)]), Observed::Strided(-700));
+        assert_eq!(observed(&[random(200)]), Observed::Irregular);
+        // Steps between samples are none.
+        let short = vec![vec![1 << 20, (1 << 20) + 8], vec![1 << 30, (1 << 30) + 8]];
+        assert_eq!(observed(&short), Observed::Unknown);
+        let many: Vec<Vec<u64>> = (0..20u64).map(|i| vec![i << 20, (i << 20) + 8]).collect();
+        assert_eq!(observed(&many), Observed::Strided(8));
+    }
+
+    #[test]
+    fn one_in_ten_may_differ() {
+        let rows = |n: u64, step: i64| -> Vec<u64> {
+            (0..30)
+                .flat_map(|row| walk(n, step).into_iter().map(move |a| a + row * 5_000_017))
+                .collect()
+        };
+        assert_eq!(observed(&[rows(12, 8)]), Observed::Strided(8));
+        assert_ne!(observed(&[rows(6, 8)]), Observed::Strided(8));
+        assert_eq!(observed(&[rows(12, 4096)]), Observed::Strided(4096));
+        assert_eq!(observed(&[rows(6, 4096)]), Observed::Irregular);
+    }
+
+    #[test]
+    fn steps_of_one_magnitude_are_not_one_step() {
+        let uneven: Vec<u64> = (0..200u64).map(|i| i * 5000 + i % 7 * 100).collect();
+        assert_eq!(observed(&[uneven]), Observed::Irregular);
+        // First one, then the other.
+        let two = [walk(100, 600), walk(100, 800)].concat();
+        assert_eq!(observed(&[two]), Observed::Mixed);
+        let pairs: Vec<u64> = (0..100u64).flat_map(|i| [i * 64, i * 64 + 8]).collect();
+        assert_eq!(observed(&[pairs]), Observed::Mixed);
+    }
+}

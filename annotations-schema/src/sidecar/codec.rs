@@ -1,0 +1,149 @@
+//! A column's elements as bytes, before compression and after it is undone.
+
+#[cfg(doc)]
+use crate::sidecar::Column;
+#[cfg(doc)]
+use crate::sidecar::macros::Row;
+
+/// The form of a column's elements before compression. Compression takes time by the byte, and
+/// finds less in wide numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Little-endian.
+    Plain,
+    /// LEB128, the sign in the lowest bit: for numbers that are small, of either sign.
+    Varint,
+    /// The difference to the element before (0 before the first), modulo the type's width, as
+    /// [`Form::Varint`] has it: for numbers that follow each other.
+    Delta,
+}
+
+/// Most bytes of a LEB128 number.
+pub(crate) const LONGEST: usize = 10;
+
+impl Form {
+    /// [`Column::encoding`] of such a column.
+    pub(crate) fn encoding(self) -> &'static str {
+        match self {
+            Form::Plain => "zstd",
+            Form::Varint => "varint",
+            Form::Delta => "delta",
+        }
+    }
+
+    /// Writes elements, see [`Row::encode`].
+    #[inline]
+    pub(crate) fn encode<T: Element>(
+        self,
+        elements: impl ExactSizeIterator<Item = T>,
+        before: T,
+        room: &mut [u8],
+    ) -> usize {
+        match self {
+            Form::Plain => {
+                let bytes = elements.len() * size_of::<T>();
+                elements
+                    .zip(room.chunks_exact_mut(size_of::<T>()))
+                    .for_each(|(element, to)| element.put(to));
+                bytes
+            }
+            Form::Varint => varints(elements.map(|element| element.distance(T::default())), room),
+            Form::Delta => {
+                let mut last = before;
+                varints(
+                    elements.map(|element| element.distance(std::mem::replace(&mut last, element))),
+                    room,
+                )
+            }
+        }
+    }
+}
+
+/// Writes LEB128 numbers, and tells their bytes.
+#[inline]
+fn varints(numbers: impl Iterator<Item = u64>, room: &mut [u8]) -> usize {
+    let mut at = 0;
+    for mut number in numbers {
+        while number >= 0x80 {
+            room[at] = number as u8 | 0x80;
+            number >>= 7;
+            at += 1;
+        }
+        room[at] = number as u8;
+        at += 1;
+    }
+    at
+}
+
+/// The little-endian elements of `size` bytes that so many LEB128 numbers stand for; `None` if they
+/// are not so many, or do not fit.
+pub(crate) fn expand(numbers: &[u8], rows: u64, size: usize, is_delta: bool) -> Option<Vec<u8>> {
+    // Each has a byte at least, so that a damaged count cannot ask for more memory than the file
+    // has earned.
+    let rows = usize::try_from(rows)
+        .ok()
+        .filter(|&rows| rows <= numbers.len())?;
+    let mut out = Vec::with_capacity(rows * size);
+    let mut bytes = numbers.iter();
+    let mut last = 0u64;
+    for _ in 0..rows {
+        let mut number = 0u64;
+        for shift in (0..).step_by(7) {
+            let byte = *bytes.next()?;
+            let part = u64::from(byte & 0x7f);
+            if shift >= 64 || part << shift >> shift != part {
+                return None;
+            }
+            number |= part << shift;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        if size < 8 && number >> (8 * size) != 0 {
+            return None;
+        }
+        let value = number >> 1 ^ (number & 1).wrapping_neg();
+        last = if is_delta {
+            last.wrapping_add(value)
+        } else {
+            value
+        };
+        out.extend_from_slice(&last.to_le_bytes()[..size]);
+    }
+    bytes.as_slice().is_empty().then_some(out)
+}
+
+/// The type of a field.
+pub(crate) trait Element: Copy + Default {
+    /// Writes it little-endian.
+    fn put(self, to: &mut [u8]);
+    /// The difference to another one, the sign in the lowest bit.
+    fn distance(self, other: Self) -> u64;
+}
+
+macro_rules! elements {
+    ($($ty:ident $signed:ident $unsigned:ident),*) => {
+        $(impl Element for $ty {
+            #[inline]
+            fn put(self, to: &mut [u8]) {
+                to.copy_from_slice(&self.to_le_bytes());
+            }
+            #[inline]
+            fn distance(self, other: Self) -> u64 {
+                let difference = self.wrapping_sub(other) as $signed;
+                u64::from((difference << 1 ^ difference >> ($signed::BITS - 1)) as $unsigned)
+            }
+        })*
+    };
+}
+elements!(u8 i8 u8, u32 i32 u32, u64 i64 u64, i64 i64 u64);
+
+/// Bytes of an element of a type.
+pub(crate) fn width(kind: &str) -> Option<usize> {
+    Some(match kind {
+        "u8" => 1,
+        "u32" => 4,
+        "u64" | "i64" => 8,
+        _ => return None,
+    })
+}

@@ -1,0 +1,49 @@
+//! Declares the tables of a sidecar: a row type and how it is taken apart into columns.
+
+use crate::sidecar::codec::Form;
+
+/// Declares a table's row type and its conversion to and from columns. Behind each field's type
+/// stands the [`Form`] of its column.
+macro_rules! table {
+    ($(#[$doc:meta])* $name:ident { $( $(#[$fdoc:meta])* $field:ident : $ty:ident => $form:ident, )* }) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name { $( $(#[$fdoc])* pub $field: $ty, )* }
+
+        impl crate::sidecar::macros::Row for $name {
+            const FIELDS: &'static [(&'static str, &'static str, crate::sidecar::codec::Form)] =
+                &[ $( (stringify!($field), stringify!($ty), crate::sidecar::codec::Form::$form), )* ];
+            fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize {
+                let mut at = 0;
+                $( if field == at {
+                    return crate::sidecar::codec::Form::$form.encode(rows.iter().map(|row| row.$field), before.$field, room);
+                } at += 1; )*
+                let _ = at;
+                0
+            }
+            fn decode(rows: &mut [Self], field: usize, bytes: &[u8]) {
+                let mut at = 0;
+                $( if field == at {
+                    for (row, chunk) in rows.iter_mut().zip(bytes.chunks_exact(size_of::<$ty>())) {
+                        row.$field = <$ty>::from_le_bytes(chunk.try_into().expect("chunks_exact gives this length"));
+                    }
+                    return;
+                } at += 1; )*
+                let _ = at;
+            }
+        }
+    };
+}
+pub(crate) use table;
+
+/// A table row that can be taken apart into columns.
+pub(crate) trait Row: Copy + Default + Send + Sync {
+    /// Names, types and forms of the fields.
+    const FIELDS: &'static [(&'static str, &'static str, Form)];
+    /// Writes one field of all rows to the beginning of `room`,
+    /// [`LONGEST`](crate::sidecar::codec::LONGEST) bytes for each, and tells how many bytes that
+    /// were. `before`: the row before them.
+    fn encode(rows: &[Self], before: &Self, field: usize, room: &mut [u8]) -> usize;
+    /// Sets one field of all rows, from little-endian elements.
+    fn decode(rows: &mut [Self], field: usize, bytes: &[u8]);
+}

@@ -1,0 +1,256 @@
+//! How often windows begin where recording has a budget: a share of the program's CPU time, and
+//! more of it at first.
+//!
+//! A run of half a second has as many windows as one of many seconds has in that time: the budget
+//! of the first half second is spent evenly over it, whatever its share of the CPU time is. Then
+//! half of the share pays for windows until the whole of it pays for all that were taken, and from
+//! there on the whole. So no phase is without windows, and a long run costs no more than its share.
+//!
+//! All processes of a recording use one account in the shared memory ([`Header::spent`]).
+
+use core::sync::atomic::Ordering;
+use mgz_abi::shared_memory::Header;
+
+/// CPU time over which what may be spent in any case is spread, nanoseconds.
+const FIRST: u64 = 500_000_000;
+/// What was not spent so far, or too much, is made up for within so many nanoseconds at least, or a
+/// part of the CPU time so far.
+const AHEAD: u64 = 50_000_000;
+const AHEAD_OF: u64 = 4;
+/// From window to window, nanoseconds: at least and at most.
+const LEAST: u64 = 400_000;
+const MOST: u64 = 200_000_000;
+/// Of the budget, this part (as a power of two) is spent even where all is spent, so that no phase
+/// is without windows.
+const TRICKLE: u32 = 4;
+/// A timer's signal is taken at a tick that comes anyhow; what it costs besides is in
+/// [`Header::signal_ns`].
+const TICK_TOLL: u64 = 500;
+
+/// What the account says.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// Millionths of the CPU time that may be spent.
+    pub share: u64,
+    /// Nanoseconds that may be spent in the first half second.
+    pub least: u64,
+    /// CPU time of the program so far, nanoseconds.
+    pub cpu: u64,
+    /// Of which recording took so many.
+    pub spent: u64,
+    /// What a window costs, its trigger apart.
+    pub window: u64,
+    /// What a trigger by the event clock costs.
+    pub toll: u64,
+    /// Nanoseconds from tick to tick, if timers may begin windows; else 0.
+    pub tick: u64,
+}
+
+/// What begins the next windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Nanoseconds of a thread's CPU time from one to the next, on average.
+    pub period: u64,
+    /// Timers that are looked at at the tick do.
+    pub at_ticks: bool,
+}
+
+/// Reads the account; `None` where triggers come at a fixed period.
+pub fn account(header: &Header) -> Option<Account> {
+    (header.budget_share != 0).then(|| Account {
+        share: header.budget_share,
+        least: header.budget_least,
+        cpu: header.cpu.load(Ordering::Relaxed),
+        spent: header.spent.load(Ordering::Relaxed),
+        window: header.window_ns.load(Ordering::Relaxed),
+        toll: header.trigger_toll,
+        tick: header.trigger_tick,
+    })
+}
+
+/// The share of so much CPU time.
+fn share(account: &Account, ns: u64) -> u64 {
+    (u128::from(ns) * u128::from(account.share) / 1_000_000) as u64
+}
+
+/// What may have been spent when the program has used so much CPU time.
+fn allowed(account: &Account, cpu: u64) -> u64 {
+    let first = u128::from(account.least) * u128::from(cpu.min(FIRST)) / u128::from(FIRST);
+    let later = share(account, cpu.saturating_sub(FIRST)) / 2;
+    (first as u64)
+        .saturating_add(later)
+        .max(share(account, cpu))
+}
+
+/// Decides how often windows begin from now on.
+pub fn plan(account: &Account) -> Plan {
+    let ahead = (account.cpu / AHEAD_OF).max(AHEAD);
+    let allowed = allowed(account, account.cpu.saturating_add(ahead))
+        .saturating_sub(account.spent)
+        .max(share(account, ahead) >> TRICKLE)
+        .max(1);
+    let each = |cost: u64| {
+        let period = u128::from(ahead) * u128::from(cost) / u128::from(allowed);
+        period.clamp(LEAST.into(), MOST.into()) as u64
+    };
+    let by_event = each(account.window.saturating_add(account.toll));
+    // Where ticks bring nearly as many windows, they bring them for less.
+    if account.tick != 0 && by_event >= account.tick.saturating_add(account.tick / 4) {
+        return Plan {
+            period: each(account.window.saturating_add(TICK_TOLL))
+                .max(account.tick.saturating_mul(2)),
+            at_ticks: true,
+        };
+    }
+    Plan {
+        period: by_event,
+        at_ticks: false,
+    }
+}
+
+/// A thread has used so much CPU time.
+pub fn ran(header: &Header, ns: u64) {
+    header.cpu.fetch_add(ns, Ordering::Relaxed);
+}
+
+/// Recording has taken so many nanoseconds.
+pub fn spend(header: &Header, ns: u64) {
+    header.spent.fetch_add(ns, Ordering::Relaxed);
+}
+
+/// A window has taken so many nanoseconds, handlers left out: what windows cost is learnt from it.
+pub fn window(header: &Header, ns: u64) {
+    /// A window during which the thread had to wait says nothing of windows.
+    const LONGEST: u64 = 500_000;
+    const WEIGHT: u32 = 3;
+    let cost = ns.min(LONGEST) + header.signal_ns;
+    spend(header, cost);
+    // Threads that learn at the same time may lose each other's lesson.
+    let before = header.window_ns.load(Ordering::Relaxed);
+    let after = before - (before >> WEIGHT) + (cost >> WEIGHT);
+    header.window_ns.store(after, Ordering::Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ACCOUNT: Account = Account {
+        share: 10_000,
+        least: 28_000_000,
+        cpu: 0,
+        spent: 0,
+        window: 20_000,
+        toll: 0,
+        tick: 0,
+    };
+    const SECOND: u64 = 1_000_000_000;
+
+    /// Runs for so long; returns the windows, what was spent, and the longest time without a
+    /// window.
+    fn run(account: Account, until: u64) -> (u64, u64, u64) {
+        let (mut now, mut windows, mut longest) = (account, 0, 0);
+        while now.cpu < until {
+            let plan = plan(&now);
+            now.cpu += plan.period;
+            now.spent += now.window + if plan.at_ticks { TICK_TOLL } else { now.toll };
+            windows += 1;
+            longest = longest.max(plan.period);
+        }
+        (windows, now.spent, longest)
+    }
+
+    #[test]
+    fn the_budget_is_kept_and_used() {
+        for (window, toll, tick) in [
+            (20_000, 0, 0),
+            (20_000, 45_000, 0),
+            (20_000, 45_000, 4_000_000),
+            (5_000, 1_000, 0),
+            (100_000, 0, 0),
+        ] {
+            let account = Account {
+                window,
+                toll,
+                tick,
+                ..ACCOUNT
+            };
+            for until in [SECOND / 10, SECOND / 2, SECOND, 5 * SECOND, 60 * SECOND] {
+                let (windows, spent, longest) = run(account, until);
+                let allowed = allowed(&account, until);
+                // What trickles comes on top.
+                assert!(
+                    spent <= allowed + allowed / 8 + window + toll,
+                    "{account:?} {until}: {windows} windows, {spent} ns"
+                );
+                assert!(longest <= MOST);
+                let most = until / LEAST;
+                if tick == 0 && until >= 5 * SECOND {
+                    assert!(
+                        spent > allowed / 2 || windows > most / 2,
+                        "{account:?} {until}: {windows} windows, {spent} ns"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_allowed_grows_to_the_share() {
+        let ms = |seconds: u64| allowed(&ACCOUNT, seconds * SECOND) / 1_000_000;
+        assert_eq!(allowed(&ACCOUNT, SECOND / 4), 14_000_000);
+        assert_eq!((ms(1), ms(10), ms(60)), (30, 100, 600));
+    }
+
+    #[test]
+    fn short_runs_have_hundreds_of_windows() {
+        assert!(run(ACCOUNT, SECOND / 2).0 >= 500);
+        let dear = Account {
+            toll: 45_000,
+            tick: 4_000_000,
+            ..ACCOUNT
+        };
+        assert!(run(dear, SECOND / 2).0 >= 350);
+    }
+
+    #[test]
+    fn ticks_take_over_where_they_bring_as_much() {
+        let dear = Account {
+            toll: 45_000,
+            tick: 4_000_000,
+            ..ACCOUNT
+        };
+        assert!(!plan(&dear).at_ticks);
+        let late = Account {
+            cpu: 60 * SECOND,
+            spent: 605_000_000,
+            ..dear
+        };
+        assert!(plan(&late).at_ticks && plan(&late).period >= 8_000_000);
+        // More windows than there are ticks are asked for and paid for.
+        let much = Account {
+            share: 200_000,
+            ..late
+        };
+        assert!(!plan(&much).at_ticks && plan(&much).period < 4_000_000);
+    }
+
+    #[test]
+    fn no_numbers_make_it_panic() {
+        for big in [0, 1, u64::MAX / 4, u64::MAX] {
+            for small in [0, 1, u64::MAX / 4] {
+                let account = Account {
+                    share: 1_000_000,
+                    least: small,
+                    cpu: big,
+                    spent: big,
+                    window: small,
+                    toll: big,
+                    tick: small / 8,
+                };
+                let period = plan(&account).period;
+                assert!((LEAST..=MOST.max(small)).contains(&period));
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Programs that set the `%gs` base by a call: `arch_prctl`, `syscall` with its number, or the instruction (`call_sites`). `mgz-instrument` declines files that are seen to; this meets libraries, and numbers that
+//! nobody could see.
+//!
+//! From then on the base is the thread's own, and no clone can run in it. In `burst` only an open window is one: it ends, and the thread goes on unrecorded. In `full` and `ring` clones stand
+//! on the stack and entry jumps in the code, so the process ends before the base changes, with the recorder's status for what it cannot do.
+
+use crate::record::{modules, thread_ring, window};
+use crate::sys::libc_symbols::fail;
+use crate::sys::{process, syscall};
+use mgz_abi::shared_memory::{MODE_BURST, count};
+
+const SET_GS: usize = 0x1001;
+const GET_GS: usize = 0x1004;
+/// Status of a process that had to end.
+const CANNOT: usize = 125;
+/// Number of `exit_group`.
+const EXIT_GROUP: usize = 231;
+
+/// # Safety
+/// As the C function.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn arch_prctl(operation: i32, address: usize) -> i32 {
+    // SAFETY: the caller's arguments.
+    unsafe { by_number(0, operation as u32 as usize, address) as i32 }
+}
+
+/// The same by `syscall`.
+///
+/// # Safety
+/// As the system call.
+pub unsafe extern "C" fn by_number(_number: usize, operation: usize, address: usize) -> isize {
+    let operation = operation as u32 as usize;
+    // SAFETY: the caller's arguments.
+    let result = unsafe { system_arch_prctl(operation, address) };
+    if result < 0 {
+        fail(-result) as isize
+    } else {
+        result
+    }
+}
+
+/// A system call that code without a clone makes itself.
+pub fn met(operation: usize) {
+    if operation as u32 as usize == SET_GS
+        && let Some(ring) = thread_ring::ring_at(syscall::gs())
+    {
+        give_way(ring);
+    }
+}
+
+/// One that a clone makes, which cannot go on.
+pub fn met_in_clone(operation: usize) {
+    if operation as u32 as usize == SET_GS && thread_ring::ring_at(syscall::gs()).is_some() {
+        end();
+    }
+}
+
+/// The system call, with the base as the program sees it.
+///
+/// # Safety
+/// As the system call.
+unsafe fn system_arch_prctl(operation: usize, address: usize) -> isize {
+    if let Some(ring) = thread_ring::ring_at(syscall::gs()) {
+        match operation {
+            SET_GS => give_way(ring),
+            // It has set none.
+            GET_GS if syscall::is_writable(address) => {
+                // SAFETY: just asked.
+                unsafe { (address as *mut u64).write_unaligned(0) };
+                return 0;
+            }
+            _ => {}
+        }
+    }
+    // SAFETY: the caller's contract; the thread runs no clone.
+    unsafe { syscall::call(syscall::nr::ARCH_PRCTL, operation, address, 0, 0, 0, 0) }
+}
+
+/// Sees to it that the thread runs no clone any more.
+fn give_way(ring: thread_ring::Ring) {
+    let mode = process::header().map(|header| header.mode);
+    if mode == Some(MODE_BURST) {
+        process::count(count::GS_TAKEN, 1);
+        return window::leave_for_good(ring);
+    }
+    if mode.is_some() && modules::any_instrumented() {
+        end();
+    }
+}
+
+/// Ends the process.
+fn end() {
+    process::count(count::GS_TAKEN, 1);
+    // SAFETY: nothing of it goes on.
+    unsafe { syscall::call(EXIT_GROUP, CANNOT, 0, 0, 0, 0, 0) };
+}

@@ -1,0 +1,182 @@
+//! A run in three steps: [`Setup`], [`supervise`], [`RunOutcome`].
+
+use crate::machine::trigger::Trigger;
+use crate::objects::heap::hooks::Hook;
+use crate::soft::attach;
+use crate::soft::attach::Candidate;
+use crate::soft::drain::{Drainer, Tally};
+use crate::soft::outcome::{DriverError, Event, RunOutcome};
+use crate::soft::setup::{Setup, start};
+use crate::soft::shared_memory::Arena;
+use crate::soft::subject::Subject;
+use crate::soft::supervise::{Supervised, supervise};
+use crate::soft::texts;
+use mgz_abi::shared_memory::count;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// What is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Nothing, with the runtime in place: the address layout is that of the other modes.
+    Off,
+    /// Every record.
+    Full,
+    /// The last records of each period.
+    Ring,
+    /// A window of records whenever a thread has used so much CPU time.
+    Burst,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// What is recorded.
+    pub mode: Mode,
+    /// `ring`: records from window end to window end.
+    pub period: u64,
+    /// `ring` and `burst`: records in a window.
+    pub window: u64,
+    /// `burst`: what begins windows.
+    pub trigger: Option<Trigger>,
+    /// `burst`: number of the trigger's signal.
+    pub signal: u32,
+    /// Ends recording after this time; the program goes on.
+    pub duration: Option<Duration>,
+    /// Folder for the spill files; must exist.
+    pub spill_dir: PathBuf,
+    /// The file to execute; `PATH` is not searched.
+    pub program: PathBuf,
+    /// Its arguments, `argv[0]` included.
+    pub argv: Vec<OsString>,
+    /// Turn address randomization off for it.
+    pub no_aslr: bool,
+    /// Bound on the spill folder, bytes.
+    pub max_bytes: Option<u64>,
+    /// Log heap blocks, of these functions as well.
+    pub heap: Option<Vec<Hook>>,
+    /// Libraries of the program that stand in for functions of the C library themselves, and what
+    /// comes before them: the runtime comes behind these.
+    pub before_runtime: Vec<String>,
+    /// Where the runtime comes among preloaded libraries if it stands in for an allocator that is
+    /// in one of them, bytes of the list before it.
+    pub heap_place: Option<usize>,
+}
+
+/// Runs a program to its end and records it.
+///
+/// One at a time per process, since signal settings are per process.
+pub fn run(
+    options: &RunOptions,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |setup| {
+        start(options, setup).map(Subject::Child)
+    })
+}
+
+/// Records a process that runs already, until it ends, or [`RunOptions::duration`] is over, or
+/// somebody asks the recorder to end. `program` and `argv` of the options are not looked at.
+pub fn run_attached(
+    options: &RunOptions,
+    candidate: Candidate,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<RunOutcome, DriverError> {
+    record(options, on_event, |setup| {
+        let attached = attach::attach(candidate, &setup.arena, &setup.image, options.signal)?;
+        Ok(Subject::Attached(attached.into()))
+    })
+}
+
+fn record(
+    options: &RunOptions,
+    on_event: &mut dyn FnMut(&Event),
+    begin: impl FnOnce(&Setup) -> Result<Subject, DriverError>,
+) -> Result<RunOutcome, DriverError> {
+    let setup = Setup::new(options)?;
+    let drainer = Drainer::new(&setup.arena, &options.spill_dir, options.max_bytes);
+    let began = Instant::now();
+    let mut subject = begin(&setup)?;
+    let supervised = supervise(
+        &setup,
+        &drainer,
+        &mut subject,
+        began,
+        options.duration,
+        on_event,
+    )?;
+    let cpu = subject.cpu();
+    Ok(outcome(
+        options,
+        &setup,
+        drainer.tally(),
+        supervised,
+        began,
+        cpu,
+    ))
+}
+
+/// Puts together what everybody has seen.
+fn outcome(
+    options: &RunOptions,
+    setup: &Setup,
+    tally: Tally,
+    supervised: Supervised,
+    began: Instant,
+    cpu: Duration,
+) -> RunOutcome {
+    let arena = &setup.arena;
+    let mut dropped = dropped(arena, supervised.unseen);
+    dropped.extend(tally.dropped);
+    let mut problems = supervised.problems;
+    problems.extend(texts::without_trigger(
+        arena.counter(count::THREADS_WITHOUT_TRIGGER),
+        options.trigger.is_some_and(|t| t.by_loads()),
+    ));
+    problems.extend(tally.problems);
+    let triggers = count::TRIGGER_NAMES
+        .iter()
+        .map(|&(number, name)| (name.to_owned(), arena.counter(number)))
+        .filter(|(_, n)| *n > 0)
+        .collect();
+    RunOutcome {
+        status: supervised.status,
+        threads: tally.threads,
+        modules: supervised.modules,
+        triggers,
+        elsewhere: arena.elsewhere(),
+        trigger: texts::trigger_source(arena.trigger_kind(), options.trigger),
+        dropped,
+        truncated: tally.truncated,
+        problems,
+        wall: supervised.wall,
+        cpu,
+        spill_done: tally
+            .last_write
+            .map_or(Duration::ZERO, |t| t.saturating_duration_since(began)),
+        spill_bytes: tally.bytes,
+        interrupted: setup.signals.interrupted(),
+        heap: supervised.heap,
+        programs: arena.counter(count::PROGRAMS),
+        spent_ns: arena.account().1,
+    }
+}
+
+/// What the runtime has counted as lost, by cause.
+fn dropped(arena: &Arena, unseen: u64) -> BTreeMap<String, u64> {
+    let mut dropped: BTreeMap<String, u64> = BTreeMap::new();
+    for &(number, name) in &count::NAMES {
+        let value = arena.counter(number);
+        if value != 0 {
+            dropped.insert((*name).to_owned(), value);
+        }
+    }
+    // Those without room are no secret.
+    let unseen = unseen.saturating_sub(arena.counter(count::THREADS_WITHOUT_RING));
+    if unseen > 0 {
+        dropped.insert("threads_unseen".to_owned(), unseen);
+    }
+    dropped
+}

@@ -1,0 +1,119 @@
+//! What must be there before a program is recorded: signals, shared memory, the runtime's image.
+
+use crate::objects::heap::Collector;
+use crate::soft::outcome::{DriverError, own};
+use crate::soft::run::{Mode, RunOptions};
+use crate::soft::runtime_image::RuntimeImage;
+use crate::soft::shared_memory::{Arena, MAX_WINDOW, Settings};
+use crate::target::signals::{FileSizesLifted, Signals};
+use crate::target::spawn;
+use mgz_annotations_schema::manifest::ANNOTATIONS_DIR;
+use std::io;
+use std::process::Child;
+
+/// All of it. Dropped from the first field to the last, so that signals work as before only once
+/// nothing else is left.
+pub struct Setup {
+    /// Reads the log of heap blocks, if one is kept.
+    pub heap: Option<Collector>,
+    /// The runtime.
+    pub image: RuntimeImage,
+    /// The memory that it shares with the recorder.
+    pub arena: Arena,
+    /// Signals that the recorder gets meanwhile.
+    pub signals: Signals,
+}
+
+impl Setup {
+    /// Makes it.
+    pub fn new(options: &RunOptions) -> Result<Setup, DriverError> {
+        let settings = settings(options)?;
+        // First, or a limit on file sizes would be a deadly signal and not an error.
+        let signals = Signals::install().map_err(own("setting up signals"))?;
+        let lifted = FileSizesLifted::new().map_err(own("lifting the limit on file sizes"))?;
+        let arena = Arena::new(settings)
+            .map_err(own("making the shared memory (is `ulimit -f` very low?)"))?;
+        let image = RuntimeImage::new(options.heap.as_deref())
+            .map_err(own("preparing the runtime (is `ulimit -f` very low?)"))?;
+        let heap = options
+            .heap
+            .is_some()
+            .then(Collector::new)
+            .transpose()
+            .map_err(own("making the log of heap blocks"))?;
+        if let Some(heap) = &heap {
+            arena.set_heap(&heap.path());
+        }
+        drop(lifted);
+        let sidecars = options.spill_dir.with_file_name(ANNOTATIONS_DIR);
+        if let Ok(folder) = std::fs::canonicalize(sidecars) {
+            arena.set_sidecars(&folder);
+        }
+        Ok(Setup {
+            heap,
+            image,
+            arena,
+            signals,
+        })
+    }
+}
+
+fn settings(options: &RunOptions) -> Result<Settings, DriverError> {
+    match options.mode {
+        Mode::Off => Ok(Settings::off()),
+        Mode::Full => Ok(Settings::full()),
+        Mode::Burst => options
+            .trigger
+            .and_then(|trigger| Settings::burst(options.window, trigger, options.signal))
+            .ok_or_else(|| DriverError::Own {
+                what: format!("a window of {} records", options.window),
+                error: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!("a window has 1 to {MAX_WINDOW} records"),
+                ),
+            }),
+        Mode::Ring => {
+            Settings::ring(options.period, options.window).ok_or_else(|| DriverError::Own {
+                what: format!(
+                    "a window of {} records in a period of {}",
+                    options.window, options.period
+                ),
+                error: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    format!(
+                        "a window has 1 to {MAX_WINDOW} records and is not longer than the period"
+                    ),
+                ),
+            })
+        }
+    }
+}
+
+/// Starts the program with the runtime in it.
+pub fn start(options: &RunOptions, setup: &Setup) -> Result<Child, DriverError> {
+    if options.no_aslr && !spawn::can_turn_aslr_off() {
+        return Err(own(
+            "address randomization cannot be turned off here (a container's seccomp filter may forbid `personality`)",
+        )(io::ErrorKind::PermissionDenied.into()));
+    }
+    let program = options.program.display().to_string();
+    let preload = spawn::Preload {
+        runtime: setup.image.path(),
+        before: options.before_runtime.clone(),
+        at: options.heap_place,
+    };
+    let started = spawn::spawn(
+        &options.program,
+        &options.argv,
+        options.no_aslr,
+        &preload,
+        &setup.arena.path(),
+        setup.signals.inherited(),
+    );
+    started.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOENT | libc::ENOTDIR) => DriverError::NotFound { program },
+        // These come from fork.
+        Some(libc::EAGAIN | libc::ENOMEM) => own(format!("starting {program}"))(error),
+        _ => DriverError::CannotExecute { program, error },
+    })
+}

@@ -1,0 +1,320 @@
+//! From the program's start until its last record is in a spill file.
+
+use crate::objects::heap::Heap;
+use crate::objects::stacks::StackSeen;
+use crate::soft::drain::{Drainer, KnownProcess};
+use crate::soft::outcome::{DriverError, Event, ModuleSeen, own};
+use crate::soft::setup::Setup;
+use crate::soft::shared_memory::{Arena, Row};
+use crate::soft::subject::Subject;
+use crate::soft::texts;
+use crate::soft::unseen::Unseen;
+use crate::soft::workers::{Crew, EndOfShift};
+use crate::target::signals::Signals;
+use crate::target::status::ProgramStatus;
+use mgz_abi::shared_memory::{CLOSING, LIVE, MODULE_PLAIN, STACK_ROWS, count};
+use mgz_annotations_schema::spill::{EncodedSegment, cause};
+use std::collections::HashSet;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
+
+/// How often signals, modules and dead threads are looked for.
+const TICK: Duration = Duration::from_millis(20);
+/// How long processes that outlive the program are recorded.
+const GRACE: Duration = Duration::from_millis(200);
+/// What was seen of a run.
+pub struct Supervised {
+    /// How the program ended.
+    pub status: ProgramStatus,
+    /// From its start to its end.
+    pub wall: Duration,
+    /// Heap blocks, if they were logged.
+    pub heap: Option<Heap>,
+    /// Modules in the order in which they were met.
+    pub modules: Vec<ModuleSeen>,
+    /// Sentences for the user.
+    pub problems: Vec<String>,
+    /// Threads that were there and never had a ring.
+    pub unseen: u64,
+}
+
+/// Watches what was started at `began`, for at most `duration`, with the workers beside it.
+pub fn supervise(
+    setup: &Setup,
+    drainer: &Drainer,
+    subject: &mut Subject,
+    began: Instant,
+    duration: Option<Duration>,
+    on_event: &mut dyn FnMut(&Event),
+) -> Result<Supervised, DriverError> {
+    let arena = &setup.arena;
+    let watcher = subject.watcher().map_err(own("watching the process"))?;
+    let crew = Crew::new(drainer, arena);
+    let mut supervisor = Supervisor {
+        arena,
+        drainer,
+        signals: &setup.signals,
+        modules: Vec::new(),
+        rows: 0,
+        unfinished: None,
+        threads: Vec::new(),
+        stacks: 0,
+        waited_for: None,
+        problems: Vec::new(),
+        segment: EncodedSegment::default(),
+        until: duration.map(|d| began + d),
+        unseen: Unseen::new(),
+    };
+    let (over, left) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (status, wall, heap) = std::thread::scope(|scope| {
+        let heap = setup
+            .heap
+            .as_ref()
+            .map(|c| scope.spawn(|| c.collect(&over)));
+        let end_of_heap = Set(&over);
+        for number in 0..crew.size {
+            let crew = &crew;
+            scope.spawn(move || {
+                if number == 0 {
+                    crew.lead()
+                } else {
+                    crew.help()
+                }
+            });
+        }
+        // Whatever happens below, the workers must end, or the scope waits for ever.
+        let _end = EndOfShift(&crew);
+        let (sender, ended) = channel();
+        let (gone, end_of_watch) = (&left, Set(&left));
+        scope.spawn(move || {
+            watcher.wait(gone);
+            // The supervisor may have gone already.
+            let _ = sender.send(());
+        });
+        let result = supervisor.watch(subject, &ended, on_event);
+        drop(end_of_watch);
+        let wall = began.elapsed();
+        let status = result.map_err(own("waiting for the program"))?;
+        supervisor.wind_up(subject.id(), status, on_event);
+        drop(end_of_heap);
+        let heap = heap.map(|h| {
+            h.join()
+                .map_err(|_| own("reading the log of heap blocks")(io::Error::other("it panicked")))
+        });
+        Ok::<_, DriverError>((status, wall, heap.transpose()?))
+    })?;
+    Ok(Supervised {
+        status,
+        wall,
+        heap,
+        modules: supervisor.modules,
+        problems: supervisor.problems,
+        unseen: supervisor.unseen.count(),
+    })
+}
+
+/// Sets a flag when it is dropped.
+struct Set<'a>(&'a AtomicBool);
+
+impl Drop for Set<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The coordinating thread, which looks after everything while the workers drain.
+struct Supervisor<'a> {
+    arena: &'a Arena,
+    drainer: &'a Drainer<'a>,
+    signals: &'a Signals,
+    modules: Vec<ModuleSeen>,
+    /// Rows of the module table that were read, and since when the next one is being written.
+    rows: usize,
+    unfinished: Option<Instant>,
+    /// Process and thread that were seen last in each thread slot.
+    threads: Vec<(u32, u32)>,
+    /// Rows of the threads' stacks that were read, and the one that was not complete at the last
+    /// look.
+    stacks: u64,
+    waited_for: Option<u64>,
+    problems: Vec<String>,
+    segment: EncodedSegment,
+    /// When recording is to end, if not with the program.
+    until: Option<Instant>,
+    unseen: Unseen,
+}
+
+impl Supervisor<'_> {
+    /// Until the program's end, or that of the recording of a process that runs on.
+    fn watch(
+        &mut self,
+        subject: &mut Subject,
+        ended: &Receiver<()>,
+        on_event: &mut dyn FnMut(&Event),
+    ) -> io::Result<ProgramStatus> {
+        let pid = subject.id();
+        loop {
+            match ended.recv_timeout(TICK) {
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return subject.take_status(),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let out_of_time = self.until.is_some_and(|until| Instant::now() >= until);
+            if let Subject::Attached(attached) = subject {
+                if out_of_time || self.signals.interrupted() {
+                    self.arena.stop();
+                    // Windows that are open now end.
+                    std::thread::sleep(TICK);
+                    return Ok(ProgramStatus::RunsOn);
+                }
+                attached.tick(
+                    &|thread| self.has_ring(thread),
+                    self.arena.settings().signal,
+                );
+                self.problems.append(&mut attached.problems);
+            }
+            for signal in self.signals.to_forward() {
+                // SAFETY: our own child, not yet waited for, so that the id is its own.
+                unsafe { libc::kill(pid as libc::pid_t, signal) };
+            }
+            self.drainer
+                .sweep(&KnownProcess { pid, ended: None }, &mut self.segment);
+            if out_of_time {
+                self.until = None;
+                self.arena.stop();
+            }
+            self.report(false, on_event);
+            if matches!(subject, Subject::Child(_)) && !self.arena.stopped() {
+                self.unseen.look(self.threads.iter().copied());
+            }
+        }
+    }
+
+    /// Whether a thread has claimed a slot.
+    fn has_ring(&self, thread: i32) -> bool {
+        (0..self.arena.slots_tried())
+            .any(|index| self.arena.slot(index).snapshot().tid as i32 == thread)
+    }
+
+    /// After the program's end: takes what is left, and waits a little for processes that outlive
+    /// it.
+    fn wind_up(&mut self, pid: u32, status: ProgramStatus, on_event: &mut dyn FnMut(&Event)) {
+        let cause = match status {
+            ProgramStatus::Exited(_) | ProgramStatus::Ended => cause::END_OF_PROCESS,
+            ProgramStatus::Signaled(_) => cause::KILLED,
+            ProgramStatus::RunsOn => {
+                self.drainer.abandon(&mut self.segment);
+                return self.report(true, on_event);
+            }
+        };
+        let known = KnownProcess {
+            pid,
+            ended: Some(cause),
+        };
+        let until = Instant::now() + GRACE;
+        let mut pause = Duration::from_millis(1);
+        while self.drainer.sweep(&known, &mut self.segment) > 0 {
+            if Instant::now() >= until {
+                self.arena.stop();
+                let threads = self.drainer.abandon(&mut self.segment);
+                if threads > 0 {
+                    self.problems.push(texts::outlived(threads, GRACE));
+                }
+                break;
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(TICK);
+        }
+        self.report(true, on_event);
+    }
+
+    /// The next row of the module table. One whose process was killed while it wrote is left out:
+    /// at once if all are `over`.
+    fn next_row(&mut self, over: bool) -> Option<Row> {
+        const LONGEST: Duration = Duration::from_secs(2);
+        while self.rows < self.arena.modules_claimed() {
+            let mut row = self.arena.module(self.rows);
+            if row.is_none() {
+                if !over && self.unfinished.get_or_insert_with(Instant::now).elapsed() < LONGEST {
+                    return None;
+                }
+                row = self.arena.skip_module(self.rows);
+            }
+            self.rows += 1;
+            self.unfinished = None;
+            if row.is_some() {
+                return row;
+            }
+        }
+        None
+    }
+
+    /// The next row of the threads' stacks. Rows that others have taken the place of are left out,
+    /// and so is one whose thread was killed while it wrote.
+    fn next_stack(&mut self) -> Option<StackSeen> {
+        loop {
+            let claimed = self.arena.stacks_claimed();
+            self.stacks = self.stacks.max(claimed.saturating_sub(STACK_ROWS as u64));
+            if self.stacks >= claimed {
+                return None;
+            }
+            let number = self.stacks;
+            let row = self.arena.stack(number);
+            if row.is_none() && self.arena.stacks_claimed() - number <= STACK_ROWS as u64 {
+                // It is being written; that takes less than the time between two looks.
+                if self.waited_for != Some(number) {
+                    self.waited_for = Some(number);
+                    return None;
+                }
+            }
+            self.stacks += 1;
+            if row.is_some() {
+                return row;
+            }
+        }
+    }
+
+    /// Tells of new modules and of the progress; `over`: for the last time.
+    fn report(&mut self, over: bool, on_event: &mut dyn FnMut(&Event)) {
+        while let Some(row) = self.next_row(over) {
+            let module = ModuleSeen::from(row);
+            if module.result == MODULE_PLAIN {
+                self.unseen.begins_unrecorded(module.pid);
+            }
+            self.modules.push(module.clone());
+            on_event(&Event::Module(module));
+        }
+        self.arena.modules_read(self.rows);
+        // First who has begun: of those who begin from now on nobody expects that they are there.
+        while let Some(seen) = self.next_stack() {
+            on_event(&Event::Thread(seen));
+        }
+        let mut living = HashSet::new();
+        for index in 0..self.arena.slots_tried() {
+            let slot = self.arena.slot(index);
+            let seen = slot.snapshot();
+            if self.threads.len() <= index {
+                self.threads.resize(index + 1, (0, 0));
+            }
+            if seen.tid != 0 {
+                self.threads[index] = (seen.pid, seen.tid);
+            }
+            if matches!(slot.state(), LIVE | CLOSING) {
+                living.insert((seen.pid, seen.tid));
+            }
+        }
+        on_event(&Event::Living(living));
+        let (slots, bytes) = self.drainer.progress();
+        let (windows, outside) = (
+            self.arena.counter(count::WINDOWS),
+            self.arena.counter(count::TRIGGERS_OUTSIDE),
+        );
+        on_event(&Event::Progress {
+            slots,
+            bytes,
+            windows,
+            outside,
+        });
+    }
+}

@@ -1,0 +1,47 @@
+//! What is said of a run, in words.
+
+use crate::machine::trigger::Trigger;
+use mgz_abi::shared_memory::{TRIGGER_EVENT, TRIGGER_LOADS, TRIGGER_TIMER};
+use std::time::Duration;
+
+/// What begins windows, as `trigger` of the manifest has it: what was asked for, and what the
+/// runtime got of the kernel. Empty where nothing does.
+pub fn trigger_source(got: u32, asked: Option<Trigger>) -> String {
+    match got {
+        TRIGGER_EVENT => "cpu time (perf_event, user space only)".to_owned(),
+        TRIGGER_TIMER if asked.is_some_and(|t| t.budget.is_some() && t.costs.has_events()) => {
+            "cpu time (perf_event, user space only, then POSIX timers at the kernel's tick)"
+                .to_owned()
+        }
+        TRIGGER_TIMER if asked.is_some_and(|t| t.tick != 0) => {
+            "cpu time (POSIX timers, at the kernel's tick)".to_owned()
+        }
+        TRIGGER_TIMER => format!("cpu time (POSIX timers, {AT_MOST})"),
+        TRIGGER_LOADS => asked.map_or_else(String::new, |t| t.source()),
+        _ => String::new(),
+    }
+}
+
+/// What is to be said of threads whose processes outlived the program by more than the grace.
+pub fn outlived(threads: u64, grace: Duration) -> String {
+    format!(
+        "{threads} threads of processes that outlived the program were recorded only until {} ms after its end; they run on unrecorded (remedy: let the program wait for its children)",
+        grace.as_millis()
+    )
+}
+
+/// What `trigger` of the manifest says of timers that may have been asked for more often than the
+/// kernel looks at them.
+pub const AT_MOST: &str = "at most at the kernel's tick";
+
+/// What is to be said of threads that could not be sampled in `burst`.
+pub fn without_trigger(threads: u64, by_loads: bool) -> Option<String> {
+    (threads > 0).then(|| match by_loads {
+        true => format!(
+            "{threads} threads were not sampled: the kernel refuses the event that counts loads (a seccomp filter, the limit on open files, or other users of the counters, perhaps; remedy: allow it, or let CPU time begin windows with --trigger cpu-time)"
+        ),
+        false => format!(
+            "{threads} threads were not sampled: the kernel refuses both perf_event_open and timers on a thread's CPU clock (a seccomp filter, perhaps, or the limit on open files; remedy: allow one of them, or record with --mode ring)"
+        ),
+    })
+}

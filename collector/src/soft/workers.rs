@@ -1,0 +1,145 @@
+//! The threads of the recorder that take published chunks into the spill files.
+
+use crate::soft::drain::Drainer;
+use crate::soft::shared_memory::{Arena, Settings};
+use mgz_annotations_schema::spill::EncodedSegment;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a worker that has just been busy looks for more work before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+/// Longest sleep of a worker.
+const NAP: Duration = Duration::from_millis(20);
+/// More workers than this do not help: they all write to one disk.
+const MAX_WORKERS: usize = 16;
+
+/// How long the leading worker sleeps at most. In `burst` threads do not call it, which would cost
+/// them as much as a small window: it looks often enough that a few windows wait at most: more of
+/// them would push the program's own data out of the caches that both share.
+fn nap(settings: &Settings) -> Duration {
+    const LEAST: Duration = Duration::from_micros(500);
+    const WAITING: u64 = 4;
+    match settings.mode {
+        mgz_abi::shared_memory::MODE_BURST => Duration::from_nanos(
+            settings
+                .trigger
+                .map_or(0, |t| t.least_ns())
+                .saturating_mul(WAITING),
+        )
+        .clamp(LEAST, NAP),
+        _ => NAP,
+    }
+}
+
+/// The workers: one waits at the doorbell, the others help when more than one chunk waits.
+pub struct Crew<'a> {
+    drainer: &'a Drainer<'a>,
+    arena: &'a Arena,
+    /// Number of workers.
+    pub size: usize,
+    over: AtomicBool,
+    sleepers: Mutex<()>,
+    help: Condvar,
+}
+
+/// What a worker works with.
+#[derive(Default)]
+struct Hands {
+    /// Thread slots with something to drain.
+    ready: Vec<usize>,
+    segment: EncodedSegment,
+}
+
+impl<'a> Crew<'a> {
+    /// The workers of a run, as many as there are processors.
+    pub fn new(drainer: &'a Drainer<'a>, arena: &'a Arena) -> Self {
+        let size = std::thread::available_parallelism()
+            .map_or(1, |n| n.get())
+            .min(MAX_WORKERS);
+        Crew {
+            drainer,
+            arena,
+            size,
+            over: AtomicBool::new(false),
+            sleepers: Mutex::default(),
+            help: Condvar::new(),
+        }
+    }
+
+    /// Windows of `burst` come one by one, long after each other: who waits for the next one on the
+    /// processor, or wakes others for a few, takes it from the program.
+    fn sparing(&self) -> bool {
+        self.size == 1 || self.arena.settings().mode == mgz_abi::shared_memory::MODE_BURST
+    }
+
+    /// The first worker's work.
+    pub fn lead(&self) {
+        let nap = nap(self.arena.settings());
+        let mut hands = Hands::default();
+        let mut busy = Instant::now();
+        while !self.over.load(Ordering::Acquire) {
+            let seen = self.arena.doorbell();
+            if self.work(&mut hands, false) {
+                busy = Instant::now();
+            } else if !self.sparing() && busy.elapsed() < SPIN {
+                std::hint::spin_loop();
+            } else {
+                self.arena.wait_doorbell(seen, nap);
+            }
+        }
+    }
+
+    /// The others' work.
+    pub fn help(&self) {
+        let mut hands = Hands::default();
+        while !self.over.load(Ordering::Acquire) {
+            // From the other end, so as to meet the leader in the middle.
+            if !self.work(&mut hands, true) {
+                let sleepers = self.sleepers.lock().unwrap_or_else(PoisonError::into_inner);
+                let _ = self.help.wait_timeout(sleepers, NAP);
+            }
+        }
+    }
+
+    /// Takes what waits, from the first thread slot to the last or the other way around; tells
+    /// whether there was anything. Who is called sees for itself whether it is needed.
+    fn work(&self, hands: &mut Hands, backwards: bool) -> bool {
+        let Hands { ready, segment } = hands;
+        self.drainer.ready(ready);
+        if ready.len() > 1 && self.size > 1 {
+            self.help.notify_all();
+        }
+        if backwards {
+            ready.reverse();
+        }
+        let mut taken = false;
+        for &index in ready.iter() {
+            // At most what fits into the queue, so that a fast thread does not keep a worker for
+            // itself.
+            for _ in 0..self.arena.settings().places {
+                let more = || {
+                    if !self.sparing() {
+                        self.help.notify_one()
+                    }
+                };
+                if !self.drainer.drain(index, segment, more) {
+                    break;
+                }
+                taken = true;
+            }
+        }
+        taken
+    }
+}
+
+/// Lets the workers end when it is dropped.
+pub struct EndOfShift<'a>(pub &'a Crew<'a>);
+
+impl Drop for EndOfShift<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Release);
+        self.0.help.notify_all();
+        self.0.arena.ring_doorbell();
+    }
+}

@@ -1,0 +1,303 @@
+//! What is loaded again through pointers in loops: bases, limits and positions that stand in
+//! objects.
+//!
+//! For classes only. A reload has the value of the load before unless something in the loop may
+//! have stored there. Of stores is assumed:
+//!
+//! - One to the same address, or to a part of the same variable, changes it.
+//! - One through another pointer that does not vary in the loop, or that moves regularly, leaves it
+//!   alone: it goes to another object.
+//! - One of a pointer's size at the same displacement through a pointer that varies in no regular
+//!   way and is derived from the reload's object (the node of a list that hangs on it) may be to
+//!   the same member of an object of the same type: the reload varies.
+//! - One through any other pointer leaves it alone.
+//! - An element of an array (the address has an index) leaves it alone.
+//! - A call leaves it alone, and static variables, too; but not variables of the frame whose
+//!   address is taken. How far something moves per iteration is not believed to outlast a call.
+//!
+//! What the loop itself stores to the same place is a *cell*: data flow is solved again with cells
+//! as variables, so that one may be an induction variable. A cell changes in no way that is known
+//! if a call in the loop is passed its object. A cell whose address varies in a loop is another one
+//! in each iteration.
+//!
+//! No load may be Constant by such an assumption, because Constant loads are not recorded.
+
+use crate::analyze::dataflow::Flow;
+use crate::analyze::stack_frame::{cell_key, static_key};
+use crate::analyze::value::{Kind, Val, Values};
+use crate::ir::loops::{LoopId, Loops, NO_LOOP};
+use crate::util::fast_hash::FastMap;
+use crate::x86::regs::{RDI, RSI, RegSet};
+
+/// Registers that calls are passed objects in: rdi and rsi. (What is left in the others is mostly
+/// from before.)
+pub const ARGUMENTS: RegSet = RegSet(1 << RDI.0 | 1 << RSI.0);
+/// The region of loads that vary in no loop, see [`Values::load`].
+const ANYWHERE: u32 = 1 << 31;
+/// Of more stores to one displacement in a loop, one is taken to hit.
+const MOST_STORES: usize = 32;
+/// Steps back on the way from a pointer to what it is derived from.
+const DERIVED: usize = 16;
+
+/// Loads and stores through pointers in loops, as far as anything depends on them.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Number of the touch, innermost loop and address.
+    loads: Vec<(u32, LoopId, Val)>,
+    stores: Vec<(u32, LoopId, Val)>,
+    /// Addresses stored to, per loop and those around it.
+    stored: FastMap<(LoopId, Val), ()>,
+    /// Displacements of these.
+    displaced: FastMap<(LoopId, i64), ()>,
+    /// By loop and displacement: pointers that something of a pointer's size is stored through,
+    /// with the innermost loop.
+    members: FastMap<(LoopId, i64), Vec<(LoopId, Val)>>,
+    /// By loop and address: what [`Flow::may_be_hit`] has said.
+    hit: FastMap<(LoopId, Val), bool>,
+}
+
+impl Memory {
+    /// Something that is needed is loaded.
+    pub fn load(&mut self, touch: usize, l: LoopId, address: Val) {
+        self.loads.push((touch as u32, l, address));
+    }
+
+    /// Something is stored.
+    pub fn store(
+        &mut self,
+        touch: usize,
+        l: LoopId,
+        address: Val,
+        size: u32,
+        values: &Values,
+        loops: &Loops,
+    ) {
+        self.stores.push((touch as u32, l, address));
+        let sum = values.sum(address);
+        let member = match sum.terms() {
+            [(atom, 1)] => size == 8 && !matches!(values.kind(*atom), Kind::Entry(_) | Kind::Frame),
+            _ => false,
+        };
+        let mut at = l;
+        while at != NO_LOOP {
+            self.stored.insert((at, address), ());
+            self.displaced.insert((at, sum.constant), ());
+            if member {
+                let list = self.members.entry((at, sum.constant)).or_default();
+                if list.len() <= MOST_STORES && !list.contains(&(l, address)) {
+                    list.push((l, address));
+                }
+            }
+            at = loops.all[at as usize].parent;
+        }
+    }
+}
+
+/// Cells of a function.
+#[derive(Debug, Default)]
+pub struct Reloads {
+    /// Numbers of touches, and the keys of the cells that they are of.
+    pub touches: Vec<(u32, i64)>,
+    /// Loops in which the address of a cell varies, and its key.
+    pub lost: FastMap<(LoopId, i64), ()>,
+    /// By object, that is a cell's address without displacement, as far as the pass has come: the
+    /// group of the cell's key.
+    pub objects: FastMap<Val, i64>,
+    /// Touches of the same cells that the pass has met besides.
+    pub more: Vec<(u32, i64)>,
+}
+
+impl Reloads {
+    /// Whether the cell is another one in each iteration.
+    pub fn is_lost(&self, l: LoopId, key: i64) -> bool {
+        !self.lost.is_empty() && self.lost.contains_key(&(l, key))
+    }
+
+    /// The same with what the pass has met besides, if there is any.
+    pub fn with_more(&mut self) -> Option<Reloads> {
+        if self.more.is_empty() {
+            return None;
+        }
+        let mut touches = std::mem::take(&mut self.touches);
+        touches.append(&mut self.more);
+        touches.sort_unstable();
+        touches.dedup_by_key(|t| t.0);
+        Some(Reloads {
+            touches,
+            lost: std::mem::take(&mut self.lost),
+            ..Reloads::default()
+        })
+    }
+
+    /// Whether no cells are followed.
+    pub fn is_empty(&self) -> bool {
+        self.touches.is_empty()
+    }
+}
+
+impl Flow<'_> {
+    /// Whether a reload may find something else in another iteration because of a store in the
+    /// loop.
+    pub(crate) fn is_stored(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
+        self.memory.stored.contains_key(&(l, address)) || self.may_be_hit(address, l, depth)
+    }
+
+    /// Whether a store through a pointer that varies in no regular way may be to this address.
+    fn may_be_hit(&mut self, address: Val, l: LoopId, depth: u32) -> bool {
+        if self.memory.members.is_empty() {
+            return false;
+        }
+        let displacement = self.values.sum(address).constant;
+        let Some(list) = self.memory.members.get(&(l, displacement)) else {
+            return false;
+        };
+        if let Some(&hit) = self.memory.hit.get(&(l, address)) {
+            return hit;
+        }
+        let list = list.clone();
+        // Where one depends on the other.
+        self.memory.hit.insert((l, address), false);
+        let hit = list.len() > MOST_STORES
+            || list.into_iter().any(|(inner, at)| {
+                at != address
+                    && self.is_derived(at, address, &mut { DERIVED })
+                    && self.varies(at, inner, depth + 1)
+                    && self.step(at, inner, depth + 1).is_none()
+            });
+        self.memory.hit.insert((l, address), hit);
+        hit
+    }
+
+    /// Whether a pointer comes from loads through the object at an address, as far as a few steps
+    /// tell. Nothing is known of where ways have met.
+    fn is_derived(&mut self, v: Val, address: Val, steps: &mut usize) -> bool {
+        let object = self.values.sum(address);
+        for &(atom, _) in self.values.sum(v).terms() {
+            let Some(left) = steps.checked_sub(1) else {
+                return false;
+            };
+            *steps = left;
+            if object.terms() == [(atom, 1)] {
+                return true;
+            }
+            let found = match *self.values.kind(atom) {
+                Kind::Load { address: from, .. } => self.is_derived(from, address, steps),
+                Kind::Pure { inputs, .. } | Kind::Product { inputs, .. } => inputs
+                    .into_iter()
+                    .any(|v| self.is_derived(v, address, steps)),
+                Kind::Phi { of, var } => {
+                    let entry = self.at_entry(of, var as usize);
+                    self.is_derived(entry, address, steps)
+                }
+                Kind::Entry(_) | Kind::Frame | Kind::Opaque { .. } => false,
+            };
+            if found {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Finds what is stored and loaded at one place in a loop that does not vary there.
+    pub(crate) fn find_cells(&mut self) -> Option<Reloads> {
+        let mut candidates: Vec<(Val, Val, LoopId)> = Vec::new();
+        let mut displacements: Vec<i64> = Vec::new();
+        for n in 0..self.memory.loads.len() {
+            let (_, l, address) = self.memory.loads[n];
+            let displacement = self.values.sum(address).constant;
+            if self.is_stored_to(l, displacement) {
+                let base = self.base(l, address).0;
+                if !self.varies(base, l, 0) {
+                    candidates.push((base, address, l));
+                    displacements.push(displacement);
+                }
+            }
+        }
+        if candidates.is_empty() {
+            return None;
+        }
+        displacements.sort_unstable();
+        let mut bases: Vec<Val> = Vec::new();
+        for n in 0..self.memory.stores.len() {
+            let (_, l, address) = self.memory.stores[n];
+            let displacement = self.values.sum(address).constant;
+            if displacements.binary_search(&displacement).is_ok() {
+                let base = self.base(l, address).0;
+                bases.push(base);
+            }
+        }
+        bases.sort_unstable();
+        candidates.retain(|c| bases.binary_search(&c.0).is_ok());
+        candidates.retain(|&(_, address, l)| !self.may_be_hit(address, l, 0));
+        let mut wanted: Vec<Val> = candidates.into_iter().map(|c| c.0).collect();
+        if wanted.is_empty() {
+            return None;
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        let mut reloads = Reloads::default();
+        let all = [&self.memory.loads[..], &self.memory.stores[..]].concat();
+        for (touch, l, address) in all {
+            let (base, displacement) = self.base(l, address);
+            let Ok(group) = wanted.binary_search(&base) else {
+                continue;
+            };
+            if self.varies(base, l, 0) {
+                continue;
+            }
+            let terms = self.values.sum(base);
+            let key = match terms.terms() {
+                [] => Some(static_key(displacement)),
+                [(atom, 1)] if matches!(self.values.kind(*atom), Kind::Frame) => Some(displacement),
+                _ => cell_key(group, displacement),
+            };
+            let Some(key) = key else { continue };
+            reloads.touches.push((touch, key));
+            let mut at = self.loops.all[l as usize].parent;
+            while at != NO_LOOP {
+                if self.varies(base, at, 0) {
+                    reloads.lost.insert((at, key), ());
+                }
+                at = self.loops.all[at as usize].parent;
+            }
+        }
+        reloads.touches.sort_unstable();
+        reloads.touches.dedup_by_key(|t| t.0);
+        Some(reloads)
+    }
+
+    /// Whether the loop, or one around it, stores at the displacement.
+    fn is_stored_to(&self, l: LoopId, displacement: i64) -> bool {
+        let mut at = l;
+        while at != NO_LOOP {
+            if self.memory.displaced.contains_key(&(at, displacement)) {
+                return true;
+            }
+            at = self.loops.all[at as usize].parent;
+        }
+        false
+    }
+
+    /// An address in a loop as base and displacement.
+    fn base(&mut self, l: LoopId, address: Val) -> (Val, i64) {
+        let address = self.normal(address);
+        let displacement = self.values.sum(address).constant;
+        let mut base = self.values.offset(address, displacement.wrapping_neg());
+        if let Some(atom) = self.values.as_atom(base)
+            && let Kind::Load { block, address } = *self.values.kind(atom)
+            && !self.varies(base, l, 0)
+        {
+            // It is the same wherever it is loaded: in the loops in which it does not vary.
+            let (mut region, mut at) = (!l & !ANYWHERE, self.loops.all[l as usize].parent);
+            while at != NO_LOOP && !self.varies(base, at, 0) {
+                (region, at) = (!at & !ANYWHERE, self.loops.all[at as usize].parent);
+            }
+            if at == NO_LOOP {
+                region = ANYWHERE;
+            }
+            let address = self.normal(address);
+            base = self.values.load(block, region, address);
+        }
+        (base, displacement)
+    }
+}

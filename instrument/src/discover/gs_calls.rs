@@ -1,0 +1,239 @@
+//! System calls that set the `%gs` base: `arch_prctl(ARCH_SET_GS, …)`, made by the instruction or by a function of the C library.
+//!
+//! Nothing of such a file need have a `%gs` prefix: code that is generated at run time, or a library, uses what is set. Who passes another operation that is known is left alone (all
+//! programs set `%fs` so); who passes what is not known is taken to set `%gs` if the function also holds the numbers, or calls nothing else by such a name.
+
+use crate::program::section_bounds::Known;
+use crate::program::{Input, Program};
+use crate::x86::decode::Source;
+use crate::x86::flow::direct_target;
+use crate::x86::insn::Insn;
+use iced_x86::{FlowControl, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+use std::collections::BTreeSet;
+
+/// `arch_prctl`.
+const NUMBER: u64 = 158;
+/// `ARCH_SET_GS`.
+const SET_GS: u64 = 0x1001;
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+/// Instructions that are looked at before a call.
+const LOOK: usize = 16;
+
+/// What an instruction gives a register that is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Given {
+    /// This.
+    Number(u64),
+    /// What another instruction has computed, or a caller has passed.
+    Unknown,
+}
+
+/// The first instruction of the file that sets the base by a system call, as far as it shows.
+pub fn find(input: &Input, program: &Program) -> Option<u64> {
+    let by_name = |wanted: Known| {
+        let functions = input.bounds.functions.iter();
+        let places = functions.filter(move |(_, known)| **known == wanted);
+        places.map(|(at, _)| *at).collect::<BTreeSet<u64>>()
+    };
+    let (generic, own) = (by_name(Known::AnyCall), by_name(Known::SetsBases));
+    let is_kernels = |at: u64| generic.contains(&at) || own.contains(&at);
+    let mut functions = BTreeSet::new();
+    for range in &input.exec_ranges {
+        let code = input.slice(range).unwrap_or(&[]);
+        let mut places: Vec<usize> = memchr::memmem::find_iter(code, &SYSCALL).collect();
+        if !(generic.is_empty() && own.is_empty()) {
+            places.extend(calls(code, range.start, is_kernels));
+        }
+        let within = places
+            .into_iter()
+            .filter_map(|at| program.function_at(range.start + at as u64));
+        functions.extend(within);
+    }
+    // (A function of that name does what it is told: its callers are looked at.)
+    let told = |start: &u64| generic.contains(start) || own.contains(start);
+    functions.into_iter().find_map(|id| {
+        let range = &program.function(id).range;
+        if told(&range.start) {
+            return None;
+        }
+        let bytes = input.slice(range)?;
+        let source = Source {
+            bytes,
+            base: range.start,
+            entries: Vec::new(),
+        };
+        let body = source.decode().ok()?;
+        sets(&body.insns, |at| {
+            if generic.contains(&at) {
+                Some(Known::AnyCall)
+            } else {
+                own.contains(&at).then_some(Known::SetsBases)
+            }
+        })
+    })
+}
+
+/// Where bytes look like a call or jump to one of these, directly or through a word.
+fn calls(
+    code: &[u8],
+    start: u64,
+    leads: impl Fn(u64) -> bool + Copy,
+) -> impl Iterator<Item = usize> {
+    let target = move |at: usize| {
+        let field = mgz_elf::bytes::u32(code, at)?;
+        Some((start + at as u64 + 4).wrapping_add_signed((field as i32).into()))
+    };
+    let direct =
+        memchr::memchr2_iter(0xe8, 0xe9, code).filter(move |at| target(at + 1).is_some_and(leads));
+    let through = memchr::memchr_iter(0xff, code).filter(move |at| {
+        matches!(code.get(at + 1), Some(0x15 | 0x25)) && target(at + 2).is_some_and(leads)
+    });
+    direct.chain(through)
+}
+
+/// The first instruction of a function that sets the base.
+fn sets(insns: &[Insn], known: impl Fn(u64) -> Option<Known>) -> Option<u64> {
+    use Register::{RAX, RDI, RSI};
+    let holds = |number: u64| {
+        insns.iter().any(|i| {
+            (0..i.inst.op_count()).any(|op| i.inst.try_immediate(op).is_ok_and(|n| n == number))
+        })
+    };
+    // What is not known may come from a variable of the function.
+    let fits = |given: Given, number: u64, unknown: bool| match given {
+        Given::Number(n) => n == number,
+        Given::Unknown => unknown,
+    };
+    let all = holds(SET_GS) && holds(NUMBER);
+    let is_set = |(n, insn): (usize, &Insn)| {
+        let before = &insns[..n];
+        if insn.inst.mnemonic() == Mnemonic::Syscall {
+            let number = given(before, RAX);
+            return fits(number, NUMBER, all)
+                && fits(given(before, RDI), SET_GS, number != Given::Unknown || all);
+        }
+        let through = (insn.inst.is_ip_rel_memory_operand()
+            && insn.inst.flow_control() != FlowControl::Next)
+            .then(|| insn.inst.ip_rel_memory_address());
+        match direct_target(&insn.inst).or(through).and_then(&known) {
+            Some(Known::AnyCall) => {
+                let number = given(before, RDI);
+                fits(number, NUMBER, all)
+                    && fits(given(before, RSI), SET_GS, number != Given::Unknown || all)
+            }
+            Some(Known::SetsBases) => fits(given(before, RDI), SET_GS, true),
+            _ => false,
+        }
+    };
+    insns
+        .iter()
+        .enumerate()
+        .find(|&(n, insn)| is_set((n, insn)))
+        .map(|(_, insn)| insn.ip)
+}
+
+/// What the instructions before a call have put into a register.
+fn given(before: &[Insn], register: Register) -> Given {
+    let mut factory = InstructionInfoFactory::new();
+    for insn in before.iter().rev().take(LOOK) {
+        let inst = &insn.inst;
+        let is_it = inst.op0_kind() == OpKind::Register
+            && inst.op0_register().full_register() == register
+            && inst.op0_register().size() >= 4;
+        if is_it && inst.mnemonic() == Mnemonic::Mov {
+            let number = inst.try_immediate(1).map(|n| n & 0xffff_ffff);
+            return number.map_or(Given::Unknown, Given::Number);
+        }
+        let same =
+            inst.op1_kind() == OpKind::Register && inst.op0_register() == inst.op1_register();
+        if is_it && same && matches!(inst.mnemonic(), Mnemonic::Xor | Mnemonic::Sub) {
+            return Given::Number(0);
+        }
+        let info = factory.info(inst);
+        let writes = info.used_registers().iter().any(|r| {
+            r.register().full_register() == register
+                && !matches!(
+                    r.access(),
+                    OpAccess::Read | OpAccess::CondRead | OpAccess::None
+                )
+        });
+        if writes || inst.flow_control() != FlowControl::Next {
+            break;
+        }
+    }
+    Given::Unknown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x86::decode::decode;
+
+    const AT: u64 = 0x1000;
+    /// Where calls of `syscall` and `arch_prctl` lead.
+    const ANY: u64 = 0x2000;
+    const OWN: u64 = 0x3000;
+
+    fn found(parts: &[&[u8]]) -> Option<u64> {
+        let mut code = parts.concat();
+        code.push(0xc3);
+        let body = decode(&code, AT, &[]).unwrap();
+        sets(&body.insns, |at| match at {
+            ANY => Some(Known::AnyCall),
+            OWN => Some(Known::SetsBases),
+            _ => None,
+        })
+    }
+
+    /// A call from behind so many bytes.
+    fn call(behind: usize, to: u64) -> Vec<u8> {
+        let distance = to.wrapping_sub(AT + behind as u64 + 5) as u32;
+        [&[0xe8][..], &distance.to_le_bytes()].concat()
+    }
+
+    const EAX_158: &[u8] = &[0xb8, 158, 0, 0, 0];
+    const EDI_158: &[u8] = &[0xbf, 158, 0, 0, 0];
+    const EDI_SET: &[u8] = &[0xbf, 1, 0x10, 0, 0];
+    const EDI_FS: &[u8] = &[0xbf, 2, 0x10, 0, 0];
+    const ESI_SET: &[u8] = &[0xbe, 1, 0x10, 0, 0];
+    const ESI_FS: &[u8] = &[0xbe, 2, 0x10, 0, 0];
+    const CALL: &[u8] = &[0x0f, 0x05];
+    /// `mov eax, edi`; `mov edx, 0x1001`; `mov edi, edx`.
+    const EAX_EDI: &[u8] = &[0x89, 0xf8];
+    const EDX_SET: &[u8] = &[0xba, 1, 0x10, 0, 0];
+    const EDI_EDX: &[u8] = &[0x89, 0xd7];
+
+    #[test]
+    fn the_instruction() {
+        assert_eq!(found(&[EAX_158, EDI_SET, CALL]), Some(AT + 10));
+        assert_eq!(found(&[EDI_SET, EAX_158, CALL]), Some(AT + 10));
+        assert_eq!(found(&[EDI_FS, EAX_158, CALL]), None);
+        // What the caller passes.
+        assert_eq!(found(&[EAX_158, CALL]), Some(AT + 5));
+        assert_eq!(found(&[EAX_EDI, CALL]), None);
+        // By way of another register.
+        let moved = [EDX_SET, EDI_EDX, EAX_158, CALL];
+        assert_eq!(found(&moved), Some(AT + 12));
+        // The numbers are there, for another call.
+        assert_eq!(found(&[&[0xb8, 39, 0, 0, 0], CALL, EDX_SET]), None);
+    }
+
+    #[test]
+    fn functions_of_the_c_library() {
+        let any = |first: &[u8], second: &[u8]| {
+            let call = call(first.len() + second.len(), ANY);
+            found(&[first, second, &call])
+        };
+        assert_eq!(any(EDI_158, ESI_SET), Some(AT + 10));
+        assert_eq!(any(ESI_SET, EDI_158), Some(AT + 10));
+        assert_eq!(any(EDI_158, ESI_FS), None);
+        assert_eq!(any(&[0xbf, 39, 0, 0, 0], ESI_SET), None);
+        assert_eq!(any(EDI_158, &[]), Some(AT + 5));
+        assert_eq!(any(&[], &[]), None);
+        let own = |first: &[u8]| found(&[first, &call(first.len(), OWN)]);
+        assert_eq!(own(EDI_SET), Some(AT + 5));
+        assert_eq!(own(&[]), Some(AT));
+        assert_eq!(own(EDI_FS), None);
+        assert_eq!(found(&[EDI_SET, &call(5, 0x4000)]), None);
+    }
+}

@@ -1,0 +1,640 @@
+//! Judges the places of a program that install handlers, function by function.
+
+use crate::ir::cfg::Graph;
+use crate::program::imports::Imports;
+use crate::program::{Input, Program};
+use crate::signals::abstract_state::{ARGUMENTS, State, Value, place};
+use crate::signals::callback_use::{ALL, Look};
+use crate::signals::finding::{Finding, Why};
+use crate::signals::transfer::Follow;
+use crate::signals::{
+    DEPTH, FAULTS, FLAGS, KERNEL_FLAGS, Noted, Own, RT_SIGACTION, SA_SIGINFO, SHOW_PLACE, SIGPROF,
+    graph, is_installer, is_other_system_call,
+};
+use crate::x86::flow::direct_target;
+use crate::x86::insn::Insn;
+use crate::x86::regs::{Gpr, reg_use};
+use iced_x86::{
+    FlowControl, Instruction, InstructionInfo, InstructionInfoFactory, Mnemonic, OpAccess, OpKind,
+};
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+/// What instructions have to do with installing handlers.
+#[derive(Clone, Copy)]
+pub(super) struct Kinds<'a> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) imports: &'a Imports,
+    /// Calls of `sigaction` are left out of account.
+    pub(super) wrapped: bool,
+}
+
+impl Kinds<'_> {
+    pub(super) fn of(&self, inst: &Instruction, own: &Own) -> Kind {
+        if inst.mnemonic() == Mnemonic::Syscall {
+            return Kind::SystemCall;
+        }
+        let installs = |name: &str| is_installer(name) && !self.wrapped;
+        let jumps = !matches!(inst.flow_control(), FlowControl::Next);
+        match self.imports.callee(inst) {
+            Some(name) if installs(name) => return Kind::Installer(Some(0), 1),
+            Some("syscall") => return Kind::CallOfSyscall(0),
+            _ => {}
+        }
+        let callee = self.imports.own_callee(inst);
+        if let Some(&(signal, action)) = callee.and_then(|t| own.installers.get(&t)) {
+            return Kind::Installer(signal, action);
+        }
+        if let Some(&number) = callee.and_then(|t| own.calls.get(&t)) {
+            return Kind::CallOfSyscall(number);
+        }
+        let ours = |at: u64| {
+            own.installers
+                .contains_key(self.imports.own.get(&at).unwrap_or(&at))
+        };
+        let named = |at: u64| {
+            ours(at)
+                || [&self.imports.stubs, &self.imports.slots]
+                    .iter()
+                    .any(|m| m.get(&at).is_some_and(|n| installs(n)))
+        };
+        let memory = inst.is_ip_rel_memory_operand() && named(inst.ip_rel_memory_address());
+        let absolute = !self.input.pie
+            && inst.memory_base() == iced_x86::Register::None
+            && (0..inst.op_count()).any(|o| inst.op_kind(o) == OpKind::Memory)
+            && named(inst.memory_displacement64());
+        let immediate = !self.input.pie
+            && !jumps
+            && (0..inst.op_count()).any(|o| {
+                !matches!(inst.op_kind(o), OpKind::Register | OpKind::Memory)
+                    && inst.try_immediate(o).is_ok_and(named)
+            });
+        if memory || absolute || immediate {
+            Kind::Taken
+        } else {
+            Kind::None
+        }
+    }
+}
+
+pub(super) struct Search<'a> {
+    pub(super) input: &'a Input<'a>,
+    pub(super) program: &'a Program,
+    pub(super) imports: &'a Imports,
+    pub(super) kinds: Kinds<'a>,
+    /// The C library is in the file, with its `profil`, which hardly any program uses (and which
+    /// takes no samples of clones then).
+    pub(super) is_static: bool,
+    /// Answers of [`Search::uses`]; those in work count as no.
+    pub(super) asked: RefCell<HashMap<(u64, u8, Look), bool>>,
+    /// Answers of [`Search::handed_back`].
+    pub(super) returned: RefCell<HashMap<usize, u8>>,
+}
+
+impl<'a> Search<'a> {
+    pub(super) fn graph(&self, function: usize) -> Option<Graph> {
+        graph(self.input, self.program, function)
+    }
+
+    /// Judges the installing places in a function.
+    pub(super) fn sites(
+        &self,
+        function: usize,
+        own: &Own,
+        noted: &mut Noted,
+    ) -> Result<(), Finding> {
+        let Some(installing) = self.installing(function, own)? else {
+            return Ok(());
+        };
+        let mut handed: Option<(Signal, u8)> = None;
+        for number in 0..installing.graph.insns.len() {
+            let Some(call) = installing.call(number, noted)? else {
+                continue;
+            };
+            installing.note_old(&call, noted);
+            installing.judge(&call, noted, &mut handed)?;
+        }
+        if let Some((signal, action)) = handed {
+            let signal = match signal {
+                Signal::Param(n) => Some(n),
+                Signal::NoFault | Signal::Unknown => None,
+            };
+            let installers = &mut noted.hand_on.installers;
+            installers.insert(installing.start, (signal, action));
+        }
+        Ok(())
+    }
+
+    /// Follows a function with places that may install handlers; `None` of others.
+    fn installing(
+        &self,
+        function: usize,
+        own: &Own,
+    ) -> Result<Option<Installing<'_, 'a>>, Finding> {
+        let start = self.program.functions[function].range.start;
+        let harmful = |at, why| Err(Finding { at, why });
+        let Some(graph) = self.graph(function) else {
+            return harmful(start, Why::NotUnderstood);
+        };
+        let kind = |i: &Insn| self.kinds.of(&i.inst, own);
+        let kinds: Vec<Kind> = graph.insns.iter().map(kind).collect();
+        if kinds.iter().all(|k| *k == Kind::None) {
+            return Ok(None);
+        }
+        if let Some(i) = kinds.iter().position(|k| *k == Kind::Taken) {
+            return harmful(graph.insns[i].ip, Why::Taken);
+        }
+        let actions = |inst: &Instruction| {
+            let callee = self.imports.own_callee(inst);
+            callee.map_or((None, 0), |t| own.actions(t))
+        };
+        let follow = Follow {
+            callee: &|inst| self.imports.callee(inst),
+            by_abi: &|inst| self.imports.callee_follows_abi(inst),
+            actions: &actions,
+            handed_back: &|_| ALL,
+            uses: false,
+        };
+        let Some(states) = follow.solve(&graph, 0x3f) else {
+            return harmful(start, Why::TooLarge);
+        };
+        Ok(Some(Installing::new(self, function, graph, kinds, states)))
+    }
+
+    /// Judges one place by its arguments. `describes`: its function seems to fill actions with
+    /// SA_SIGINFO in its frame or in memory that is not followed. `plain`: all that it writes to
+    /// this action's flags itself leaves SA_SIGINFO clear.
+    fn site(
+        &self,
+        state: &State,
+        signal: Value,
+        action: Value,
+        kernel: bool,
+        describes: bool,
+        plain: &dyn Fn() -> bool,
+    ) -> Verdict {
+        if action.as_constant() == Some(0) {
+            return Verdict::Harmless;
+        }
+        let known = signal.low(4).as_constant();
+        let verdict = self.action(state, known, action, kernel, describes);
+        match is_no_fault(known) {
+            true if known == Some(SIGPROF)
+                && self.is_static
+                && self.is_histogram(state, action) =>
+            {
+                Verdict::Harmless
+            }
+            // (Where its frame may have been lent, for a register that still has its address, what
+            // the function writes is more than a guess.)
+            true if matches!(verdict, Verdict::Harmful(why) if if why == Why::Looks { self.reads_place(state, action) } else { !plain() }) => {
+                verdict
+            }
+            true => Verdict::Harmless,
+            false => verdict,
+        }
+    }
+
+    /// Judges an action as if it were one of a fault. `signal`: if it is known.
+    fn action(
+        &self,
+        state: &State,
+        signal: Option<u64>,
+        action: Value,
+        kernel: bool,
+        describes: bool,
+    ) -> Verdict {
+        let Some(at) = place(action) else {
+            return if describes {
+                Verdict::Harmful(Why::NotFollowed)
+            } else {
+                Verdict::Restored(None)
+            };
+        };
+        let flags = at + if kernel { KERNEL_FLAGS } else { FLAGS };
+        let (clear, set) = match state.read(flags, 4) {
+            Value::Bits { zero, one } => (zero & SA_SIGINFO != 0, one & SA_SIGINFO != 0),
+            _ => (false, false),
+        };
+        if clear || state.is_saved(at) && !set {
+            return Verdict::Harmless;
+        }
+        if !state.wrote(at) && !set {
+            if matches!(action, Value::Frame(_)) && state.is_lent(at) {
+                return Verdict::Lent;
+            }
+            return Verdict::Restored(action.as_constant());
+        }
+        let handler = state.read(at, 8);
+        // The default, or to ignore the signal, whichever of the two it is: starting a child resets
+        // all handlers so.
+        if handler.most() <= 1 {
+            return Verdict::Harmless;
+        }
+        let Some(handler) = handler.as_constant() else {
+            return Verdict::Harmful(Why::UnknownHandler);
+        };
+        match self
+            .program
+            .function_at(handler)
+            .filter(|f| self.program.function(*f).range.start == handler)
+        {
+            Some(f) if !self.uses(f.0 as usize, 2, Look::Anything, DEPTH) => match signal
+                .is_none_or(|s| SHOW_PLACE.contains(&s))
+                && self.uses(f.0 as usize, 1, Look::Origin, DEPTH)
+            {
+                true => Verdict::Harmful(Why::Asks),
+                false => Verdict::Harmless,
+            },
+            Some(_) => Verdict::Harmful(Why::Looks),
+            None => Verdict::Harmful(Why::NoFunction),
+        }
+    }
+
+    /// The function that an action has for its handler.
+    fn handler(&self, state: &State, action: Value) -> Option<usize> {
+        let handler = state.read(place(action)?, 8).as_constant()?;
+        Some(self.program.function_at(handler)?.0 as usize)
+    }
+
+    /// Whether an action's handler does nothing but to count in a table of 16-bit numbers, as that
+    /// of the C library's `profil` does.
+    fn is_histogram(&self, state: &State, action: Value) -> bool {
+        let Some(graph) = self.handler(state, action).and_then(|f| self.graph(f)) else {
+            return false;
+        };
+        let mut factory = InstructionInfoFactory::new();
+        let is_count = |inst: &Instruction| {
+            inst.memory_size().size() == 2
+                && (inst.mnemonic() == Mnemonic::Inc
+                    || inst.mnemonic() == Mnemonic::Add
+                        && inst.try_immediate(1).is_ok_and(|n| n == 1))
+        };
+        graph.insns.iter().all(|insn| {
+            let stays = matches!(
+                insn.inst.flow_control(),
+                FlowControl::Next
+                    | FlowControl::ConditionalBranch
+                    | FlowControl::UnconditionalBranch
+                    | FlowControl::Return
+            );
+            let known =
+                direct_target(&insn.inst).is_none_or(|t| graph.insns.iter().any(|i| i.ip == t));
+            stays && known && (!writes(factory.info(&insn.inst)) || is_count(&insn.inst))
+        })
+    }
+
+    /// Whether an action's handler may read (or set) where the signal found the program.
+    fn reads_place(&self, state: &State, action: Value) -> bool {
+        self.handler(state, action)
+            .is_none_or(|f| self.uses(f, 2, Look::Place, DEPTH))
+    }
+}
+
+/// A function with places that may install handlers.
+struct Installing<'s, 'a> {
+    search: &'s Search<'a>,
+    function: usize,
+    start: u64,
+    graph: Graph,
+    /// By instruction.
+    kinds: Vec<Kind>,
+    /// By instruction: what is known before it, if control is known to come there.
+    states: Vec<Option<State>>,
+    /// It reads the flags of an action that it is given.
+    reads_flags: bool,
+    /// It seems to fill actions with SA_SIGINFO in its frame or in memory that is not followed.
+    describes: bool,
+    /// It sets the register of a system call's fourth argument.
+    sets_r10: bool,
+}
+
+/// A call that installs an action.
+struct InstallingCall<'i> {
+    at: u64,
+    state: &'i State,
+    signal: Value,
+    action: Value,
+    /// Where the action before is written to; 0 if to nowhere.
+    old: Value,
+    /// The action has the kernel's form.
+    kernel: bool,
+}
+
+impl<'s, 'a> Installing<'s, 'a> {
+    fn new(
+        search: &'s Search<'a>,
+        function: usize,
+        graph: Graph,
+        kinds: Vec<Kind>,
+        states: Vec<Option<State>>,
+    ) -> Self {
+        let known = || {
+            let all = graph.insns.iter().zip(&states);
+            all.filter_map(|(insn, state)| Some((&insn.inst, state.as_ref()?)))
+        };
+        let reads_flags = known().any(|(inst, state)| {
+            state.register(inst.memory_base()) == Value::Param(1)
+                && inst.memory_displacement64() as i64 == FLAGS
+        });
+        let program = search.program;
+        let stores = |size: usize, is: &dyn Fn(u64) -> bool| {
+            known().any(|(inst, state)| stored_constant(inst, state, size).is_some_and(is))
+        };
+        let is_function = |at: u64| {
+            let function = program.function_at(at);
+            function.is_some_and(|f| program.function(f).range.start == at)
+        };
+        let describes = stores(8, &is_function) && stores(4, &|flags| flags & SA_SIGINFO != 0);
+        let mut factory = InstructionInfoFactory::new();
+        let sets_r10 = graph.insns.iter().any(|i| {
+            !matches!(
+                i.inst.flow_control(),
+                FlowControl::Call | FlowControl::IndirectCall
+            ) && reg_use(factory.info(&i.inst)).clobber.contains(Gpr(10))
+        });
+        Installing {
+            search,
+            function,
+            start: program.functions[function].range.start,
+            graph,
+            kinds,
+            states,
+            reads_flags,
+            describes,
+            sets_r10,
+        }
+    }
+
+    /// The call by an instruction, if it may install an action.
+    fn call(
+        &self,
+        number: usize,
+        noted: &mut Noted,
+    ) -> Result<Option<InstallingCall<'_>>, Finding> {
+        let insn = &self.graph.insns[number];
+        let Some(state) = &self.states[number] else {
+            return Ok(None);
+        };
+        let argument = |n: u8| state.regs[usize::from(ARGUMENTS[usize::from(n)])];
+        let (signal, action, kernel) = match self.kinds[number] {
+            Kind::Installer(signal, action) => {
+                (signal.map_or(Value::ANY, argument), argument(action), false)
+            }
+            Kind::SystemCall if self.is_rt_sigaction(insn.ip, state, noted)? => {
+                (argument(0), argument(1), true)
+            }
+            Kind::CallOfSyscall(n) => {
+                self.by_function(insn.ip, argument(n), noted)?;
+                return Ok(None);
+            }
+            Kind::SystemCall | Kind::None | Kind::Taken => return Ok(None),
+        };
+        // Functions of the file need not take a third one.
+        let named = self.search.imports.callee(&insn.inst).is_some() || kernel;
+        let old = match named {
+            true => argument(2),
+            false => Value::constant(0),
+        };
+        if [signal, action, old].contains(&Value::LEFT_OVER) {
+            return Err(Finding {
+                at: insn.ip,
+                why: Why::KeptOverCall,
+            });
+        }
+        Ok(Some(InstallingCall {
+            at: insn.ip,
+            state,
+            signal,
+            action,
+            old,
+            kernel,
+        }))
+    }
+
+    /// Whether a system call is `rt_sigaction`.
+    fn is_rt_sigaction(&self, at: u64, state: &State, noted: &mut Noted) -> Result<bool, Finding> {
+        let number = state.regs[0];
+        if let Some(number) = number.low(4).as_constant() {
+            return Ok(number == RT_SIGACTION);
+        }
+        let r10 = state.regs[10];
+        let is_other =
+            // The C library's `syscall` and its kin.
+            noted.hands_number_on(self.start, number)
+            // Decoding may have begun at the wrong byte.
+            || is_other_system_call(self.search.input, at)
+            // The kernel refuses rt_sigaction unless r10 holds the size of its signal sets.
+            || r10.as_constant().is_some_and(|size| size != 8)
+            // A call has left something there.
+            || r10 == Value::LEFT_OVER
+            // Its function never sets it, so it makes calls with three arguments at most.
+            || !self.sets_r10;
+        match is_other {
+            true => Ok(false),
+            false => Err(Finding {
+                at,
+                why: Why::UnknownSystemCall,
+            }),
+        }
+    }
+
+    /// Judges a call of a function that makes the system call of the number that it is given.
+    fn by_function(&self, at: u64, number: Value, noted: &mut Noted) -> Result<(), Finding> {
+        if number.low(4).as_constant() == Some(RT_SIGACTION) {
+            let why = Why::ByFunction;
+            return Err(Finding { at, why });
+        }
+        noted.hands_number_on(self.start, number);
+        Ok(())
+    }
+
+    /// Notes where the action before is written to.
+    fn note_old(&self, call: &InstallingCall, noted: &mut Noted) {
+        match call.old.as_constant() {
+            Some(0) => {}
+            Some(at) => {
+                noted.saved_statics.insert(at);
+            }
+            None => {
+                noted.saved_elsewhere = true;
+                if let Value::Param(n) = call.old {
+                    *noted.hand_on.savers.entry(self.start).or_default() |= 1 << n;
+                }
+            }
+        }
+    }
+
+    /// Judges a call. `handed`: the arguments that the function hands on as signal and action.
+    fn judge(
+        &self,
+        call: &InstallingCall,
+        noted: &mut Noted,
+        handed: &mut Option<(Signal, u8)>,
+    ) -> Result<(), Finding> {
+        let of_param = match call.action {
+            Value::Param(n) => Some(n),
+            _ if call.kernel && self.reads_flags => Some(1),
+            _ => None,
+        };
+        let flags = if call.kernel { KERNEL_FLAGS } else { FLAGS };
+        let flags = place(call.action).map(|at| at + flags);
+        let plain = || flags.is_some_and(|at| always_clear(&self.graph, &self.states, at));
+        let (signal, action) = (call.signal, call.action);
+        let search = self.search;
+        match search.site(
+            call.state,
+            signal,
+            action,
+            call.kernel,
+            self.describes,
+            &plain,
+        ) {
+            Verdict::Harmless => {}
+            _ if of_param.is_some() => {
+                return self.hand_on(call, of_param.unwrap_or(1), handed);
+            }
+            Verdict::Lent => noted.lent = noted.lent.or(Some(call.at)),
+            Verdict::Restored(at) => noted.restored.push((call.at, at)),
+            Verdict::Harmful(why) => return Err(Finding { at: call.at, why }),
+        }
+        Ok(())
+    }
+
+    /// The function installs the action that it is given as argument `action`.
+    fn hand_on(
+        &self,
+        call: &InstallingCall,
+        action: u8,
+        handed: &mut Option<(Signal, u8)>,
+    ) -> Result<(), Finding> {
+        let harmful = |at, why| Err(Finding { at, why });
+        let info = &self.search.program.functions[self.function];
+        if !info.inner().called.is_empty() {
+            return harmful(self.start, Why::SeveralEntries);
+        }
+        let signal = match call.signal {
+            Value::Param(n) | Value::Half(n) => Signal::Param(n),
+            other if is_no_fault(other.low(4).as_constant()) => Signal::NoFault,
+            _ => Signal::Unknown,
+        };
+        let own = (signal, action);
+        let all = handed.map_or(own, |before| (before.0.join(signal), before.1));
+        if all.1 != own.1 {
+            return harmful(call.at, Why::TwoActions);
+        }
+        *handed = Some(all);
+        Ok(())
+    }
+}
+
+/// Whether a signal is known, and none of a fault.
+fn is_no_fault(signal: Option<u64>) -> bool {
+    signal.is_some_and(|s| !FAULTS.contains(&s))
+}
+
+/// The signal for which a function installs what it is given.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Signal {
+    /// Its argument with this number.
+    Param(u8),
+    /// A certain one that is no fault.
+    NoFault,
+    Unknown,
+}
+
+impl Signal {
+    /// Of two places in a function. (What is harmless for one signal, whichever it is, is so for
+    /// one that is no fault: musl's `sigaction` has a call of its own for SIGABRT.)
+    fn join(self, other: Signal) -> Signal {
+        match (self, other) {
+            (a, b) if a == b => a,
+            (Signal::NoFault, Signal::Param(n)) | (Signal::Param(n), Signal::NoFault) => {
+                Signal::Param(n)
+            }
+            _ => Signal::Unknown,
+        }
+    }
+}
+
+/// Judgement of a place that installs a handler.
+#[derive(PartialEq)]
+enum Verdict {
+    Harmless,
+    /// It installs an action that the function did not write: one that was saved before? The
+    /// address, if it is a static.
+    Restored(Option<u64>),
+    Harmful(Why),
+    /// In the frame, and somebody else may have filled it.
+    Lent,
+}
+
+/// Whether an instruction writes memory.
+pub(super) fn writes(info: &InstructionInfo) -> bool {
+    info.used_memory().iter().any(|m| {
+        matches!(
+            m.access(),
+            OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite
+        )
+    })
+}
+
+/// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but
+/// constants in which SA_SIGINFO is clear.
+fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
+    let mut factory = InstructionInfoFactory::new();
+    let mut found = false;
+    for (insn, state) in graph.insns.iter().zip(states) {
+        let Some(state) = state else { continue };
+        let inst = &insn.inst;
+        if inst.op0_kind() != OpKind::Memory || !writes(factory.info(inst)) {
+            continue;
+        }
+        let Some(at) = place(state.address(inst)) else {
+            continue;
+        };
+        if at >= flags + 4 || at + inst.memory_size().size() as i64 <= flags {
+            continue;
+        }
+        let whole = at == flags && inst.mnemonic() == Mnemonic::Mov;
+        if !whole || stored_constant(inst, state, 4).is_none_or(|value| value & SA_SIGINFO != 0) {
+            return false;
+        }
+        found = true;
+    }
+    found
+}
+
+/// The constant of so many bytes that an instruction writes to the frame, or to memory that is not
+/// followed.
+fn stored_constant(inst: &Instruction, state: &State, size: usize) -> Option<u64> {
+    let address = state.address(inst);
+    // (Where the stack pointer is not followed, what is written through it are arguments, and
+    // locals of other kinds, nearly always.)
+    let elsewhere = matches!(address, Value::Frame(_))
+        || inst.memory_base() != iced_x86::Register::RSP && place(address).is_none();
+    if inst.mnemonic() != Mnemonic::Mov
+        || inst.op0_kind() != OpKind::Memory
+        || !elsewhere
+        || inst.memory_size().size() != size
+    {
+        return None;
+    }
+    match inst.op1_kind() {
+        OpKind::Register => state.register(inst.op1_register()).as_constant(),
+        _ => inst.try_immediate(1).ok(),
+    }
+}
+
+/// What an instruction has to do with installing handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    None,
+    /// Calls `sigaction`, or a function that hands its arguments on to it: which are the signal and
+    /// the action.
+    Installer(Option<u8>, u8),
+    SystemCall,
+    CallOfSyscall(u8),
+    /// Takes the address of an installer.
+    Taken,
+}
