@@ -255,6 +255,11 @@ impl Partial {
             let (loads, error) = e.unwrap_or((f64::NAN, f64::NAN));
             [loads.to_bits(), error.to_bits()]
         }))?;
+        out.column(
+            o.weights
+                .iter()
+                .flat_map(|w| w.times_by_sample().iter().copied()),
+        )?;
         let pieces = self.code.site_pieces();
         let strides = o.strides.iter().filter_map(|&(site, bin, count)| {
             Some([u64::from(*pieces.get(site as usize)?), bin.into(), count])
@@ -470,10 +475,11 @@ impl Partial {
             (loads.is_finite() && error.is_finite()).then_some((loads, error))
         });
         let executed: Vec<_> = executed.collect();
-        if executed.len() != by_sample.len() {
+        let times = input.column()?;
+        if executed.len() != by_sample.len() || times.len() != by_sample.len() {
             return Err("the weights have the wrong length".into());
         }
-        let weights = weighted.then(|| Arc::new(Weights::from_parts(by_sample, executed)));
+        let weights = weighted.then(|| Arc::new(Weights::from_parts(by_sample, executed, times)));
         let mut strides = Vec::new();
         for [piece, bin, count] in input.groups()? {
             strides.push((small(piece, pieces.len() as u64)?, small(bin, 2048)?, count));

@@ -6,6 +6,8 @@
 //! *Interval.* With n windows of which a share p begins in the row, Wilson's interval for a share, for n_eff = n / d windows. The design effect d ≥ 1 tells how much more the shares of
 //! [`BATCHES`] batches of consecutive windows differ than those of independent windows would (batch means): phases of the program make windows alike that follow each other. With few
 //! windows there are no batches, and Wilson's interval alone remains, which is wide then. Quantiles are Student's for the number of batches.
+//!
+//! Windows stand for different times where a budget sets their rate. Each counts by its time t, and n is Kish's effective number (Σt)²/Σt².
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::NO_LOAD;
@@ -54,9 +56,11 @@ impl TimeShare {
 pub struct TimeShares {
     /// Number and first code of each.
     windows: Vec<(u32, u32)>,
+    /// What each stands for, in parts of the mean.
+    times: Vec<f64>,
 }
 
-/// How many windows of each batch have something.
+/// How much of each batch's time has something.
 type Counts = [f64; BATCHES];
 
 impl TimeShares {
@@ -68,8 +72,40 @@ impl TimeShares {
             .filter(|s| s.start != NO_LOAD)
             .collect();
         order.sort_by_key(|s| (s.first_time, s.sample));
+        let time = |sample: u32| outcome.weights.as_ref().map_or(0, |w| w.time(sample));
+        TimeShares::of(
+            order
+                .into_iter()
+                .map(|s| (s.sample, s.start, time(s.sample)))
+                .collect(),
+        )
+    }
+
+    /// From number, first code and time of each window, where a time that is not known is 0.
+    fn of(windows: Vec<(u32, u32, u64)>) -> TimeShares {
+        let known: Vec<f64> = windows
+            .iter()
+            .filter(|w| w.2 > 0)
+            .map(|w| w.2 as f64)
+            .collect();
+        let mean = known.iter().sum::<f64>() / known.len().max(1) as f64;
         TimeShares {
-            windows: order.into_iter().map(|s| (s.sample, s.start)).collect(),
+            times: windows
+                .iter()
+                .map(|w| if w.2 > 0 { w.2 as f64 / mean } else { 1.0 })
+                .collect(),
+            windows: windows.into_iter().map(|w| (w.0, w.1)).collect(),
+        }
+    }
+
+    /// Windows of equal times that would tell as much.
+    fn effective(&self) -> f64 {
+        let sum: f64 = self.times.iter().sum();
+        let squares: f64 = self.times.iter().map(|t| t * t).sum();
+        if squares > 0.0 {
+            sum * sum / squares
+        } else {
+            0.0
         }
     }
 
@@ -100,7 +136,7 @@ impl TimeShares {
             let batch = self.batch(number);
             code.targets(target, start)
                 .iter()
-                .for_each(|&row| counts[row as usize][batch] += 1.0);
+                .for_each(|&row| counts[row as usize][batch] += self.times[number]);
         }
         counts.iter().map(|of| self.share(of)).collect()
     }
@@ -109,7 +145,7 @@ impl TimeShares {
     pub fn of_windows(&self, part: impl Fn(u32) -> f64) -> TimeShare {
         let mut counts = [0.0; BATCHES];
         for (number, &(sample, _)) in self.windows.iter().enumerate() {
-            counts[self.batch(number)] += part(sample);
+            counts[self.batch(number)] += part(sample) * self.times[number];
         }
         self.share(&counts)
     }
@@ -120,7 +156,7 @@ impl TimeShares {
             return TimeShare::default();
         }
         let share = share.clamp(0.0, 1.0);
-        let (lo, hi) = wilson(share, self.len() as f64, Z);
+        let (lo, hi) = wilson(share, self.effective(), Z);
         TimeShare::of((share, lo, hi))
     }
 
@@ -139,8 +175,9 @@ impl TimeShares {
         if self.is_empty() {
             return TimeShare::default();
         }
-        let n = self.len() as f64;
-        let p = (counts.iter().sum::<f64>() / n).clamp(0.0, 1.0);
+        let n = self.effective();
+        let all: f64 = self.times.iter().sum();
+        let p = (counts.iter().sum::<f64>() / all).clamp(0.0, 1.0);
         let batches = self.batches();
         let simple = p * (1.0 - p) / n;
         if batches < 4 || simple == 0.0 {
@@ -148,10 +185,11 @@ impl TimeShares {
             return TimeShare::of((p, lo, hi));
         }
         let mut sizes = [0.0; BATCHES];
-        (0..self.len()).for_each(|number| sizes[self.batch(number)] += 1.0);
+        (0..self.len()).for_each(|number| sizes[self.batch(number)] += self.times[number]);
         let b = batches as f64;
+        // Of a ratio: batches that stand for more time count for more.
         let varies: f64 = (0..batches)
-            .map(|k| (counts[k] / sizes[k] - p).powi(2))
+            .map(|k| ((counts[k] - p * sizes[k]) * b / all).powi(2))
             .sum::<f64>()
             / (b * (b - 1.0));
         let effect = (varies / simple).max(1.0);
@@ -190,7 +228,7 @@ mod tests {
     /// Windows of a program that stays in one of two places for a while cover the truth as often as they should, and independent ones have no wider intervals than needed.
     #[test]
     fn intervals_cover_the_share_of_clustered_windows() {
-        for (stay, most_width) in [(0.0, 13.0), (0.8, 45.0)] {
+        for (stay, most_width) in [(0.0, 14.0), (0.8, 48.0)] {
             let mut state = 5;
             let (mut covered, mut width) = (0, 0.0);
             let cases = 400;
@@ -204,9 +242,10 @@ mod tests {
                         (sample, u32::from(inside))
                     })
                     .collect();
-                let shares = TimeShares {
-                    windows: windows.clone(),
-                };
+                // Early windows stand for less time, as with a budget.
+                let with_time =
+                    |&(s, code): &(u32, u32)| (s, code, if s < 200 { 1_000 } else { 1_500 });
+                let shares = TimeShares::of(windows.iter().map(with_time).collect());
                 let found = shares.of_windows(|s| f64::from(windows[s as usize].1));
                 let (lo, hi) = (found.lo.unwrap(), found.hi.unwrap());
                 covered += u32::from((lo..=hi).contains(&25.0));
@@ -220,10 +259,15 @@ mod tests {
     }
 
     #[test]
+    fn windows_count_by_the_time_that_they_stand_for() {
+        let shares = TimeShares::of(vec![(0, 0, 1_000), (1, 1, 3_000)]);
+        let first = shares.of_windows(|s| f64::from(s == 0));
+        assert_eq!(first.value, Some(25.0));
+    }
+
+    #[test]
     fn few_windows_say_little() {
-        let shares = TimeShares {
-            windows: vec![(0, 0), (1, 0), (2, 0)],
-        };
+        let shares = TimeShares::of(vec![(0, 0, 0), (1, 0, 0), (2, 0, 0)]);
         let none = shares.of_windows(|_| 0.0);
         assert!(none.value == Some(0.0) && none.hi.unwrap() > 50.0);
         assert_eq!(

@@ -1,7 +1,7 @@
 //! How much of the run each recorded load of a sample stands for: `windows.parquet` in.
 //!
 //! Samples of `ring` stand for equally many records, and have no weights. Windows of `burst` that begin every so many loads stand for equally many loads, and those that begin at ticks of CPU time
-//! for equal times: each has one unit, which its rows share. How many loads were executed in that time is known where the recorder has measured how fast the window's own code runs.
+//! for equal times: each has one unit for a mean time, which its rows share. How many loads were executed in that time is known where the recorder has measured how fast the window's own code runs.
 
 use crate::data::frame;
 use crate::input::quietly;
@@ -16,6 +16,8 @@ pub struct Weights {
     by_sample: Vec<u64>,
     /// Executed loads that the sample stands for, and the error of their logarithm's 95 % interval (as in the manifest); only as measured of its own code.
     executed: Vec<Option<(f64, f64)>>,
+    /// Nanoseconds of its thread's time that the sample stands for; 0 if unknown.
+    times: Vec<u64>,
 }
 
 /// A weight of one.
@@ -25,11 +27,26 @@ const WINDOW: f64 = (1u64 << 20) as f64;
 
 impl Weights {
     /// Weights that were stored before, by sample.
-    pub fn from_parts(by_sample: Vec<u64>, executed: Vec<Option<(f64, f64)>>) -> Weights {
+    pub fn from_parts(
+        by_sample: Vec<u64>,
+        executed: Vec<Option<(f64, f64)>>,
+        times: Vec<u64>,
+    ) -> Weights {
         Weights {
             by_sample,
             executed,
+            times,
         }
+    }
+
+    /// Nanoseconds by sample; see [`Weights::time`].
+    pub fn times_by_sample(&self) -> &[u64] {
+        &self.times
+    }
+
+    /// Nanoseconds of its thread's time that a sample stands for; 0 if unknown.
+    pub fn time(&self, sample: u32) -> u64 {
+        self.times.get(sample as usize).copied().unwrap_or(0)
     }
 
     /// By sample.
@@ -52,6 +69,7 @@ impl Weights {
         let first = first as usize;
         put(&mut self.by_sample, &other.by_sample, first, 0);
         put(&mut self.executed, &other.executed, first, None);
+        put(&mut self.times, &other.times, first, 0);
     }
 
     /// The weight of a sample.
@@ -107,12 +125,26 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
     let sources = optional("ns_per_load_source")
         .map(|n| frame::texts(table, n))
         .transpose()?;
+    let times = optional("time_ns")
+        .map(|n| frame::floats(table, n))
+        .transpose()?;
+    let time = |row: usize| -> Option<f64> {
+        let ns = times.as_ref()?[row]?;
+        (ns > 0.0 && ns < 1e15).then_some(ns)
+    };
+    // Windows that say nothing of their time are like the others.
+    let (sum, known) = (0..table.height())
+        .filter_map(time)
+        .fold((0.0, 0u64), |(sum, n), ns| (sum + ns, n + 1));
+    let mean = if known > 0 { sum / known as f64 } else { 1.0 };
     let mut weights = Weights::default();
     for (row, (&sample, &stands_for)) in sample.iter().zip(&stands_for).enumerate() {
         let Some(sample) = sample else { continue };
         let loads = loads.as_ref().and_then(|l| l[row]);
         let weight = match (by_time, loads) {
-            (true, Some(loads)) => WINDOW / loads.max(1) as f64,
+            (true, Some(loads)) => {
+                WINDOW / loads.max(1) as f64 * time(row).map_or(1.0, |ns| ns / mean)
+            }
             // Of rows alone nothing is known of the time.
             (true, None) => return Ok(None),
             (false, _) => stands_for.unwrap_or(0.0),
@@ -125,7 +157,9 @@ fn weights(table: &DataFrame, by_time: bool) -> Result<Option<Weights>, String> 
         if weights.by_sample.len() <= at {
             weights.by_sample.resize(at + 1, 0);
             weights.executed.resize(at + 1, None);
+            weights.times.resize(at + 1, 0);
         }
+        weights.times[at] = time(row).map_or(0, |ns| ns.round() as u64);
         weights.by_sample[at] = (weight * UNIT as f64).round() as u64;
         let error = errors.as_ref().and_then(|e| e[row]);
         let own = is_own(sources.as_ref().and_then(|s| s[row]));
@@ -180,6 +214,28 @@ mod tests {
         assert_eq!(read(dir.path(), false), Ok(None));
         std::fs::write(&path, b"PAR1 nothing").unwrap();
         assert!(read(dir.path(), false).is_err());
+    }
+
+    /// A window that stands for three times as long weighs three times as much.
+    #[test]
+    fn windows_weigh_by_the_time_that_they_stand_for() {
+        let dir = tempfile::tempdir().unwrap();
+        write(
+            &dir.path().join(WINDOWS),
+            &[
+                ("sample", Kind::Whole, json!([0, 1, 2])),
+                ("loads", Kind::Whole, json!([1024, 1024, 1024])),
+                ("stands_for", Kind::Number, json!([null, null, null])),
+                ("time_ns", Kind::Number, json!([1e6, 3e6, null])),
+            ],
+        );
+        let weights = read(dir.path(), true).unwrap().unwrap();
+        assert_eq!(weights.of(1), 3 * weights.of(0));
+        assert_eq!(weights.of(2), 2 * weights.of(0));
+        assert_eq!(
+            [0, 1, 2].map(|s| weights.time(s)),
+            [1_000_000, 3_000_000, 0]
+        );
     }
 
     #[test]
