@@ -24,7 +24,6 @@
 #define HOOK 12
 #define LABEL 13
 #define HELD 14
-#define FILE_TOO 15
 #define MAPS 16
 #define MACRO(way) (WAY == way)
 
@@ -214,24 +213,6 @@ int main(int argc, char **argv) {
   char line[512];
   while (maps && fgets(line, sizeof line, maps))
     h |= strstr(line, " r-xp ") != 0;
-#elif MACRO(FILE_TOO)
-  /* What is in the file is in memory. */
-  FILE *f = fopen("/proc/self/exe", "rb");
-  ElfW(Ehdr) e;
-  if (!f || fread(&e, sizeof e, 1, f) != 1)
-    return 1;
-  ElfW(Phdr) *p = malloc(e.e_phnum * sizeof *p);
-  fseek(f, e.e_phoff, SEEK_SET);
-  if (fread(p, sizeof *p, e.e_phnum, f) != e.e_phnum)
-    return 1;
-  for (int i = 0; i < e.e_phnum; i++)
-    if (p[i].p_type == PT_LOAD && p[i].p_flags & PF_X && p[i].p_vaddr < (ElfW(Addr))(etext - __executable_start)) {
-      char *bytes = malloc(p[i].p_filesz);
-      fseek(f, p[i].p_offset, SEEK_SET);
-      if (fread(bytes, 1, p[i].p_filesz, f) != p[i].p_filesz)
-        return 1;
-      h = 1 + !memcmp(bytes, __executable_start + p[i].p_vaddr, p[i].p_filesz);
-    }
 #endif
   printf("%016lx %ld %ld %ld\n", (unsigned long)h, w, alone(table, 100), behind(1));
   return 0;

@@ -172,14 +172,6 @@ fn behind_a_label_of_its_own() {
     served_by_all("LABEL");
 }
 
-/// Where the code lies in memory follows from where the file begins, and from what is in the file.
-#[test]
-fn what_is_in_the_file_too() {
-    for variant in [PLAIN, PLAINEST] {
-        only_burst("FILE_TOO", variant, false);
-    }
-}
-
 /// What is read at addresses out of a file is not followed; the report says where that may begin.
 #[test]
 fn who_opens_the_list_of_mappings_is_named() {

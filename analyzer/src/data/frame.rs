@@ -392,7 +392,7 @@ mod tests {
         let arrays: [(&str, ArrayRef); 4] = [
             (
                 "small",
-                Arc::new(arrow_array::UInt16Array::from(vec![7, 8])),
+                Arc::new(arrow_array::UInt32Array::from(vec![7, 8])),
             ),
             (
                 "signed",

@@ -146,13 +146,11 @@ struct Reading {
 /// is. `takers`: functions that take addresses of code, or look at segments.
 pub fn find(input: &Input, program: &mut Program, takers: &[Range<u64>]) {
     let known: &Program = program;
-    let opens_itself = opens_itself(input).is_some();
     let search = || Search {
         input,
         program: known,
         factory: RefCell::new(InstructionInfoFactory::new()),
         params: RefCell::default(),
-        opens_itself,
     };
     let relocator = input.bounds.relocator;
     let mut found: Vec<Reading> = takers
@@ -406,8 +404,6 @@ struct Search<'s, 'a> {
     factory: RefCell<InstructionInfoFactory>,
     /// By function.
     params: RefCell<HashMap<u64, Params>>,
-    /// The program opens its own file.
-    opens_itself: bool,
 }
 
 impl Search<'_, '_> {
@@ -453,13 +449,6 @@ impl Search<'_, '_> {
             .flat_map(|c| &c.args)
             .fold(0, |set, arg| set | arg.from);
         let own = (1u64 << uses.origins.len()) - 1;
-        // Who compares the code with what is in the file computes where it lies from where the file begins.
-        let from_base = (0..uses.origins.len()).any(|bit| {
-            bounds.starts.first() == Some(&address(bit)) && (read | given) >> bit & 1 == 1
-        });
-        if self.opens_itself && from_base {
-            return vec![all(range.start)];
-        }
         // Headers are read by loaders, which write to places that they compute from where a file begins.
         let is_base = |at: &u64| bounds.starts.first() == Some(at);
         let base = uses.origins.iter().position(is_base);
@@ -523,6 +512,10 @@ impl Search<'_, '_> {
             }
             let mut reach = alone.clone().unwrap_or(at..at);
             for &(a, b) in &uses.pairs {
+                // What may be one of several functions is no end of a range: it is compared as what is called.
+                if (a & own).count_ones() > 1 || (b & own).count_ones() > 1 {
+                    continue;
+                }
                 for (one, other) in [(a, b), (b, a)] {
                     if one >> bit & 1 == 1 {
                         for partner in ones(other & own)

@@ -118,12 +118,19 @@ pub fn spend(header: &Header, ns: u64) {
     header.spent.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// A window has taken so many nanoseconds, handlers left out: what windows cost is learnt from it.
-pub fn window(header: &Header, ns: u64) {
-    /// A window during which the thread had to wait says nothing of windows.
-    const LONGEST: u64 = 500_000;
+/// What recording adds to `slots` that took so many nanoseconds, at most. What they took beyond that
+/// the program takes by itself, waiting for memory or for the processor.
+pub fn added(ns: u64, slots: u64) -> u64 {
+    /// To a record, in a clone with cold caches.
+    const MOST: u64 = 30;
+    ns.min(MOST * slots)
+}
+
+/// A window of `slots` has taken so many nanoseconds, handlers left out: what windows cost is learnt
+/// from it.
+pub fn window(header: &Header, ns: u64, slots: u64) {
     const WEIGHT: u32 = 3;
-    let cost = ns.min(LONGEST) + header.signal_ns;
+    let cost = added(ns, slots) + header.signal_ns;
     spend(header, cost);
     // Threads that learn at the same time may lose each other's lesson.
     let before = header.window_ns.load(Ordering::Relaxed);

@@ -213,11 +213,11 @@ fn close(ring: Ring, why: Why, now: u64) {
     }
     let inside = end_ns.saturating_sub(control.begin_ns.get() + window.outside);
     if window.lap != 0 {
-        crate::record::budget::spend(header, inside);
+        crate::record::budget::spend(header, crate::record::budget::added(inside, window.lap));
         speed_probe::lapped(ring, slots / 16, window.lap, inside);
         return rest(header, ring);
     }
-    crate::record::budget::window(header, inside);
+    crate::record::budget::window(header, inside, slots / 16);
     control.cursor.set(control.base.get() + slots);
     // Time elsewhere is none of the window's.
     control
