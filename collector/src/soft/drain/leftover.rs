@@ -47,10 +47,16 @@ pub fn plausible(info: &ChunkInfo) -> bool {
         && info.executed >= info.first_slot + u64::from(info.slots)
 }
 
+/// Whether a thread has got as far as its first chunk or lap. Its cursor is set last; until then
+/// the page is as nobody had it, but for whose it is. One that is killed meanwhile has run nothing.
+pub fn has_begun(s: &Snapshot) -> bool {
+    s.pid != 0 && (s.cursor != 0 || s.slots_before != 0 || s.published != 0)
+}
+
 /// Where the slots are that a thread wrote but did not publish, by its own numbers. `known` slots
 /// have been published.
 pub fn unpublished(settings: &Settings, s: &Snapshot, known: u64) -> Rest {
-    if s.pid == 0 {
+    if !has_begun(s) {
         return Rest::Nothing;
     }
     if s.tid == 0

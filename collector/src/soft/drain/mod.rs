@@ -15,9 +15,9 @@ pub(crate) mod queue;
 #[cfg(test)]
 pub(crate) mod tests;
 
-use crate::soft::drain::leftover::Rest;
 use crate::soft::shared_memory::{Arena, SLOT, ThreadSlot};
 use crate::target::thread_alive::{Owner, owner};
+use leftover::Rest;
 use mgz_abi::shared_memory::Snapshot;
 use mgz_abi::shared_memory::{CLOSING, ChunkInfo, FREE, LIVE, MAX_THREADS, MODE_RING};
 use mgz_annotations_schema::spill::{
@@ -243,8 +243,7 @@ impl<'a> Drainer<'a> {
         } else {
             claimed.wrapping_add(1)
         };
-        let info = Some(slot.chunk(claimed))
-            .filter(|info| !damaged && crate::soft::drain::leftover::plausible(info));
+        let info = Some(slot.chunk(claimed)).filter(|info| !damaged && leftover::plausible(info));
         queue.claimed.store(drained, Ordering::Relaxed);
         Some(Claim {
             slot,
@@ -546,8 +545,7 @@ impl<'a> Drainer<'a> {
                 continue;
             }
             slot.change_state(LIVE, CLOSING);
-            // A thread that was killed before it could say whose the slot is has run nothing.
-            threads += u64::from(slot.snapshot().pid != 0);
+            threads += u64::from(leftover::has_begun(&slot.snapshot()));
             self.close(index, &mut intake, cause::RECORDER_STOPPED, segment);
             intake.abandoned = true;
             self.queues[index].closing.store(false, Ordering::Relaxed);
@@ -596,11 +594,8 @@ impl<'a> Drainer<'a> {
         }
         // Whoever gets this slot next is not to find them behind its own.
         if !self.is_ring()
-            && let Rest::Chunk { place, offset, .. } = crate::soft::drain::leftover::unpublished(
-                self.arena.settings(),
-                &slot.snapshot(),
-                0,
-            )
+            && let Rest::Chunk { place, offset, .. } =
+                leftover::unpublished(self.arena.settings(), &slot.snapshot(), 0)
         {
             slot.clear(place, offset);
         }
@@ -627,11 +622,7 @@ impl<'a> Drainer<'a> {
     ) -> bool {
         // A loop advances the cursor in a register; what memory does not know of yet is found where
         // it lies.
-        let found = match crate::soft::drain::leftover::unpublished(
-            self.arena.settings(),
-            numbers,
-            known,
-        ) {
+        let found = match leftover::unpublished(self.arena.settings(), numbers, known) {
             Rest::Chunk {
                 place,
                 offset,
@@ -654,12 +645,7 @@ impl<'a> Drainer<'a> {
                 {
                     self.keep(
                         outlet,
-                        &crate::soft::drain::leftover::describe(
-                            self.arena.settings(),
-                            numbers,
-                            cause,
-                            0,
-                        ),
+                        &leftover::describe(self.arena.settings(), numbers, cause, 0),
                         Ok(segment),
                     );
                 }
@@ -699,8 +685,7 @@ impl<'a> Drainer<'a> {
         {
             return false;
         }
-        let info =
-            crate::soft::drain::leftover::describe(self.arena.settings(), numbers, cause, slots);
+        let info = leftover::describe(self.arena.settings(), numbers, cause, slots);
         let ended = segment.finish(&self.header(&info));
         self.keep(outlet, &info, ended.map(|_| &*segment));
         true

@@ -1,7 +1,7 @@
 use crate::soft::drain::*;
 use crate::soft::shared_memory::Settings;
 use crate::soft::shared_memory::producer::{LAP, Producer, SELF};
-use mgz_abi::shared_memory::MODE_FULL;
+use mgz_abi::shared_memory::{MODE_BURST, MODE_FULL};
 use mgz_abi::slot::Slot;
 use mgz_annotations_schema::spill::{SpillFile, ThreadKey};
 use std::cell::Cell;
@@ -81,6 +81,43 @@ fn drain_all(drainer: &Drainer<'_>) {
         for &index in &ready {
             drainer.drain(index, &mut segment, || {});
         }
+    }
+}
+
+/// Between the moment when a slot says whose it is and its first chunk lie several calls of `mmap`,
+/// and a process may end in any of them.
+#[test]
+fn a_thread_that_is_killed_before_it_begins_has_run_nothing() {
+    for mode in [MODE_FULL, MODE_RING, MODE_BURST] {
+        let dir = tempfile::tempdir().unwrap();
+        let rings = if mode == MODE_RING { 4096 } else { 0 };
+        let settings = Settings {
+            mode,
+            period: 512,
+            window: 16,
+            ring_bytes: rings,
+            ..small_full()
+        };
+        let arena = Arena::new(settings).unwrap();
+        let drainer = Drainer::new(&arena, dir.path(), None);
+        let pid = dead_process();
+        let mut producer = Producer::claim(&arena, pid, pid);
+        producer.control(|c| {
+            for number in [&c.cursor, &c.base, &c.guard, &c.ring_start, &c.self_addr] {
+                number.set(0);
+            }
+            c.begin_ns.set(0);
+        });
+        assert_eq!(
+            drainer.sweep(&killed(pid), &mut EncodedSegment::default()),
+            0
+        );
+        assert_eq!(arena.slot(0).state(), FREE);
+        let tally = drainer.tally();
+        assert!(
+            tally.dropped.is_empty() && tally.threads.is_empty() && tally.truncated.is_empty(),
+            "{tally:?}"
+        );
     }
 }
 
