@@ -89,6 +89,8 @@ pub struct Manifest {
     pub host: String,
     /// CPU model name.
     pub cpu: String,
+    /// Its data caches as the kernel tells them, first level first; empty if it does not.
+    pub caches: Vec<Cache>,
     /// `soft` or `pt`.
     pub backend: String,
     /// Why that one; empty in imports.
@@ -155,6 +157,22 @@ impl Manifest {
     pub fn triggers_by_loads(&self) -> bool {
         self.trigger.starts_with("loads")
     }
+}
+
+/// A data cache of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cache {
+    /// 1 for the first level.
+    pub level: u32,
+    /// Bytes.
+    pub size: u64,
+    /// Associativity.
+    pub ways: u64,
+    /// Bytes of a line.
+    pub line: u64,
+    /// Logical CPUs that share it.
+    pub shared_by: u32,
 }
 
 /// A traced file at one place in one process. Its index in [`Manifest::modules`] is the `module`

@@ -66,6 +66,24 @@ const CODE_PARTS: Kind = Kind::List(&Kind::Record(&[
     ("D_mean", Kind::Number),
     ("D_max", Kind::Whole),
 ]));
+/// Lower end, estimate, upper end.
+const RANGE: Kind = Kind::List(&Kind::Number);
+/// Predicted misses.
+const MISSES: Kind = Kind::Record(&[
+    (
+        "levels",
+        Kind::List(&Kind::Record(&[
+            ("level", Kind::Text),
+            ("size", Kind::Whole),
+            ("ratio", RANGE),
+            ("share", RANGE),
+            ("count", RANGE),
+            ("prefetchable", Kind::Number),
+        ])),
+    ),
+    ("stall_ns", RANGE),
+    ("memory_bound_pct", RANGE),
+]);
 const TEXTS: Kind = Kind::List(&Kind::Text);
 
 /// What the values of a column are. A name means the same in all tables, but for means.
@@ -75,6 +93,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         ("lines", "inlined_into") | (_, "stack") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
+        (_, "misses") => MISSES,
         (_, "classes") => CLASSES,
         (_, "F_str_observed" | "F_irr_observed") => Kind::Whole,
         (_, "dF_str_observed_pct" | "dF_irr_observed_pct") => Kind::Number,

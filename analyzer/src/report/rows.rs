@@ -5,6 +5,7 @@ use crate::data::frame;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker};
 use crate::estimate::time_shares::TimeShare;
+use crate::misses::Misses;
 use crate::report::sums::RowSums;
 use crate::stages::observed_class::ObservedRow;
 use polars::prelude::{Column, NamedFrom, Series};
@@ -34,6 +35,8 @@ pub struct Loads {
     pub observed: ObservedRow,
     /// The most frequent strides of its load instructions.
     pub strides: Vec<crate::stages::strides::Stride>,
+    /// Predicted cache misses.
+    pub misses: Option<Misses>,
 }
 
 impl Loads {
@@ -96,6 +99,7 @@ impl Facts<'_> {
             distances: self.sums.distances[row].coarse().bins(),
             observed: self.observed[row].clone(),
             strides: crate::stages::strides::top(self.sums.strides[row].iter().copied(), STRIDES),
+            misses: None,
         }
     }
 

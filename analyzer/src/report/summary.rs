@@ -3,9 +3,10 @@
 use crate::data::counts::{Bin, Counts, Metrics};
 use crate::engine::Outcome;
 use crate::estimate::row_estimates::{Estimator, Hats};
+use crate::misses::Misses;
 use mgz_annotations_schema::coverage;
 use mgz_annotations_schema::coverage::Coverage;
-use mgz_annotations_schema::manifest::Manifest;
+use mgz_annotations_schema::manifest::{Cache, Manifest};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -34,6 +35,8 @@ pub struct TraceInfo {
     pub window: u64,
     /// Wall-clock time of the run, seconds.
     pub wall_seconds: f64,
+    /// Caches that misses are predicted of, first level first.
+    pub caches: Vec<Cache>,
     /// Records that probes wrote.
     pub records_executed: u64,
     /// Records that were kept.
@@ -102,6 +105,8 @@ pub struct Summary {
     pub intervals: Vec<Bin>,
     /// Footprint of the stores, if any were recorded.
     pub store_footprint: Option<StoreFootprint>,
+    /// Predicted cache misses.
+    pub misses: Option<Misses>,
     /// Rows that could not be attributed or read.
     pub doubtful: Doubtful,
 }
@@ -215,6 +220,7 @@ pub(crate) fn summary(
             period: manifest.period,
             window: manifest.window,
             wall_seconds: manifest.wall_seconds,
+            caches: manifest.caches.clone(),
             records_executed: totals.records_executed,
             records_kept: totals.records_kept,
             loads_executed: totals.loads_executed,
@@ -248,6 +254,7 @@ pub(crate) fn summary(
             .map(|f| f * whole.bytes as f64 / whole.footprint as f64),
         hats,
         observed: Default::default(),
+        misses: None,
         distances: whole_distances.coarse().bins(),
         intervals: outcome.buckets[0].reuse.intervals.bins(),
         store_footprint: (whole.stores > 0).then_some(StoreFootprint {

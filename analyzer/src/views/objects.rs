@@ -7,6 +7,7 @@ use crate::data::samples::SampleInfo;
 use crate::estimate::Grouped;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
+use crate::misses::Misses;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::pages::{NOBODY, UnitEntry};
 use crate::stages::strides::StrideShare;
@@ -62,6 +63,8 @@ pub struct ObjectRow {
     pub functions: Vec<CodePart>,
     /// Lines that load it.
     pub lines: Vec<CodePart>,
+    /// Predicted cache misses.
+    pub misses: Option<Misses>,
 }
 
 /// The object of an entry.
@@ -272,6 +275,7 @@ pub fn table(
                 ),
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
+                misses: None,
             }
         })
         .collect();
