@@ -4,6 +4,7 @@ use crate::estimate::row_estimates::Estimator;
 use crate::report::build::Questions;
 use crate::views::time_tree::Look;
 use clap::{Parser, ValueEnum};
+use mgz_annotations_schema::manifest::Cache;
 use std::path::PathBuf;
 
 const EXAMPLES: &str = "\
@@ -76,6 +77,12 @@ pub struct Arguments {
     /// Adds the table of data objects, if the trace has them (--zoom does so as well).
     #[arg(long)]
     pub objects: bool,
+    /// Adds the table of predicted cache misses.
+    #[arg(long)]
+    pub misses: bool,
+    /// Predicts misses of these caches instead of the recording machine's: L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or skylake, skylake-server, icelake-server, sapphire-rapids, zen3 or zen4.
+    #[arg(long, value_name = "CACHES", value_parser = caches)]
+    pub caches: Option<Caches>,
     /// Time zoom: only samples from this time on, in seconds after the first sample.
     #[arg(long, value_name = "SECONDS", requires = "zoom", value_parser = seconds)]
     pub from: Option<f64>,
@@ -111,6 +118,14 @@ pub struct Arguments {
     pub man: bool,
 }
 
+/// Levels of caches.
+#[derive(Clone, Debug)]
+pub struct Caches(pub Vec<Cache>);
+
+fn caches(text: &str) -> Result<Caches, String> {
+    crate::misses::caches::parse(text).map(Caches)
+}
+
 pub(crate) fn block(text: &str) -> Result<u64, String> {
     let value: u64 = text
         .parse()
@@ -141,6 +156,7 @@ impl Arguments {
             stop: self.stop,
             estimator: self.estimator,
             footprint_bytes: self.footprint_bytes(),
+            caches: self.caches.clone().map(|c| c.0).unwrap_or_default(),
             look: Look {
                 from_ns: nanoseconds(self.from),
                 to_ns: nanoseconds(self.to),

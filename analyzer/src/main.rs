@@ -197,6 +197,7 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
                     Style {
                         width,
                         rows: arguments.rows,
+                        misses: arguments.misses,
                     },
                 )
                 .as_bytes(),

@@ -136,6 +136,15 @@ impl Histogram {
         None
     }
 
+    /// Values of at least so much: exact at the least value of a bin, in between as if a bin's values lay evenly.
+    pub fn at_least(&self, value: u64) -> f64 {
+        let at = bin(value);
+        let above: u64 = self.counts.iter().skip(at + 1).sum();
+        let (from, to) = range(at);
+        let inside = self.counts.get(at).copied().unwrap_or(0) as f64;
+        above as f64 + inside * ((to - value) as f64 + 1.0) / ((to - from) as f64 + 1.0)
+    }
+
     /// The same over powers of two.
     pub fn coarse(&self) -> LogHistogram {
         let mut coarse = LogHistogram::default();

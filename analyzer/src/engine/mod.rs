@@ -19,6 +19,7 @@ use crate::input::weights::Weights;
 use crate::stages::fetches::Fetches;
 use crate::stages::footprint::{Budget, Footprints, Store};
 use crate::stages::incidence::Incidence;
+use crate::stages::line_visits::LineVisits;
 use crate::stages::pages::BlockStore;
 use crate::stages::reuse::by_page::{Wanted, ZoomSums};
 use crate::stages::reuse::by_region::HeatRegions;
@@ -56,6 +57,8 @@ pub struct Options {
     pub samples: bool,
     /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
     pub incidence: Collect,
+    /// Whether lines that samples visit are kept, for predictions of misses.
+    pub lines: bool,
     /// Number of sites whose strides are counted.
     pub sites: u32,
     /// Rows per thread and batch.
@@ -73,6 +76,7 @@ impl Options {
             windows: true,
             samples: false,
             incidence: Collect::Nothing,
+            lines: false,
             sites: 0,
             batch_rows: 1 << 18,
             footprint_bytes: usize::MAX,
@@ -97,6 +101,7 @@ struct Worker {
     strides: Strides,
     fetches: Fetches,
     incidence: Incidence,
+    lines: LineVisits,
     sample: SampleReuse,
 }
 
@@ -282,6 +287,7 @@ impl Driver {
             strides: Strides::default(),
             fetches: Fetches::default(),
             incidence: Incidence::default(),
+            lines: LineVisits::default(),
             sample: SampleReuse::new(self.options.block_shift, self.weights.clone()),
         })
     }
@@ -530,6 +536,7 @@ impl Driver {
                         strides,
                         fetches,
                         incidence,
+                        lines,
                         sample,
                         ..
                     } = &mut worker;
@@ -538,6 +545,9 @@ impl Driver {
                         sample.begin(span.run.sample, reuse);
                         windows.begin(self.weight(span.run.sample));
                         strides.begin();
+                        if self.options.lines {
+                            lines.begin(span.space, span.run.sample);
+                        }
                         for part in &span.parts {
                             let rows = rows(part);
                             sample.run(&rows, &place(span, part), reuse);
@@ -553,8 +563,14 @@ impl Driver {
                             if with_incidence {
                                 incidence.add(&rows, span.space, span.run.sample);
                             }
+                            if self.options.lines {
+                                lines.run(&rows);
+                            }
                         }
                         fetches.finish();
+                        if self.options.lines {
+                            lines.finish();
+                        }
                     }
                     sample.finish(reuse);
                 }

@@ -4,9 +4,11 @@ use crate::data::counts::Counts;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
 use crate::input::weights::Weights;
+use crate::misses::Predicted;
 use crate::stages::fetches::{self, Fetched};
 use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::stages::incidence::Incidence;
+use crate::stages::line_visits::LineVisits;
 use crate::stages::observed_class::FarStep;
 use crate::stages::reuse::ReuseTotals;
 use crate::stages::strides::Strides;
@@ -39,6 +41,10 @@ pub struct Outcome {
     pub far_steps: Vec<(u32, FarStep)>,
     /// Which samples saw which addresses, if asked for.
     pub incidence: Incidence,
+    /// Lines that samples visited, if asked for.
+    pub lines: LineVisits,
+    /// Misses predicted from them, once that is done.
+    pub predicted: Option<Predicted>,
     /// Samples and rows.
     pub census: Census,
     /// Where buckets were parts of one run ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)): the parts. Their footprints are the whole's ([`Outcome::unite`]).
@@ -78,6 +84,7 @@ impl Driver {
         let mut windows = WindowEngine::new();
         let (mut strides, mut incidence) = (Vec::new(), Vec::new());
         let mut fetches = Vec::new();
+        let mut lines = LineVisits::default();
         let parted = self.options.zoom.is_some_and(|z| z.parts);
         let mut tables: Vec<Vec<Footprints>> = vec![Vec::new()];
         let mut reuse: Vec<ReuseTotals> = vec![ReuseTotals::new(None)];
@@ -86,6 +93,7 @@ impl Driver {
             fetches::add(&mut fetches, worker.fetches.counts());
             strides.push(worker.strides);
             incidence.push(worker.incidence);
+            lines.merge(worker.lines);
             for (number, bucket) in worker.buckets.into_iter().enumerate() {
                 if tables.len() <= number {
                     tables.push(Vec::new());
@@ -176,6 +184,8 @@ impl Driver {
             fetches,
             far_steps,
             incidence,
+            lines,
+            predicted: None,
             census: self.census,
             weights: self.weights,
             spaces: self.spaces,

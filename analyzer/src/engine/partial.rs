@@ -561,6 +561,9 @@ impl Partial {
             // Instructions are not told apart here.
             far_steps: Vec::new(),
             incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
+            // They are not stored: partial results predict no misses.
+            lines: Default::default(),
+            predicted: None,
             census,
             weights,
             spaces,

@@ -96,6 +96,15 @@ pub struct Hats {
 }
 
 impl Hats {
+    /// Executed loads, if they are known.
+    pub fn executed(&self) -> Option<Estimate> {
+        Some(Estimate {
+            value: self.accesses?,
+            lo: self.accesses_lo?,
+            hi: self.accesses_hi?,
+        })
+    }
+
     /// Marked by the interval of the row's share of time.
     pub fn marked_by(self, share: TimeShare) -> Hats {
         let undersampled = match (share.lo, share.hi) {

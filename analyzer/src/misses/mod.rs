@@ -1,6 +1,14 @@
-//! Predicted cache misses: what rows of the tables say of them.
+//! Predicted cache misses.
 //!
-//! A row of functions, lines, loops and objects, and the summary, has a field `misses`; it is `None` where nothing is known.
+//! A row of functions, lines, loops and objects, and the summary, has a field `misses`; it is `None` where nothing is known. `docs/design/miss-prediction.md` tells how it is found.
+
+pub mod caches;
+mod far;
+mod near;
+mod predict;
+mod rows;
+
+pub use rows::Predicted;
 
 use serde::Serialize;
 
@@ -16,6 +24,8 @@ pub struct Misses {
     pub stall_ns: Option<Range>,
     /// Which share of its time that is, percent, at most 100; where windows come by time.
     pub memory_bound_pct: Option<Range>,
+    /// Misses per load of a fully associative cache against its size, for rows with at least a hundredth of the loads.
+    pub curve: Vec<CurvePoint>,
 }
 
 /// Predicted misses of a row at one level.
@@ -33,6 +43,15 @@ pub struct LevelMisses {
     pub count: Option<Range>,
     /// Part of the misses that come in the order of memory, which a prefetcher sees ahead, 0 to 1.
     pub prefetchable: Option<f64>,
+}
+
+/// A point of a miss-ratio curve. One minus it is the share of loads with a reuse distance below `size` / 64 lines.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct CurvePoint {
+    /// Bytes of the cache.
+    pub size: u64,
+    /// Misses per load, 0 to 1.
+    pub ratio: Range,
 }
 
 impl Misses {

@@ -1,6 +1,7 @@
 //! The tables as CSV or Parquet files.
 
 use crate::data::frame::{self, Kind};
+use crate::output::misses;
 use crate::report::Analysis;
 use polars::prelude::DataFrame;
 use serde::Serialize;
@@ -83,6 +84,10 @@ const MISSES: Kind = Kind::Record(&[
     ),
     ("stall_ns", RANGE),
     ("memory_bound_pct", RANGE),
+    (
+        "curve",
+        Kind::List(&Kind::Record(&[("size", Kind::Whole), ("ratio", RANGE)])),
+    ),
 ]);
 const TEXTS: Kind = Kind::List(&Kind::Text);
 
@@ -90,6 +95,13 @@ const TEXTS: Kind = Kind::List(&Kind::Text);
 fn kind_of(table: &str, column: &str) -> Option<Kind> {
     Some(match (table, column) {
         ("windows", "F" | "F_str" | "F_irr" | "C" | "S") => Kind::Number,
+        ("misses", "level") => Kind::Text,
+        ("misses", "size") => Kind::Whole,
+        (
+            "misses",
+            "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
+            | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
+        ) => Kind::Number,
         ("lines", "inlined_into") | (_, "stack") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
@@ -244,7 +256,7 @@ pub fn write(
         map.into_iter()
             .filter(|(_, v)| !v.is_object() && !v.is_array())
             // Where stores were recorded it is an object.
-            .filter(|(name, _)| name != "store_footprint")
+            .filter(|(name, _)| name != "store_footprint" && name != "misses")
             .collect::<Map>()
     });
     table(
@@ -265,6 +277,7 @@ pub fn write(
     )?;
     table("growth", table_of("growth", &analysis.growth))?;
     table("objects", table_of("objects", &analysis.objects))?;
+    table("misses", table_of("misses", &misses::flat(analysis)))?;
     table("diagnoses", table_of("diagnoses", &analysis.diagnoses))?;
     if let Some(map) = &analysis.heat_map {
         table("heat_map", table_of("heat_map", &map.cells()))?;

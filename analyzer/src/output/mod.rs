@@ -2,5 +2,6 @@
 
 pub mod document;
 pub mod export;
+pub(crate) mod misses;
 pub mod text;
 pub(crate) mod text_parts;

@@ -18,6 +18,8 @@ pub struct Style {
     pub width: Option<u16>,
     /// Greatest number of rows of the function and line tables.
     pub rows: usize,
+    /// With the table of misses.
+    pub misses: bool,
 }
 
 pub(crate) fn table(style: Style, head: &[&str], left: usize) -> Table {
@@ -204,6 +206,9 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         return out;
     }
     let meaning = Meaning::of(analysis);
+    if style.misses {
+        crate::output::misses::tables(analysis, style, &mut out);
+    }
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
     loops(analysis, style, &mut out);
@@ -627,6 +632,9 @@ fn summary(analysis: &Analysis, out: &mut String) {
                 )
             ),
         );
+    }
+    if let Some(misses) = &s.misses {
+        line("misses", crate::output::misses::summary(misses));
     }
     if let Some(stores) = &s.store_footprint {
         line(

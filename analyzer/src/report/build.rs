@@ -1,23 +1,26 @@
 //! From an opened trace and the options to the whole result.
 
-use crate::data::object_map::Resolver;
+use crate::data::object_map::{Resolver, UNKNOWN};
 use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
-use crate::engine::{Aids, Collect, Options, analyse_with};
+use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::input;
 use crate::input::objects::read;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
+use crate::misses::{Predicted, caches};
 use crate::report::diagnose::diagnose;
 use crate::report::{Analysis, Built, build, build_with_code};
 use crate::stages::incidence::Incidence;
+use crate::stages::line_visits::LINE;
 use crate::stages::pages;
 use crate::stages::reuse::by_page::Wanted;
 use crate::views::context::Basis;
 use crate::views::objects::{bounds, table};
 use crate::views::time_tree::{Look, TimeZoom};
 use crate::views::{heat_map, location, time_tree};
+use mgz_annotations_schema::manifest::Cache;
 use std::sync::Arc;
 
 /// What is asked for.
@@ -39,6 +42,8 @@ pub struct Questions {
     pub footprint_bytes: usize,
     /// Part of the run for the time zoom.
     pub look: Look,
+    /// Caches to predict misses of; empty: those of the machine that recorded.
+    pub caches: Vec<Cache>,
 }
 
 /// The first pass alone, to be written and merged later.
@@ -161,6 +166,39 @@ fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<Strin
     ))
 }
 
+/// Misses of the caches that are asked for, or of those of the machine.
+fn predicted(
+    trace: &Trace,
+    outcome: &Outcome,
+    questions: &Questions,
+    objects: Option<&Resolver>,
+    warnings: &mut Vec<String>,
+) -> Option<Predicted> {
+    let mut levels = questions.caches.clone();
+    if levels.is_empty() {
+        levels = trace.manifest.caches.clone();
+    }
+    if levels.is_empty() {
+        levels = caches::typical();
+    }
+    if trace.manifest.mode == "full" {
+        if questions.block != 64 {
+            return None;
+        }
+        return Predicted::exact(outcome, levels);
+    }
+    let predicted = Predicted::new(outcome, levels, |visit, sample| {
+        objects.map_or(UNKNOWN, |objects| {
+            let middle = sample.first_time + sample.last_time.saturating_sub(sample.first_time) / 2;
+            objects.find(sample.process, visit.line << LINE, middle)
+        })
+    });
+    if predicted.is_some() && questions.caches.is_empty() && trace.manifest.caches.is_empty() {
+        warnings.push("the trace does not tell the caches of its machine: misses are predicted of common ones (32K, 1M, 32M); --caches names others".into());
+    }
+    predicted
+}
+
 /// The analysis, and the damage that it met. `progress` is told the rows done.
 pub fn examine(
     trace: &Trace,
@@ -204,6 +242,7 @@ pub fn examine(
         } else {
             Collect::Nothing
         },
+        lines: sampled,
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes: questions.footprint_bytes,
         ..Options::new(questions.block.trailing_zeros())
@@ -247,6 +286,13 @@ pub fn examine(
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
+    outcome.predicted = predicted(
+        trace,
+        &outcome,
+        questions,
+        objects.as_deref(),
+        &mut warnings,
+    );
     let mixed = outcome.buckets[0]
         .reuse
         .zoom

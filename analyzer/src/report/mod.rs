@@ -18,7 +18,7 @@ pub(crate) use summary::sample_ratio;
 pub use summary::{Doubtful, StoreFootprint, Summary, TraceInfo};
 pub use windows::WindowRow;
 
-use crate::data::code_map::{CodeMap, Target};
+use crate::data::code_map::{CLASS_STORE, CodeMap, Target};
 use crate::data::counts::Counts;
 use crate::engine::Outcome;
 use crate::estimate::growth_tables;
@@ -258,6 +258,15 @@ pub fn build_with_code(
         observed: (0..sums.tables[kind].counts.len())
             .map(|row| classes.row(BY_CODE[kind], row))
             .collect(),
+        misses: outcome.predicted.as_ref().map(|predicted| {
+            let mut groups = vec![Vec::new(); sums.tables[kind].counts.len()];
+            for group in (0..code.pieces.len() as u32 * 4).filter(|g| g & 3 != CLASS_STORE) {
+                let rows = code.targets(BY_CODE[kind], group);
+                rows.iter()
+                    .for_each(|&row| groups[row as usize].push(group));
+            }
+            (predicted, groups, manifest.cpu_seconds * 1e9)
+        }),
     });
     let functions = functions::function_rows(code, &functions);
     let lines = lines::line_rows(code, &lines, &sums.chains);
@@ -272,6 +281,14 @@ pub fn build_with_code(
         (block, estimator),
     );
     summary.observed = classes.row(Target::Whole, 0);
+    if let Some(predicted) = &outcome.predicted {
+        summary.trace.caches = predicted.caches.clone();
+        let ns = manifest.cpu_seconds * 1e9;
+        let spent = Some([ns; 3]).filter(|_| manifest.triggers_by_time() && ns > 0.0);
+        summary.misses = predicted
+            .of_whole()
+            .map(|of| of.of_run(summary.hats.executed(), spent));
+    }
     // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {
         counts.iter().map(Counts::without_fetches).collect()

@@ -5,7 +5,7 @@ use crate::data::frame;
 use crate::estimate::Estimate;
 use crate::estimate::row_estimates::{Hats, Maker};
 use crate::estimate::time_shares::TimeShare;
-use crate::misses::Misses;
+use crate::misses::{Misses, Predicted};
 use crate::report::sums::RowSums;
 use crate::stages::observed_class::ObservedRow;
 use polars::prelude::{Column, NamedFrom, Series};
@@ -65,6 +65,8 @@ pub(crate) struct Facts<'a> {
     pub(crate) executed: Option<f64>,
     /// Classes that each row's loads were observed to have.
     pub(crate) observed: Vec<ObservedRow>,
+    /// Misses of groups, the groups of each row, and nanoseconds of the run.
+    pub(crate) misses: Option<(&'a Predicted, Vec<Vec<u32>>, f64)>,
 }
 
 /// What windows by time tell of the rows of a table.
@@ -91,6 +93,14 @@ impl Facts<'_> {
             Some(time) => hats.marked_by(time),
             None => hats,
         };
+        let misses = self.misses.as_ref().and_then(|(predicted, groups, ns)| {
+            let of = predicted.of_groups(groups[row].iter().copied())?;
+            let spent = time.and_then(|t| Some([t.lo?, t.value?, t.hi?]));
+            let spent = spent
+                .filter(|_| *ns > 0.0)
+                .map(|t| t.map(|pct| pct / 100.0 * ns));
+            Some(of.of_run(hats.executed(), spent))
+        });
         Loads {
             time: time.unwrap_or_default(),
             share: self.share(counts, &hats),
@@ -99,7 +109,7 @@ impl Facts<'_> {
             distances: self.sums.distances[row].coarse().bins(),
             observed: self.observed[row].clone(),
             strides: crate::stages::strides::top(self.sums.strides[row].iter().copied(), STRIDES),
-            misses: None,
+            misses,
         }
     }
 

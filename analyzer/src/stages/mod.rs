@@ -3,6 +3,7 @@
 pub mod fetches;
 pub mod footprint;
 pub mod incidence;
+pub mod line_visits;
 pub mod observed_class;
 pub mod pages;
 pub mod reuse;

@@ -7,6 +7,7 @@ use crate::estimate::row_estimates::Places;
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::input::weights::UNIT;
+use crate::misses::{Misses, Predicted};
 use crate::stages::fetches::Fetched;
 use crate::stages::footprint::FootprintSet;
 use crate::stages::incidence::Incidence;
@@ -35,9 +36,20 @@ pub struct Basis<'a> {
     all: f64,
     /// By group: loads, and lines that they fetched.
     fetches: Vec<(u64, Fetched)>,
+    predicted: Option<&'a Predicted>,
 }
 
 impl<'a> Basis<'a> {
+    /// Predicted misses of an object that has so many loads of each group.
+    pub(crate) fn misses(
+        &self,
+        object: u32,
+        loads: impl Iterator<Item = (u32, u64)>,
+    ) -> Option<Misses> {
+        let all = |group: u32| self.fetches.get(group as usize).map_or(0, |f| f.0);
+        self.predicted?.of_object(object, loads, all)
+    }
+
     /// From what a pass has found.
     pub fn new(
         outcome: &'a Outcome,
@@ -78,6 +90,7 @@ impl<'a> Basis<'a> {
         let fetches = fetches.map(|(g, c)| (c.rows, fetched(g))).collect();
         Basis {
             fetches,
+            predicted: outcome.predicted.as_ref(),
             all,
             times,
             footprint: &bucket.footprint,
@@ -163,6 +176,7 @@ impl Default for Basis<'static> {
             stands_for: None,
             all: 0.0,
             fetches: Vec::new(),
+            predicted: None,
         }
     }
 }

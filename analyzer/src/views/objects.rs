@@ -275,7 +275,7 @@ pub fn table(
                 ),
                 functions: code_parts(code, &by_function, false, part.sums.starts),
                 lines: code_parts(code, &by_line, true, part.sums.starts),
-                misses: None,
+                misses: basis.misses(number, part.by_group.iter().map(|(&g, s)| (g, s.starts))),
             }
         })
         .collect();

@@ -20,6 +20,8 @@ pub fn begin(session: &Session<'_>) -> Manifest {
     manifest.started.clear();
     manifest.host = session.host.clone();
     manifest.cpu = session.processor.clone();
+    // Those of this machine may be others.
+    manifest.caches.clear();
     if mode == "samples" {
         triggers(&mut manifest, session);
     }

@@ -284,6 +284,7 @@ pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Mani
         started: utc_now(),
         host: host(),
         cpu: cpu(),
+        caches: crate::machine::caches::caches(),
         backend: "soft".into(),
         mode: mode.into(),
         trigger: match mode {

@@ -1,0 +1,297 @@
+//! Reuse beyond a sample: how likely a line is not visited within so many sample lengths.
+//!
+//! Other samples tell how often a line is visited. Of a visit to a line that `y` of `n` other samples have met, (1 − v/n)^y is an unbiased estimate of exp(−λ·v), the chance that visits which come
+//! at random, λ a sample length, leave it alone for `v` sample lengths, whatever λ is, so that lines may differ as they like. Beyond `n` sample lengths a gamma distribution of λ with the same
+//! mean and variance takes over.
+//!
+//! Loops come back after equal times, not at random: a line stays alone until 1/λ. Which of the two it is shows inside samples: visits at random come back soon as often as late.
+
+use crate::stages::line_visits::{PARTS, bin, start};
+
+/// Samples to either side in which a line is looked for; the last one stands for all.
+pub(crate) const RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
+/// Coincidences from which on a radius says something.
+const EVIDENCE: f64 = 40.0;
+/// The rate of visits further away, over that nearby, from which on they are taken as the same.
+const STEADY: f64 = 0.6;
+
+/// Sample lengths at which survival is tabulated.
+pub(crate) fn grid() -> impl Iterator<Item = f64> {
+    (0..GRID).map(|at| 2f64.powf(at as f64 / 2.0 - 4.0))
+}
+/// Their number.
+pub(crate) const GRID: usize = 50;
+
+/// A number of a bin.
+fn middle(at: usize) -> f64 {
+    (start(at) + start(at + 1) - 1) as f64 / 2.0
+}
+
+/// Visits of a cell at one radius: how many other samples have met the line.
+#[derive(Clone, Debug)]
+pub(crate) struct Met {
+    /// By replicate, and bin of the number.
+    counts: [Vec<f32>; PARTS],
+    /// Samples looked at, over all visits, by replicate.
+    looked: [f64; PARTS],
+    /// Coincidences, by replicate.
+    sum: [f64; PARTS],
+}
+
+impl Met {
+    fn new() -> Met {
+        Met {
+            counts: Default::default(),
+            looked: [0.0; PARTS],
+            sum: [0.0; PARTS],
+        }
+    }
+}
+
+/// Late visits of a cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Far {
+    /// By radius.
+    met: Vec<Met>,
+    /// Visits by replicate.
+    visits: [f64; PARTS],
+}
+
+impl Default for Far {
+    fn default() -> Far {
+        Far {
+            met: vec![Met::new(); RADII.len()],
+            visits: [0.0; PARTS],
+        }
+    }
+}
+
+/// What was found at the radius that was chosen.
+#[derive(Clone, Debug)]
+pub(crate) struct Fit {
+    counts: Vec<f64>,
+    visits: f64,
+    /// Samples looked at by a visit.
+    looked: f64,
+    /// Mean number of samples that met its line.
+    mean: f64,
+    /// Variance of λ over its mean squared.
+    spread: f64,
+    /// Coincidences.
+    pub(crate) evidence: f64,
+}
+
+impl Far {
+    /// Adds a visit of a replicate: for each radius the samples that were looked at and those that have met the line.
+    pub(crate) fn add(&mut self, part: usize, seen: &[(usize, usize); RADII.len()]) {
+        self.visits[part] += 1.0;
+        for (met, &(looked, count)) in self.met.iter_mut().zip(seen) {
+            let (counts, at) = (&mut met.counts[part], bin(count as u64));
+            if counts.len() <= at {
+                counts.resize(at + 1, 0.0);
+            }
+            counts[at] += 1.0;
+            met.looked[part] += looked as f64;
+            met.sum[part] += count as f64;
+        }
+    }
+
+    /// Visits.
+    pub(crate) fn visits(&self, without: Option<usize>) -> f64 {
+        (0..PARTS)
+            .filter(|p| Some(*p) != without)
+            .map(|p| self.visits[p])
+            .sum()
+    }
+
+    /// The widest radius in which visits are as frequent as nearby.
+    pub(crate) fn radius(&self) -> usize {
+        let (mut most, mut chosen) = (0.0f64, RADII.len() - 1);
+        let mut met_any = false;
+        for (at, met) in self.met.iter().enumerate() {
+            let (sum, looked): (f64, f64) = (met.sum.iter().sum(), met.looked.iter().sum());
+            if sum < EVIDENCE || looked <= 0.0 {
+                continue;
+            }
+            let rate = sum / looked;
+            if !met_any || rate >= STEADY * most {
+                chosen = at;
+            }
+            met_any = true;
+            most = most.max(rate);
+        }
+        chosen
+    }
+
+    /// What some of the replicates say at a radius.
+    pub(crate) fn fit(&self, radius: usize, without: Option<usize>) -> Fit {
+        let met = &self.met[radius];
+        let mut fit = Fit {
+            counts: Vec::new(),
+            visits: self.visits(without),
+            looked: 0.0,
+            mean: 0.0,
+            spread: 0.0,
+            evidence: 0.0,
+        };
+        for part in (0..PARTS).filter(|p| Some(*p) != without) {
+            let counts = &met.counts[part];
+            fit.counts.resize(fit.counts.len().max(counts.len()), 0.0);
+            fit.counts
+                .iter_mut()
+                .zip(counts)
+                .for_each(|(a, &b)| *a += f64::from(b));
+            fit.looked += met.looked[part];
+            fit.evidence += met.sum[part];
+        }
+        let visits = fit.visits.max(1.0);
+        fit.looked = (fit.looked / visits).max(1.0);
+        fit.mean = fit.evidence / visits;
+        let of_bin = |(at, count): (usize, &f64)| {
+            let y = middle(at);
+            count * y * (y - 1.0)
+        };
+        let pairs: f64 = fit.counts.iter().enumerate().map(of_bin).sum::<f64>() / visits;
+        if fit.mean > 0.0 {
+            fit.spread = (pairs / (fit.mean * fit.mean) - 1.0).clamp(0.0, 50.0);
+        }
+        fit
+    }
+}
+
+impl Fit {
+    /// Visits to a line per sample length.
+    pub(crate) fn rate(&self) -> f64 {
+        self.mean / self.looked
+    }
+
+    /// Chance that a line is not visited within `v` sample lengths by visits that come at random.
+    pub(crate) fn at_random(&self, v: f64) -> f64 {
+        let s = v / self.looked;
+        if s < 1.0 {
+            let log = (1.0 - s).ln();
+            let of_bin = |(at, &count): (usize, &f64)| match count {
+                0.0 => 0.0,
+                _ => count * (log * middle(at)).exp(),
+            };
+            return self.counts.iter().enumerate().map(of_bin).sum::<f64>() / self.visits.max(1.0);
+        }
+        let alone = self.counts.first().copied().unwrap_or(0.0) / self.visits.max(1.0);
+        alone * self.gamma(s) / self.gamma(1.0).max(f64::MIN_POSITIVE)
+    }
+
+    fn gamma(&self, s: f64) -> f64 {
+        if self.spread < 1e-3 {
+            (-self.mean * s).exp()
+        } else {
+            (1.0 + self.spread * self.mean * s).powf(-1.0 / self.spread)
+        }
+    }
+
+    /// The same where visits come after equal times.
+    pub(crate) fn in_loops(&self, v: f64) -> f64 {
+        let rate = self.rate();
+        if rate <= 0.0 {
+            return 1.0;
+        }
+        // Rates differ by a gamma distribution; of equal ones, by what the lengths of rounds differ.
+        let shape = 1.0 / self.spread.clamp(0.01, 50.0);
+        gamma_below(shape, shape / (rate * v.max(1e-9)))
+    }
+}
+
+/// Regularised lower incomplete gamma function.
+fn gamma_below(a: f64, x: f64) -> f64 {
+    if x <= 0.0 {
+        return 0.0;
+    }
+    let scale = (a * x.ln() - x - ln_gamma(a)).exp();
+    if x < a + 1.0 {
+        let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
+        for _ in 0..1000 {
+            n += 1.0;
+            term *= x / n;
+            sum += term;
+            if term < sum * 1e-12 {
+                break;
+            }
+        }
+        return (sum * scale).min(1.0);
+    }
+    // Continued fraction by Lentz.
+    let tiny = 1e-300;
+    let mut b = x + 1.0 - a;
+    let (mut c, mut d) = (1.0 / tiny, 1.0 / b);
+    let mut h = d;
+    for i in 1..1000 {
+        let an = -f64::from(i) * (f64::from(i) - a);
+        b += 2.0;
+        d = 1.0 / guarded(an * d + b, tiny);
+        c = guarded(b + an / c, tiny);
+        let change = d * c;
+        h *= change;
+        if (change - 1.0).abs() < 1e-12 {
+            break;
+        }
+    }
+    (1.0 - scale * h).clamp(0.0, 1.0)
+}
+
+fn guarded(x: f64, tiny: f64) -> f64 {
+    if x.abs() < tiny { tiny } else { x }
+}
+
+/// Logarithm of the gamma function (Stirling's series, shifted).
+fn ln_gamma(x: f64) -> f64 {
+    let (mut x, mut shift) = (x, 0.0);
+    while x < 10.0 {
+        shift -= x.ln();
+        x += 1.0;
+    }
+    let inverse = 1.0 / x;
+    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln()
+        + inverse / 12.0
+        - inverse.powi(3) / 360.0
+        + inverse.powi(5) / 1260.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gamma_functions_agree_with_tables() {
+        assert!((ln_gamma(5.0) - 24f64.ln()).abs() < 1e-9);
+        assert!((ln_gamma(0.5) - std::f64::consts::PI.sqrt().ln()).abs() < 1e-9);
+        // 1 − e^−x for a = 1; χ² with 10 degrees: P(5, 5) = 0.559507.
+        assert!((gamma_below(1.0, 2.0) - (1.0 - (-2f64).exp())).abs() < 1e-9);
+        assert!((gamma_below(5.0, 5.0) - 0.559_507).abs() < 1e-5);
+        assert!((gamma_below(100.0, 50.0)) < 1e-6 && gamma_below(100.0, 200.0) > 0.999_999);
+    }
+
+    /// Lines of two kinds, seen by chance: the estimate is the mixture, where one rate for all would be far off.
+    #[test]
+    fn lines_that_are_used_differently_are_mixed() {
+        let mut state = 9u64;
+        let mut random = || {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) as f64 / (1u64 << 31) as f64
+        };
+        let mut far = Far::default();
+        for at in 0..20_000 {
+            // Half of the visits are to lines that a tenth of the samples have, half to lines that one in 400 has.
+            let rate = if at % 2 == 0 { 0.1 } else { 0.0025 };
+            let met = (0..200).filter(|_| random() < rate).count();
+            far.add(at % PARTS, &[(200, met); RADII.len()]);
+        }
+        let fit = far.fit(RADII.len() - 1, None);
+        for v in [5.0, 40.0, 150.0, 400.0] {
+            let truth = 0.5 * (0.9f64.powf(v) + 0.9975f64.powf(v));
+            let found = fit.at_random(v);
+            assert!((found - truth).abs() < 0.03, "{v}: {found} for {truth}");
+        }
+        assert!(fit.in_loops(1.0) > 0.9);
+    }
+}

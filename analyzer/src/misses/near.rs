@@ -1,0 +1,106 @@
+//! Reuse distances as samples see them: known inside a sample, censored at its beginning.
+//!
+//! The first touch of a line in a sample has a distance of at least the lines that the sample had touched. So the share of accesses with a distance of `d` or more is a survival
+//! function with censoring, estimated by the product of Kaplan and Meier.
+
+use crate::stages::line_visits::{GroupLines, start};
+
+/// Share of the accesses that have seen so many lines of their sample, at the distance up to which a sample is trusted.
+const REACH: f64 = 0.4;
+
+/// Distances of a group of code.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Near {
+    known: Vec<f64>,
+    censored: Vec<f64>,
+    /// Share of the accesses with at least so great a distance, at the beginning of each bin.
+    survival: Vec<f64>,
+    /// The distance up to which this is known.
+    pub(crate) reach: u64,
+}
+
+/// Sums of bins over some parts.
+fn sum<'a>(
+    parts: impl Iterator<Item = &'a GroupLines>,
+    of: fn(&GroupLines) -> &Vec<u32>,
+) -> Vec<f64> {
+    let mut all = Vec::new();
+    for part in parts {
+        let bins = of(part);
+        all.resize(all.len().max(bins.len()), 0.0);
+        all.iter_mut()
+            .zip(bins)
+            .for_each(|(a, &b)| *a += f64::from(b));
+    }
+    all
+}
+
+impl Near {
+    /// From the accesses of some replicates.
+    pub(crate) fn new<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
+        let mut known = sum(parts.clone(), |p| &p.known.0);
+        let mut censored = sum(parts.clone(), |p| &p.censored.0);
+        let before = sum(parts, |p| &p.before.0);
+        let bins = known.len().max(censored.len()).max(before.len());
+        known.resize(bins, 0.0);
+        censored.resize(bins, 0.0);
+        let all: f64 = before.iter().sum();
+        let (mut seen, mut reach) = (0.0, 0);
+        for at in (0..before.len()).rev() {
+            seen += before[at];
+            if seen >= REACH * all && all > 0.0 {
+                reach = start(at);
+                break;
+            }
+        }
+        let mut survival = Vec::with_capacity(bins + 1);
+        let (mut left, mut at_risk) = (1.0, known.iter().chain(&censored).sum::<f64>());
+        for at in 0..bins {
+            survival.push(left);
+            // Censored ones are somewhere in their bin.
+            let exposed = at_risk - censored[at] / 2.0;
+            if exposed > 0.0 {
+                left *= (1.0 - known[at] / exposed).max(0.0);
+            }
+            at_risk -= known[at] + censored[at];
+        }
+        survival.push(left);
+        Near {
+            known,
+            censored,
+            survival,
+            reach,
+        }
+    }
+
+    /// Share of the accesses with a distance of at least so many lines.
+    pub(crate) fn at_least(&self, distance: f64) -> f64 {
+        if self.survival.len() < 2 {
+            return 1.0;
+        }
+        let at = crate::stages::line_visits::bin(distance as u64);
+        let Some(&from) = self.survival.get(at) else {
+            return self.survival[self.survival.len() - 1];
+        };
+        let to = self.survival.get(at + 1).copied().unwrap_or(from);
+        let (low, high) = (start(at) as f64, start(at + 1) as f64);
+        from + (to - from) * ((distance - low) / (high - low)).clamp(0.0, 1.0)
+    }
+
+    /// Reuses with a distance between a quarter of the reach and the reach, and the lines over which they might have come.
+    pub(crate) fn late_reuses(&self) -> (f64, f64) {
+        let from = (self.reach / 4).max(2);
+        let (mut reuses, mut lines) = (0.0, 0.0);
+        let mut at_risk: f64 = self.known.iter().chain(&self.censored).sum();
+        for at in 0..self.known.len() {
+            let (low, high) = (start(at), start(at + 1));
+            if low >= from && high <= self.reach {
+                reuses += self.known[at];
+                lines += (high - low) as f64
+                    * (at_risk - (self.known[at] + self.censored[at]) / 2.0);
+            }
+            at_risk -= self.known[at] + self.censored[at];
+        }
+        (reuses, lines)
+    }
+}

@@ -1,0 +1,363 @@
+//! From what samples saw to misses of groups of code and objects, at capacities.
+//!
+//! A *cell* is the visits of one group of code to one object: visits of a cell are taken as alike. Inside samples distances are known ([`near`](super::near)); beyond, a cell's visits survive for `v`
+//! sample lengths with a probability that other samples tell ([`far`](super::far)). Which `v` it takes to fill a cache follows from the same: new lines come at the rate of what survives, over all cells that run beside it.
+
+use crate::data::samples::SampleInfo;
+use crate::misses::far::{Far, Fit, GRID, RADII, grid};
+use crate::misses::near::Near;
+use crate::stages::line_visits::{GroupLines, LineVisits, PARTS, Visit, part};
+use crate::util::fast_hash::Mixed;
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// Cells at most; visits of a group beyond are one.
+const CELLS: usize = 1500;
+/// Cells of a sample that are seen beside each other.
+const BESIDE: usize = 24;
+
+/// A group of code and an object.
+pub(crate) type Key = (u32, u32);
+
+/// Misses per access of a group, by capacity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GroupMisses {
+    /// Misses per access.
+    pub(crate) ratio: Vec<f64>,
+    /// By object: part of these.
+    pub(crate) objects: Vec<(u32, Vec<f64>)>,
+    /// What they would be if all that is doubtful were so in one or the other way.
+    pub(crate) least: Vec<f64>,
+    pub(crate) most: Vec<f64>,
+}
+
+/// One estimate for all groups.
+pub(crate) type ByGroup = HashMap<u32, GroupMisses, Mixed>;
+
+/// What is estimated from.
+pub(crate) struct Seen<'a> {
+    lines: &'a LineVisits,
+    cells: Vec<(Key, Far)>,
+    /// Cells of each sample, and late visits.
+    beside: Vec<Vec<(u32, f64)>>,
+    /// By cell and replicate: visits in sequence, all.
+    sequence: Vec<(f64, f64)>,
+    groups: Vec<u32>,
+}
+
+/// Order of samples: thread, number there; and how many it has.
+fn order(samples: &[SampleInfo], by_process: bool) -> (HashMap<u32, (u32, u32), Mixed>, Vec<u32>) {
+    let mut all: Vec<&SampleInfo> = samples.iter().filter(|s| s.loads > 0).collect();
+    let thread = |s: &SampleInfo| (s.process, if by_process { 0 } else { s.thread });
+    all.sort_by_key(|s| (thread(s), s.first_time, s.sample));
+    let (mut order, mut lengths) = (HashMap::default(), Vec::new());
+    for same in all.chunk_by(|a, b| thread(a) == thread(b)) {
+        for (at, sample) in same.iter().enumerate() {
+            order.insert(sample.sample, (lengths.len() as u32, at as u32));
+        }
+        lengths.push(same.len() as u32);
+    }
+    (order, lengths)
+}
+
+impl<'a> Seen<'a> {
+    /// Collects what is known of each cell. `object`: whose a visited line is.
+    pub(crate) fn new(
+        lines: &'a LineVisits,
+        samples: &[SampleInfo],
+        by_process: bool,
+        object: impl Fn(&Visit) -> u32 + Sync,
+    ) -> Seen<'a> {
+        let mut groups: Vec<u32> = lines.groups.keys().map(|k| k.0).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        let reach: HashMap<u32, u64, Mixed> = groups
+            .iter()
+            .map(|&g| (g, near_of(lines, g, None).reach))
+            .collect();
+        let (order, lengths) = order(samples, by_process);
+        // By line, in the order of samples.
+        let mut visits: Vec<(u64, u32, u32, u32, u32)> = lines
+            .visits
+            .par_iter()
+            .enumerate()
+            .filter_map(|(number, v)| {
+                let &(thread, at) = order.get(&v.sample)?;
+                Some((v.line, v.space, thread, at, number as u32))
+            })
+            .collect();
+        visits.par_sort_unstable();
+        // Which cell each late visit is of; the most frequent ones stay apart.
+        let is_late = |v: &Visit| u64::from(v.before) >= reach.get(&v.group).copied().unwrap_or(0);
+        let keys: Vec<Option<Key>> = lines
+            .visits
+            .par_iter()
+            .map(|v| is_late(v).then(|| (v.group, object(v))))
+            .collect();
+        let mut frequency: HashMap<Key, u32, Mixed> = HashMap::default();
+        for key in keys.iter().flatten() {
+            *frequency.entry(*key).or_default() += 1;
+        }
+        let mut frequent: Vec<(Key, u32)> = frequency.into_iter().collect();
+        frequent.sort_unstable_by_key(|&(key, count)| (std::cmp::Reverse(count), key));
+        frequent.truncate(CELLS);
+        let mut numbers: HashMap<Key, u32, Mixed> = HashMap::default();
+        let mut cells: Vec<(Key, Far)> = Vec::new();
+        for (key, _) in frequent {
+            numbers.insert(key, cells.len() as u32);
+            cells.push((key, Far::default()));
+        }
+        let mut sequence = vec![(0.0, 0.0); cells.len()];
+        let end = samples.iter().map(|s| s.sample + 1).max().unwrap_or(0) as usize;
+        let mut beside: Vec<Vec<(u32, f64)>> = vec![Vec::new(); end];
+        for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
+            let length = lengths[same[0].2 as usize] as usize;
+            let mut ends = [(0usize, 0usize); RADII.len()];
+            for (at, &(.., place, number)) in same.iter().enumerate() {
+                let visit = &lines.visits[number as usize];
+                let mut seen = [(0, 0); RADII.len()];
+                for ((radius, ends), seen) in RADII.iter().zip(&mut ends).zip(&mut seen) {
+                    let first = (place as usize).saturating_sub(*radius);
+                    let last = (place as usize).saturating_add(*radius).min(length - 1);
+                    while (same[ends.0].3 as usize) < first {
+                        ends.0 += 1;
+                    }
+                    while ends.1 < same.len() && same[ends.1].3 as usize <= last {
+                        ends.1 += 1;
+                    }
+                    // Samples are one visit each: several groups of one sample are not there twice.
+                    *seen = (last - first, ends.1 - ends.0 - 1);
+                }
+                let _ = at;
+                let Some(cell) = keys[number as usize].and_then(|key| numbers.get(&key)) else {
+                    continue;
+                };
+                let cell = *cell as usize;
+                cells[cell].1.add(part(visit.sample), &seen);
+                sequence[cell].0 += f64::from(u8::from(visit.sequence));
+                sequence[cell].1 += 1.0;
+                let of_sample = &mut beside[visit.sample as usize];
+                match of_sample.iter_mut().find(|c| c.0 == cell as u32) {
+                    Some(there) => there.1 += 1.0,
+                    None => of_sample.push((cell as u32, 1.0)),
+                }
+            }
+        }
+        for of_sample in &mut beside {
+            of_sample.sort_unstable_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+            of_sample.truncate(BESIDE);
+        }
+        Seen {
+            lines,
+            cells,
+            beside,
+            sequence,
+            groups,
+        }
+    }
+
+    /// Share of the late visits of a group, and of an object, that come in sequence.
+    pub(crate) fn sequences(&self) -> impl Iterator<Item = (Key, f64, f64)> + '_ {
+        self.cells
+            .iter()
+            .zip(&self.sequence)
+            .map(|((key, _), &(part, all))| (*key, part, all))
+    }
+
+    /// Misses of all groups at capacities in lines, by all replicates but one.
+    pub(crate) fn estimate(&self, capacities: &[f64], without: Option<usize>) -> ByGroup {
+        let nears: HashMap<u32, Near, Mixed> = self
+            .groups
+            .iter()
+            .map(|&g| (g, near_of(self.lines, g, without)))
+            .collect();
+        let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
+        let mut distinct: HashMap<u32, f64, Mixed> = HashMap::default();
+        let kept = |sample: u32| Some(part(sample)) != without;
+        for of in self.lines.samples.iter().filter(|s| kept(s.sample)) {
+            *accesses.entry(of.group).or_default() += f64::from(of.accesses);
+        }
+        let scale = (1u64 << self.lines.level) as f64;
+        for visit in self.lines.visits.iter().filter(|v| kept(v.sample)) {
+            *distinct.entry(visit.sample).or_default() += scale;
+        }
+        let fits: Vec<Fit> = self
+            .cells
+            .iter()
+            .map(|(_, far)| far.fit(far.radius(), without))
+            .collect();
+        let mut late: HashMap<u32, f64, Mixed> = HashMap::default();
+        for ((key, _), (_, far)) in self.cells.iter().zip(&self.cells) {
+            *late.entry(key.0).or_default() += far.visits(without);
+        }
+        // New lines of a cell that each of its late visits stands for, in a sample.
+        let stands_for: Vec<f64> = self
+            .cells
+            .iter()
+            .map(|((group, _), _)| {
+                let near = &nears[group];
+                accesses.get(group).copied().unwrap_or(0.0) * near.at_least(near.reach as f64)
+                    / late[group].max(1.0)
+            })
+            .collect();
+        // What runs beside each cell: lines of a sample, and late visits of other cells.
+        let mut beside: Vec<HashMap<u32, f64, Mixed>> = vec![HashMap::default(); self.cells.len()];
+        let mut sums = vec![(0.0, 0.0); self.cells.len()];
+        for (sample, cells) in self.beside.iter().enumerate() {
+            if !kept(sample as u32) || cells.is_empty() {
+                continue;
+            }
+            let lines = distinct.get(&(sample as u32)).copied().unwrap_or(0.0);
+            for &(cell, weight) in cells {
+                let sum = &mut sums[cell as usize];
+                sum.0 += weight;
+                sum.1 += weight * lines;
+                for &(other, count) in cells {
+                    *beside[cell as usize].entry(other).or_default() +=
+                        weight * count * stands_for[other as usize];
+                }
+            }
+        }
+        // How much of a cell's visits comes at random, and how surely.
+        let at_random: Vec<[f64; 3]> = (0..self.cells.len())
+            .map(|cell| {
+                let near = &nears[&self.cells[cell].0.0];
+                let (reuses, lines) = near.late_reuses();
+                let of_sample = sums[cell].1 / sums[cell].0.max(1.0);
+                let expected = fits[cell].rate() / of_sample.max(1.0) * lines;
+                if expected <= 0.0 {
+                    return [0.0, 1.0, 1.0];
+                }
+                let off = 2.0 * (reuses + 1.0).sqrt();
+                [
+                    ((reuses - off) / expected).clamp(0.0, 1.0),
+                    (reuses / expected).clamp(0.0, 1.0),
+                    ((reuses + off) / expected).clamp(0.0, 1.0),
+                ]
+            })
+            .collect();
+        let survive = |cell: usize, v: f64, share: f64| {
+            share * fits[cell].at_random(v) + (1.0 - share) * fits[cell].in_loops(v)
+        };
+        let curves: Vec<Vec<f64>> = (0..self.cells.len())
+            .map(|cell| grid().map(|v| survive(cell, v, at_random[cell][1])).collect())
+            .collect();
+        // Sample lengths until a cache of each capacity is full.
+        let filled = |cell: usize| -> Vec<f64> {
+            let near = &nears[&self.cells[cell].0.0];
+            let base = near.reach as f64;
+            let weight = sums[cell].0.max(f64::MIN_POSITIVE);
+            let rates: Vec<f64> = (0..GRID)
+                .map(|at| {
+                    let of = beside[cell].iter();
+                    of.map(|(&other, &rate)| rate * curves[other as usize][at])
+                        .sum::<f64>()
+                        / weight
+                })
+                .collect();
+            let mut steps = Vec::with_capacity(GRID);
+            let (mut lines, mut before, mut rate) = (base, 0.0, rates[0]);
+            for (v, next) in grid().zip(&rates) {
+                lines += (v - before) * (rate + next) / 2.0;
+                (before, rate) = (v, *next);
+                steps.push((lines, v));
+            }
+            let at = |capacity: f64| -> f64 {
+                let mut from = (base, 0.0);
+                for &(lines, v) in &steps {
+                    if lines >= capacity {
+                        let share = (capacity - from.0) / (lines - from.0).max(1e-9);
+                        return from.1 + (v - from.1) * share.clamp(0.0, 1.0);
+                    }
+                    from = (lines, v);
+                }
+                // It never is: all that comes again finds its line.
+                f64::INFINITY
+            };
+            capacities.iter().map(|&c| at(c)).collect()
+        };
+        let mut all: ByGroup = HashMap::default();
+        let blank = vec![0.0; capacities.len()];
+        for &group in &self.groups {
+            let near = &nears[&group];
+            let known = |c: f64| near.at_least(c.min(near.reach as f64));
+            let ratio: Vec<f64> = capacities.iter().map(|&c| known(c)).collect();
+            all.insert(
+                group,
+                GroupMisses {
+                    least: ratio.clone(),
+                    most: ratio.clone(),
+                    ratio,
+                    objects: Vec::new(),
+                },
+            );
+        }
+        let far: Vec<[Vec<f64>; 3]> = (0..self.cells.len())
+            .into_par_iter()
+            .map(|cell| {
+                let reach = nears[&self.cells[cell].0.0].reach as f64;
+                let filled = filled(cell);
+                let mut ends: [Vec<f64>; 3] = Default::default();
+                for (&capacity, &v) in capacities.iter().zip(&filled) {
+                    if capacity <= reach {
+                        ends.iter_mut().for_each(|e| e.push(1.0));
+                        continue;
+                    }
+                    let v = v.min(2f64.powi(40));
+                    let mut of = at_random[cell].map(|share| survive(cell, v, share));
+                    // Neither is quite true.
+                    let doubt = 0.1 * of[1] * (1.0 - of[1]);
+                    of = [
+                        of[0].min(of[1]).min(of[2]) - doubt,
+                        of[1],
+                        of[0].max(of[1]).max(of[2]) + doubt,
+                    ];
+                    ends.iter_mut()
+                        .zip(of)
+                        .for_each(|(e, x)| e.push(x.clamp(0.0, 1.0)));
+                }
+                ends
+            })
+            .collect();
+        let mut mixed: HashMap<u32, [Vec<f64>; 3], Mixed> = HashMap::default();
+        for (((group, object), cell), ends) in self.cells.iter().zip(&far) {
+            let share = cell.visits(without) / late[group].max(1.0);
+            let of = mixed
+                .entry(*group)
+                .or_insert_with(|| [blank.clone(), blank.clone(), blank.clone()]);
+            for (sum, end) in of.iter_mut().zip(ends) {
+                sum.iter_mut().zip(end).for_each(|(s, e)| *s += share * e);
+            }
+            let near = &all[group].ratio;
+            let part: Vec<f64> = near
+                .iter()
+                .zip(&ends[1])
+                .map(|(n, e)| n * share * e)
+                .collect();
+            if let Some(all) = all.get_mut(group) {
+                all.objects.push((*object, part));
+            }
+        }
+        for (group, [least, middle, most]) in mixed {
+            let Some(all) = all.get_mut(&group) else {
+                continue;
+            };
+            let scaled = |of: &mut Vec<f64>, by: Vec<f64>| {
+                of.iter_mut().zip(by).for_each(|(a, b)| *a *= b);
+            };
+            scaled(&mut all.least, least);
+            scaled(&mut all.ratio, middle);
+            scaled(&mut all.most, most);
+        }
+        all
+    }
+}
+
+/// Distances of a group, by all replicates but one.
+fn near_of(lines: &LineVisits, group: u32, without: Option<usize>) -> Near {
+    let parts: Vec<&GroupLines> = (0..PARTS)
+        .filter(|&p| Some(p) != without)
+        .filter_map(|p| lines.groups.get(&(group, p as u32)))
+        .collect();
+    Near::new(parts.iter().copied())
+}

@@ -1,0 +1,487 @@
+//! From misses of groups of code to those of rows.
+
+use crate::data::samples::SampleInfo;
+use crate::engine::Outcome;
+use crate::estimate::Estimate;
+use crate::misses::predict::{ByGroup, Seen};
+use crate::misses::{CurvePoint, LevelMisses, Misses, Range, caches};
+use crate::stages::line_visits::{PARTS, Visit, part};
+use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::manifest::Cache;
+use rayon::prelude::*;
+use std::collections::HashMap;
+
+/// Bytes of a line.
+const LINE: u64 = 64;
+/// Capacities of the curve: from one line in powers of two.
+const CURVE: u32 = 24;
+/// Student's quantile for the replicates.
+const QUANTILE: f64 = 2.36;
+/// Share of the loads from which on a row has a curve.
+const CURVED: f64 = 0.01;
+/// Nanoseconds more that a load waits which misses the first level, a middle one, the last one: those of common machines.
+const WAITS: [f64; 3] = [3.0, 10.0, 80.0];
+/// Part of the wait that a prefetcher saves where it sees what comes.
+const SAVED: f64 = 0.9;
+
+/// Loads of a group: recorded ones and with those that they imply, each as many times as it stands for; by replicate of samples.
+#[derive(Clone, Debug, Default)]
+struct Weighed {
+    accesses: [f64; PARTS],
+    loads: [f64; PARTS],
+}
+
+/// Misses per access of a group or of a part of it.
+#[derive(Clone, Debug, Default)]
+struct Ratios {
+    value: Vec<f64>,
+    least: Vec<f64>,
+    most: Vec<f64>,
+    /// Without one of the replicates each.
+    without: Vec<Vec<f64>>,
+}
+
+/// Misses of all groups at the levels and along the curve.
+#[derive(Clone, Debug, Default)]
+pub struct Predicted {
+    /// Caches that they are predicted of.
+    pub caches: Vec<Cache>,
+    groups: HashMap<u32, (Weighed, Ratios), Mixed>,
+    /// By object and group: part of the misses of the group.
+    objects: HashMap<u32, Vec<(u32, Ratios)>, Mixed>,
+    /// Late visits in sequence and all, by group and by object.
+    sequences: HashMap<u32, (f64, f64), Mixed>,
+    of_objects: HashMap<u32, (f64, f64), Mixed>,
+    /// All misses and loads.
+    whole: Sum,
+    exact: bool,
+}
+
+/// Misses at all capacities, and loads.
+#[derive(Clone, Debug, Default)]
+struct Sum {
+    value: Vec<f64>,
+    least: Vec<f64>,
+    most: Vec<f64>,
+    without: Vec<Vec<f64>>,
+    loads: f64,
+    loads_without: [f64; PARTS],
+    sequence: f64,
+    late: f64,
+}
+
+fn add(to: &mut Vec<f64>, of: &[f64], times: f64) {
+    to.resize(to.len().max(of.len()), 0.0);
+    to.iter_mut().zip(of).for_each(|(a, b)| *a += b * times);
+}
+
+impl Sum {
+    fn ratios(&mut self, weighed: &Weighed, ratios: &Ratios) {
+        let all: f64 = weighed.accesses.iter().sum();
+        add(&mut self.value, &ratios.value, all);
+        add(&mut self.least, &ratios.least, all);
+        add(&mut self.most, &ratios.most, all);
+        self.without
+            .resize(ratios.without.len().max(self.without.len()), Vec::new());
+        for (at, (sum, of)) in self.without.iter_mut().zip(&ratios.without).enumerate() {
+            add(sum, of, all - weighed.accesses[at]);
+        }
+    }
+
+    fn loads(&mut self, weighed: &Weighed) {
+        let all: f64 = weighed.loads.iter().sum();
+        self.loads += all;
+        for (sum, of) in self.loads_without.iter_mut().zip(&weighed.loads) {
+            *sum += all - of;
+        }
+    }
+}
+
+/// Bytes of the capacities: the levels' and the curve's.
+fn sizes(caches: &[Cache]) -> Vec<u64> {
+    caches
+        .iter()
+        .map(|c| c.size)
+        .chain((0..CURVE).map(|at| LINE << at))
+        .collect()
+}
+
+/// Executed loads that each load of a sample stands for.
+fn weight(outcome: &Outcome) -> impl Fn(u32) -> f64 + '_ {
+    let weights = outcome.weights.as_deref();
+    let loads: HashMap<u32, u64, Mixed> = outcome
+        .samples
+        .iter()
+        .map(|s| (s.sample, s.loads))
+        .collect();
+    let measured = weights.is_some_and(|w| {
+        let mut with_loads = outcome.samples.iter().filter(|s| s.loads > 0);
+        with_loads.all(|s| w.executed(s.sample).is_some())
+    });
+    move |sample| match weights {
+        None => 1.0,
+        Some(weights) => match weights.executed(sample).filter(|_| measured) {
+            Some((executed, _)) => executed / loads.get(&sample).copied().unwrap_or(1).max(1) as f64,
+            None => weights.of(sample) as f64,
+        },
+    }
+}
+
+impl Predicted {
+    /// From what samples saw. `object`: whose the line of a visit is.
+    pub fn new(
+        outcome: &Outcome,
+        caches: Vec<Cache>,
+        object: impl Fn(&Visit, &SampleInfo) -> u32 + Sync,
+    ) -> Option<Predicted> {
+        let lines = &outcome.lines;
+        if lines.samples.is_empty() {
+            return None;
+        }
+        let by_number: HashMap<u32, &SampleInfo, Mixed> =
+            outcome.samples.iter().map(|s| (s.sample, s)).collect();
+        let object = |visit: &Visit| {
+            by_number
+                .get(&visit.sample)
+                .map_or(0, |sample| object(visit, sample))
+        };
+        let sizes = sizes(&caches);
+        let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
+        let private = Seen::new(lines, &outcome.samples, false, object);
+        let mut estimates: Vec<ByGroup> = (0..=PARTS)
+            .into_par_iter()
+            .map(|p| private.estimate(&capacities, p.checked_sub(1)))
+            .collect();
+        // Levels that several threads share are filled by all of them.
+        let shared: Vec<usize> = (0..caches.len())
+            .filter(|&c| caches[c].shared_by > 1 && outcome.census.threads > 1)
+            .collect();
+        if !shared.is_empty() {
+            let of: Vec<f64> = shared.iter().map(|&c| capacities[c]).collect();
+            let together = Seen::new(lines, &outcome.samples, true, object);
+            let others: Vec<ByGroup> = (0..=PARTS)
+                .into_par_iter()
+                .map(|p| together.estimate(&of, p.checked_sub(1)))
+                .collect();
+            for (mine, theirs) in estimates.iter_mut().zip(&others) {
+                for (group, of_group) in mine.iter_mut() {
+                    let Some(other) = theirs.get(group) else {
+                        continue;
+                    };
+                    for (from, &to) in shared.iter().enumerate() {
+                        of_group.ratio[to] = other.ratio[from];
+                        of_group.least[to] = other.least[from];
+                        of_group.most[to] = other.most[from];
+                    }
+                    for (object, ratios) in &mut of_group.objects {
+                        if let Some((_, other)) = other.objects.iter().find(|o| o.0 == *object) {
+                            shared
+                                .iter()
+                                .enumerate()
+                                .for_each(|(from, &to)| ratios[to] = other[from]);
+                        }
+                    }
+                }
+            }
+        }
+        let mut predicted = Predicted {
+            caches,
+            ..Predicted::default()
+        };
+        let weight = weight(outcome);
+        for of in &lines.samples {
+            let (weight, at) = (weight(of.sample), part(of.sample));
+            let weighed = &mut predicted.groups.entry(of.group).or_default().0;
+            weighed.accesses[at] += weight * f64::from(of.accesses);
+            weighed.loads[at] += weight * f64::from(of.accesses + of.implied);
+        }
+        let mut estimates = estimates.into_iter();
+        let value = estimates.next()?;
+        let replicates: Vec<ByGroup> = estimates.collect();
+        for (group, of) in value {
+            for (object, value) in of.objects {
+                let without = |r: &ByGroup| {
+                    let of = r.get(&group)?.objects.iter().find(|o| o.0 == object)?;
+                    Some(of.1.clone())
+                };
+                let ratios = Ratios {
+                    without: replicates
+                        .iter()
+                        .map(|r| without(r).unwrap_or_else(|| value.clone()))
+                        .collect(),
+                    least: scaled(&value, &of.least, &of.ratio),
+                    most: scaled(&value, &of.most, &of.ratio),
+                    value,
+                };
+                let list = predicted.objects.entry(object).or_default();
+                list.push((group, ratios));
+            }
+            let ratios = Ratios {
+                without: replicates
+                    .iter()
+                    .map(|r| r.get(&group).map_or_else(Vec::new, |g| g.ratio.clone()))
+                    .collect(),
+                value: of.ratio,
+                least: of.least,
+                most: of.most,
+            };
+            if let Some(entry) = predicted.groups.get_mut(&group) {
+                entry.1 = ratios;
+            }
+        }
+        for ((group, object), part, all) in private.sequences() {
+            for sums in [
+                predicted.sequences.entry(group).or_default(),
+                predicted.of_objects.entry(object).or_default(),
+            ] {
+                sums.0 += part;
+                sums.1 += all;
+            }
+        }
+        predicted.whole();
+        Some(predicted)
+    }
+
+    /// Of a trace in which all is known, from its reuse distances in lines.
+    pub fn exact(outcome: &Outcome, caches: Vec<Cache>) -> Option<Predicted> {
+        let bucket = outcome.buckets.first()?;
+        let sizes = sizes(&caches);
+        let mut predicted = Predicted {
+            caches,
+            exact: true,
+            ..Predicted::default()
+        };
+        for (group, counts) in bucket.counts.iter().enumerate() {
+            if group & 3 == 3 || counts.rows == 0 {
+                continue;
+            }
+            let touches = bucket.reuse.groups.get(group).copied().unwrap_or_default();
+            let all = (touches.reuses + touches.firsts).max(1) as f64;
+            let distances = bucket.reuse.distances.get(group);
+            let ratio = |&size: &u64| {
+                let far = distances.map_or(0.0, |d| d.at_least(size / LINE));
+                (touches.firsts as f64 + far) / all
+            };
+            let value: Vec<f64> = sizes.iter().map(ratio).collect();
+            let mut weighed = Weighed::default();
+            weighed.accesses[0] = counts.rows as f64;
+            weighed.loads[0] = (counts.rows + counts.implied) as f64;
+            let ratios = Ratios {
+                least: value.clone(),
+                most: value.clone(),
+                value,
+                without: Vec::new(),
+            };
+            predicted.groups.insert(group as u32, (weighed, ratios));
+        }
+        predicted.whole();
+        (predicted.whole.loads > 0.0).then_some(predicted)
+    }
+
+    fn whole(&mut self) {
+        let mut groups: Vec<u32> = self.groups.keys().copied().collect();
+        groups.sort_unstable();
+        self.whole = self.sum(groups.into_iter());
+    }
+
+    fn sum(&self, groups: impl Iterator<Item = u32>) -> Sum {
+        let mut sum = Sum::default();
+        for group in groups {
+            let Some((weighed, ratios)) = self.groups.get(&group) else {
+                continue;
+            };
+            sum.ratios(weighed, ratios);
+            sum.loads(weighed);
+            let &(sequence, late) = self.sequences.get(&group).unwrap_or(&(0.0, 0.0));
+            sum.sequence += sequence;
+            sum.late += late;
+        }
+        sum
+    }
+
+    /// Misses of the whole run.
+    pub fn of_whole(&self) -> Option<Misses> {
+        self.row(&self.whole)
+    }
+
+    /// Misses of a row that has these groups.
+    pub fn of_groups(&self, groups: impl Iterator<Item = u32>) -> Option<Misses> {
+        self.row(&self.sum(groups))
+    }
+
+    /// Misses of an object, of whose loads these are of the groups.
+    pub fn of_object(
+        &self,
+        object: u32,
+        loads: impl Iterator<Item = (u32, u64)>,
+        all: impl Fn(u32) -> u64,
+    ) -> Option<Misses> {
+        let mut sum = Sum::default();
+        for (group, some) in loads {
+            let Some((weighed, _)) = self.groups.get(&group) else {
+                continue;
+            };
+            let share = (some as f64 / all(group).max(1) as f64).min(1.0);
+            sum.loads(&Weighed {
+                accesses: weighed.accesses,
+                loads: weighed.loads.map(|l| l * share),
+            });
+        }
+        for (group, ratios) in self.objects.get(&object).into_iter().flatten() {
+            if let Some((weighed, _)) = self.groups.get(group) {
+                sum.ratios(weighed, ratios);
+            }
+        }
+        if sum.value.is_empty() {
+            // None of its lines was new to a sample late in it.
+            return None;
+        }
+        let &(sequence, late) = self.of_objects.get(&object).unwrap_or(&(0.0, 0.0));
+        (sum.sequence, sum.late) = (sequence, late);
+        self.row(&sum)
+    }
+
+    fn row(&self, sum: &Sum) -> Option<Misses> {
+        if sum.loads <= 0.0 || sum.value.is_empty() {
+            return None;
+        }
+        let prefetchable = (sum.late > 0.0).then(|| sum.sequence / sum.late);
+        let levels: Vec<LevelMisses> = (0..self.caches.len())
+            .map(|at| LevelMisses {
+                level: caches::name(&self.caches[at]),
+                size: self.caches[at].size,
+                ratio: Some(self.ratio(sum, at)),
+                share: self.share(sum, at),
+                count: None,
+                prefetchable,
+            })
+            .collect();
+        let curve = (0..CURVE as usize)
+            .filter(|_| sum.loads >= CURVED * self.whole.loads)
+            .map(|at| CurvePoint {
+                size: LINE << at,
+                ratio: self.ratio(sum, self.caches.len() + at),
+            })
+            .collect();
+        Some(Misses {
+            stall_ns: stall(&levels),
+            levels,
+            memory_bound_pct: None,
+            curve,
+        })
+    }
+
+    fn ratio(&self, sum: &Sum, at: usize) -> Range {
+        let value = sum.value[at] / sum.loads;
+        if self.exact {
+            return [value; 3];
+        }
+        let without = (0..sum.without.len()).filter(|&r| sum.loads_without[r] > 0.0);
+        let of = without
+            .filter_map(|r| Some(sum.without[r].get(at)? / sum.loads_without[r]))
+            .collect::<Vec<f64>>();
+        let half = spread(&of);
+        let (less, more) = (
+            value - sum.least[at] / sum.loads,
+            sum.most[at] / sum.loads - value,
+        );
+        ends(value, half.hypot(less), half.hypot(more))
+    }
+
+    fn share(&self, sum: &Sum, at: usize) -> Option<Range> {
+        let all = self.whole.value[at];
+        if all <= 0.0 {
+            return None;
+        }
+        let value = (sum.value[at] / all).min(1.0);
+        if self.exact {
+            return Some([value; 3]);
+        }
+        let of: Vec<f64> = sum
+            .without
+            .iter()
+            .zip(&self.whole.without)
+            .filter_map(|(part, all)| Some(part.get(at)? / all.get(at).filter(|&&a| a > 0.0)?))
+            .collect();
+        let half = spread(&of);
+        let others = (all - sum.value[at]).max(0.0);
+        let among = |misses: f64| misses / (misses + others).max(f64::MIN_POSITIVE);
+        let (less, more) = (value - among(sum.least[at]), among(sum.most[at]) - value);
+        Some(ends(value, half.hypot(less), half.hypot(more)))
+    }
+}
+
+/// Half of the interval by delete-one replicates.
+fn spread(of: &[f64]) -> f64 {
+    let n = of.len() as f64;
+    if n < 2.0 {
+        return f64::INFINITY;
+    }
+    let mean = of.iter().sum::<f64>() / n;
+    let variance = (n - 1.0) / n * of.iter().map(|x| (x - mean).powi(2)).sum::<f64>();
+    QUANTILE * variance.sqrt()
+}
+
+/// Part of the ends of a group that a part of its misses has.
+fn scaled(value: &[f64], end: &[f64], of: &[f64]) -> Vec<f64> {
+    value
+        .iter()
+        .zip(end.iter().zip(of))
+        .map(|(v, (e, o))| if *o > 0.0 { v * e / o } else { *v })
+        .collect()
+}
+
+fn ends(value: f64, less: f64, more: f64) -> Range {
+    [(value - less).max(0.0), value, (value + more).min(1.0).max(value)]
+}
+
+/// Misses times waits.
+fn stall(levels: &[LevelMisses]) -> Option<Range> {
+    let mut all = [0.0; 3];
+    for (at, level) in levels.iter().enumerate() {
+        let wait = match at {
+            _ if at + 1 == levels.len() => WAITS[2],
+            0 => WAITS[0],
+            _ => WAITS[1],
+        };
+        let left = 1.0 - SAVED * level.prefetchable.unwrap_or(0.0);
+        let ratio = level.ratio?;
+        all.iter_mut()
+            .zip(ratio)
+            .for_each(|(a, r)| *a += r * wait * left);
+    }
+    Some(all)
+}
+
+impl Misses {
+    /// With numbers of the whole run: the loads that the row executes, and the nanoseconds that it takes.
+    pub fn of_run(mut self, loads: Option<Estimate>, time_ns: Option<Range>) -> Misses {
+        let Some(loads) = loads.filter(|l| l.value > 0.0) else {
+            return self;
+        };
+        for level in &mut self.levels {
+            level.count = level.ratio.map(|r| times(r, [loads.lo, loads.value, loads.hi]));
+        }
+        self.memory_bound_pct = self.stall_ns.zip(time_ns).map(|(stall, time)| {
+            let waits = times(stall, [loads.lo, loads.value, loads.hi]);
+            [
+                waits[0] / time[2].max(1.0),
+                waits[1] / time[1].max(1.0),
+                waits[2] / time[0].max(1.0),
+            ]
+            .map(|share| (100.0 * share).min(100.0))
+        });
+        self
+    }
+}
+
+/// A product of two estimates whose errors are independent.
+fn times(a: Range, b: Range) -> Range {
+    let value = a[1] * b[1];
+    let relative = |end: f64, middle: f64| if middle > 0.0 { (end / middle - 1.0).abs() } else { 0.0 };
+    let (less, more) = (
+        relative(a[0], a[1]).hypot(relative(b[0], b[1])),
+        relative(a[2], a[1]).hypot(relative(b[2], b[1])),
+    );
+    [value * (1.0 - less).max(0.0), value, value * (1.0 + more)]
+}

@@ -1,0 +1,356 @@
+//! Lines of 64 bytes that samples visit: what cache misses are predicted from.
+//!
+//! Of each access it is counted, by group of code, how many distinct lines the sample has touched since the line's last access (its *distance*), or, where the sample has not touched
+//! the line before, how many it has touched at all: the distance is greater than that, the access is *censored* there. The first touches themselves are kept as *visits*: which line, in which
+//! sample, by which code. Of many visits those of some lines are kept, chosen by a hash of the line, so that the samples that have met a line that is kept are all known.
+
+use crate::data::rows::Rows;
+use crate::util::fast_hash::Mixed;
+use mgz_models::util::hash::spread;
+use std::collections::HashMap;
+
+/// Log2 of the bytes of a line.
+pub const LINE: u32 = 6;
+/// Replicates of samples, for the errors of what is estimated.
+pub const PARTS: usize = 8;
+/// Samples of one replicate that follow one another: what comes together varies together.
+const TOGETHER: u32 = 4;
+/// Visits that are kept, about.
+const LIMIT: usize = 3 << 20;
+/// Lines within which steps of equal size count as a sequence.
+const NEAR: u64 = 64;
+
+/// Values below this have a bin each.
+const EXACT: u64 = 32;
+/// Log2 of the bins per octave above.
+const SUB: u32 = 4;
+
+/// The bin of a distance.
+pub fn bin(value: u64) -> usize {
+    if value < EXACT {
+        return value as usize;
+    }
+    let top = 63 - value.leading_zeros();
+    (EXACT as usize)
+        + ((top - 5) as usize) * (1 << SUB)
+        + ((value >> (top - SUB)) as usize & ((1 << SUB) - 1))
+}
+
+/// The least value of a bin.
+pub fn start(bin: usize) -> u64 {
+    if bin < EXACT as usize {
+        return bin as u64;
+    }
+    let rest = bin - EXACT as usize;
+    let (top, sub) = ((rest >> SUB) + 5, (rest & ((1 << SUB) - 1)) as u64);
+    ((1 << SUB) + sub) << (top as u32 - SUB)
+}
+
+/// The replicate of a sample.
+pub fn part(sample: u32) -> usize {
+    (sample / TOGETHER) as usize % PARTS
+}
+
+/// Counts by bin.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Bins(pub Vec<u32>);
+
+impl Bins {
+    fn add(&mut self, value: u64) {
+        let at = bin(value);
+        if self.0.len() <= at {
+            self.0.resize(at + 1, 0);
+        }
+        self.0[at] += 1;
+    }
+
+    fn merge(&mut self, other: &Bins) {
+        if self.0.len() < other.0.len() {
+            self.0.resize(other.0.len(), 0);
+        }
+        self.0.iter_mut().zip(&other.0).for_each(|(a, b)| *a += b);
+    }
+}
+
+/// Accesses of a group in a replicate.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct GroupLines {
+    /// Distances.
+    pub known: Bins,
+    /// Of first touches: lines that the sample had touched.
+    pub censored: Bins,
+    /// Of all accesses: lines that the sample had touched.
+    pub before: Bins,
+}
+
+/// The first touch of a line in a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Visit {
+    /// Number of the line in its address space.
+    pub line: u64,
+    /// Sample.
+    pub sample: u32,
+    /// Address space.
+    pub space: u32,
+    /// See [`crate::data::code_map`].
+    pub group: u32,
+    /// Lines that the sample had touched before.
+    pub before: u16,
+    /// Whether it comes in the order of memory: a neighbour was touched before, or the step is that of the last visits.
+    pub sequence: bool,
+}
+
+/// Accesses of a group in a sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleGroup {
+    /// Sample.
+    pub sample: u32,
+    /// Group.
+    pub group: u32,
+    /// Recorded loads.
+    pub accesses: u32,
+    /// Loads that they imply.
+    pub implied: u32,
+}
+
+/// See the module's text.
+#[derive(Clone, Default)]
+pub struct LineVisits {
+    /// By group and replicate.
+    pub groups: HashMap<(u32, u32), GroupLines, Mixed>,
+    /// First touches.
+    pub visits: Vec<Visit>,
+    /// What each sample has of each group.
+    pub samples: Vec<SampleGroup>,
+    /// Log2 of the number of lines of which the visits of one are kept.
+    pub level: u32,
+    work: Work,
+}
+
+/// Of the sample at hand.
+#[derive(Clone, Default)]
+struct Work {
+    /// Line plus one (0: free), position of the last access; open addressing.
+    table: Vec<(u64, u32)>,
+    /// Fenwick tree over positions: lines whose last access is there.
+    tree: Vec<u32>,
+    /// Rows so far that were kept.
+    address: Vec<u64>,
+    group: Vec<u32>,
+    implied: Vec<u16>,
+    sample: u32,
+    space: u32,
+}
+
+fn kept(line: u64, space: u32, level: u32) -> bool {
+    spread(line ^ u64::from(space) << 58).leading_zeros() >= level
+}
+
+impl LineVisits {
+    /// A sample begins.
+    pub fn begin(&mut self, space: u32, sample: u32) {
+        (self.work.space, self.work.sample) = (space, sample);
+        self.work.address.clear();
+        self.work.group.clear();
+        self.work.implied.clear();
+    }
+
+    /// Further loads of the sample.
+    pub fn run(&mut self, rows: &Rows<'_>) {
+        let n = rows.len();
+        self.work.address.extend_from_slice(&rows.address[..n]);
+        self.work.group.extend_from_slice(&rows.group[..n]);
+        self.work.implied.extend_from_slice(&rows.implied[..n]);
+    }
+
+    /// The sample is complete.
+    pub fn finish(&mut self) {
+        let mut work = std::mem::take(&mut self.work);
+        self.sample(&mut work);
+        self.work = work;
+        if self.visits.len() > LIMIT + LIMIT / 2 {
+            self.thin();
+        }
+    }
+
+    fn thin(&mut self) {
+        while self.visits.len() > LIMIT {
+            self.level += 1;
+            let level = self.level;
+            self.visits.retain(|v| kept(v.line, v.space, level));
+        }
+    }
+
+    fn sample(&mut self, work: &mut Work) {
+        let n = work.address.len();
+        if n == 0 {
+            return;
+        }
+        let size = (4 * n).next_power_of_two();
+        let mask = size - 1;
+        work.table.clear();
+        work.table.resize(size, (0, 0));
+        work.tree.clear();
+        work.tree.resize(n + 1, 0);
+        let slot = |table: &[(u64, u32)], line: u64| {
+            let mut at = spread(line) as usize >> 20 & mask;
+            while table[at].0 != 0 && table[at].0 != line + 1 {
+                at = (at + 1) & mask;
+            }
+            at
+        };
+        let add = |tree: &mut [u32], mut at: usize, by: i32| {
+            at += 1;
+            while at <= n {
+                tree[at] = tree[at].wrapping_add_signed(by);
+                at += at & at.wrapping_neg();
+            }
+        };
+        let upto = |tree: &[u32], mut at: usize| {
+            let mut sum = 0;
+            while at > 0 {
+                sum += tree[at];
+                at &= at - 1;
+            }
+            sum
+        };
+        let of_part = part(work.sample) as u32;
+        // By group: where its counts are, its last new line and step, its loads.
+        let mut local: HashMap<u32, (GroupLines, u64, i64, u32, u32), Mixed> = HashMap::default();
+        let (mut distinct, mut last) = (0u64, u64::MAX);
+        for at in 0..n {
+            let (line, group) = (work.address[at] >> LINE, work.group[at]);
+            let of = local.entry(group).or_default();
+            of.3 += 1;
+            of.4 += u32::from(work.implied[at]);
+            of.0.before.add(distinct);
+            let place = slot(&work.table, line);
+            let (there, before) = work.table[place];
+            if there == 0 {
+                let has = |line: u64| work.table[slot(&work.table, line)].0 != 0;
+                let step = line.wrapping_sub(of.1) as i64;
+                let sequence = has(line.wrapping_add(1))
+                    || has(line.wrapping_sub(1))
+                    || step == of.2 && step.unsigned_abs() <= NEAR;
+                (of.1, of.2) = (line, step);
+                of.0.censored.add(distinct);
+                if kept(line, work.space, self.level) {
+                    self.visits.push(Visit {
+                        line,
+                        sample: work.sample,
+                        space: work.space,
+                        group,
+                        before: distinct.min(u64::from(u16::MAX)) as u16,
+                        sequence,
+                    });
+                }
+                distinct += 1;
+            } else if line == last {
+                of.0.known.add(0);
+            } else {
+                let since = distinct - u64::from(upto(&work.tree, before as usize + 1));
+                of.0.known.add(since);
+            }
+            if there != 0 {
+                add(&mut work.tree, before as usize, -1);
+            }
+            add(&mut work.tree, at, 1);
+            work.table[place] = (line + 1, at as u32);
+            last = line;
+        }
+        for (group, (lines, _, _, accesses, implied)) in local {
+            let all = self.groups.entry((group, of_part)).or_default();
+            all.known.merge(&lines.known);
+            all.censored.merge(&lines.censored);
+            all.before.merge(&lines.before);
+            self.samples.push(SampleGroup {
+                sample: work.sample,
+                group,
+                accesses,
+                implied,
+            });
+        }
+    }
+
+    /// Adds what another one has found.
+    pub fn merge(&mut self, other: LineVisits) {
+        for (key, lines) in other.groups {
+            let all = self.groups.entry(key).or_default();
+            all.known.merge(&lines.known);
+            all.censored.merge(&lines.censored);
+            all.before.merge(&lines.before);
+        }
+        self.samples.extend(other.samples);
+        self.visits.extend(other.visits);
+        if self.level != other.level {
+            self.level = self.level.max(other.level);
+            let level = self.level;
+            self.visits.retain(|v| kept(v.line, v.space, level));
+        }
+        self.thin();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bins_hold_what_they_say() {
+        for value in (0..5000).chain([1 << 20, (1 << 20) + 70_000, u64::from(u32::MAX)]) {
+            let at = bin(value);
+            assert!(
+                start(at) <= value && value < start(at + 1),
+                "{value} in {at}: {} to {}",
+                start(at),
+                start(at + 1)
+            );
+        }
+    }
+
+    /// Distances, censored ones and visits by a list of what was touched, most recent first.
+    #[test]
+    fn distances_are_those_of_an_lru_list() {
+        let mut state = 5u64;
+        let address: Vec<u64> = (0..600)
+            .map(|_| {
+                state = state.wrapping_mul(6364136223846793005).wrapping_add(1);
+                (state >> 40) % 200 * 64 + (state >> 20) % 64
+            })
+            .collect();
+        let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
+        let mut found = LineVisits::default();
+        found.begin(0, 3);
+        found.run(&Rows {
+            address: &address,
+            size: &[8; 600],
+            group: &group,
+            implied: &[0; 600],
+        });
+        found.finish();
+        let mut expected: HashMap<u32, GroupLines> = HashMap::new();
+        let (mut list, mut visits): (Vec<u64>, Vec<(u64, u16)>) = Default::default();
+        for (address, group) in address.iter().zip(group) {
+            let line = address >> 6;
+            let of = expected.entry(group).or_default();
+            of.before.add(list.len() as u64);
+            match list.iter().position(|&l| l == line) {
+                Some(at) => {
+                    of.known.add(at as u64);
+                    list.remove(at);
+                }
+                None => {
+                    of.censored.add(list.len() as u64);
+                    visits.push((line, list.len() as u16));
+                }
+            }
+            list.insert(0, line);
+        }
+        assert_eq!(found.groups.len(), 3);
+        for (group, lines) in expected {
+            assert_eq!(found.groups[&(group, part(3) as u32)], lines);
+        }
+        let of_found: Vec<_> = found.visits.iter().map(|v| (v.line, v.before)).collect();
+        assert_eq!(of_found, visits);
+    }
+}
