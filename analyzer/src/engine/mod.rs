@@ -57,8 +57,8 @@ pub struct Options {
     pub samples: bool,
     /// Whether it is to be known which sample saw which address, for estimates of what samples hide.
     pub incidence: Collect,
-    /// Whether lines that samples visit are kept, for predictions of misses.
-    pub lines: bool,
+    /// Sets of the first-level cache, if lines that samples visit are wanted for predictions of misses.
+    pub lines: Option<u32>,
     /// Number of sites whose strides are counted.
     pub sites: u32,
     /// Rows per thread and batch.
@@ -76,7 +76,7 @@ impl Options {
             windows: true,
             samples: false,
             incidence: Collect::Nothing,
-            lines: false,
+            lines: None,
             sites: 0,
             batch_rows: 1 << 18,
             footprint_bytes: usize::MAX,
@@ -545,8 +545,8 @@ impl Driver {
                         sample.begin(span.run.sample, reuse);
                         windows.begin(self.weight(span.run.sample));
                         strides.begin();
-                        if self.options.lines {
-                            lines.begin(span.space, span.run.sample);
+                        if let Some(sets) = self.options.lines {
+                            lines.begin(span.space, span.run.sample, sets);
                         }
                         for part in &span.parts {
                             let rows = rows(part);
@@ -563,12 +563,12 @@ impl Driver {
                             if with_incidence {
                                 incidence.add(&rows, span.space, span.run.sample);
                             }
-                            if self.options.lines {
+                            if self.options.lines.is_some() {
                                 lines.run(&rows);
                             }
                         }
                         fetches.finish();
-                        if self.options.lines {
+                        if self.options.lines.is_some() {
                             lines.finish();
                         }
                     }

@@ -13,7 +13,7 @@ pub(crate) const RADII: [usize; 5] = [2, 8, 32, 128, usize::MAX];
 /// Coincidences from which on a radius says something.
 const EVIDENCE: f64 = 40.0;
 /// The rate of visits further away, over that nearby, from which on they are taken as the same.
-const STEADY: f64 = 0.6;
+const STEADY: f64 = 0.8;
 
 /// Sample lengths at which survival is tabulated.
 pub(crate) fn grid() -> impl Iterator<Item = f64> {

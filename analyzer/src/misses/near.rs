@@ -38,9 +38,19 @@ fn sum<'a>(
 impl Near {
     /// From the accesses of some replicates.
     pub(crate) fn new<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
-        let mut known = sum(parts.clone(), |p| &p.known.0);
-        let mut censored = sum(parts.clone(), |p| &p.censored.0);
-        let before = sum(parts, |p| &p.before.0);
+        let known = sum(parts.clone(), |p| &p.known.0);
+        let censored = sum(parts.clone(), |p| &p.censored.0);
+        Near::of(known, censored, sum(parts, |p| &p.before.0))
+    }
+
+    /// The same of distances that count only lines in the same set of the first-level cache.
+    pub(crate) fn in_set<'a>(parts: impl Iterator<Item = &'a GroupLines> + Clone) -> Near {
+        let known = sum(parts.clone(), |p| &p.in_set[0].0);
+        let censored = sum(parts.clone(), |p| &p.in_set[1].0);
+        Near::of(known, censored, sum(parts, |p| &p.in_set[2].0))
+    }
+
+    fn of(mut known: Vec<f64>, mut censored: Vec<f64>, before: Vec<f64>) -> Near {
         let bins = known.len().max(censored.len()).max(before.len());
         known.resize(bins, 0.0);
         censored.resize(bins, 0.0);

@@ -16,6 +16,11 @@ const CELLS: usize = 1500;
 /// Cells of a sample that are seen beside each other.
 const BESIDE: usize = 24;
 
+/// What is added to the interval of a share s, over s(1 − s): accesses are not quite as they are taken to be.
+const DOUBT: f64 = 0.1;
+/// Class of groups whose addresses come in even steps.
+const STRIDED: u32 = 1;
+
 /// A group of code and an object.
 pub(crate) type Key = (u32, u32);
 
@@ -165,7 +170,13 @@ impl<'a> Seen<'a> {
     }
 
     /// Misses of all groups at capacities in lines, by all replicates but one.
-    pub(crate) fn estimate(&self, capacities: &[f64], without: Option<usize>) -> ByGroup {
+    /// `ways`: those of the first-level cache, if the first of the capacities is its.
+    pub(crate) fn estimate(
+        &self,
+        capacities: &[f64],
+        ways: Option<u64>,
+        without: Option<usize>,
+    ) -> ByGroup {
         let nears: HashMap<u32, Near, Mixed> = self
             .groups
             .iter()
@@ -282,11 +293,15 @@ impl<'a> Seen<'a> {
             let near = &nears[&group];
             let known = |c: f64| near.at_least(c.min(near.reach as f64));
             let ratio: Vec<f64> = capacities.iter().map(|&c| known(c)).collect();
+            let doubt = |sign: f64| {
+                let of = ratio.iter().map(|r| r + sign * DOUBT * r * (1.0 - r));
+                of.collect::<Vec<f64>>()
+            };
             all.insert(
                 group,
                 GroupMisses {
-                    least: ratio.clone(),
-                    most: ratio.clone(),
+                    least: doubt(-1.0),
+                    most: doubt(1.0),
                     ratio,
                     objects: Vec::new(),
                 },
@@ -306,12 +321,18 @@ impl<'a> Seen<'a> {
                     let v = v.min(2f64.powi(40));
                     let mut of = at_random[cell].map(|share| survive(cell, v, share));
                     // Neither is quite true.
-                    let doubt = 0.1 * of[1] * (1.0 - of[1]);
+                    let doubt = DOUBT * of[1] * (1.0 - of[1]);
                     of = [
                         of[0].min(of[1]).min(of[2]) - doubt,
                         of[1],
                         of[0].max(of[1]).max(of[2]) + doubt,
                     ];
+                    // Loops over arrays come in nests: what was swept as a whole may have been swept in parts,
+                    // each many times, between two samples.
+                    let (group, [_, share, _]) = (self.cells[cell].0.0, at_random[cell]);
+                    if group & 3 == STRIDED && fits[cell].evidence > 0.0 {
+                        of[0] = of[0].min(share * fits[cell].at_random(v));
+                    }
                     ends.iter_mut()
                         .zip(of)
                         .for_each(|(e, x)| e.push(x.clamp(0.0, 1.0)));
@@ -338,6 +359,9 @@ impl<'a> Seen<'a> {
                 all.objects.push((*object, part));
             }
         }
+        if let Some(ways) = ways {
+            self.first_level(ways, without, &mut all, &mut mixed);
+        }
         for (group, [least, middle, most]) in mixed {
             let Some(all) = all.get_mut(&group) else {
                 continue;
@@ -353,11 +377,45 @@ impl<'a> Seen<'a> {
     }
 }
 
-/// Distances of a group, by all replicates but one.
-fn near_of(lines: &LineVisits, group: u32, without: Option<usize>) -> Near {
-    let parts: Vec<&GroupLines> = (0..PARTS)
+impl Seen<'_> {
+    /// Where samples show what becomes of sets of the first-level cache, that counts.
+    fn first_level(
+        &self,
+        ways: u64,
+        without: Option<usize>,
+        all: &mut ByGroup,
+        far: &mut HashMap<u32, [Vec<f64>; 3], Mixed>,
+    ) {
+        for (&group, of) in all.iter_mut() {
+            let near = Near::in_set(parts(self.lines, group, without).iter().copied());
+            if near.reach < ways {
+                continue;
+            }
+            let ratio = near.at_least(ways as f64);
+            let mut objects: f64 = of.objects.iter().map(|o| o.1[0]).sum();
+            if objects <= 0.0 {
+                objects = 1.0;
+            }
+            for (_, part) in &mut of.objects {
+                part[0] *= ratio / objects;
+            }
+            let doubt = DOUBT * ratio * (1.0 - ratio);
+            (of.least[0], of.ratio[0], of.most[0]) = (ratio - doubt, ratio, ratio + doubt);
+            for end in far.get_mut(&group).into_iter().flatten() {
+                end[0] = 1.0;
+            }
+        }
+    }
+}
+
+fn parts(lines: &LineVisits, group: u32, without: Option<usize>) -> Vec<&GroupLines> {
+    (0..PARTS)
         .filter(|&p| Some(p) != without)
         .filter_map(|p| lines.groups.get(&(group, p as u32)))
-        .collect();
-    Near::new(parts.iter().copied())
+        .collect()
+}
+
+/// Distances of a group, by all replicates but one.
+fn near_of(lines: &LineVisits, group: u32, without: Option<usize>) -> Near {
+    Near::new(parts(lines, group, without).iter().copied())
 }

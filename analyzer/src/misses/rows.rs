@@ -147,10 +147,11 @@ impl Predicted {
         };
         let sizes = sizes(&caches);
         let capacities: Vec<f64> = sizes.iter().map(|&s| (s / LINE) as f64).collect();
+        let ways = caches.first().map(|c| c.ways);
         let private = Seen::new(lines, &outcome.samples, false, object);
         let mut estimates: Vec<ByGroup> = (0..=PARTS)
             .into_par_iter()
-            .map(|p| private.estimate(&capacities, p.checked_sub(1)))
+            .map(|p| private.estimate(&capacities, ways, p.checked_sub(1)))
             .collect();
         // Levels that several threads share are filled by all of them.
         let shared: Vec<usize> = (0..caches.len())
@@ -161,7 +162,7 @@ impl Predicted {
             let together = Seen::new(lines, &outcome.samples, true, object);
             let others: Vec<ByGroup> = (0..=PARTS)
                 .into_par_iter()
-                .map(|p| together.estimate(&of, p.checked_sub(1)))
+                .map(|p| together.estimate(&of, None, p.checked_sub(1)))
                 .collect();
             for (mine, theirs) in estimates.iter_mut().zip(&others) {
                 for (group, of_group) in mine.iter_mut() {

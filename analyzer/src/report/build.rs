@@ -166,7 +166,23 @@ fn missing(tree: &TimeZoom, look: &Look, samples: &[SampleInfo]) -> Option<Strin
     ))
 }
 
-/// Misses of the caches that are asked for, or of those of the machine.
+/// The caches that are asked for, or those of the machine, or common ones.
+fn levels(trace: &Trace, questions: &Questions) -> Vec<Cache> {
+    let mut levels = questions.caches.clone();
+    if levels.is_empty() {
+        levels.clone_from(&trace.manifest.caches);
+    }
+    levels.retain(|c| c.size >= LINES && c.ways > 0 && c.line > 0);
+    if levels.is_empty() {
+        levels = caches::typical();
+    }
+    levels
+}
+
+/// Bytes that a cache has at least.
+const LINES: u64 = 64;
+
+/// Misses of these caches.
 fn predicted(
     trace: &Trace,
     outcome: &Outcome,
@@ -174,13 +190,7 @@ fn predicted(
     objects: Option<&Resolver>,
     warnings: &mut Vec<String>,
 ) -> Option<Predicted> {
-    let mut levels = questions.caches.clone();
-    if levels.is_empty() {
-        levels = trace.manifest.caches.clone();
-    }
-    if levels.is_empty() {
-        levels = caches::typical();
-    }
+    let levels = levels(trace, questions);
     if trace.manifest.mode == "full" {
         if questions.block != 64 {
             return None;
@@ -242,7 +252,11 @@ pub fn examine(
         } else {
             Collect::Nothing
         },
-        lines: sampled,
+        lines: sampled.then(|| {
+            let levels = levels(trace, questions);
+            let sets = levels.first().map_or(64, |c| c.size / (c.ways * c.line).max(1));
+            u32::try_from(sets).unwrap_or(u32::MAX)
+        }),
         sites: trace.code.site_pieces().len() as u32,
         footprint_bytes: questions.footprint_bytes,
         ..Options::new(questions.block.trailing_zeros())

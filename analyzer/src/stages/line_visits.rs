@@ -81,6 +81,19 @@ pub struct GroupLines {
     pub censored: Bins,
     /// Of all accesses: lines that the sample had touched.
     pub before: Bins,
+    /// The same three of lines in the same set of the first-level cache.
+    pub in_set: [Bins; 3],
+}
+
+impl GroupLines {
+    fn merge(&mut self, other: &GroupLines) {
+        self.known.merge(&other.known);
+        self.censored.merge(&other.censored);
+        self.before.merge(&other.before);
+        for (mine, theirs) in self.in_set.iter_mut().zip(&other.in_set) {
+            mine.merge(theirs);
+        }
+    }
 }
 
 /// The first touch of a line in a sample.
@@ -134,7 +147,9 @@ struct Work {
     table: Vec<(u64, u32)>,
     /// Fenwick tree over positions: lines whose last access is there.
     tree: Vec<u32>,
-    /// Rows so far that were kept.
+    /// By set of the first-level cache: lines, the last one first.
+    in_set: Vec<Vec<u64>>,
+    /// Rows of the sample.
     address: Vec<u64>,
     group: Vec<u32>,
     implied: Vec<u16>,
@@ -147,8 +162,10 @@ fn kept(line: u64, space: u32, level: u32) -> bool {
 }
 
 impl LineVisits {
-    /// A sample begins.
-    pub fn begin(&mut self, space: u32, sample: u32) {
+    /// A sample begins; the first-level cache has so many sets.
+    pub fn begin(&mut self, space: u32, sample: u32, sets: u32) {
+        self.work.in_set.resize(sets.clamp(1, 4096) as usize, Vec::new());
+        self.work.in_set.iter_mut().for_each(Vec::clear);
         (self.work.space, self.work.sample) = (space, sample);
         self.work.address.clear();
         self.work.group.clear();
@@ -224,6 +241,19 @@ impl LineVisits {
             of.3 += 1;
             of.4 += u32::from(work.implied[at]);
             of.0.before.add(distinct);
+            let sets = work.in_set.len() as u64;
+            let in_set = &mut work.in_set[(line % sets) as usize];
+            of.0.in_set[2].add(in_set.len() as u64);
+            match in_set.iter().position(|&l| l == line) {
+                Some(at) => {
+                    of.0.in_set[0].add(at as u64);
+                    in_set[..=at].rotate_right(1);
+                }
+                None => {
+                    of.0.in_set[1].add(in_set.len() as u64);
+                    in_set.insert(0, line);
+                }
+            }
             let place = slot(&work.table, line);
             let (there, before) = work.table[place];
             if there == 0 {
@@ -260,9 +290,7 @@ impl LineVisits {
         }
         for (group, (lines, _, _, accesses, implied)) in local {
             let all = self.groups.entry((group, of_part)).or_default();
-            all.known.merge(&lines.known);
-            all.censored.merge(&lines.censored);
-            all.before.merge(&lines.before);
+            all.merge(&lines);
             self.samples.push(SampleGroup {
                 sample: work.sample,
                 group,
@@ -275,10 +303,7 @@ impl LineVisits {
     /// Adds what another one has found.
     pub fn merge(&mut self, other: LineVisits) {
         for (key, lines) in other.groups {
-            let all = self.groups.entry(key).or_default();
-            all.known.merge(&lines.known);
-            all.censored.merge(&lines.censored);
-            all.before.merge(&lines.before);
+            self.groups.entry(key).or_default().merge(&lines);
         }
         self.samples.extend(other.samples);
         self.visits.extend(other.visits);
@@ -320,7 +345,7 @@ mod tests {
             .collect();
         let group: Vec<u32> = (0..600).map(|i| i % 3).collect();
         let mut found = LineVisits::default();
-        found.begin(0, 3);
+        found.begin(0, 3, 1);
         found.run(&Rows {
             address: &address,
             size: &[8; 600],
@@ -333,14 +358,17 @@ mod tests {
         for (address, group) in address.iter().zip(group) {
             let line = address >> 6;
             let of = expected.entry(group).or_default();
+            of.in_set[2].add(list.len() as u64);
             of.before.add(list.len() as u64);
             match list.iter().position(|&l| l == line) {
                 Some(at) => {
                     of.known.add(at as u64);
+                    of.in_set[0].add(at as u64);
                     list.remove(at);
                 }
                 None => {
                     of.censored.add(list.len() as u64);
+                    of.in_set[1].add(list.len() as u64);
                     visits.push((line, list.len() as u16));
                 }
             }
