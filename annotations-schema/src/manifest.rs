@@ -87,6 +87,15 @@ pub struct Manifest {
     pub started: String,
     /// Host name.
     pub host: String,
+    /// Number of this process in a job of many ranks, as its launcher told it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// Ranks of the job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world_size: Option<u32>,
+    /// Its number among the job's ranks on the host.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub local_rank: Option<u32>,
     /// CPU model name.
     pub cpu: String,
     /// `soft` or `pt`.

@@ -20,6 +20,7 @@ Examples:
   mgz-record --mode ring --period 100000 -- ./app.inst
                                           the last 1,000 records of every 100,000: the same windows in each run
   mgz-record -- mpirun -n 4 ./app.inst    all processes that run it, in one trace
+  mpirun -n 4 mgz-record -- ./app.inst    one trace for each rank: trace.0, trace.1, …
   mgz-record --mode watch -- ./app        reuse pairs by hardware watchpoints; needs no instrumentation
   mgz-record --attach 4711 --duration 10  ten seconds of a process that runs already from app.inst
   mgz-record --hot -- ./app input.dat     which functions take the time: what to instrument
@@ -43,9 +44,15 @@ Traces hold the command line, paths and addresses of the program; their files ca
 #[derive(Parser, Debug)]
 #[command(name = "mgz-record", version, before_help = EXAMPLES, after_help = AFTER, about = None, long_about = None, max_term_width = 100)]
 pub struct Cli {
-    /// Folder for the trace
+    /// Folder for the trace; %r stands for the rank in a job of many, %h for the host, %p for the
+    /// process id, %q{NAME} for an environment variable [default in such a job: trace.%r]
     #[arg(short, long, value_name = "DIR", default_value = "trace")]
     pub output: PathBuf,
+
+    /// Record these ranks of a job of many, the others run as they are: mpirun -n 32 mgz-record
+    /// --ranks 0,7,16-19 -- ./app.inst
+    #[arg(long, value_name = "LIST", conflicts_with_all = ["attach", "hot", "recover", "import"])]
+    pub ranks: Option<crate::options::ranks::RankList>,
 
     /// What is kept: every record, the last --window of every --period records, or --window
     /// records --rate times a second [default: burst where the program is instrumented for it,

@@ -113,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 33] = [
+const RULES: [Rule; 34] = [
     rule(
         "output",
         MAKES,
@@ -244,6 +244,7 @@ const RULES: [Rule; 33] = [
         Idle::Refused,
         "it is for programs that are recorded from their start",
     ),
+    rule("ranks", RUNS, Idle::Refused, "no rank is started there"),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),
     rule("recover", EVERYWHERE, Idle::Told, ""),
@@ -391,6 +392,7 @@ mod tests {
             "compress" => "none",
             "max_size" => "1G",
             "format" => "text",
+            "ranks" => "0",
             "progress" | "force" | "heap" | "keep_spill" | "no_aslr" => "",
             _ => return Vec::new(),
         };

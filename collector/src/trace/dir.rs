@@ -276,6 +276,7 @@ pub fn read(trace: &Path) -> anyhow::Result<Manifest> {
 
 /// A manifest for a recording that starts now.
 pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Manifest {
+    let rank = crate::options::ranks::own();
     Manifest {
         format: TRACE_FORMAT.into(),
         version: TRACE_VERSION,
@@ -283,6 +284,9 @@ pub fn begin(command: Vec<String>, mode: &str, period: u64, window: u64) -> Mani
         command,
         started: utc_now(),
         host: host(),
+        rank: rank.map(|r| r.rank),
+        world_size: rank.and_then(|r| r.world_size),
+        local_rank: rank.and_then(|r| r.local_rank),
         cpu: cpu(),
         backend: "soft".into(),
         mode: mode.into(),
@@ -352,7 +356,8 @@ fn rfc3339(seconds: u64) -> String {
     )
 }
 
-fn host() -> String {
+/// Name of this host; empty if unknown.
+pub fn host() -> String {
     std::fs::read_to_string("/proc/sys/kernel/hostname")
         .unwrap_or_default()
         .trim()
