@@ -45,6 +45,17 @@ export function seconds(x: number | null): string {
   return `${Math.floor(x / 60)} min ${Math.round(x % 60)} s`;
 }
 
+/** A range, with the unit once where both ends have the same. */
+export function range(lo: string, hi: string): string {
+  const unit = / .+$/.exec(hi)?.[0] ?? /[A-Z]$/.exec(hi)?.[0] ?? "";
+  return unit && lo.endsWith(unit) ? `${lo.slice(0, -unit.length)}–${hi}` : `${lo}–${hi}`;
+}
+
+/** Names of files without their folders; other names as they are. */
+export function base(name: string): string {
+  return /^\/[^ ]+$/.test(name) ? (name.split("/").pop() ?? name) : name;
+}
+
 /** An address without leading zeros, or what stands for it. */
 export function address(text: string): string {
   return /^0x[0-9a-f]+$/i.test(text) ? text : "–";

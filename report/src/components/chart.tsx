@@ -8,6 +8,8 @@ export interface Curve {
   points: { x: number; y: number | null; lo?: number | null; hi?: number | null }[];
   cls: string;
   step?: boolean;
+  /** Points with whiskers instead of a curve. */
+  dots?: boolean;
 }
 
 export interface Mark {
@@ -18,11 +20,11 @@ export interface Mark {
 const W = 560;
 const LEFT = 62;
 const RIGHT = 14;
-const BOTTOM = 40;
-const TOP = 18;
+const BOTTOM = 42;
+const TOP = 28;
 
-function scale(values: number[], log: boolean, from: number, to: number): { at: (x: number) => number; ticks: number[]; lo: number; hi: number } {
-  const good = values.filter((v) => Number.isFinite(v) && (!log || v > 0));
+function scale(values: number[], log: boolean, from: number, to: number, binary = false): { at: (x: number) => number; ticks: number[]; lo: number; hi: number } {
+  const good = values.filter((v) => Math.abs(v) < 1e200 && (!log || v > 1e-200));
   let lo = good.length > 0 ? Math.min(...good) : log ? 1 : 0;
   let hi = good.length > 0 ? Math.max(...good) : 1;
   if (!log && lo > 0) lo = 0;
@@ -31,13 +33,13 @@ function scale(values: number[], log: boolean, from: number, to: number): { at: 
   const at = (x: number): number => from + ((to - from) * (f(x) - f(lo))) / (f(hi) - f(lo));
   const ticks: number[] = [];
   if (log) {
-    const base = hi / lo > 1e7 ? 1000 : hi / lo > 40 ? 10 : 2;
-    for (let p = Math.ceil(Math.log(lo) / Math.log(base) - 1e-9); base ** p <= hi * 1.0001; p++) ticks.push(base ** p);
+    const base = binary ? (hi / lo > 1e5 ? 32 : 4) : hi / lo > 1e7 ? 1000 : hi / lo > 40 ? 10 : 2;
+    for (let p = Math.ceil(Math.log(lo) / Math.log(base) - 1e-9); base ** p <= hi * 1.0001 && ticks.length < 40; p++) ticks.push(base ** p);
   } else {
     const rough = (hi - lo) / 4;
     const power = 10 ** Math.floor(Math.log10(rough));
     const step = power * ([1, 2, 5, 10].find((m) => m * power >= rough) ?? 10);
-    for (let t = Math.ceil(lo / step) * step; t <= hi * 1.0001; t += step) ticks.push(t);
+    for (let t = Math.ceil(lo / step) * step; t <= hi * 1.0001 && ticks.length < 40; t += step) ticks.push(t);
   }
   return { at, ticks, lo, hi };
 }
@@ -50,6 +52,8 @@ export function Chart(props: {
   curves: Curve[];
   marks?: Mark[];
   xLog?: boolean;
+  /** Ticks at powers of two: sizes. */
+  xBinary?: boolean;
   yLog?: boolean;
   yMax?: number;
   xMin?: number;
@@ -65,12 +69,12 @@ export function Chart(props: {
   const all = curves.flatMap((c) => c.points);
   if (all.every((p) => p.y === null)) return <p class="empty">{props.title}: nothing to draw.</p>;
   const xs = all.map((p) => p.x).concat(props.xMin ?? [], props.xMax ?? []);
-  const x = scale(xs, props.xLog ?? false, LEFT, W - RIGHT);
+  const x = scale(xs, props.xLog ?? false, LEFT, W - RIGHT, props.xBinary);
   const y = scale(all.flatMap((p) => [p.y, p.lo ?? null, p.hi ?? null]).filter((v): v is number => v !== null).concat(props.yMax ?? []), props.yLog ?? false, H - BOTTOM, TOP);
   const top = (v: number): number => Math.max(TOP, Math.min(H - BOTTOM, y.at(v)));
   const path = (points: [number, number][], step: boolean): string => points.map(([a, b], i) => (i === 0 ? `M${a.toFixed(1)} ${b.toFixed(1)}` : step ? `H${a.toFixed(1)}V${b.toFixed(1)}` : `L${a.toFixed(1)} ${b.toFixed(1)}`)).join("");
   const band = (c: Curve): string => {
-    const known = c.points.filter((p) => p.lo != null);
+    const known = c.dots ? [] : c.points.filter((p) => p.lo != null);
     if (known.length < 2) return "";
     const up = known.map((p): [number, number] => [x.at(p.x), top(p.hi ?? y.hi)]);
     const down = known.map((p): [number, number] => [x.at(p.x), top(p.lo ?? 0)]).reverse();
@@ -112,7 +116,7 @@ export function Chart(props: {
         <text class="axis mid" x={(LEFT + W - RIGHT) / 2} y={H - 6}>
           {props.xName}
         </text>
-        <text class="axis" x={4} y={11}>
+        <text class="axis" x={4} y={14}>
           {props.yName}
         </text>
         {marks
@@ -120,7 +124,7 @@ export function Chart(props: {
           .map((m) => (
             <g key={m.label}>
               <line class="mark" x1={x.at(m.x)} x2={x.at(m.x)} y1={TOP} y2={H - BOTTOM} />
-              <text class="mark-text" x={x.at(m.x) + 3} y={TOP + 10}>
+              <text class={`mark-text${x.at(m.x) > W - 60 ? " end" : ""}`} x={x.at(m.x) + (x.at(m.x) > W - 60 ? -3 : 3)} y={TOP + 10}>
                 {m.label}
               </text>
             </g>
@@ -128,7 +132,8 @@ export function Chart(props: {
         {curves.map((c) => (
           <g key={c.name} class={c.cls}>
             <path class="curve-band" d={band(c)} />
-            <path class="curve" d={path(c.points.filter((p) => p.y !== null).map((p): [number, number] => [x.at(p.x), top(p.y ?? 0)]), c.step ?? false)} />
+            {c.dots && c.points.map((p) => p.y !== null && <g key={p.x}><line class="whisker" x1={x.at(p.x)} x2={x.at(p.x)} y1={top(p.lo ?? p.y)} y2={top(p.hi ?? p.y)} /><circle class="dot" cx={x.at(p.x)} cy={top(p.y)} r={4} /></g>)}
+            <path class="curve" d={c.dots ? "" : path(c.points.filter((p) => p.y !== null).map((p): [number, number] => [x.at(p.x), top(p.y ?? 0)]), c.step ?? false)} />
           </g>
         ))}
         {near !== null && <line class="near" x1={x.at(near)} x2={x.at(near)} y1={TOP} y2={H - BOTTOM} />}
@@ -153,7 +158,7 @@ export function Chart(props: {
         <button type="button" class="small" onClick={() => svg.current && saveSvg(svg.current, "curve.svg")}>
           Save as SVG
         </button>
-        <div class="twin" tabIndex={0} role="region" aria-label={`${props.title}, table`}>
+        <div class="twin" tabindex={0} role="region" aria-label={`${props.title}, table`}>
           <table>
             <thead>
               <tr>
@@ -190,5 +195,5 @@ export function Histogram(props: { title: string; xName: string; bins: { from: n
   const at = (from: number): number => (from === 0 ? 0.5 : from);
   const curves: Curve[] = [{ name: props.names?.[0] ?? "share of the reuses", cls: "k0", step: true, points: props.bins.map((b) => ({ x: at(b.from), y: (100 * b.count) / total })) }];
   if (props.over && overTotal > 0) curves.push({ name: props.names?.[1] ?? "selected", cls: "k1", step: true, points: props.over.map((b) => ({ x: at(b.from), y: (100 * b.count) / overTotal })) });
-  return <Chart title={props.title} xName={props.xName} yName="share" xLog curves={curves} {...(props.marks ? { marks: props.marks } : {})} showX={(v) => (v !== null && v < 1 ? "0" : props.showX(v))} showY={(v) => (v === null ? "–" : `${v.toPrecision(2)} %`)} height={220} />;
+  return <Chart title={props.title} xName={props.xName} yName="share" xLog curves={curves} {...(props.marks ? { marks: props.marks } : {})} showX={(v) => (v !== null && v < 1 ? "0" : props.showX(v))} showY={(v) => (v === null ? "–" : `${v === 0 ? "0" : v >= 99.5 ? v.toFixed(0) : v.toPrecision(2)} %`)} height={220} />;
 }

@@ -12,6 +12,8 @@ export interface Column {
   tip?: string;
   width: number;
   left?: boolean;
+  /** The cell is a picture that begins on the left. */
+  bar?: boolean;
   /** What is sorted by and copied. */
   value: (row: number) => number | string | null;
   cell?: (row: number) => preact.ComponentChildren;
@@ -74,7 +76,7 @@ export function DataTable(props: {
         role="table"
         aria-label={name}
         aria-rowcount={list.length + 1}
-        tabIndex={0}
+        tabindex={0}
         style={{ maxHeight: `${(visible + 1) * HEIGHT + 4}px` }}
         onScroll={(e) => setTop(e.currentTarget.scrollTop)}
         onKeyDown={move}
@@ -82,7 +84,7 @@ export function DataTable(props: {
         <div role="rowgroup" class="thead" style={{ minWidth: `${wide}px` }}>
           <div role="row" class="tr" aria-rowindex={1} style={{ gridTemplateColumns: grid, height: `${HEIGHT}px` }}>
             {columns.map((c) => (
-              <div role="columnheader" key={c.key} class={c.left ? "left" : ""} aria-sort={order?.key === c.key ? (order.down ? "descending" : "ascending") : "none"}>
+              <div role="columnheader" key={c.key} class={c.left || c.bar ? "left" : ""} aria-sort={order?.key === c.key ? (order.down ? "descending" : "ascending") : "none"}>
                 <button type="button" data-tip={c.tip ?? define(c.key)} onClick={() => setOrder({ key: c.key, down: order?.key === c.key ? !order.down : !c.left })}>
                   {c.head}
                   {order?.key === c.key ? (order.down ? " ▾" : " ▴") : ""}
@@ -102,7 +104,7 @@ export function DataTable(props: {
               onClick={() => props.onSelect?.(row)}
             >
               {columns.map((c) => (
-                <div role="cell" key={c.key} class={c.left ? "left" : ""}>
+                <div role="cell" key={c.key} class={c.left || c.bar ? "left" : ""}>
                   {c.cell ? c.cell(row) : String(c.value(row) ?? "–")}
                 </div>
               ))}

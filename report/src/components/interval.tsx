@@ -1,4 +1,5 @@
 // Estimates with their intervals; what is not known is hatched, and says why.
+import { range as rangeOf } from "../format.ts";
 import type { Estimate } from "../data/values.ts";
 
 /** A bar from 0 to `max`: the interval as a band, the estimate as a tick. */
@@ -16,7 +17,7 @@ export function Interval({ e, max, show, why }: { e: Estimate; max: number; show
     <span class={`interval${e.vague ? " vague" : ""}`} data-tip={tip}>
       <span class="interval-text">
         {show(value)}
-        {!exact && <small> {open ? `≥ ${show(lo)}` : `${show(lo)}–${show(hi)}`}</small>}
+        {!exact && <small> {open ? `≥ ${show(lo)}` : rangeOf(show(lo), show(hi))}</small>}
       </span>
       <svg class="interval-bar" viewBox="0 0 100 6" preserveAspectRatio="none" aria-hidden="true">
         <rect x="0" y="2" width={at(value)} height="2" class="bar" />

@@ -8,7 +8,6 @@ import type { Model } from "../data/model.ts";
 import { shareKey, shareWord } from "../data/model.ts";
 import { list, num, obj, str } from "../data/values.ts";
 import { count, percent } from "../format.ts";
-import { Unknown } from "./interval.tsx";
 
 const PARSERS: [RegExp, { parse: (text: string) => import("@lezer/common").Tree }][] = [
   [/\.(c|cc|cpp|cxx|h|hh|hpp|hxx|cu|inl|m|java|js)$/i, cpp],
@@ -55,14 +54,14 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   useEffect(() => {
     if (here.current && box.current) box.current.scrollTop = Math.max(0, here.current.offsetTop - 90);
   }, [file, line]);
-  if (!file) return <Unknown why="The program has no debug information for this code. Build it with -g." />;
+  if (!file) return <p class="empty hatched">No source line is known for this code: the program has no debug information for it. Build it with <code>-g</code>, or install the package with its debug information, and run again.</p>;
   if (m.sources === null) return <p class="empty">The report was made without source (--no-source).</p>;
   if (rows.length === 0) return <p class="empty">{file}: no source here ({str(found?.["missing"]) || "not embedded"}). Make the report where the file lies.</p>;
   const most = Math.max(1e-9, ...[...hits.values()].map((h) => h.share));
   return (
     <div>
       {found?.["changed"] === true && <p class="doubt">This file was changed after the recording: lines may have moved.</p>}
-      <div class="source" ref={box} tabIndex={0} role="region" aria-label={`Source of ${file}`}>
+      <div class="source" ref={box} tabindex={0} role="region" aria-label={`Source of ${file}`}>
         <table>
           <thead>
             <tr>

@@ -48,7 +48,7 @@ export function TipBox() {
 export function Term({ k, children, text }: { k?: string; text?: string; children: preact.ComponentChildren }) {
   const tip = text ?? (k ? define(k) : "");
   return tip ? (
-    <span class="term" data-tip={tip} tabIndex={0}>
+    <span class="term" data-tip={tip} tabindex={0}>
       {children}
     </span>
   ) : (

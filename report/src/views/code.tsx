@@ -13,11 +13,12 @@ export function Code({ m }: { m: Model }) {
   const s = place.value.selection;
   const tab = TABS.find((t) => t === s.tab) ?? (s.fn && s.line ? "lines" : "functions");
   const t = m.tables[tab];
+  if (t.rows === 0 && m.tables.functions.rows === 0) return <Panel title="Code"><p class="empty hatched">No recorded code: the trace has no samples. What ran and why it was not recorded stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const matches = (i: number): boolean => t.str("function", i) === s.fn && (!s.mod || t.str("module", i) === s.mod);
   const rows = tab !== "functions" && s.fn ? t.all().filter(matches) : t.all();
   const shown = rows.length > 0 ? rows : t.all();
   const selected =
-    tab === "functions" ? t.find((i) => matches(i)) : tab === "lines" ? t.find((i) => t.str("file", i) === s.file && String(t.num("line", i)) === s.line && (!s.fn || t.str("function", i) === s.fn)) : t.find((i) => t.str("address", i) === s.loop && matches(i));
+    tab === "functions" ? (s.fn ? t.find((i) => matches(i)) : 0) : tab === "lines" ? t.find((i) => t.str("file", i) === s.file && String(t.num("line", i)) === s.line && (!s.fn || t.str("function", i) === s.fn)) : t.find((i) => t.str("address", i) === s.loop && matches(i));
   const names: Column[] =
     tab === "functions"
       ? [{ key: "function", head: "function", width: 190, left: true, value: (i) => t.str("function", i), cell: (i) => <span title={`${t.str("function", i)} (${t.str("module", i)})`}>{short(t.str("function", i), 44)}</span> }]
@@ -33,7 +34,8 @@ export function Code({ m }: { m: Model }) {
   };
   // Without a selected line: the one with the most loads of the function.
   const lines = m.tables.lines;
-  const best = s.line ? -1 : lines.find((i) => (!s.fn || lines.str("function", i) === s.fn) && lines.str("file", i) !== "");
+  const first = s.fn ?? m.tables.functions.str("function", 0);
+  const best = s.line ? -1 : lines.find((i) => lines.str("function", i) === first && lines.str("file", i) !== "");
   const file = s.line ? (s.file ?? "") : best < 0 ? "" : lines.str("file", best);
   const line = s.line ? Number(s.line) : best < 0 ? null : lines.num("line", best);
   return (
@@ -47,11 +49,13 @@ export function Code({ m }: { m: Model }) {
           ))}
           {tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
         </div>
-        <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, tab)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={16} />
+        <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, tab)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />
       </Panel>
       <Panel title="Source">
-        <Source m={m} file={file} line={line} />
-        {selected >= 0 && <Details row={t.row(selected)} />}
+        <div class="beside">
+          <Source m={m} file={file} line={line} />
+          {selected >= 0 && t.rows > 0 && <Details row={t.row(selected)} />}
+        </div>
       </Panel>
     </div>
   );
@@ -63,17 +67,17 @@ function Details({ row }: { row: Obj }) {
     <div class="details">
       {chain.length > 0 && (
         <section>
-          <h4>Inlined into</h4>
+          <h3 class="minor">Inlined into</h3>
           <ol class="chain">{chain.map((c, i) => <li key={i} title={c}>{short(c, 90)}</li>)}</ol>
         </section>
       )}
       <section>
-        <h4>Steps from one address to the next</h4>
+        <h3 class="minor">Steps from one address to the next</h3>
         <Strides rows={row["strides"]} />
       </section>
       {list(row["classes"]).length > 0 && (
         <section>
-          <h4>Static class and what was observed</h4>
+          <h3 class="minor">Static class and what was observed</h3>
           <table class="plain">
             <thead><tr><th>static</th><th>observed</th><th>step</th><th>instructions</th><th>of the steps</th></tr></thead>
             <tbody>

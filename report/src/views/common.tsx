@@ -5,7 +5,7 @@ import type { Column } from "../components/data-table.tsx";
 import { define } from "../components/tip.tsx";
 import { isComplete, moreWindows, placeOf, shareKey, shareWord, type Model, type TableName } from "../data/model.ts";
 import { list, num, obj, objs, triple, type Estimate, type Obj } from "../data/values.ts";
-import { bytes, count, percent, short } from "../format.ts";
+import { base, bytes, count, percent, short } from "../format.ts";
 import { go } from "../state.ts";
 
 /** The share of a row, with its interval where one is known. */
@@ -38,6 +38,7 @@ export interface Level {
   share: Estimate | null;
   count: Estimate | null;
   prefetchable: number | null;
+  bytes: number | null;
 }
 
 export function missesOf(row: Obj): Level[] {
@@ -47,6 +48,7 @@ export function missesOf(row: Obj): Level[] {
     share: triple(l["share"]),
     count: triple(l["count"]),
     prefetchable: num(l["prefetchable"]),
+    bytes: num(l["size"]),
   }));
 }
 
@@ -59,17 +61,17 @@ export function metricColumns(m: Model, name: TableName): Column[] {
   const most = (k: string): number => Math.max(1e-9, ...t.all().map((i) => t.num(k, i) ?? 0));
   const biggest = Math.max(most("F_64_hat"), most("F_64"));
   const columns: Column[] = [
-    { key, head: shareWord(m), width: 138, value: (i) => t.num(key, i), cell: (i) => <Share m={m} row={t.row(i)} /> },
+    { key, head: shareWord(m), width: 150, bar: true, value: (i) => t.num(key, i), cell: (i) => <Share m={m} row={t.row(i)} /> },
   ];
   const levels = t.has("misses") ? missesOf(t.row(t.find((i) => missesOf(t.row(i)).length > 0))) : [];
   levels.forEach((level, n) => {
     const of = (i: number): Estimate => hundred(missesOf(t.row(i))[n]?.share ?? null);
-    columns.push({ key: `misses.${level.level}`, head: `${level.level} misses`, tip: `Share of the run's predicted misses at ${level.level}, with its 95 % interval.`, width: 138, value: (i) => of(i).value, cell: (i) => <Interval e={of(i)} max={100} show={percent} /> });
+    columns.push({ key: `misses.${level.level}`, head: `${level.level} misses`, tip: `Share of the run's predicted misses at ${level.level}, with its 95 % interval.`, width: 150, bar: true, value: (i) => of(i).value, cell: (i) => <Interval e={of(i)} max={100} show={percent} /> });
   });
   columns.push(
-    { key: "line_bytes", head: "line use", width: 104, value: (i) => t.num("line_bytes", i), cell: (i) => <LineUse used={t.num("line_bytes", i)} /> },
-    { key: "F_64_hat", head: "footprint", tip: `${define("F_64")}\nIn bytes: 64 for each line.`, width: 160, value: (i) => t.num("F_64_hat", i) ?? t.num("F_64", i), cell: (i) => <Footprint m={m} row={t.row(i)} max={biggest} /> },
-    { key: "dF_irr_pct", head: "pattern", tip: "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).", width: 112, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
+    { key: "line_bytes", head: "line use", width: 104, bar: true, value: (i) => t.num("line_bytes", i), cell: (i) => <LineUse used={t.num("line_bytes", i)} /> },
+    { key: "dF_irr_pct", head: "pattern", tip: "Which part of the footprint grows by a constant step (strided, blue) and which by addresses that depend on data (irregular, orange).", width: 112, bar: true, value: (i) => t.num("dF_irr_pct", i), cell: (i) => <Classes strided={t.num("dF_str_pct", i)} irregular={t.num("dF_irr_pct", i)} constant={t.num("A_const_pct", i)} /> },
+    { key: "F_64_hat", head: "footprint", tip: `${define("F_64")}\nIn bytes: 64 for each line.`, width: 168, bar: true, value: (i) => t.num("F_64_hat", i) ?? t.num("F_64", i), cell: (i) => <Footprint m={m} row={t.row(i)} max={biggest} /> },
     { key: "D_mean", head: isComplete(m) ? "mean D" : "D in window", width: 84, value: (i) => t.num("D_mean", i), cell: (i) => count(t.num("D_mean", i)) },
     { key: "first_pct", head: "first%", width: 64, value: (i) => t.num("first_pct", i), cell: (i) => percent(t.num("first_pct", i)) },
     { key: "A", head: "loads seen", width: 76, value: (i) => t.num("A", i), cell: (i) => count(t.num("A", i)) },
@@ -94,7 +96,7 @@ export function FunctionLink({ row }: { row: Obj }) {
 export function ObjectLink({ name }: { name: string }) {
   return (
     <a href="#data" title={name} onClick={(e) => { e.preventDefault(); go({ obj: name }, "data"); }}>
-      {short(name, 52)}
+      {short(base(name), 52)}
     </a>
   );
 }
@@ -105,7 +107,7 @@ export function Parts({ title, rows, name }: { title: string; rows: unknown; nam
   if (parts.length === 0) return null;
   return (
     <section class="parts">
-      <h4>{title}</h4>
+      <h3 class="minor">{title}</h3>
       <ul>
         {parts.map((p, i) => (
           <li key={i}>

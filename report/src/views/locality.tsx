@@ -7,7 +7,7 @@ import { bytes, count, percent, short } from "../format.ts";
 import { place } from "../state.ts";
 import { bins, missesOf, Panel } from "./common.tsx";
 import { Interval, Unknown } from "../components/interval.tsx";
-import { MissCurve } from "./overview.tsx";
+import { MissCurve, predicted } from "./overview.tsx";
 
 export function Locality({ m }: { m: Model }) {
   const s = place.value.selection;
@@ -38,7 +38,7 @@ export function Locality({ m }: { m: Model }) {
       </Panel>
       <Panel title="Misses by the size of a cache">
         {own.length > 0 ? (
-          <Chart title={`Misses of ${name} by the size of a cache`} xName="size of the cache" yName="misses" xLog curves={[{ name: complete ? "miss ratio" : "between these bounds", cls: "k0", points: complete ? own : own.map((p) => ({ ...p, y: p.hi })) }]} marks={known.list.map((c) => ({ x: c.bytes, label: known.known ? c.name : `${c.name}?` }))} showX={bytes} showY={percent} yMax={100} xMax={known.list.at(-1)?.bytes ?? 1} />
+          <Chart title={`Misses of ${name} by the size of a cache`} xName="size of the cache" yName="misses" xLog xBinary curves={[{ name: complete ? "miss ratio" : "between these bounds", cls: "k0", points: complete ? own : own.map((p) => ({ ...p, y: p.hi })) }, ...predicted(row ?? {})]} marks={known.list.map((c) => ({ x: c.bytes, label: known.known ? c.name : `${c.name}?` }))} showX={bytes} showY={percent} yMax={100} xMax={known.list.at(-1)?.bytes ?? 1} />
         ) : (
           <MissCurve m={m} />
         )}

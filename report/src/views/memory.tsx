@@ -5,7 +5,7 @@ import { heat } from "../components/heat.ts";
 import { Classes, LineUse } from "../components/interval.tsx";
 import type { Model } from "../data/model.ts";
 import { list, num, obj, objs, str, type Obj } from "../data/values.ts";
-import { address, bytes, count, percent, seconds, short } from "../format.ts";
+import { address, base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Footprint, FunctionLink, ObjectLink, Panel, Parts, Share, Strides } from "./common.tsx";
 import { Ramp } from "./time.tsx";
@@ -37,10 +37,17 @@ export function layout(row: Obj, x = 0, w = 1, depth = 0): Region {
 const flat = (r: Region): Region[] => [r, ...r.children.flatMap(flat)];
 const W = 1100;
 
+/** The smallest region that holds most of the loads of an object. */
+function holding(all: Region[], object: string): Region | undefined {
+  const loads = (r: Region): number => num(objs(r.row["objects"]).find((o) => str(o["object"]) === object)?.["A"]) ?? 0;
+  const most = Math.max(0, ...all.filter((r) => r.depth > 0).map(loads));
+  return most === 0 ? undefined : all.filter((r) => loads(r) >= 0.5 * most).sort((a, b) => b.depth - a.depth)[0];
+}
+
 function nameOf(row: Obj): string {
   const top = objs(row["objects"])[0];
   const range = `${address(str(row["start"]))}…`;
-  return top ? `${short(str(top["object"]), 40)} (${bytes(num(row["bytes"]))})` : num(row["bytes"]) === null ? range : `${range} ${bytes(num(row["bytes"]))}`;
+  return top ? `${short(base(str(top["object"])), 40)} (${bytes(num(row["bytes"]))})` : num(row["bytes"]) === null ? range : `${range} ${bytes(num(row["bytes"]))}`;
 }
 
 export function Memory({ m }: { m: Model }) {
@@ -48,7 +55,8 @@ export function Memory({ m }: { m: Model }) {
   if (!root) return <Panel title="Memory"><p class="empty">There were no loads to show in memory.</p></Panel>;
   const all = flat(root);
   const wanted = place.value.selection.region;
-  const selected = all.find((r) => r.id === (wanted ?? str(m.location["worst"]))) ?? root;
+  const object = place.value.selection.obj;
+  const selected = all.find((r) => r.id === wanted) ?? (wanted === "root" ? root : undefined) ?? (object ? holding(all, object) : undefined) ?? all.find((r) => r.id === str(m.location["worst"])) ?? root;
   const most = Math.max(1e-9, ...all.slice(1).map((r) => num(r.row["first_pct"]) ?? 0));
   const rows = Math.max(...all.map((r) => r.depth)) + 1;
   const H = rows * 30;
@@ -67,7 +75,7 @@ export function Memory({ m }: { m: Model }) {
   return (
     <div class="stack">
       <Panel title="Memory" note="The address space, divided into the regions that are loaded most. Width is the number of loads; colour is the share of first touches: data that a window had not used before.">
-        <svg class="icicle" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Regions of memory, one inside the other; the table below has them all." tabIndex={0} onKeyDown={move}>
+        <svg class="icicle" viewBox={`0 0 ${W} ${H}`} role="img" aria-label="Regions of memory, one inside the other; the table below has them all." tabindex={0} onKeyDown={move}>
           {all.map((r) => {
             const v = num(r.row["first_pct"]);
             const h = heat((v ?? 0) / most);
@@ -87,7 +95,7 @@ export function Memory({ m }: { m: Model }) {
         <details>
           <summary>Table</summary>
           <button type="button" class="small" onClick={() => void copy(table(), "memory.csv")}>Copy as CSV</button>
-          <div class="twin" tabIndex={0} role="region" aria-label="Regions, table">
+          <div class="twin" tabindex={0} role="region" aria-label="Regions, table">
             <table>
               <thead><tr><th class="left">region</th><th class="left">from</th><th>size</th><th>loads seen</th><th>first%</th><th>D</th><th class="left">object</th></tr></thead>
               <tbody>
@@ -124,7 +132,7 @@ export function Memory({ m }: { m: Model }) {
           <Parts title="Functions that load it" rows={row["functions"]} name={(p) => <FunctionLink row={p} />} />
           <Parts title="Lines that load it" rows={row["lines"]} name={(p) => <FunctionLink row={p} />} />
           <section>
-            <h4>Steps from one address to the next</h4>
+            <h3 class="minor">Steps from one address to the next</h3>
             <Strides rows={row["strides_hat"]} />
           </section>
         </div>
@@ -186,7 +194,7 @@ function HeatMap({ m }: { m: Model }) {
         <div class="heat-labels">
           {rows.map((r, i) => (
             <button key={i} type="button" class={`link${selected === str(r["region"]) ? " selected" : ""}`} title={`${str(r["start"])} to ${str(r["end"])}`} onClick={() => go({ region: str(r["region"]) || undefined })}>
-              {short(str(r["label"]) || str(r["start"]), 34)}
+              {short(base(str(r["label"])) || str(r["start"]), 34)}
             </button>
           ))}
         </div>
@@ -198,7 +206,7 @@ function HeatMap({ m }: { m: Model }) {
       <details>
         <summary>Table</summary>
         <button type="button" class="small" onClick={() => void copy(table(), "heat-map.csv")}>Copy as CSV</button>
-        <div class="twin" tabIndex={0} role="region" aria-label="Regions in time, table">
+        <div class="twin" tabindex={0} role="region" aria-label="Regions in time, table">
           <table>
             <thead><tr><th class="left">region</th>{columns.map((_, i) => <th key={i}>{time(i)}</th>)}</tr></thead>
             <tbody>{rows.map((r, i) => <tr key={i}><td class="left">{short(str(r["label"]), 40)}</td>{(values[i] ?? []).map((v, j) => <td key={j}>{count(v)}</td>)}</tr>)}</tbody>

@@ -1,14 +1,18 @@
 // What is slow about memory here, in which line and which data, how sure is that, what to try.
-import { Chart } from "../components/chart.tsx";
+import { useState } from "preact/hooks";
+import { Chart, type Curve } from "../components/chart.tsx";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
 import { Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
 import { estimate, num, objs, str, strs, type Obj } from "../data/values.ts";
-import { bytes, count, percent, seconds, short } from "../format.ts";
+import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, missesOf, Panel, Share } from "./common.tsx";
 import { TimeStrip } from "./time.tsx";
+
+/** Verdicts shown at first. */
+const FIRST = 4;
 
 const TITLES: Record<string, string> = {
   stride: "Large steps: most of each cache line is fetched for nothing",
@@ -21,11 +25,14 @@ const TITLES: Record<string, string> = {
 
 export function Overview({ m }: { m: Model }) {
   const verdicts = objs(m.run["diagnoses"] ?? m.run["findings"]);
+  const [all, setAll] = useState(false);
+  const shown = all ? verdicts : verdicts.slice(0, FIRST);
   return (
     <div class="overview">
       <RunCard m={m} />
       <Panel title="What is slow about memory here" cls="wide">
-        {verdicts.length === 0 ? <Nothing m={m} /> : <ol class="verdicts">{verdicts.map((v, i) => <Verdict key={i} m={m} v={v} n={i + 1} />)}</ol>}
+        {verdicts.length === 0 ? <Nothing m={m} /> : <ol class="verdicts">{shown.map((v, i) => <Verdict key={i} m={m} v={v} n={i + 1} />)}</ol>}
+        {shown.length < verdicts.length && <button type="button" class="more" onClick={() => setAll(true)}>Show {verdicts.length - shown.length} more</button>}
       </Panel>
       <Panel title="The run in time" note="Each column is a stretch of the run. Click one to look into it.">
         <TimeStrip m={m} />
@@ -61,7 +68,7 @@ function RunCard({ m }: { m: Model }) {
           {exact !== null ? <>{count(exact)}</> : loads.value === null ? <Unknown why="How fast the code runs was not measured, so that the number of loads is not known. The trace knows those that it recorded." /> : <Interval e={loads} max={loads.hi ?? loads.value} show={count} />}
         </Fact>
         <Fact name="Footprint" k="F_64_hat">
-          <Interval e={f.value === null ? { value: null, lo: num(s["F_64"]), hi: null, vague: false } : f} max={f.hi ?? f.value ?? num(s["F_64"]) ?? 1} show={foot} why={`few windows; more: ${moreWindows(m)}`} />
+          {(num(s["rows"]) ?? 0) === 0 ? <Unknown why="No load was recorded." /> : <Interval e={f.value === null ? { value: null, lo: num(s["F_64"]), hi: null, vague: false } : f} max={f.hi ?? f.value ?? num(s["F_64"]) ?? 1} show={foot} why={`few windows; more: ${moreWindows(m)}`} />}
         </Fact>
         <Fact name="Pattern"><Classes strided={num(s["dF_str_pct"])} irregular={num(s["dF_irr_pct"])} constant={num(s["A_const_pct"])} /></Fact>
         <Fact name="Line use" k="line_bytes"><LineUse used={num(s["line_bytes"])} /></Fact>
@@ -112,6 +119,12 @@ function Doubts({ m }: { m: Model }) {
 
 function Nothing({ m }: { m: Model }) {
   const samples = num(m.summary["samples"]) ?? 0;
+  if (samples === 0)
+    return (
+      <p class="empty hatched">
+        Nothing was recorded, so that nothing can be said. {strs(m.trace["not_recorded"])[0] ?? ""} A short program is recorded as a whole by <code>mgz run --full</code>.
+      </p>
+    );
   return samples < 30 || m.summary["undersampled"] === true ? (
     <p class="empty hatched">
       Too few windows ({count(samples)}) to be sure of anything. More come by <code>{moreWindows(m)}</code>, or by a longer run.
@@ -140,7 +153,7 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
       </div>
       <p class="where">
         {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
-        {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(object, 60)}</a></>}
+        {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
       </p>
       <div class="evidence">
@@ -195,7 +208,7 @@ function Top({ m }: { m: Model }) {
           <tbody>
             {o.all().slice(0, 8).map((i) => (
               <tr key={i}>
-                <th scope="row"><a href="#data" title={o.str("object", i)} onClick={(e) => { e.preventDefault(); go({ obj: o.str("object", i) }, "data"); }}>{short(o.str("object", i), 34)}</a></th>
+                <th scope="row"><a href="#data" title={o.str("object", i)} onClick={(e) => { e.preventDefault(); go({ obj: o.str("object", i) }, "data"); }}>{short(base(o.str("object", i)), 34)}</a></th>
                 <td><Share m={m} row={o.row(i)} max={100} /></td>
               </tr>
             ))}
@@ -206,6 +219,12 @@ function Top({ m }: { m: Model }) {
   );
 }
 
+/** Predictions of the analysis, as points at the sizes of the caches. */
+export function predicted(row: Obj): Curve[] {
+  const points = missesOf(row).filter((l) => l.ratio && l.bytes !== null).map((l) => ({ x: l.bytes ?? 0, y: 100 * (l.ratio?.value ?? 0), lo: l.ratio?.lo == null ? null : 100 * l.ratio.lo, hi: l.ratio?.hi == null ? null : 100 * l.ratio.hi }));
+  return points.length > 0 ? [{ name: "predicted", cls: "k1", dots: true, points }] : [];
+}
+
 export function MissCurve({ m }: { m: Model }) {
   const known = caches(m);
   const block = num(m.summary["block"]) ?? 64;
@@ -214,13 +233,13 @@ export function MissCurve({ m }: { m: Model }) {
   const marks = known.list.map((c) => ({ x: c.bytes, label: known.known ? c.name : `${c.name}?` }));
   return (
     <>
-      <Chart title="Misses by the size of a cache" xName="size of the cache" yName="misses" xLog curves={[{ name: complete ? "miss ratio" : "between these bounds", cls: "k0", points: complete ? points : points.map((p) => ({ ...p, y: p.hi })) }]} marks={marks} showX={bytes} showY={percent} yMax={100} xMax={known.list.at(-1)?.bytes ?? 1} />
-      <p class="note">
+      <Chart title="Misses by the size of a cache" xName="size of the cache" yName="misses" xLog xBinary curves={[{ name: complete ? "miss ratio" : "between these bounds", cls: "k0", points: complete ? points : points.map((p) => ({ ...p, y: p.hi })) }, ...predicted(m.summary)]} marks={marks} showX={bytes} showY={percent} yMax={100} xMax={known.list.at(-1)?.bytes ?? 1} />
+      {points.length > 0 && <p class="note">
         {complete
           ? "Of a fully associative cache with LRU, from all reuse distances of the run."
           : "A window does not tell what its first touches would have found in the cache. The upper end counts all of them as misses, the lower end as hits. A wide band says: record longer windows, or the whole run (mgz run --full)."}
         {known.known ? "" : " L1?, L2?, L3? are common sizes: the trace does not say which caches the machine has."}
-      </p>
+      </p>}
     </>
   );
 }

@@ -19,7 +19,7 @@ export function Quality({ m }: { m: Model }) {
   const dropped = Object.entries(obj(t["dropped"])).filter(([, n]) => (num(n) ?? 0) > 0);
   const cut = Object.entries(obj(t["truncated_windows"])).filter(([, n]) => (num(n) ?? 0) > 0);
   const doubtful = Object.entries(obj(m.summary["doubtful"])).filter(([, n]) => (num(n) ?? 0) > 0);
-  const vague = (["functions", "lines", "loops", "objects"] as const).map((name) => ({ name, all: m.tables[name].rows, vague: m.tables[name].all().filter((i) => m.tables[name].value("F_undersampled", i) === true || m.tables[name].value("undersampled", i) === true).length }));
+  const vague = (["functions", "lines", "loops", "objects"] as const).map((name) => ({ name, all: m.tables[name].rows, shares: m.tables[name].all().filter((i) => m.tables[name].value("undersampled", i) === true).length, footprints: m.tables[name].all().filter((i) => m.tables[name].value("F_undersampled", i) === true).length }));
   const cost = num(man["recording_seconds"]);
   const cpu = num(man["cpu_seconds"]) ?? 0;
   const columns: Column[] = [
@@ -58,10 +58,11 @@ export function Quality({ m }: { m: Model }) {
               </tbody>
             </table>
           )}
-          <h3>What is too vague to act on</h3>
+          <h3 class="next">What is too vague to act on</h3>
           <table class="plain">
+            <thead><tr><th>rows</th><th>all</th><th>vague share</th><th>vague footprint</th></tr></thead>
             <tbody>
-              {vague.filter((v) => v.all > 0).map((v) => <tr key={v.name}><th scope="row">{v.name}</th><td>{v.vague.toLocaleString("en")} of {v.all.toLocaleString("en")}</td></tr>)}
+              {vague.filter((v) => v.all > 0).map((v) => <tr key={v.name}><th scope="row">{v.name}</th><td>{v.all.toLocaleString("en")}</td><td>{v.shares.toLocaleString("en")}</td><td>{v.footprints.toLocaleString("en")}</td></tr>)}
             </tbody>
           </table>
           <p class="note">Such rows are hatched. Four times the windows halve an interval: <code>{moreWindows(m)}</code></p>

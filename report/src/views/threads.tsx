@@ -36,7 +36,7 @@ function Balance({ rows, metrics }: { rows: Obj[]; metrics: string[] }) {
   const known = (v: (number | null)[]): number[] => v.filter((x): x is number => x !== null).sort((a, b) => a - b);
   return (
     <Panel title="Balance">
-      <div class="twin" tabIndex={0} role="region" aria-label="Metrics by thread">
+      <div class="twin" tabindex={0} role="region" aria-label="Metrics by thread">
         <table class="matrix">
           <thead><tr><th class="left">metric</th><th>least</th><th>median</th><th>most</th><th>imbalance</th>{rows.slice(0, 64).map((r, i) => <th key={i}>{String(r["thread"] ?? i)}</th>)}</tr></thead>
           <tbody>
