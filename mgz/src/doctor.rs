@@ -8,7 +8,7 @@ use std::process::Command;
 
 /// What one look found.
 struct Finding {
-    what: String,
+    title: String,
     state: Result<String, (String, &'static str)>,
 }
 
@@ -20,10 +20,10 @@ pub fn run() -> anyhow::Result<i32> {
     for finding in &findings {
         match &finding.state {
             Ok(good) => {
-                let _ = writeln!(text, "ok       {}: {good}", finding.what);
+                let _ = writeln!(text, "ok       {}: {good}", finding.title);
             }
             Err((bad, remedy)) => {
-                let _ = writeln!(text, "missing  {}: {bad}", finding.what);
+                let _ = writeln!(text, "missing  {}: {bad}", finding.title);
                 let _ = writeln!(text, "         remedy: {remedy}");
             }
         }
@@ -75,7 +75,7 @@ fn tool(name: &str) -> Finding {
         },
     };
     Finding {
-        what: name.into(),
+        title: name.into(),
         state,
     }
 }
@@ -94,7 +94,7 @@ fn cache_folder() -> Finding {
             }
         });
     Finding {
-        what: "cache of instrumented programs".into(),
+        title: "cache of instrumented programs".into(),
         state,
     }
 }
@@ -117,7 +117,7 @@ fn ptrace_scope(text: &str) -> Finding {
         )),
     };
     Finding {
-        what: "attaching".into(),
+        title: "attaching".into(),
         state,
     }
 }
@@ -136,7 +136,7 @@ fn seccomp(status: &str) -> Finding {
         _ => Ok("none".into()),
     };
     Finding {
-        what: "filter of system calls".into(),
+        title: "filter of system calls".into(),
         state,
     }
 }
@@ -147,7 +147,7 @@ fn opener() -> Finding {
         None => Ok("no xdg-open: mgz run prints the report's path instead of opening it".into()),
     };
     Finding {
-        what: "reports".into(),
+        title: "reports".into(),
         state,
     }
 }
@@ -158,7 +158,7 @@ fn debuginfod() -> Finding {
         None => Ok("local files: names and lines of system libraries need their -dbg packages".into()),
     };
     Finding {
-        what: "debug information".into(),
+        title: "debug information".into(),
         state,
     }
 }

@@ -42,7 +42,7 @@ fn findings(out: &mut String, analysis: &Value) {
         });
         return;
     }
-    out.push_str("\nFindings, the most important first\n");
+    let _ = writeln!(out, "\nFindings, the most important first");
     for (n, row) in list.iter().take(MOST).enumerate() {
         let mut place = word(&row["function"]);
         if let Some(line) = row["line"].as_u64().filter(|&l| l > 0) {
