@@ -34,6 +34,11 @@ pub fn text(analysis: &Value) -> String {
 fn findings(out: &mut String, analysis: &Value) {
     let list = rows(&analysis["diagnoses"]);
     if list.is_empty() {
+        let why = word(&analysis["no_diagnosis"]);
+        if !why.is_empty() {
+            let _ = writeln!(out, "\nNo findings: {why}");
+            return;
+        }
         let few = analysis["summary"]["undersampled"] == true
             || analysis["summary"]["samples"].as_u64().unwrap_or(0) < 30;
         out.push_str(match few {
@@ -54,7 +59,13 @@ fn findings(out: &mut String, analysis: &Value) {
         if !object.is_empty() {
             let _ = write!(place, ", data {object}");
         }
-        let _ = writeln!(out, " {}. {place}: {}", n + 1, word(&row["finding"]));
+        let title = word(&row["title"]);
+        if title.is_empty() {
+            let _ = writeln!(out, " {}. {place}: {}", n + 1, word(&row["finding"]));
+        } else {
+            let _ = writeln!(out, " {}. {title}: {place}", n + 1);
+            let _ = writeln!(out, "    {}", word(&row["finding"]));
+        }
         let _ = writeln!(out, "    Try: {}", word(&row["advice"]));
     }
     if list.len() > MOST {
@@ -65,6 +76,11 @@ fn findings(out: &mut String, analysis: &Value) {
 fn functions(out: &mut String, analysis: &Value) {
     let list = rows(&analysis["functions"]);
     if list.is_empty() {
+        let why = word(&analysis["no_diagnosis"]);
+        if !why.is_empty() {
+            let _ = writeln!(out, "\nNo findings: {why}");
+            return;
+        }
         return;
     }
     let by_time = analysis["summary"]["trace"]["by_time"] == true;

@@ -41,7 +41,7 @@ const metrics = (p) => ({
 export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches = [], misses = false } = {}) {
   const share = (i) => 60 / (i + 1);
   const some = [0, 1, 2].filter((i) => i < rows);
-  const predicted = { levels: [{ level: "L1", size: 32768, ratio: [0.1, 0.2, 0.3], share: [0.4, 0.5, 0.7], count: null, prefetchable: 0.5 }, { level: "L2", size: 1048576, ratio: null, share: null }], stall_ns: null };
+  const predicted = { curve: [1024, 65536, 4 << 20].map((size, i) => ({ size, ratio: [0.3 / (i + 1), 0.5 / (i + 1), 0.6 / (i + 1)] })), levels: [{ level: "L1", size: 32768, ratio: [0.1, 0.2, 0.3], share: [0.4, 0.5, 0.7], count: null, prefetchable: 0.5 }, { level: "L2", size: 1048576, ratio: null, share: null }], stall_ns: null };
   const extra = misses ? { misses: predicted } : {};
   const functions = Array.from({ length: rows }, (_, i) => ({ function: name("function", i), module: "app", ...metrics(share(i)), ...extra }));
   const lines = Array.from({ length: rows }, (_, i) => ({ function: name("function", i), module: "app", file: `/src/${name("file", i % 2)}.c`, line: i + 3, inlined_into: [`${name("function", 0)} at a.c:1`], ...metrics(share(i)), ...extra, classes: [{ static: "irregular", observed: "strided", step: 8, sites: 2, steps: 10, pct: 80 }] }));
@@ -59,11 +59,12 @@ export function example({ name = (kind, i) => `${kind}_${i}`, rows = 6, caches =
       windows: [16, 32, 64].map((W) => ({ W, windows: 5, F: W / 2, F_str: W / 3, F_irr: W / 6, D_mean: W / 9 })),
       growth: [16, 64, 256, 1024, 4096].map((W) => ({ W, F_hat: W / 2, F_lo: W / 3, F_hi: W, F_str_hat: W / 4, F_str_lo: W / 6, F_str_hi: W / 2, F_irr_hat: W / 4, F_irr_lo: W / 6, F_irr_hi: null, F_undersampled: W > 1000 })),
       inter_sample: { block: 4096, reuses: 50, first_touches: 7, interval_mean: 1e5, D_mean_hat: 30, interval_hist: bins(20) },
-      diagnoses: ["stride", "irregular", "streaming", "capacity", "sparse_pages", "interleave"].map((kind, i) => ({ kind, score: 10 - i, function: kind === "capacity" ? "" : name("function", 0), file: `/src/${name("file", 0)}.c`, line: 3, object: name("object", 0), finding: name("finding", i), advice: name("advice", i) })),
+      diagnoses: ["stride", "irregular", "streaming", "capacity", "sparse_pages", "interleave"].map((kind, i) => ({ kind, score: 10 - i, function: kind === "capacity" ? "" : name("function", 0), file: `/src/${name("file", 0)}.c`, line: 3, object: name("object", 0), finding: name("finding", i), advice: name("advice", i), ...(misses ? { title: name("title", i), time_pct: 30, time_pct_lo: 20, time_pct_hi: 45, A_pct: 20, misses_pct: 40, level: "L2", also: ["/src/a.c:7"], allocated: name("function", 2), working_set: 1 << 24 } : {}) })),
       heat_map: { columns, rows: [0, 1].map((r) => ({ region: `0.${r}`, start: "0x10000", end: "0x1ffff", label: name("object", r), A: columns.map((_, i) => i * 10), D_mean: columns.map((_, i) => (i % 3 ? i : null)) })) },
       time_zoom: { fanout: 8, path: ["1"], root: node("", 0, 12, [node("0", 0, 6), node("1", 6, 12, [node("1.0", 6, 9), node("1.1", 9, 12)])]) },
       location_zoom: { block: 64, tau_pct: 10, pages: [4096], worst: "0.0", root: region("", 0, [region("0", 0, [region("0.0", 1)]), region("1", 2)]) },
       warnings: [name("sentence", 0)],
+      ...(misses ? { threads: [0, 1, 2].map((i) => ({ process: 10, thread: i === 2 ? null : 10 + i, name: name("thread", i), samples: 5, ...metrics(share(i)) })), processes: [10, 20].map((process) => ({ process, name: name("process", 0), threads: 2, ...metrics(50) })) } : {}),
     },
     manifest: { tool: "mgz-record 0.1.0", host: "host", cpu: "CPU", overhead: 1, recording_seconds: 0.1, cpu_seconds: 10, trigger: "cpu time", trigger_why: "no PMU", threads: [1, 2, 3].map((t) => ({ process: 1, thread: t, rows: 100 * t, samples: t })), problems: [], totals: {} },
     sources: { [`/src/${name("file", 0)}.c`]: { lines: [[2, "int f(int *a) {"], [3, `  return a[0]; /* ${name("comment", 0)} */`], [4, "}"]], changed: false }, [`/src/${name("file", 1)}.c`]: { missing: "no such file" } },

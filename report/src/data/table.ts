@@ -52,6 +52,12 @@ export class Table {
   }
 }
 
+/** A table of rows as objects. */
+export function tableOf(rows: Obj[]): Table {
+  const keys = new Set(rows.flatMap((r) => Object.keys(r)));
+  return new Table({ rows: rows.length, columns: Object.fromEntries([...keys].map((k) => [k, rows.map((r) => r[k] ?? null)])) });
+}
+
 /** Rows in the order of a column; unknown ones last, whatever the direction. */
 export function sorted(rows: number[], value: (row: number) => number | string | null, down: boolean): number[] {
   const keyed = rows.map((row) => ({ row, key: value(row) }));

@@ -49,7 +49,7 @@ export function Code({ m }: { m: Model }) {
           ))}
           {tab !== "functions" && s.fn && rows.length > 0 && <button type="button" class="small" onClick={() => go({ fn: undefined, mod: undefined, file: undefined, line: undefined, loop: undefined, tab })}>of all functions</button>}
         </div>
-        <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, tab)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />
+        <DataTable key={tab} name={tab} columns={[...names, ...metricColumns(m, t)]} rows={shown} {...(selected >= 0 ? { selected } : {})} onSelect={pick} most={12} />
       </Panel>
       <Panel title="Source">
         <div class="beside">

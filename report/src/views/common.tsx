@@ -3,7 +3,8 @@ import type { ComponentChildren } from "preact";
 import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx";
 import type { Column } from "../components/data-table.tsx";
 import { define } from "../components/tip.tsx";
-import { isComplete, moreWindows, placeOf, shareKey, shareWord, type Model, type TableName } from "../data/model.ts";
+import { isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
+import type { Table } from "../data/table.ts";
 import { list, num, obj, objs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, short } from "../format.ts";
 import { go } from "../state.ts";
@@ -52,11 +53,11 @@ export function missesOf(row: Obj): Level[] {
   }));
 }
 
-const hundred = (e: Estimate | null): Estimate => (e === null ? { value: null, lo: null, hi: null } : { value: (e.value ?? 0) * 100, lo: e.lo === null ? null : e.lo * 100, hi: e.hi === null ? null : e.hi * 100 });
+/** A ratio in percent. */
+export const hundred = (e: Estimate | null): Estimate => (e === null ? { value: null, lo: null, hi: null } : { value: (e.value ?? 0) * 100, lo: e.lo === null ? null : e.lo * 100, hi: e.hi === null ? null : e.hi * 100 });
 
 /** Columns of numbers that all tables of code and data have. */
-export function metricColumns(m: Model, name: TableName): Column[] {
-  const t = m.tables[name];
+export function metricColumns(m: Model, t: Table): Column[] {
   const key = shareKey(m);
   const most = (k: string): number => Math.max(1e-9, ...t.all().map((i) => t.num(k, i) ?? 0));
   const biggest = Math.max(most("F_64_hat"), most("F_64"));

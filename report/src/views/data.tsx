@@ -23,7 +23,7 @@ export function Data({ m }: { m: Model }) {
     { key: "kind", head: "kind", tip: "global, heap, stack, file, anonymous or unknown.", width: 76, left: true, value: (i) => t.str("kind", i) },
     { key: "bytes", head: "size", width: 76, value: (i) => t.num("bytes", i), cell: (i) => bytes(t.num("bytes", i)) },
     { key: "instances", head: "lives", width: 58, value: (i) => t.num("instances", i), cell: (i) => count(t.num("instances", i)) },
-    ...metricColumns(m, "objects"),
+    ...metricColumns(m, t),
   ];
   return (
     <div class="stack">

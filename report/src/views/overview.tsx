@@ -5,7 +5,7 @@ import { Classes, Interval, LineUse, Unknown } from "../components/interval.tsx"
 import { Term } from "../components/tip.tsx";
 import { missRatio } from "../data/curves.ts";
 import { caches, command, isComplete, moreWindows, placeOf, shareKey, shareWord, type Model } from "../data/model.ts";
-import { estimate, num, objs, str, strs, type Obj } from "../data/values.ts";
+import { estimate, num, obj, objs, str, strs, triple, type Estimate, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go } from "../state.ts";
 import { bins, missesOf, Panel, Share } from "./common.tsx";
@@ -125,6 +125,7 @@ function Nothing({ m }: { m: Model }) {
         Nothing was recorded, so that nothing can be said. {strs(m.trace["not_recorded"])[0] ?? ""} A short program is recorded as a whole by <code>mgz run --full</code>.
       </p>
     );
+  if (str(m.run["no_diagnosis"])) return <p class="empty">{sentence(m.run["no_diagnosis"])}</p>;
   return samples < 30 || m.summary["undersampled"] === true ? (
     <p class="empty hatched">
       Too few windows ({count(samples)}) to be sure of anything. More come by <code>{moreWindows(m)}</code>, or by a longer run.
@@ -133,6 +134,9 @@ function Nothing({ m }: { m: Model }) {
     <p class="empty">No line of code that matters shows one of the patterns that are known: steps that waste cache lines, irregular access to much data, data read once, sparse pages, arrays apart, or a working set just above a cache.</p>
   );
 }
+
+/** A text as a sentence. */
+const sentence = (v: unknown): string => (/[.!?]$/.test(str(v)) || str(v) === "" ? str(v) : `${str(v)}.`);
 
 function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const lines = m.tables.lines;
@@ -144,6 +148,9 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
   const objects = m.tables.objects;
   const site = object ? objects.find((i) => objects.str("object", i) === object) : -1;
   const selection = { fn: fn || undefined, file: file || undefined, line: line ? String(line) : undefined, obj: object || undefined };
+  // What it costs is known of findings that name a mechanism.
+  const cost = str(v["title"]) ? num(v["score"]) : null;
+  const also = strs(v["also"]);
   const title = str(v["title"]) || TITLES[kind] || kind.replaceAll("_", " ");
   return (
     <li class="verdict">
@@ -155,11 +162,16 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
         {fn ? <a href="#code" title={fn} onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>{short(fn, 60)}{line ? `, ${placeOf(file, line)}` : ""}</a> : "the whole run"}
         {object && <> · data <a href="#data" title={object} onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>{short(base(object), 60)}</a></>}
         {site >= 0 && objects.num("bytes", site) !== null ? ` (${str(objects.value("kind", site))}, ${bytes(objects.num("bytes", site))})` : ""}
+        {str(v["allocated"]) && <> · allocated by <span title={str(v["allocated"])}>{short(str(v["allocated"]), 70)}</span></>}
+        {also.length > 0 && <> · also <span title={also.join("\n")}>{also.slice(0, 3).map((a) => a.split("/").pop()).join(", ")}{also.length > 3 ? ` and ${also.length - 3} more` : ""}</span></>}
       </p>
       <div class="evidence">
+        {cost !== null && <span data-tip="Share of the run's time that this cause is estimated to cost; findings are ranked by it."><small>estimated cost</small><b>{percent(cost)} of the {shareWord(m)}</b></span>}
+        {num(v["misses_pct"]) !== null && <span data-tip={`Share of the run's predicted misses of ${str(v["level"]) || "the last level"}.`}><small>{str(v["level"]) || "cache"} misses</small><b>{percent(num(v["misses_pct"]))} of all</b></span>}
+        {num(v["working_set"]) !== null && <span data-tip="Bytes that these loads go through, estimated."><small>goes through</small><b>{bytes(num(v["working_set"]))}</b></span>}
         {at >= 0 && (
           <>
-            <span><small>share of {shareWord(m)}</small><Share m={m} row={row} /></span>
+            <span><small>share of {shareWord(m)}</small><Share m={m} row={num(v["time_pct"]) === null ? row : v} /></span>
             {missesOf(row).slice(-1).map((l) => (
               <span key={l.level}><small>{l.level} misses</small>{l.share ? <Interval e={{ value: 100 * (l.share.value ?? 0), lo: l.share.lo === null ? null : 100 * l.share.lo, hi: l.share.hi === null ? null : 100 * l.share.hi }} max={100} show={percent} /> : <Unknown why="Not predicted for this line." />}</span>
             ))}
@@ -168,9 +180,9 @@ function Verdict({ m, v, n }: { m: Model; v: Obj; n: number }) {
           </>
         )}
       </div>
-      <p class="finding">{str(v["finding"])}.</p>
-      {str(v["mechanism"]) && <p class="finding">{str(v["mechanism"])}</p>}
-      <p class="try"><strong>Try:</strong> {str(v["advice"])}.</p>
+      <p class="finding">{sentence(v["finding"])}</p>
+      {str(v["mechanism"]) && <p class="finding">{sentence(v["mechanism"])}</p>}
+      <p class="try"><strong>Try:</strong> {sentence(v["advice"])}</p>
       <p class="links">
         {fn && <a href="#code" onClick={(e) => { e.preventDefault(); go(selection, "code"); }}>Code</a>}
         {object && <a href="#data" onClick={(e) => { e.preventDefault(); go(selection, "data"); }}>Data</a>}
@@ -219,10 +231,16 @@ function Top({ m }: { m: Model }) {
   );
 }
 
-/** Predictions of the analysis, as points at the sizes of the caches. */
+/** Predictions of the analysis: a curve with its band, and points at the sizes of the caches. */
 export function predicted(row: Obj): Curve[] {
-  const points = missesOf(row).filter((l) => l.ratio && l.bytes !== null).map((l) => ({ x: l.bytes ?? 0, y: 100 * (l.ratio?.value ?? 0), lo: l.ratio?.lo == null ? null : 100 * l.ratio.lo, hi: l.ratio?.hi == null ? null : 100 * l.ratio.hi }));
-  return points.length > 0 ? [{ name: "predicted", cls: "k1", dots: true, points }] : [];
+  const point = (bytes: number | null, ratio: Estimate | null) => ({ x: bytes ?? 0, y: ratio?.value == null ? null : 100 * ratio.value, lo: ratio?.lo == null ? null : 100 * ratio.lo, hi: ratio?.hi == null ? null : 100 * ratio.hi });
+  const known = (p: { x: number; y: number | null }): boolean => p.x > 0 && p.y !== null;
+  const curve = objs(obj(row["misses"])["curve"]).map((c) => point(num(c["size"]), triple(c["ratio"]))).filter(known);
+  const levels = missesOf(row).map((l) => point(l.bytes, l.ratio)).filter(known);
+  const curves: Curve[] = [];
+  if (curve.length > 1) curves.push({ name: "predicted, whole run", cls: "k1", points: curve });
+  if (levels.length > 0) curves.push({ name: "predicted for this machine's caches", cls: "k1", dots: true, points: levels });
+  return curves;
 }
 
 export function MissCurve({ m }: { m: Model }) {

@@ -2,34 +2,52 @@
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { heat } from "../components/heat.ts";
 import type { Model } from "../data/model.ts";
-import { num, objs, str, type Obj } from "../data/values.ts";
-import { count } from "../format.ts";
+import { num, objs, type Obj } from "../data/values.ts";
+import { tableOf, type Table } from "../data/table.ts";
+import { count, short } from "../format.ts";
 import { go, place } from "../state.ts";
-import { Panel } from "./common.tsx";
+import { metricColumns, Panel } from "./common.tsx";
 
-const WORDS: Record<string, string> = { process: "process", thread: "thread", rank: "rank", rows: "loads seen", samples: "windows", records_kept: "records kept", records_executed: "records made", A: "loads seen", F: "footprint, addresses", dF: "growth", D_mean: "D in window", time_pct: "share of time" };
+const WORDS: Record<string, string> = { process: "process", thread: "thread", rank: "rank", rows: "loads seen", samples: "windows", records_kept: "records kept", records_executed: "records made", A: "loads seen", A_pct: "share of loads", A_hat: "loads, estimated", F_64: "lines of 64 B", F_64_hat: "lines of 64 B, estimated", line_bytes: "bytes used of a line", dF: "growth", dF_irr_pct: "irregular part, %", first_pct: "first touches, %", D_mean: "D in window", time_pct: "share of time" };
 
 export function Threads({ m }: { m: Model }) {
   // The analysis may have rows by thread; the recorder counts in any case.
-  const rows = objs(m.run["threads"]).length > 0 ? objs(m.run["threads"]) : objs(m.manifest["threads"]);
-  const keys = [...new Set(rows.flatMap((r) => Object.keys(r).filter((k) => num(r[k]) !== null || str(r[k]) !== "")))].filter((k) => rows.some((r) => num(r[k]) !== 0)).sort((a, b) => order(a) - order(b));
-  const metrics = keys.filter((k) => !["process", "thread", "rank", "undersampled"].includes(k) && rows.some((r) => num(r[k]) !== null)).slice(0, 12);
+  const measured = objs(m.run["threads"]);
+  const rows = measured.length > 0 ? measured : objs(m.manifest["threads"]);
   if (rows.length === 0) return <Panel title="Threads and ranks"><p class="empty">The trace names no threads.</p></Panel>;
-  const columns: Column[] = keys.slice(0, 14).map((k) => ({ key: k, head: WORDS[k] ?? k.replaceAll("_", " "), width: 110, value: (i) => num(rows[i]?.[k]) ?? str(rows[i]?.[k]), cell: (i) => (k === "process" || k === "thread" ? String(rows[i]?.[k] ?? "–") : num(rows[i]?.[k]) === null ? str(rows[i]?.[k]) || "–" : count(num(rows[i]?.[k]))) }));
+  const t = tableOf(rows);
+  const id = (key: string): Column => ({ key, head: WORDS[key] ?? key, tip: `System id of the ${key}.`, width: 90, value: (i) => t.num(key, i), cell: (i) => (t.num(key, i) === null ? "several" : String(t.num(key, i))) });
+  const columns: Column[] = [id("process"), id("thread")];
+  if (t.has("rank")) columns.unshift({ ...id("rank"), tip: "Rank in MPI_COMM_WORLD." });
+  if (t.has("name")) columns.push({ key: "name", head: "name", tip: "Name of the thread, where it was recorded.", width: 150, left: true, value: (i) => t.str("name", i), cell: (i) => <span title={t.str("name", i)}>{short(t.str("name", i), 40)}</span> });
+  if (measured.length > 0) columns.push(...metricColumns(m, t));
+  else for (const key of ["rows", "samples", "records_kept", "records_executed"]) if (rows.some((r) => (num(r[key]) ?? 0) > 0)) columns.push({ key, head: WORDS[key] ?? key, tip: "Counted by the recorder.", width: 120, value: (i) => t.num(key, i), cell: (i) => count(t.num(key, i)) });
+  const metrics = (measured.length > 0 ? ["time_pct", "A_pct", "A_hat", "A", "F_64_hat", "F_64", "line_bytes", "dF", "dF_irr_pct", "D_mean", "first_pct"] : ["rows", "samples", "records_kept", "records_executed"]).filter((k) => rows.some((r) => (num(r[k]) ?? 0) > 0));
   const chosen = place.value.selection.thread;
   const selected = rows.findIndex((r) => String(r["thread"]) === chosen);
+  const processes = objs(m.run["processes"]);
   return (
     <div class="stack">
       <Panel title="Threads and ranks" note={rows.length === 1 ? "One thread was recorded: there is nothing to compare." : `${rows.length} threads were recorded. Imbalance is the greatest value over the mean: 1 is even.`}>
-        <DataTable name="threads" columns={columns} rows={rows.map((_, i) => i)} {...(selected >= 0 ? { selected } : {})} onSelect={(i) => go({ thread: String(rows[i]?.["thread"] ?? "") || undefined })} most={12} />
+        <DataTable name="threads" columns={columns} rows={t.all()} {...(selected >= 0 ? { selected } : {})} onSelect={(i) => go({ thread: String(rows[i]?.["thread"] ?? "") || undefined })} most={12} />
       </Panel>
+      {processes.length > 1 && (
+        <Panel title="Processes">
+          <DataTable name="processes" columns={processColumns(m, tableOf(processes))} rows={processes.map((_, i) => i)} most={8} />
+        </Panel>
+      )}
       {rows.length > 1 && <Balance rows={rows} metrics={metrics} />}
     </div>
   );
 }
 
-const ORDER = ["rank", "process", "thread", "time_pct", "A", "rows", "samples"];
-const order = (k: string): number => (ORDER.indexOf(k) + 100) % 100 || (ORDER.includes(k) ? 0 : 99);
+function processColumns(m: Model, t: Table): Column[] {
+  return [
+    { key: "process", head: "process", tip: "System id of the process.", width: 90, value: (i) => t.num("process", i), cell: (i) => String(t.num("process", i) ?? "–") },
+    { key: "name", head: "name", tip: "Name of its first thread, where it was recorded.", width: 150, left: true, value: (i) => t.str("name", i), cell: (i) => <span title={t.str("name", i)}>{short(t.str("name", i), 40)}</span> },
+    ...metricColumns(m, t),
+  ];
+}
 
 function Balance({ rows, metrics }: { rows: Obj[]; metrics: string[] }) {
   const values = metrics.map((k) => rows.map((r) => num(r[k])));
