@@ -279,7 +279,7 @@ impl Work<'_, '_> {
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
-                        .keep(function.blocks.iter().map(|b| b.insns.start as usize));
+                        .keep(function.cfg.blocks.iter().map(|b| b.insns.start as usize));
                 }
                 let records = own.records.len() as u32;
                 rows.push(OfClone {
