@@ -9,6 +9,7 @@ use mgz_analyzer::output::export::{FileFormat, write};
 use mgz_analyzer::output::text::{Style, render};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{examine, merge_all, partial, tables_of};
+use mgz_analyzer::report::counted::find;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
@@ -176,7 +177,9 @@ fn rows_of(trace: &Trace) -> u64 {
 
 /// The analysis, and the damage that it met.
 fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
-    let questions = arguments.questions()?;
+    let mut questions = arguments.questions()?;
+    questions.counted =
+        find(trace, arguments.weights_from.as_deref()).map_err(anyhow::Error::msg)?;
     let bar = progress_bar(rows_of(trace));
     let found = examine(trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();

@@ -1,6 +1,6 @@
 //! A recording from beginning to end: folder, program, conversion, manifest.
 
-use crate::commands::{record_pt, record_watch};
+use crate::commands::{calibrate, record_pt, record_watch};
 use crate::machine::backend::Chosen;
 use crate::machine::{backend, capabilities, trigger};
 use crate::objects::{Objects, heap};
@@ -51,6 +51,7 @@ impl From<crate::trace::dir::FolderError> for Failure {
 fn driver_mode(mode: Mode) -> (soft::run::Mode, &'static str) {
     match mode {
         Mode::Full => (soft::run::Mode::Full, "full"),
+        Mode::Count => (soft::run::Mode::Count, "count"),
         Mode::Ring => (soft::run::Mode::Ring, "ring"),
         Mode::Burst => (soft::run::Mode::Burst, "burst"),
         // `watch` never comes here: it has no runtime.
@@ -65,6 +66,9 @@ pub fn record(request: RecordRequest) -> Result<i32, Failure> {
         RecordRequest::Watch(request) => {
             let program = find_program(request.cli)?;
             record_watch::record(request, program)
+        }
+        RecordRequest::Run(request) if request.cli.calibrate => {
+            calibrate::record(request.cli, |cli| run(RunRequest { cli }))
         }
         RecordRequest::Run(request) => run(request),
     }
@@ -185,7 +189,7 @@ fn check_files(
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
         )));
     }
-    if matches!(asked, Mode::Full | Mode::Ring)
+    if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)
         && let Some(reader) = instrumented
             .iter()
             .find(|m| m.note.features & FEATURE_READS_CODE != 0)
@@ -311,7 +315,7 @@ fn into_trace(
         objects: Objects::default(),
         watch: coverage::Watch::default(),
     };
-    if matches!(session.manifest.mode.as_str(), "full" | "ring") {
+    if matches!(session.manifest.mode.as_str(), "full" | "ring" | "count") {
         session.watch.sample_time();
     }
     let ticker = Ticker::new(cli.progress);
@@ -338,7 +342,11 @@ fn into_trace(
     session.ended(&outcome);
     session.write_objects(outcome.heap.as_ref(), &outcome.elsewhere);
     session.cover();
-    session.convert(cli);
+    if session.manifest.mode == "count" {
+        session.count(&outcome.counts);
+    } else {
+        session.convert(cli);
+    }
     let nothing = no_samples::why(&session.manifest, &cli.output, cli);
     session.manifest.no_samples = nothing.unwrap_or_default();
     let written = session.finish();

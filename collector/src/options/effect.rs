@@ -113,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 33] = [
+const RULES: [Rule; 35] = [
     rule(
         "output",
         MAKES,
@@ -246,6 +246,13 @@ const RULES: [Rule; 33] = [
     ),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),
+    rule("count", EVERYWHERE, Idle::Told, ""),
+    rule(
+        "calibrate",
+        BURST.and(PT),
+        Idle::Refused,
+        "a trace that has windows by time or loads takes weights of another run; the others count by themselves",
+    ),
     rule("recover", EVERYWHERE, Idle::Told, ""),
     rule("import", EVERYWHERE, Idle::Told, ""),
     rule(

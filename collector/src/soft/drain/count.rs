@@ -1,0 +1,133 @@
+//! `--count`: how often each record was written, instead of the records.
+//!
+//! The first record of a region is written once in each of its executions, so these numbers are all
+//! that is needed to know how often each load was executed. Workers count into tables of their own,
+//! which are added up at the end.
+
+use mgz_abi::slot::{ID_LIMIT, ID_PAIR, MARK_FIRST, RingSlot};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Ids of a page: a power of two.
+const PAGE: usize = 1 << 12;
+
+/// Numbers by id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    pages: Vec<Option<Box<[u64; PAGE]>>>,
+}
+
+impl Table {
+    /// Counts the first records of slots.
+    pub(crate) fn add(&mut self, slots: &[RingSlot]) {
+        // What a loop writes is often the same id again and again.
+        let (mut last, mut times) = (u32::MAX, 0u64);
+        for slot in slots {
+            if slot.id == last {
+                times += 1;
+                continue;
+            }
+            self.count(last, times);
+            (last, times) = (slot.id, 1);
+        }
+        self.count(last, times);
+    }
+
+    fn count(&mut self, id: u32, times: u64) {
+        let first = id & !ID_PAIR;
+        if id >= MARK_FIRST || first >= ID_LIMIT || times == 0 {
+            return;
+        }
+        let (page, place) = (first as usize / PAGE, first as usize % PAGE);
+        if self.pages.len() <= page {
+            self.pages.resize(page + 1, None);
+        }
+        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[place] += times;
+    }
+
+    fn merge(&mut self, other: &Table) {
+        for (number, page) in other.pages.iter().enumerate() {
+            let Some(page) = page else { continue };
+            if self.pages.len() <= number {
+                self.pages.resize(number + 1, None);
+            }
+            let mine = self.pages[number].get_or_insert_with(|| Box::new([0; PAGE]));
+            mine.iter_mut().zip(page.iter()).for_each(|(a, b)| *a += b);
+        }
+    }
+
+    /// Ids that were counted, ascending, and how often.
+    fn list(&self) -> Vec<(u32, u64)> {
+        let pages = self.pages.iter().enumerate();
+        let pages = pages.filter_map(|(number, page)| Some((number, page.as_ref()?)));
+        pages
+            .flat_map(|(number, page)| {
+                let of = move |(place, &n): (usize, &u64)| ((number * PAGE + place) as u32, n);
+                page.iter().enumerate().map(of).filter(|(_, n)| *n > 0)
+            })
+            .collect()
+    }
+}
+
+/// By process: ids and how often their records were written.
+pub type Counts = BTreeMap<u32, Vec<(u32, u64)>>;
+
+/// The tables of all workers.
+#[derive(Debug, Default)]
+pub(crate) struct Counter {
+    tables: Mutex<Vec<(u32, Table)>>,
+}
+
+impl Counter {
+    /// Lets a table of this process be filled by nobody else.
+    pub(crate) fn with(&self, process: u32, fill: impl FnOnce(&mut Table)) {
+        let lock = || self.tables.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = {
+            let mut tables = lock();
+            let at = tables.iter().position(|t| t.0 == process);
+            at.map(|at| tables.swap_remove(at).1)
+        };
+        let mut table = found.unwrap_or_default();
+        fill(&mut table);
+        lock().push((process, table));
+    }
+
+    /// All of it.
+    pub(crate) fn finish(self) -> Counts {
+        let tables = self
+            .tables
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut sums: BTreeMap<u32, Table> = BTreeMap::new();
+        for (process, table) in tables {
+            sums.entry(process).or_default().merge(&table);
+        }
+        sums.into_iter().map(|(p, t)| (p, t.list())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn first_records_are_counted_by_process_and_markers_are_not() {
+        let slot = |id: u32| RingSlot {
+            id,
+            ..RingSlot::default()
+        };
+        let counter = Counter::default();
+        let slots = [7, 7, 7 | ID_PAIR, 70_000, MARK_FIRST + 1, u32::MAX, 7].map(slot);
+        counter.with(1, |t| t.add(&slots));
+        // Two workers at once.
+        counter.with(1, |first| {
+            counter.with(1, |second| second.add(&slots));
+            first.add(&slots);
+        });
+        counter.with(2, |t| t.add(&slots[..1]));
+        assert_eq!(
+            counter.finish(),
+            BTreeMap::from([(1, vec![(7, 12), (70_000, 3)]), (2, vec![(7, 1)])])
+        );
+    }
+}
