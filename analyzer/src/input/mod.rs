@@ -3,7 +3,7 @@
 pub(crate) mod byte_split;
 pub(crate) mod catch_panic;
 pub mod counted;
-mod executions;
+pub(crate) mod executions;
 pub(crate) mod objects;
 pub(crate) mod parquet;
 pub(crate) mod plain_column;

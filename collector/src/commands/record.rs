@@ -18,7 +18,7 @@ use crate::trace::progress::Ticker;
 use crate::trace::recording::{Recording, Started, hex, report};
 use crate::trace::{coverage, dir, no_samples};
 use crate::util::failure::Failure;
-use mgz_abi::module_note::{FEATURE_READS_CODE, FEATURE_TRANSLATED};
+use mgz_abi::module_note::{FEATURE_COUNTS, FEATURE_READS_CODE, FEATURE_TRANSLATED};
 use mgz_annotations_schema::manifest::{Manifest, SPILL_DIR, Thread};
 use mgz_annotations_schema::spill::ThreadKey;
 use std::ffi::OsStr;
@@ -187,6 +187,16 @@ fn check_files(
         let path = not.map_or_else(String::new, |m| m.path.display().to_string());
         return Err(Failure::own(format!(
             "{path}: not instrumented for burst mode; run `mgz-instrument --for burst` on the original, or record with --mode ring"
+        )));
+    }
+    if asked != Mode::Count
+        && let Some(counts) = instrumented
+            .iter()
+            .find(|m| m.note.features & FEATURE_COUNTS != 0)
+    {
+        return Err(Failure::own(format!(
+            "{}: made by `mgz-instrument --for count`, it tells how often code is executed and no addresses; record it with --count, or run mgz-instrument without --for count",
+            counts.path.display()
         )));
     }
     if matches!(asked, Mode::Full | Mode::Ring | Mode::Count)

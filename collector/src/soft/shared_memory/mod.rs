@@ -18,8 +18,8 @@ use crate::util::memfd::{fd_path, memfd, seal};
 use mgz_abi::module_note::STATIC_MAGIC;
 use mgz_abi::shared_memory::{
     CHUNKS, ChunkInfo, Control, HEADER_BYTES, Header, MAGIC, MAX_MODULES, MAX_THREADS, MODE_BURST,
-    MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED, STACK_ROWS,
-    Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
+    MODE_COUNT, MODE_FULL, MODE_OFF, MODE_RING, PAGE, PATH_BYTES, QUEUE, RING_OFFSET, ROW_SKIPPED,
+    STACK_ROWS, Snapshot, StaticImage, VERSION, chunk_offset, slot_offset, stride,
 };
 use mgz_abi::slot::{RingSlot, SLOT_ID, Slot};
 use mgz_annotations_schema::ring::unpack;
@@ -95,6 +95,7 @@ impl Settings {
     /// Every record is counted, and none is kept.
     pub fn count() -> Settings {
         Settings {
+            mode: MODE_COUNT,
             counting: true,
             ..Settings::full()
         }
