@@ -188,7 +188,7 @@ fn poisson_bounds(n: f64) -> (f64, f64) {
 }
 
 /// Quantile of Student's distribution for 95 % (Cornish–Fisher, second order).
-pub(crate) fn student(degrees: f64) -> f64 {
+fn student(degrees: f64) -> f64 {
     let n = degrees.max(1.0);
     let g1 = (Z.powi(3) + Z) / 4.0;
     let g2 = (5.0 * Z.powi(5) + 16.0 * Z.powi(3) + 3.0 * Z) / 96.0;

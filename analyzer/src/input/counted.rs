@@ -4,7 +4,6 @@
 
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::rows::Chunk;
-use crate::estimate::{Estimate, student};
 use crate::input::executions;
 use crate::input::{ColumnSet, Trace};
 use mgz_annotations_schema::manifest::{Manifest, Module};
@@ -15,6 +14,30 @@ use std::path::{Path, PathBuf};
 
 /// Parts that samples are dealt to, whose differences tell how far off a sum of samples is.
 const REPLICATES: usize = 32;
+
+/// Quantile of Student's distribution for 95 % with so many degrees of freedom, less one.
+const STUDENT: f64 = 2.0395;
+
+/// A number of loads and its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Count {
+    /// The number.
+    pub value: f64,
+    /// Lower end.
+    pub lo: f64,
+    /// Upper end.
+    pub hi: f64,
+}
+
+impl Count {
+    fn exact(value: f64) -> Count {
+        Count {
+            value,
+            lo: value,
+            hi: value,
+        }
+    }
+}
 
 /// Where the weights come from, as it stands in JSON.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,11 +59,11 @@ pub struct WeightsFrom {
 pub struct Counted {
     /// Where they come from.
     pub from: Option<WeightsFrom>,
-    whole: Option<Estimate>,
+    whole: Option<Count>,
     /// By the rows of the tables of this trace's code; none where nothing was executed in the other run.
-    functions: Vec<Option<Estimate>>,
-    lines: Vec<Option<Estimate>>,
-    loops: Vec<Option<Estimate>>,
+    functions: Vec<Option<Count>>,
+    lines: Vec<Option<Count>>,
+    loops: Vec<Option<Count>>,
     /// By line piece: loads.
     pieces: Vec<f64>,
 }
@@ -237,19 +260,19 @@ fn rows(trace: &Trace, damage: &mut Vec<String>) -> Sums {
 }
 
 /// A sum over samples with its interval, by a jackknife over the replicates.
-fn estimate(parts: &[f64; REPLICATES], exact: bool) -> Option<Estimate> {
+fn count(parts: &[f64; REPLICATES], exact: bool) -> Option<Count> {
     let value: f64 = parts.iter().sum();
     if value <= 0.0 {
         return None;
     }
     if exact {
-        return Some(Estimate::exact(value));
+        return Some(Count::exact(value));
     }
     let n = REPLICATES as f64;
     let mean = value / n;
     let variance = parts.iter().map(|p| (p - mean).powi(2)).sum::<f64>() / (n - 1.0) * n;
-    let half = student(n - 1.0) * variance.sqrt();
-    Some(Estimate {
+    let half = STUDENT * variance.sqrt();
+    Some(Count {
         value,
         lo: (value - half).max(0.0),
         hi: value + half,
@@ -299,14 +322,14 @@ pub fn read(ours: &Trace, folder: &Path) -> Result<Counted, CountedError> {
         };
         add(&mut pieces[here as usize], &parts);
     }
-    let table = |target: Target| -> Vec<Option<Estimate>> {
+    let table = |target: Target| -> Vec<Option<Count>> {
         let mut rows = vec![[0.0; REPLICATES]; names.rows(target)];
         for (piece, parts) in pieces.iter().enumerate() {
             for &row in names.targets(target, piece as u32 * 4) {
                 add(&mut rows[row as usize], parts);
             }
         }
-        rows.iter().map(|parts| estimate(parts, exact)).collect()
+        rows.iter().map(|parts| count(parts, exact)).collect()
     };
     let whole = table(Target::Whole).first().copied().flatten();
     Ok(Counted {
@@ -331,12 +354,12 @@ fn add(into: &mut [f64; REPLICATES], from: &[f64; REPLICATES]) {
 
 impl Counted {
     /// The loads of the whole run.
-    pub fn whole(&self) -> Option<Estimate> {
+    pub fn whole(&self) -> Option<Count> {
         self.whole
     }
 
     /// The loads of the rows of a table; none where none were executed.
-    pub fn rows(&self, target: Target) -> Vec<Option<Estimate>> {
+    pub fn rows(&self, target: Target) -> Vec<Option<Count>> {
         match target {
             Target::Whole => vec![self.whole],
             Target::Function => self.functions.clone(),
@@ -363,12 +386,12 @@ mod tests {
     #[test]
     fn sums_of_samples_have_intervals_and_counts_have_none() {
         let mut parts = [10.0; REPLICATES];
-        assert_eq!(estimate(&parts, true), Some(Estimate::exact(320.0)));
-        let even = estimate(&parts, false).unwrap();
+        assert_eq!(count(&parts, true), Some(Count::exact(320.0)));
+        let even = count(&parts, false).unwrap();
         assert!(even.lo == 320.0 && even.hi == 320.0);
         parts[0] = 42.0;
-        let uneven = estimate(&parts, false).unwrap();
+        let uneven = count(&parts, false).unwrap();
         assert!(uneven.lo < 300.0 && uneven.hi > 400.0, "{uneven:?}");
-        assert_eq!(estimate(&[0.0; REPLICATES], true), None);
+        assert_eq!(count(&[0.0; REPLICATES], true), None);
     }
 }

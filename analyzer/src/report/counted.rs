@@ -1,8 +1,10 @@
 //! Weights of windows by what another run of the same command has counted.
 
+use crate::data::code_map::Target;
 use crate::data::counts::Counts;
+use crate::estimate::Estimate;
 use crate::estimate::raking::{WindowLoads, rake};
-use crate::input::counted::{Counted, CountedError};
+use crate::input::counted::{Count, Counted, CountedError};
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace, counted};
 use std::collections::BTreeMap;
@@ -90,6 +92,18 @@ fn mean_time(weights: &Weights) -> f64 {
     let known = weights.times_by_sample().iter().filter(|&&ns| ns > 0);
     let (sum, n) = known.fold((0.0, 0.0), |(sum, n), &ns| (sum + ns as f64, n + 1.0));
     if n > 0.0 { sum / n } else { 1.0 }
+}
+
+/// A number as an estimate.
+pub(crate) fn estimate(count: Count) -> Estimate {
+    let Count { value, lo, hi } = count;
+    Estimate { value, lo, hi }
+}
+
+/// The loads of the rows of a table.
+pub(crate) fn rows(counted: &Counted, target: Target) -> Vec<Option<Estimate>> {
+    let rows = counted.rows(target).into_iter();
+    rows.map(|count| count.map(estimate)).collect()
 }
 
 /// ρ by what was counted, and how far off that may be.

@@ -235,7 +235,7 @@ pub fn build_with_code(
     };
     let whole_time = time_of(Target::Whole);
     let executed = match counted {
-        Some(counted) => Some(counted.whole()),
+        Some(counted) => Some(counted.whole().map(counted::estimate)),
         None => whole_time
             .as_ref()
             .map(|t| t.executed.first().copied().flatten()),
@@ -261,7 +261,7 @@ pub fn build_with_code(
         seen: &seen_by_code[kind],
         maker: makers[kind],
         by_time: time_of(BY_CODE[kind]),
-        counted: counted.map(|c| c.rows(BY_CODE[kind])),
+        counted: counted.map(|c| counted::rows(c, BY_CODE[kind])),
         bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
         all,
         executed: hats
@@ -283,7 +283,9 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
-    summary.trace.weights_from = counted.and_then(|c| c.from.clone());
+    if let Some(counted) = counted {
+        summary.weighted_by(counted.from.clone());
+    }
     summary.observed = classes.row(Target::Whole, 0);
     // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {

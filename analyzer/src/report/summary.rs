@@ -140,6 +140,18 @@ pub struct Doubtful {
     pub unread: u64,
 }
 
+impl Summary {
+    /// Another run has counted the loads: they are no estimate of the recorder's.
+    pub(crate) fn weighted_by(&mut self, from: Option<WeightsFrom>) {
+        let trace = &mut self.trace;
+        trace.weights_from = from;
+        trace.loads_executed = None;
+        trace.loads_executed_estimate = self.hats.accesses;
+        let ends = self.hats.accesses.zip(self.hats.accesses_hi);
+        trace.loads_executed_error = ends.map(|(value, hi)| hi / value - 1.0);
+    }
+}
+
 /// ρ, and what it was computed from.
 pub(crate) fn sample_ratio(
     manifest: &Manifest,
