@@ -16,7 +16,8 @@ pub fn is_counted(folder: &Path) -> bool {
 /// Reads the trace. Also tells whether something is missing.
 pub fn run(folder: &Path) -> anyhow::Result<(Document, bool)> {
     let trace = Trace::open(folder, true)?;
-    let counts = executions::read(&trace).map_err(|e| anyhow!("{e}, so that the trace cannot be shown; record it again"))?;
+    let counts = executions::read(&trace)
+        .map_err(|e| anyhow!("{e}, so that the trace cannot be shown; record it again"))?;
     let mut document = Document::new("count");
     document
         .warnings

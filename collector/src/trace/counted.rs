@@ -1,7 +1,7 @@
 //! `--count`: from how often records were written to loads by site, and `counts.parquet`.
 
 use crate::soft::drain::count::Counts;
-use arrow_array::{ArrayRef, RecordBatch, UInt16Array, UInt32Array, UInt64Array};
+use arrow_array::{ArrayRef, RecordBatch, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
 use mgz_annotations_schema::manifest::{COUNTS, Manifest};
 use mgz_annotations_schema::sidecar::{Sidecar, SiteFlags, SiteKind};
@@ -134,13 +134,13 @@ pub(crate) fn write(folder: &Path, loads: &Loads) -> anyhow::Result<()> {
     let path = folder.join(COUNTS);
     let temporary = folder.join(format!("{COUNTS}.tmp"));
     let schema = Arc::new(Schema::new(vec![
-        Field::new("module", DataType::UInt16, false),
+        Field::new("module", DataType::UInt32, false),
         Field::new("site", DataType::UInt32, false),
         Field::new("loads", DataType::UInt64, false),
     ]));
     let rows = &loads.by_site;
     let columns: Vec<ArrayRef> = vec![
-        Arc::new(rows.keys().map(|k| k.0).collect::<UInt16Array>()),
+        Arc::new(rows.keys().map(|k| u32::from(k.0)).collect::<UInt32Array>()),
         Arc::new(rows.keys().map(|k| k.1).collect::<UInt32Array>()),
         Arc::new(rows.values().copied().collect::<UInt64Array>()),
     ];

@@ -11,6 +11,13 @@ use std::sync::{Mutex, PoisonError};
 /// Ids of a page: a power of two.
 const PAGE: usize = 1 << 12;
 
+/// The page of a slot's first record; none of a marker.
+#[inline(always)]
+fn page_of(slot: &RingSlot) -> Option<usize> {
+    let first = slot.id & !ID_PAIR;
+    (slot.id < MARK_FIRST && first < ID_LIMIT).then_some(first as usize / PAGE)
+}
+
 /// Numbers by id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Table {
@@ -18,40 +25,36 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// Counts the first records of slots.
+    /// Counts the first records of slots. Ids that follow each other mostly lie in one page.
     pub(crate) fn add(&mut self, slots: &[RingSlot]) {
-        // What a loop writes is often the same id again and again.
-        let (mut last, mut times) = (u32::MAX, 0u64);
-        for slot in slots {
-            if slot.id == last {
-                times += 1;
+        let mut left = slots;
+        while let Some((slot, rest)) = left.split_first() {
+            let Some(page) = page_of(slot) else {
+                left = rest;
                 continue;
-            }
-            self.count(last, times);
-            (last, times) = (slot.id, 1);
+            };
+            let numbers = self.page(page);
+            let same = left
+                .iter()
+                .take_while(|slot| page_of(slot) == Some(page))
+                .map(|slot| numbers[slot.id as usize % PAGE] += 1)
+                .count();
+            left = &left[same..];
         }
-        self.count(last, times);
     }
 
-    fn count(&mut self, id: u32, times: u64) {
-        let first = id & !ID_PAIR;
-        if id >= MARK_FIRST || first >= ID_LIMIT || times == 0 {
-            return;
-        }
-        let (page, place) = (first as usize / PAGE, first as usize % PAGE);
+    /// A page, made if need be.
+    fn page(&mut self, page: usize) -> &mut [u64; PAGE] {
         if self.pages.len() <= page {
             self.pages.resize(page + 1, None);
         }
-        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))[place] += times;
+        self.pages[page].get_or_insert_with(|| Box::new([0; PAGE]))
     }
 
     fn merge(&mut self, other: &Table) {
         for (number, page) in other.pages.iter().enumerate() {
             let Some(page) = page else { continue };
-            if self.pages.len() <= number {
-                self.pages.resize(number + 1, None);
-            }
-            let mine = self.pages[number].get_or_insert_with(|| Box::new([0; PAGE]));
+            let mine = self.page(number);
             mine.iter_mut().zip(page.iter()).for_each(|(a, b)| *a += b);
         }
     }
