@@ -113,7 +113,7 @@ const fn rule(id: &'static str, effect: Way, elsewhere: Idle, instead: &'static 
 }
 
 /// All options. Those that choose the way itself have an effect everywhere.
-const RULES: [Rule; 34] = [
+const RULES: [Rule; 36] = [
     rule(
         "output",
         MAKES,
@@ -247,6 +247,13 @@ const RULES: [Rule; 34] = [
     rule("ranks", RUNS, Idle::Refused, "no rank is started there"),
     rule("format", EVERYWHERE, Idle::Told, ""),
     rule("hot", EVERYWHERE, Idle::Told, ""),
+    rule("count", EVERYWHERE, Idle::Told, ""),
+    rule(
+        "calibrate",
+        BURST.and(PT),
+        Idle::Refused,
+        "a trace that has windows by time or loads takes weights of another run; the others count by themselves",
+    ),
     rule("recover", EVERYWHERE, Idle::Told, ""),
     rule("import", EVERYWHERE, Idle::Told, ""),
     rule(
