@@ -3,4 +3,5 @@
 pub mod document;
 pub mod export;
 pub mod text;
+pub(crate) mod text_threads;
 pub(crate) mod text_parts;

@@ -92,6 +92,19 @@ impl Meaning {
         vec![percent(time.value), range]
     }
 
+    /// The header of the executed loads, which are those that were recorded where all were.
+    pub(crate) fn executed(self) -> &'static [&'static str] {
+        if self.windows { &["A_hat"] } else { &[] }
+    }
+
+    pub(crate) fn executed_cells(self, hats: &Hats) -> Vec<String> {
+        if self.windows {
+            vec![crate::output::text_threads::executed(hats)]
+        } else {
+            Vec::new()
+        }
+    }
+
     /// The header of the mean distance. Inside windows the share of first touches, which have none, stands before it.
     pub(crate) fn distance(self) -> &'static [&'static str] {
         if self.windows {
@@ -123,8 +136,10 @@ impl Meaning {
     fn heads(self, names: &[&'static str]) -> Vec<&'static str> {
         let mut heads = names.to_vec();
         heads.extend(self.share());
+        heads.push("A");
+        heads.extend(self.executed());
         heads.extend([
-            "A", "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF",
+            "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF",
         ]);
         heads.extend(["ΔF_str%", "ΔF_irr%"]);
         heads.extend(self.distance());
@@ -156,8 +171,9 @@ pub(crate) fn error_bar(hats: &Hats) -> String {
 fn metric_cells(loads: &Loads, meaning: Meaning) -> Vec<String> {
     let (m, hats) = (&loads.metrics, &loads.hats);
     let mut cells = meaning.share_cells(loads.time, loads.share);
+    cells.push(count(m.accesses));
+    cells.extend(meaning.executed_cells(hats));
     cells.extend([
-        count(m.accesses),
         percent(m.implied_pct),
         count(m.footprint),
         number(hats.footprint),
@@ -199,11 +215,16 @@ pub(crate) fn head(text: &str, most: usize) -> String {
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     summary(analysis, &mut out);
+    if let Some(row) = &analysis.filter {
+        crate::output::text_threads::filter(row, &mut out);
+    }
     // What was not measured is not shown as nothing.
     if analysis.summary.metrics.accesses == 0 {
         return out;
     }
     let meaning = Meaning::of(analysis);
+    crate::output::text_threads::processes(&analysis.processes, meaning, style, &mut out);
+    crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);
     functions(analysis, style, &mut out);
     lines(analysis, style, &mut out);
     loops(analysis, style, &mut out);

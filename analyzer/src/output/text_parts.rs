@@ -96,7 +96,9 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
     );
     let mut names = vec!["object", "kind", "lives", "size"];
     names.extend(meaning.share());
-    names.extend(["A", "F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);
+    names.push("A");
+    names.extend(meaning.executed());
+    names.extend(["F", "F_hat", "±", "B/line", "ΔF", "A_irr%"]);
     names.extend(["blocks", "A/block"]);
     names.extend(meaning.distance());
     names.extend(["D max", "functions"]);
@@ -117,8 +119,9 @@ pub(crate) fn objects(rows: &[ObjectRow], meaning: Meaning, style: Style, out: &
             },
         ];
         cells.extend(meaning.share_cells(o.time, o.share));
+        cells.push(count(o.metrics.accesses));
+        cells.extend(meaning.executed_cells(&o.hats));
         cells.extend([
-            count(o.metrics.accesses),
             count(o.metrics.footprint),
             number(o.hats.footprint),
             crate::output::text::error_bar(&o.hats),

@@ -8,6 +8,7 @@ mod loops;
 mod rows;
 mod summary;
 mod sums;
+pub(crate) mod threads;
 mod windows;
 
 pub use functions::FunctionRow;
@@ -16,6 +17,7 @@ pub use loops::LoopRow;
 pub use rows::Loads;
 pub(crate) use summary::sample_ratio;
 pub use summary::{Doubtful, StoreFootprint, Summary, TraceInfo};
+pub use threads::{ProcessRow, ThreadRow};
 pub use windows::WindowRow;
 
 use crate::data::code_map::{CodeMap, Target};
@@ -48,8 +50,15 @@ pub struct Analysis {
     pub format: &'static str,
     /// [`VERSION`].
     pub version: u32,
+    /// What of the trace the rest is of; none if it is of all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub filter: Option<crate::filter::FilterRow>,
     /// The whole trace.
     pub summary: Summary,
+    /// By process.
+    pub processes: Vec<ProcessRow>,
+    /// By thread.
+    pub threads: Vec<ThreadRow>,
     /// By function, most accesses first.
     pub functions: Vec<FunctionRow>,
     /// By source line, most accesses first.
@@ -162,7 +171,7 @@ pub fn build_with_code(
     let shares = Shares::new(outcome);
     let times = manifest
         .triggers_by_time()
-        .then(|| TimeShares::new(outcome));
+        .then(|| TimeShares::new(outcome, code));
     let see = || {
         rho.filter(|&r| r > 1.0 + 1e-9)
             .map(|_| Seen::new(outcome, shares.as_ref()))
@@ -281,7 +290,10 @@ pub fn build_with_code(
         analysis: Analysis {
             format: FORMAT,
             version: VERSION,
+            filter: None,
             summary,
+            processes: Vec::new(),
+            threads: Vec::new(),
             functions,
             lines,
             loops,
