@@ -17,8 +17,8 @@
 use crate::data::code_map::{CodeMap, Target};
 use crate::data::samples::{Beginning, NO_LOAD, SampleInfo, Spot};
 use crate::engine::Outcome;
-use crate::input::weights::Weights;
 use crate::estimate::{Z, student};
+use crate::input::weights::Weights;
 use serde::Serialize;
 
 /// Batches of consecutive windows.
@@ -292,9 +292,7 @@ mod tests {
                     .collect();
                 // Early windows stand for less time, as with a budget.
                 let with_time =
-                    |&(s, code): &(u32, u32)| {
-                    (s, spot(code), if s < 200 { 1_000 } else { 1_500 })
-                };
+                    |&(s, code): &(u32, u32)| (s, spot(code), if s < 200 { 1_000 } else { 1_500 });
                 let shares = TimeShares::of(windows.iter().map(with_time).collect());
                 let found = shares.of_windows(|s| f64::from(windows[s as usize].1));
                 let (lo, hi) = (found.lo.unwrap(), found.hi.unwrap());

@@ -71,7 +71,7 @@ pub enum FilterError {
     },
     /// Objects are not known.
     #[error(
-        "--object: the trace tells of no data objects (it has no objects.parquet); record again with --heap, or without --no-objects"
+        "--object: the trace tells of no data objects (it has no objects.parquet), so none can be chosen; record again with this mgz-record, or leave the option out"
     )]
     NoObjects,
 }
@@ -164,7 +164,10 @@ impl Conditions {
                 told.push(Condition {
                     option: "--thread",
                     value: value.clone(),
-                    matched: of.iter().map(|(id, name)| id_and_name(id.1, name)).collect(),
+                    matched: of
+                        .iter()
+                        .map(|(id, name)| id_and_name(id.1, name))
+                        .collect(),
                 });
             }
             found.retain(|t| threads.contains(t));

@@ -3,6 +3,7 @@
 use crate::data::counts::Metrics;
 use crate::estimate::row_estimates::Hats;
 use crate::estimate::time_shares::TimeShare;
+use crate::output::names;
 use crate::report::{Analysis, Loads};
 use crate::stages::observed_class::ClassPair;
 use crate::util::human::{bytes, count, counted, number, percent};
@@ -138,9 +139,7 @@ impl Meaning {
         heads.extend(self.share());
         heads.push("A");
         heads.extend(self.executed());
-        heads.extend([
-            "A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF",
-        ]);
+        heads.extend(["A_const%", "F", "F_hat", "±", "F_bytes", "B/line", "ΔF"]);
         heads.extend(["ΔF_str%", "ΔF_irr%"]);
         heads.extend(self.distance());
         heads.extend(["D p90", "D max"]);
@@ -266,7 +265,7 @@ fn notes(analysis: &Analysis, meaning: Meaning, out: &mut String) {
     if meaning.by_time {
         heading(
             out,
-            "time% is the share of the windows that begin in the row, with its 95 % interval; of memory and intervals it is the time of the windows' loads there.",
+            "time% is the share of the windows whose load is in the row, with its 95 % interval: of each window the load that ran when it began. A_hat is the executed loads, with how far they may be off; – where the speed of the code was not measured.",
         );
     }
 }
@@ -278,7 +277,7 @@ pub(crate) fn code_text<'a>(
 ) -> String {
     parts
         .take(most)
-        .map(|(name, share)| format!("{} {}%", head(name, 28), percent(share)))
+        .map(|(name, share)| format!("{} {}%", names::function(name, 28), percent(share)))
         .collect::<Vec<_>>()
         .join(", ")
 }
@@ -696,7 +695,7 @@ fn functions(analysis: &Analysis, style: Style, out: &mut String) {
     let names = meaning.heads(&["function", "module"]);
     let mut t = table(style, &names, 2);
     for f in analysis.functions.iter().take(style.rows) {
-        let mut cells = vec![head(&f.function, 40), head(&f.module, 20)];
+        let mut cells = vec![names::function(&f.function, 40), head(&f.module, 20)];
         cells.extend(metric_cells(&f.loads, meaning));
         t.add_row(row(cells, 2));
     }
@@ -729,10 +728,10 @@ fn lines(analysis: &Analysis, style: Style, out: &mut String) {
         };
         let into = match l.inlined_into.as_slice() {
             [] => String::new(),
-            [one] => head(one, 40),
-            [first, rest @ ..] => format!("{} and {} more", head(first, 32), rest.len()),
+            [one] => names::function(one, 40),
+            [first, rest @ ..] => format!("{} and {} more", names::function(first, 32), rest.len()),
         };
-        let mut cells = vec![place, head(&l.function, 32), into];
+        let mut cells = vec![place, names::function(&l.function, 32), into];
         cells.extend(metric_cells(&l.loads, meaning));
         let mut cells = row(cells, 3);
         cells.push(Cell::new(classes_text(&l.loads.observed.classes)));
@@ -772,7 +771,7 @@ fn loops(analysis: &Analysis, style: Style, out: &mut String) {
         } else {
             format!("{}:{}", tail(&l.file, 28), l.line)
         };
-        let mut cells = vec![place, head(&l.function, 32), l.depth.to_string()];
+        let mut cells = vec![place, names::function(&l.function, 32), l.depth.to_string()];
         cells.extend(metric_cells(&l.loads, meaning));
         t.add_row(row(cells, 2));
     }

@@ -7,7 +7,7 @@ use crate::report::threads::ByThread;
 use crate::report::{ProcessRow, ThreadRow};
 use crate::util::human::{bytes, count, number, percent};
 
-/// The executed loads of a row with how far they may be off: `208M ±7%`. Without an interval they are not known.
+/// The executed loads of a row with how far they may be off: `208M ±7%`. Without an interval they are not known: `–`.
 pub(crate) fn executed(hats: &Hats) -> String {
     match (hats.accesses, hats.accesses_lo, hats.accesses_hi) {
         (Some(value), Some(lo), Some(hi)) if lo == hi => number(Some(value)),
@@ -18,7 +18,7 @@ pub(crate) fn executed(hats: &Hats) -> String {
             }
         }
         (Some(_), Some(lo), Some(hi)) => format!("{}–{}", number(Some(lo)), number(Some(hi))),
-        _ => "?".into(),
+        _ => "–".into(),
     }
 }
 
@@ -109,11 +109,7 @@ pub(crate) fn processes(rows: &[ProcessRow], meaning: Meaning, style: Style, out
     heading(out, &text);
     let mut t = table(style, &heads(meaning, &["process", "name", "threads"]), 2);
     for p in rows.iter().take(style.rows) {
-        let mut texts = vec![
-            p.process.to_string(),
-            head(&p.name, 24),
-            count(p.threads),
-        ];
+        let mut texts = vec![p.process.to_string(), head(&p.name, 24), count(p.threads)];
         texts.extend(cells(&p.loads, meaning));
         t.add_row(row(texts, 2));
     }

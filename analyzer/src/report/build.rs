@@ -7,8 +7,8 @@ use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::input;
 use crate::input::objects::read;
-use crate::input::weights::Weights;
 use crate::input::source::Source;
+use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::report::diagnose::diagnose;
 use crate::report::{Analysis, Built, build, build_with_code, threads};
@@ -292,7 +292,13 @@ pub fn examine(
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
     let basis = Basis::new(&outcome, &trace.code, places, times);
     (analysis.threads, analysis.processes) = threads::tables(
-        (source, Options { zoom: None, ..options }),
+        (
+            source,
+            Options {
+                zoom: None,
+                ..options
+            },
+        ),
         manifest,
         (&trace.code, &basis),
         (&outcome, &analysis.summary),
@@ -325,14 +331,14 @@ pub fn examine(
             );
             let counted = sums.filter(|_| first.is_some());
             analysis.heat_map =
-                heat_map::Plan::new(&outcome.samples, &regions, block_shift).map(
-                    |plan| match counted {
+                heat_map::Plan::new(&outcome.samples, &regions, block_shift).map(|plan| {
+                    match counted {
                         Some(sums) => plan
                             .of_units(&sums.heat, &outcome.spaces, wanted.unit_shift)
                             .unwrap_or_else(|plan| plan.count(source, options, &outcome.samples)),
                         None => plan.count(source, options, &outcome.samples),
-                    },
-                );
+                    }
+                });
             analysis.location_zoom = Some(regions);
             let whole = time_tree::Part::of_whole(whole, &outcome.buckets[0]);
             let tree = time_tree::zoom(

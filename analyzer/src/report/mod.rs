@@ -25,10 +25,11 @@ use crate::data::counts::Counts;
 use crate::engine::Outcome;
 use crate::estimate::growth_tables;
 use crate::estimate::growth_tables::Seen;
+use crate::estimate::part_loads::part_loads;
 use crate::estimate::row_estimates::{Estimator, Places, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
-use crate::estimate::{Design, measured};
+use crate::estimate::{Design, Estimate, measured};
 use crate::report::rows::{ByTime, Facts};
 use crate::report::sums::{BY_CODE, CodeSums, all_rows};
 use crate::stages::observed_class;
@@ -142,17 +143,37 @@ fn in_step(manifest: &Manifest, lag: usize) -> String {
     )
 }
 
-/// What windows by time tell of the rows of a table. Loads are known of functions only: how fast code runs is measured by function.
-fn by_time(times: &TimeShares, outcome: &Outcome, code: &CodeMap, target: Target) -> ByTime {
+/// What windows by time tell of the rows of a table. How fast code runs is measured by function; `seen`: samples that saw each row of the tables in [`BY_CODE`].
+fn by_time(
+    times: &TimeShares,
+    outcome: &Outcome,
+    code: &CodeMap,
+    target: Target,
+    seen: &[Vec<u64>],
+) -> ByTime {
     let shares = times.by_code(code, target);
-    let executed = match (target, outcome.weights.as_deref()) {
-        (Target::Function | Target::Whole, Some(weights)) => times
+    let Some(weights) = outcome.weights.as_deref() else {
+        return ByTime {
+            shares,
+            executed: Vec::new(),
+        };
+    };
+    let of_rows = |target: Target| -> Vec<Option<Estimate>> {
+        times
             .windows_by_code(code, target)
             .iter()
-            .zip(&shares)
-            .map(|(windows, &share)| measured(windows, weights, share))
-            .collect(),
-        _ => Vec::new(),
+            .zip(times.by_code(code, target))
+            .map(|(windows, share)| measured(windows, weights, share))
+            .collect()
+    };
+    let executed = match target {
+        Target::Function | Target::Whole => of_rows(target),
+        Target::Line | Target::Loop => {
+            let at = |wanted| BY_CODE.iter().position(|&t| t == wanted).unwrap_or(0);
+            let seen = (&seen[at(Target::Function)][..], &seen[at(target)][..]);
+            let functions = of_rows(Target::Function);
+            part_loads(&outcome.buckets[0], code, target, &functions, seen)
+        }
     };
     ByTime { shares, executed }
 }
@@ -232,7 +253,7 @@ pub fn build_with_code(
     let time_of = |target| {
         times
             .as_ref()
-            .map(|times| by_time(times, outcome, code, target))
+            .map(|times| by_time(times, outcome, code, target, &seen_by_code))
     };
     let whole_time = time_of(Target::Whole);
     let executed = whole_time

@@ -141,11 +141,7 @@ pub struct Plan {
 
 impl Plan {
     /// The hottest final regions of the location zoom against the time that is looked at.
-    pub fn new(
-        samples: &[SampleInfo],
-        zoom: &LocationZoom,
-        block_shift: u32,
-    ) -> Option<Plan> {
+    pub fn new(samples: &[SampleInfo], zoom: &LocationZoom, block_shift: u32) -> Option<Plan> {
         let mut leaves = Vec::new();
         collect_leaves(&zoom.root, &mut leaves);
         leaves.retain(|l| !l.id.is_empty());

@@ -165,8 +165,7 @@ fn begun(
     samples: &[SampleInfo],
     resolver: &Resolver,
 ) -> HashMap<u32, u32, Mixed> {
-    let samples: HashMap<u32, &SampleInfo, Mixed> =
-        samples.iter().map(|s| (s.sample, s)).collect();
+    let samples: HashMap<u32, &SampleInfo, Mixed> = samples.iter().map(|s| (s.sample, s)).collect();
     let spots = basis.times.iter().flat_map(|times| times.spots());
     spots
         .filter_map(|&(sample, spot)| {
