@@ -154,6 +154,7 @@ fn watched(folder: &Path, arguments: &Arguments) -> anyhow::Result<ExitCode> {
         (arguments.zoom, "--zoom"),
         (arguments.objects, "--objects"),
         (arguments.partial.is_some(), "--partial"),
+        (!arguments.filters.conditions().is_empty(), "a filter"),
     ];
     if let Some((_, option)) = asked.iter().find(|a| a.0) {
         return Err(refuse_watched(folder, option));
@@ -192,7 +193,7 @@ fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec
     let bar = progress_bar(rows_of(trace));
     let found = examine(trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();
-    Ok(found)
+    Ok(found?)
 }
 
 fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {

@@ -239,6 +239,9 @@ pub struct Thread {
     pub process: u32,
     /// System thread id.
     pub thread: u32,
+    /// Its name, as it was last seen; empty if unknown.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
     /// Records that its probes wrote (in `ring`, also those that were overwritten).
     pub records_executed: u64,
     /// Records that were kept.

@@ -31,6 +31,7 @@ pub(crate) mod curve_points;
 pub(crate) mod curve_sightings;
 pub(crate) mod groups;
 pub mod growth_tables;
+pub(crate) mod part_loads;
 pub mod raking;
 pub(crate) mod recapture;
 pub mod row_estimates;

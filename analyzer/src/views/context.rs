@@ -31,8 +31,6 @@ pub struct Basis<'a> {
     pub times: Option<TimeShares>,
     /// By group of code: executed loads that each recorded or implied one stands for, or its time where windows come by time; none if that is not known.
     stands_for: Option<Vec<f64>>,
-    /// What all loads stand for.
-    all: f64,
     /// By group: executed loads that each recorded or implied one stands for, where another run has counted them.
     counted: Option<Vec<f64>>,
     /// By group: loads, and lines that they fetched.
@@ -71,16 +69,11 @@ impl<'a> Basis<'a> {
             };
             (0..bucket.counts.len()).map(of).collect::<Vec<f64>>()
         });
-        let all = stands_for.iter().flatten().zip(&bucket.counts);
-        let all = all
-            .map(|(each, c)| each * (c.rows + c.implied) as f64)
-            .sum();
         let fetched = |group: usize| outcome.fetches.get(group).copied().unwrap_or_default();
         let fetches = bucket.counts.iter().enumerate();
         let fetches = fetches.map(|(g, c)| (c.rows, fetched(g))).collect();
         Basis {
             fetches,
-            all,
             counted: counted(outcome),
             times,
             footprint: &bucket.footprint,
@@ -100,12 +93,11 @@ impl<'a> Basis<'a> {
         }
     }
 
-    /// The share of the time that a place's loads take, where windows come by time: each window's time is that of its loads in equal parts.
-    pub(crate) fn time(&self, parts: impl Iterator<Item = (u32, u64)>) -> TimeShare {
-        match (&self.times, self.stands_for(parts)) {
-            (Some(times), Some(part)) if self.all > 0.0 => times.of_share(part / self.all),
-            _ => TimeShare::default(),
-        }
+    /// The share of the time of the windows whose load, of which sample and address are given, is at a place; where windows come by time.
+    pub(crate) fn time(&self, has: impl Fn(u32, u64) -> bool) -> TimeShare {
+        self.times.as_ref().map_or_else(Default::default, |times| {
+            times.of_spots(|sample, spot| has(sample, spot.address))
+        })
     }
 
     /// Adds the lines that were fetched for a place: of each group of code the share of its loads that is there. Exact for code that loads one place alone.
@@ -179,7 +171,6 @@ impl Default for Basis<'static> {
             strides: ByGroup::default(),
             times: None,
             stands_for: None,
-            all: 0.0,
             counted: None,
             fetches: Vec::new(),
         }

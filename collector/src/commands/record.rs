@@ -320,6 +320,7 @@ fn into_trace(
     let folder = Folder::create(&cli.output, cli.force)?;
     let _lock = folder.lock().map_err(Failure::own)?;
     let mut session = Recording {
+        names: Default::default(),
         manifest,
         folder,
         objects: Objects::default(),
@@ -388,6 +389,7 @@ pub fn recover(cli: &Cli, trace: &Path) -> Result<i32, Failure> {
         m.problems.push("the recorder was killed while the program ran; what it had not written by then is missing".into());
     }
     let mut session = Recording {
+        names: Default::default(),
         folder,
         manifest: m,
         objects: Objects::default(),

@@ -7,3 +7,4 @@ pub mod no_samples;
 pub mod progress;
 pub mod recording;
 pub mod summary;
+pub(crate) mod thread_names;

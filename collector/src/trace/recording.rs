@@ -11,6 +11,7 @@ use crate::soft::drain::count::Counts;
 use crate::soft::outcome::{Event, ModuleSeen, RunOutcome};
 use crate::trace::dir::Folder;
 use crate::trace::progress::Ticker;
+use crate::trace::thread_names::ThreadNames;
 use crate::trace::{counted, coverage, dir, summary};
 use crate::util::clock::monotonic_ns;
 use crate::util::failure::Failure;
@@ -72,6 +73,8 @@ pub(crate) struct Recording {
     pub(crate) objects: Objects,
     /// The same: what runs beside what is recorded.
     pub(crate) watch: coverage::Watch,
+    /// The same.
+    pub(crate) names: ThreadNames,
 }
 
 impl Recording {
@@ -104,7 +107,10 @@ impl Recording {
                 self.module(module);
             }
             Event::Thread(seen) => self.objects.thread(seen),
-            Event::Living(threads) => self.objects.living(threads),
+            Event::Living(threads) => {
+                self.names.living(threads);
+                self.objects.living(threads);
+            }
             Event::Progress {
                 slots,
                 bytes,
@@ -261,6 +267,7 @@ impl Recording {
             m.threads.push(Thread {
                 process: t.process,
                 thread: t.thread,
+                name: self.names.of(t.process, t.thread),
                 records_executed: executed,
                 records_kept: t.slots_kept,
                 rows: 0,
