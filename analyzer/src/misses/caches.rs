@@ -7,7 +7,10 @@ const M: u64 = 1 << 20;
 
 /// Data caches of known machines, as a core sees them: size, ways and how many logical CPUs share each level.
 pub const PRESETS: [(&str, &[(u64, u64, u32)]); 6] = [
-    ("skylake", &[(32 * K, 8, 2), (256 * K, 4, 2), (8 * M, 16, 8)]),
+    (
+        "skylake",
+        &[(32 * K, 8, 2), (256 * K, 4, 2), (8 * M, 16, 8)],
+    ),
     (
         "skylake-server",
         &[(32 * K, 8, 2), (M, 16, 2), (22 * M, 11, 32)],
@@ -70,7 +73,9 @@ pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
     }
     let names = PRESETS.map(|p| p.0).join(", ");
     let wrong = |part: &str| {
-        format!("{part:?} is no level of caches; write L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or one of {names}")
+        format!(
+            "{part:?} is no level of caches; write L1=32K/8,L2=1M/16,L3=32M/16 (size/ways), or one of {names}"
+        )
     };
     let mut caches: Vec<Cache> = Vec::new();
     for part in text.split(',') {
@@ -86,8 +91,13 @@ pub fn parse(text: &str) -> Result<Vec<Cache>, String> {
             .zip(ways.trim().parse::<u64>().ok())
             .filter(|&(bytes, ways)| bytes >= 64 * ways && ways > 0 && bytes < 1 << 40)
             .ok_or_else(|| wrong(part))?;
-        if caches.last().is_some_and(|c| c.level >= level || c.size >= bytes) {
-            return Err(format!("{part:?}: levels go up, and each is greater than the one before"));
+        if caches
+            .last()
+            .is_some_and(|c| c.level >= level || c.size >= bytes)
+        {
+            return Err(format!(
+                "{part:?}: levels go up, and each is greater than the one before"
+            ));
         }
         caches.push(Cache {
             level,
@@ -113,7 +123,14 @@ mod tests {
             [(1, 48 << 10, 12), (2, 2 << 20, 16), (3, 30 << 20, 16)]
         );
         assert_eq!(parse("zen4").unwrap().len(), 3);
-        for wrong in ["", "L1", "L1=x/8", "L2=1M/8,L1=32K/8", "L1=2M/8,L2=1M/8", "pentium"] {
+        for wrong in [
+            "",
+            "L1",
+            "L1=x/8",
+            "L2=1M/8,L1=32K/8",
+            "L1=2M/8,L2=1M/8",
+            "pentium",
+        ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
     }

@@ -249,8 +249,7 @@ fn ln_gamma(x: f64) -> f64 {
         x += 1.0;
     }
     let inverse = 1.0 / x;
-    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln()
-        + inverse / 12.0
+    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + inverse / 12.0
         - inverse.powi(3) / 360.0
         + inverse.powi(5) / 1260.0
 }

@@ -106,8 +106,8 @@ impl Near {
             let (low, high) = (start(at), start(at + 1));
             if low >= from && high <= self.reach {
                 reuses += self.known[at];
-                lines += (high - low) as f64
-                    * (at_risk - (self.known[at] + self.censored[at]) / 2.0);
+                lines +=
+                    (high - low) as f64 * (at_risk - (self.known[at] + self.censored[at]) / 2.0);
             }
             at_risk -= self.known[at] + self.censored[at];
         }

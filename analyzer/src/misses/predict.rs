@@ -251,7 +251,11 @@ impl<'a> Seen<'a> {
             share * fits[cell].at_random(v) + (1.0 - share) * fits[cell].in_loops(v)
         };
         let curves: Vec<Vec<f64>> = (0..self.cells.len())
-            .map(|cell| grid().map(|v| survive(cell, v, at_random[cell][1])).collect())
+            .map(|cell| {
+                grid()
+                    .map(|v| survive(cell, v, at_random[cell][1]))
+                    .collect()
+            })
             .collect();
         // Sample lengths until a cache of each capacity is full.
         let filled = |cell: usize| -> Vec<f64> {

@@ -121,7 +121,9 @@ fn weight(outcome: &Outcome) -> impl Fn(u32) -> f64 + '_ {
     move |sample| match weights {
         None => 1.0,
         Some(weights) => match weights.executed(sample).filter(|_| measured) {
-            Some((executed, _)) => executed / loads.get(&sample).copied().unwrap_or(1).max(1) as f64,
+            Some((executed, _)) => {
+                executed / loads.get(&sample).copied().unwrap_or(1).max(1) as f64
+            }
             None => weights.of(sample) as f64,
         },
     }
@@ -433,7 +435,11 @@ fn scaled(value: &[f64], end: &[f64], of: &[f64]) -> Vec<f64> {
 }
 
 fn ends(value: f64, less: f64, more: f64) -> Range {
-    [(value - less).max(0.0), value, (value + more).min(1.0).max(value)]
+    [
+        (value - less).max(0.0),
+        value,
+        (value + more).min(1.0).max(value),
+    ]
 }
 
 /// Misses times waits.
@@ -461,7 +467,9 @@ impl Misses {
             return self;
         };
         for level in &mut self.levels {
-            level.count = level.ratio.map(|r| times(r, [loads.lo, loads.value, loads.hi]));
+            level.count = level
+                .ratio
+                .map(|r| times(r, [loads.lo, loads.value, loads.hi]));
         }
         self.memory_bound_pct = self.stall_ns.zip(time_ns).map(|(stall, time)| {
             let waits = times(stall, [loads.lo, loads.value, loads.hi]);
@@ -479,7 +487,13 @@ impl Misses {
 /// A product of two estimates whose errors are independent.
 fn times(a: Range, b: Range) -> Range {
     let value = a[1] * b[1];
-    let relative = |end: f64, middle: f64| if middle > 0.0 { (end / middle - 1.0).abs() } else { 0.0 };
+    let relative = |end: f64, middle: f64| {
+        if middle > 0.0 {
+            (end / middle - 1.0).abs()
+        } else {
+            0.0
+        }
+    };
     let (less, more) = (
         relative(a[0], a[1]).hypot(relative(b[0], b[1])),
         relative(a[2], a[1]).hypot(relative(b[2], b[1])),

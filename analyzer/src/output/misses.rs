@@ -37,7 +37,10 @@ pub(crate) struct Flat {
 pub(crate) fn flat(analysis: &Analysis) -> Vec<Flat> {
     let mut all = Vec::new();
     let mut add = |like: Flat, misses: &Option<Misses>| {
-        for of in misses.iter().flat_map(|m| m.levels.iter().map(move |l| (m, l))) {
+        for of in misses
+            .iter()
+            .flat_map(|m| m.levels.iter().map(move |l| (m, l)))
+        {
             let (misses, level) = of;
             let end = |range: Option<Range>, at: usize| range.map(|r| r[at]);
             all.push(Flat {
@@ -140,7 +143,11 @@ fn cells(misses: &Misses) -> Vec<String> {
     }
     let prefetchable = misses.last().and_then(|l| l.prefetchable);
     cells.push(prefetchable.map_or("–".into(), pct));
-    cells.push(misses.stall_ns.map_or("–".into(), |s| format!("{:.1}", s[1])));
+    cells.push(
+        misses
+            .stall_ns
+            .map_or("–".into(), |s| format!("{:.1}", s[1])),
+    );
     cells.push(
         misses
             .memory_bound_pct

@@ -3,5 +3,7 @@
 pub mod document;
 pub mod export;
 pub(crate) mod misses;
+pub(crate) mod names;
 pub mod text;
 pub(crate) mod text_parts;
+pub(crate) mod text_threads;

@@ -164,7 +164,9 @@ fn kept(line: u64, space: u32, level: u32) -> bool {
 impl LineVisits {
     /// A sample begins; the first-level cache has so many sets.
     pub fn begin(&mut self, space: u32, sample: u32, sets: u32) {
-        self.work.in_set.resize(sets.clamp(1, 4096) as usize, Vec::new());
+        self.work
+            .in_set
+            .resize(sets.clamp(1, 4096) as usize, Vec::new());
         self.work.in_set.iter_mut().for_each(Vec::clear);
         (self.work.space, self.work.sample) = (space, sample);
         self.work.address.clear();

@@ -91,7 +91,10 @@ mod tests {
         };
         write("index0", ["Data", "1", "48K", "12", "64", "0,64"]);
         write("index1", ["Instruction", "1", "32K", "8", "64", "0,64"]);
-        write("index3", ["Unified", "3", "36864K", "0", "64", "0-31,64-95"]);
+        write(
+            "index3",
+            ["Unified", "3", "36864K", "0", "64", "0-31,64-95"],
+        );
         write("index2", ["Unified", "2", "2M", "16", "64", "0"]);
         let found: Vec<_> = of(folder.path())
             .iter()
