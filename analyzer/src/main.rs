@@ -7,6 +7,7 @@ use mgz_analyzer::commands::counted::is_counted;
 use mgz_analyzer::commands::{
     Common, is_watched, progress_bar, refuse_watched, show_counted, show_watched,
 };
+use mgz_analyzer::input::counted::of_trace;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::export::{FileFormat, write};
 use mgz_analyzer::output::text::{Style, render};
@@ -188,8 +189,18 @@ fn rows_of(trace: &Trace) -> u64 {
 /// The analysis, and the damage that it met.
 fn answer(trace: &Trace, arguments: &Arguments) -> anyhow::Result<(Analysis, Vec<String>)> {
     let mut questions = arguments.questions()?;
-    questions.counted =
-        find(trace, arguments.weights_from.as_deref()).map_err(anyhow::Error::msg)?;
+    let given = arguments.weights_from.as_deref();
+    if questions.filter.is_empty() {
+        questions.counted = find(trace, given).map_err(anyhow::Error::msg)?;
+    } else if given.is_some() {
+        anyhow::bail!(
+            "--weights-from: what another run has counted is of the whole run, and a filter leaves a part of it; leave one of the two out"
+        );
+    } else if of_trace(&trace.folder).is_some() {
+        eprintln!(
+            "mgz-analyze: note: the loads that were counted (calibration/) are of the whole run; with a filter they are not used"
+        );
+    }
     let bar = progress_bar(rows_of(trace));
     let found = examine(trace, &questions, &|rows| bar.inc(rows));
     bar.finish_and_clear();

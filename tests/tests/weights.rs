@@ -167,6 +167,15 @@ fn refusals(app: &Instrumented, dir: &Path) {
         &["--weights-from", at("count").to_str().unwrap()],
     );
     assert!(said.unwrap_err().contains("counts its loads itself"));
+    let (burst, count) = (at("burst"), at("count"));
+    let filtered = [
+        "--weights-from",
+        count.to_str().unwrap(),
+        "--function",
+        "scan",
+    ];
+    let said = analyze(&burst, &filtered).unwrap_err();
+    assert!(said.contains("a filter leaves a part of it"), "{said}");
     let said = refused("nothing");
     assert!(
         said.contains("--weights-from") && said.contains("not a trace folder"),
@@ -193,6 +202,9 @@ fn calibrated_traces_have_their_weights_with_them() {
         loads(&found, "functions", "scan"),
     );
     assert!(near(follow, 3.0 * scan, 0.01), "{follow} {scan}");
+    // Of a part of the run they say nothing.
+    let part = analyze(&trace, &["--function", "scan"]).unwrap();
+    assert!(part["summary"]["trace"]["weights_from"].is_null());
     // Replaced as a whole; nothing is left beside it.
     record(&app, &trace, &["--rate", "2000", "--force"], ROUNDS);
     assert!(!trace.join(CALIBRATION_DIR).exists());
