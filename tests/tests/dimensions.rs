@@ -96,9 +96,7 @@ fn filters_leave_what_they_say() {
     // Names are those that were seen while the thread ran, which a short one need not have been.
     let name = in_table["name"].as_str().unwrap();
     assert!(
-        ["", "walker", "shares"]
-            .iter()
-            .any(|n| name.starts_with(n)),
+        ["", "walker", "shares"].iter().any(|n| name.starts_with(n)),
         "{name}"
     );
 
@@ -127,7 +125,10 @@ fn filters_leave_what_they_say() {
         (&["--function", "nothing"], "functions with loads: walk"),
         (&["--object", "nothing"], "near_by"),
         (&["--from", "1000"], "the samples go from 0 to"),
-        (&["--thread", &id, "--function", "chase"], "no load meets all"),
+        (
+            &["--thread", &id, "--function", "chase"],
+            "no load meets all",
+        ),
     ] {
         let error = analyze(&trace, words).unwrap_err();
         assert!(error.contains(part) && error.contains(words[0]), "{error}");
