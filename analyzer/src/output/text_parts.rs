@@ -3,7 +3,7 @@
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
 use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail};
 use crate::report::diagnose::Diagnosis;
-use crate::util::human::{bytes, count, number, percent};
+use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
 use crate::views::objects::ObjectRow;
 use comfy_table::Cell;
@@ -70,10 +70,10 @@ pub(crate) fn growth(
     push(out, &t);
     if let Some(i) = inter {
         out.push_str(&format!(
-            "Pages of {} between samples of a thread: {} reuses, {} first touches; mean interval {} loads, mean D ≈ {} pages ({} by growth inside samples)\n",
+            "Pages of {} between samples of a thread: {}, {}; mean interval {} loads, mean D ≈ {} pages ({} by growth inside samples)\n",
             bytes(i.block),
-            count(i.reuses),
-            count(i.first_touches),
+            counted(i.reuses, "reuse", "reuses"),
+            counted(i.first_touches, "first touch", "first touches"),
             number(i.interval_mean),
             number(i.distance_mean),
             number(i.distance_memgaze)

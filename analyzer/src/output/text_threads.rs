@@ -44,8 +44,7 @@ pub(crate) fn filter(row: &FilterRow, out: &mut String) {
             percent(Some(lo)),
             percent(Some(hi))
         ),
-        (.., Some(share)) => format!("{} % of the loads", percent(Some(share))),
-        _ => "an unknown part".into(),
+        (.., share) => format!("{} % of the loads", percent(share)),
     };
     out.push_str(&format!(
         "{:<16}{}: {left} of the run ({} of {} recorded loads). All that follows is of these alone{}\n",

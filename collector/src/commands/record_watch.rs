@@ -199,9 +199,10 @@ fn tell(m: &Manifest, ended: &Ended, cli: &Cli) {
             }
             let seconds = m.cpu_seconds + ended.stopped_seconds;
             text.push_str(&format!(
-                "mgz-record: {}: {} stops in {:.2} s, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} given up, {} not reused by the end; {:.1}% of the time in stops, {} threads, in {trace}",
+                "mgz-record: {}: {} stops in {:.2} s, {} samples: {} reused while stepped, {} in a watchpoint, {} replaced, {} not watched, {} given up, {} not reused by the end; {:.1}% of the time in stops, {} {}, in {trace}",
                 m.program_status, of("stops"), seconds, m.totals.samples, of("near"), of("watched"), of("replaced"), of("skipped"), of("crowded"), of("ended"),
-                100.0 * ended.stopped_seconds / seconds.max(1e-9), ended.threads
+                100.0 * ended.stopped_seconds / seconds.max(1e-9), ended.threads,
+                if ended.threads == 1 { "thread" } else { "threads" }
             ));
         }
     }

@@ -36,7 +36,8 @@ impl Ticker {
 fn message(slots: u64, bytes: u64, windows: u64, outside: u64) -> String {
     let mut text = format!("{} records kept, {}", HumanCount(slots), HumanBytes(bytes));
     if windows + outside > 0 {
-        text.push_str(&format!(", {} windows", HumanCount(windows)));
+        let unit = if windows == 1 { "window" } else { "windows" };
+        text.push_str(&format!(", {} {unit}", HumanCount(windows)));
         if outside > 0 {
             text.push_str(&format!(
                 " ({}% of the time outside of instrumented code)",
