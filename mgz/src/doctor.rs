@@ -82,7 +82,8 @@ fn tool(name: &str) -> Finding {
 
 /// Whether instrumented programs can be kept.
 fn cache_folder() -> Finding {
-    const REMEDY: &str = "set XDG_CACHE_HOME to a folder that you may write to, or use mgz run --beside";
+    const REMEDY: &str =
+        "set XDG_CACHE_HOME to a folder that you may write to, or use mgz run --beside";
     let state = cache::folder()
         .map_err(|e| (e.to_string(), REMEDY))
         .and_then(|folder| {
@@ -155,7 +156,9 @@ fn opener() -> Finding {
 fn debuginfod() -> Finding {
     let state = match std::env::var_os("DEBUGINFOD_URLS").filter(|v| !v.is_empty()) {
         Some(_) => Ok("DEBUGINFOD_URLS is set".into()),
-        None => Ok("local files: names and lines of system libraries need their -dbg packages".into()),
+        None => {
+            Ok("local files: names and lines of system libraries need their -dbg packages".into())
+        }
     };
     Finding {
         title: "debug information".into(),
@@ -169,7 +172,13 @@ mod tests {
 
     #[test]
     fn each_state_of_the_machine_has_its_remedy() {
-        for (text, good) in [("", true), ("0\n", true), ("1\n", false), ("2", false), ("3", false)] {
+        for (text, good) in [
+            ("", true),
+            ("0\n", true),
+            ("1\n", false),
+            ("2", false),
+            ("3", false),
+        ] {
             assert_eq!(ptrace_scope(text).state.is_ok(), good, "{text}");
         }
         assert!(seccomp("Name:\tx\nSeccomp:\t2\n").state.is_err());

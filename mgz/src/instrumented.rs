@@ -87,12 +87,7 @@ fn finds_libraries_beside_itself(bytes: &[u8]) -> bool {
         .any(|path| path.contains("$ORIGIN") || path.contains("${ORIGIN}"))
 }
 
-fn entry_name(
-    program: &Path,
-    bytes: &[u8],
-    asked: &Asked,
-    tool: &Path,
-) -> anyhow::Result<String> {
+fn entry_name(program: &Path, bytes: &[u8], asked: &Asked, tool: &Path) -> anyhow::Result<String> {
     let maker = format!("{:?}", Source::of(tool)?);
     let libs = format!("{:?}", asked.libs);
     // Which libraries are found hangs on it.

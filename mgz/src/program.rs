@@ -140,11 +140,7 @@ mod tests {
     fn a_script_may_be_run_by_a_script() {
         let dir = tempfile::tempdir().unwrap();
         let inner = script(dir.path(), "run", "#!/bin/sh\n");
-        let outer = script(
-            dir.path(),
-            "outer",
-            &format!("#!{} -x\n", inner.display()),
-        );
+        let outer = script(dir.path(), "outer", &format!("#!{} -x\n", inner.display()));
         let found = Program::find(outer.as_os_str()).unwrap();
         assert_eq!(found.file, Path::new("/bin/sh"));
         // The kernel puts each interpreter's argument and the script behind it.

@@ -14,9 +14,9 @@ pub fn find(name: &str) -> anyhow::Result<PathBuf> {
         .filter(|path| path.is_file());
     match beside.or_else(|| in_path(name)) {
         Some(path) => Ok(path),
-        None => bail!(
-            "{name} is neither beside mgz nor in PATH; install it, or add its folder to PATH"
-        ),
+        None => {
+            bail!("{name} is neither beside mgz nor in PATH; install it, or add its folder to PATH")
+        }
     }
 }
 

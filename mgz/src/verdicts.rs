@@ -88,11 +88,7 @@ fn functions(out: &mut String, analysis: &Value) {
         true => ("time_pct", "time%"),
         false => ("A_pct", "loads%"),
     };
-    let _ = writeln!(
-        out,
-        "\n{:NAME$} {head:>18} {:>8}",
-        "Function", "B/line"
-    );
+    let _ = writeln!(out, "\n{:NAME$} {head:>18} {:>8}", "Function", "B/line");
     for row in list.iter().take(MOST) {
         let share = match (
             row[key].as_f64(),

@@ -114,7 +114,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["report.html", "trace"]);
+    assert_eq!(names, ["command.json", "report.html", "trace"]);
     // A program that was changed is another one.
     let source = place.path("columns.c");
     std::fs::write(&source, PROGRAM.replace("return 7", "return 8")).unwrap();
@@ -129,10 +129,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     // The single steps: the same trace again, without the source.
     let again = place.run(&["report", "out", "--no-source"]);
     assert_eq!(code(&again), 0, "{}", stderr(&again));
-    assert_eq!(
-        String::from_utf8_lossy(&again.stdout),
-        "out/report.html\n"
-    );
+    assert_eq!(String::from_utf8_lossy(&again.stdout), "out/report.html\n");
     assert!(!report(&file).contains("id=\"mgz-sources\">"));
 }
 
@@ -186,7 +183,13 @@ fn what_cannot_be_instrumented_is_refused_as_the_instrumenter_does() {
     assert_eq!(code(&output), code(&own));
     assert_ne!(code(&output), 0);
     let reason = stderr(&own);
-    let reason = reason.split_once(": ").unwrap().1.split_once(": ").unwrap().1;
+    let reason = reason
+        .split_once(": ")
+        .unwrap()
+        .1
+        .split_once(": ")
+        .unwrap()
+        .1;
     assert!(
         stderr(&output).contains(reason.trim()),
         "{} / {reason}",

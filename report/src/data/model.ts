@@ -106,7 +106,11 @@ export function moreWindows(m: Model): string {
   return `mgz run --overhead ${Number(more.toPrecision(2))}%`;
 }
 
-export const command = (m: Model): string => strs(m.trace["command"]).join(" ");
+/** The command line as it was given. Words with blanks are quoted. */
+export function command(m: Model): string {
+  const given = strs(m.run["command"]);
+  return (given.length > 0 ? given : strs(m.trace["command"])).map((w) => (w === "" || /\s/.test(w) ? `'${w.replaceAll("\n", " ↵ ")}'` : w)).join(" ");
+}
 export const shortFile = (path: string): string => path.split("/").pop() ?? path;
 export const placeOf = (file: string, line: number | null): string => (file && line ? `${shortFile(file)}:${line}` : file ? shortFile(file) : "");
 export const nameOf = (row: Obj): string => str(row["function"]) || "[unknown]";

@@ -147,7 +147,7 @@ export function Time({ m }: { m: Model }) {
               <g key={n.id} class="pick" onClick={() => go({ node: n.id || undefined })}>
                 <rect x={x(n.from)} y={(n.depth - focus.depth) * 26} width={wide} height={24} {...(v === null ? { class: "hatched-rect" } : { style: { fill: h.css } })} />
                 {n === selected && <rect x={x(n.from) + 1} y={(n.depth - focus.depth) * 26 + 1} width={Math.max(1, wide - 2)} height={22} class="chosen" />}
-                {wide > text.length * 8 + 8 && <text x={x(n.from) + 5} y={(n.depth - focus.depth) * 26 + 17} style={{ fill: v === null ? "currentColor" : h.ink }}>{text}{n.row["on_path"] === true && n !== root && wide > 70 ? " (worst)" : ""}</text>}
+                {wide > text.length * 8 + 10 && <text x={x(n.from) + 5} y={(n.depth - focus.depth) * 26 + 17} style={{ fill: v === null ? "currentColor" : h.ink }}>{text}{n.row["on_path"] === true && n !== root && wide > text.length * 8 + 75 ? " (worst)" : ""}</text>}
                 <title>{`${label(n, root.from)}\ngrowth ${v === null ? "not known" : v.toFixed(3)}\n${count(num(n.row["A"]))} loads seen`}</title>
               </g>
             );
