@@ -2,7 +2,7 @@
 
 use crate::cli::Report;
 use crate::html::{self, Options};
-use crate::run::{REPORT, TRACE};
+use crate::run::{REPORT, TRACE, read_command};
 use crate::tools;
 use anyhow::{Context, bail};
 use serde_json::Value;
@@ -23,6 +23,7 @@ pub fn command(report: &Report) -> anyhow::Result<i32> {
     let file = report.output.clone().unwrap_or(default);
     let options = Options {
         source: !report.no_source,
+        command: read_command(&report.trace),
     };
     let made = make(&trace, &file, &options)?;
     crate::cli::print(format!("{}\n", file.display()).as_bytes())?;

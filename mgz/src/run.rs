@@ -85,6 +85,28 @@ fn folder(given: Option<&Path>, program: &Program) -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
+/// The command line as the user gave it: the trace has that of the instrumented file in the cache.
+const COMMAND: &str = "command.json";
+
+fn write_command(folder: &Path, program: &[OsString]) -> anyhow::Result<Vec<String>> {
+    let words: Vec<String> = program
+        .iter()
+        .map(|word| word.to_string_lossy().into_owned())
+        .collect();
+    let file = folder.join(COMMAND);
+    std::fs::write(&file, serde_json::to_vec(&words)?)
+        .with_context(|| format!("{}: cannot write", file.display()))?;
+    Ok(words)
+}
+
+/// That of a run; empty if the folder is of no run.
+pub fn read_command(folder: &Path) -> Vec<String> {
+    std::fs::read(folder.join(COMMAND))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or_default()
+}
+
 /// Options of the recorder.
 fn options(run: &Run) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
@@ -108,8 +130,8 @@ enum Recorded {
     Nothing(i32),
 }
 
-/// Records the program into a new folder, which takes the place of the trace when it is whole. The
-/// recorder explains by itself why there is none.
+/// Records the program. The last run's trace is out of the way meanwhile, and comes back if there is no
+/// new one, which the recorder explains by itself.
 fn recorded<'a>(
     record: &Path,
     options: &[OsString],
@@ -117,25 +139,35 @@ fn recorded<'a>(
     arguments: impl Iterator<Item = &'a OsString>,
     trace: &Path,
 ) -> anyhow::Result<Recorded> {
-    let new = trace.with_extension(format!("new-{}", std::process::id()));
+    let old = trace.with_extension(format!("old-{}", std::process::id()));
+    let had_one = trace.exists();
+    if had_one {
+        std::fs::rename(trace, &old)
+            .with_context(|| format!("{}: cannot be renamed", trace.display()))?;
+    }
     let mut command = Command::new(record);
-    command.arg("-o").arg(&new).args(options);
+    command.arg("-o").arg(trace).args(options);
     command.arg("--").arg(file).args(arguments);
-    let status = signals::wait_for(&mut command)
-        .with_context(|| format!("{}: cannot be executed", record.display()))?;
+    let status = signals::wait_for(&mut command);
+    let is_there = trace.join("manifest.json").exists();
+    if !is_there && had_one {
+        // Whatever the recorder began is no trace.
+        let _ = std::fs::remove_dir_all(trace);
+        std::fs::rename(&old, trace)
+            .with_context(|| format!("{}: cannot be renamed", old.display()))?;
+    } else if had_one {
+        std::fs::remove_dir_all(&old)
+            .with_context(|| format!("{}: cannot be removed", old.display()))?;
+    }
+    let status = status.with_context(|| format!("{}: cannot be executed", record.display()))?;
     let status = status
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    if !new.join("manifest.json").exists() {
-        return Ok(Recorded::Nothing(if status == 0 { FAILED } else { status }));
-    }
-    if trace.exists() {
-        std::fs::remove_dir_all(trace)
-            .with_context(|| format!("{}: cannot be replaced", trace.display()))?;
-    }
-    std::fs::rename(&new, trace)
-        .with_context(|| format!("{}: cannot be renamed", new.display()))?;
-    Ok(Recorded::Trace(status))
+    Ok(match (is_there, status) {
+        (true, status) => Recorded::Trace(status),
+        (false, 0) => Recorded::Nothing(FAILED),
+        (false, status) => Recorded::Nothing(status),
+    })
 }
 
 /// Analyses, writes the report, and says what was found.
@@ -143,6 +175,7 @@ fn show(run: &Run, folder: &Path, trace: &Path) -> anyhow::Result<()> {
     let file = folder.join(REPORT);
     let options = Options {
         source: !run.no_source,
+        command: write_command(folder, &run.program)?,
     };
     let made = report::make(trace, &file, &options)?;
     eprint!("{}", verdicts::text(&made.analysis));

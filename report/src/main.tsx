@@ -46,6 +46,7 @@ function View_({ m, view }: { m: Model; view: View }) {
   const [error, reset] = useErrorBoundary();
   useEffect(reset, [view]);
   if (error) return <p class="empty" role="alert">This view cannot show these data: {String(error)}</p>;
+  if (m.loading && view !== "overview") return <p class="empty">Reading the tables.</p>;
   const Shown = SHOWN[view];
   return <Shown m={m} />;
 }
@@ -88,8 +89,12 @@ const root = document.getElementById("app");
 if (root) {
   root.replaceChildren();
   render(<App />, root);
-  void load().then(() => {
+  const stop = model.subscribe((m) => {
+    if (m) requestAnimationFrame(() => performance.mark("shown"));
+  });
+  void load().then(() => stop()).then(() => {
     if (model.value) document.title = `mgz: ${short(command(model.value), 80)}`;
     document.documentElement.dataset["ready"] = "yes";
+
   });
 }

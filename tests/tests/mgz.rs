@@ -114,7 +114,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
         .map(|e| e.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["report.html", "trace"]);
+    assert_eq!(names, ["command.json", "report.html", "trace"]);
     // A program that was changed is another one.
     let source = place.path("columns.c");
     std::fs::write(&source, PROGRAM.replace("return 7", "return 8")).unwrap();

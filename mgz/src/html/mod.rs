@@ -26,10 +26,12 @@ const TABLES: [&str; 4] = ["functions", "lines", "loops", "objects"];
 const PARTS: [&str; 3] = ["heat_map", "time_zoom", "location_zoom"];
 
 /// What goes into a report.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Source lines that were hit.
     pub source: bool,
+    /// Command line to be shown instead of the trace's; none if empty.
+    pub command: Vec<String>,
 }
 
 /// The file.
@@ -57,6 +59,9 @@ fn parts(analysis: &Value, manifest: &Value, options: &Options) -> Vec<(&'static
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     run.insert("manifest".into(), run_card(manifest));
+    if !options.command.is_empty() {
+        run.insert("command".into(), options.command.clone().into());
+    }
     let mut parts = vec![("run", Value::Object(run))];
     for name in TABLES {
         let rows = all.get(name).and_then(Value::as_array);
@@ -121,7 +126,7 @@ fn part(out: &mut Vec<u8>, name: &str, value: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The number of parts, for messages of tests.
+/// A part of a page.
 #[cfg(test)]
 fn unpack(page: &str, name: &str) -> Value {
     use std::io::Read;
@@ -152,7 +157,10 @@ mod tests {
 
     #[test]
     fn all_parts_come_back_and_none_is_markup() {
-        let options = Options { source: true };
+        let options = Options {
+            source: true,
+            ..Options::default()
+        };
         let page = page(&example(), &json!({"cpu": "x", "host": "h"}), &options).unwrap();
         let page = String::from_utf8(page).unwrap();
         assert!(!page.contains("onerror"));

@@ -20,7 +20,7 @@ export interface Column {
 }
 
 const HEIGHT = 30;
-const BEYOND = 10;
+const BEYOND = 5;
 
 export function DataTable(props: {
   name: string;
@@ -61,6 +61,34 @@ export function DataTable(props: {
     if (y < view.scrollTop) view.scrollTop = y;
     else if (y + 2 * HEIGHT > view.scrollTop + view.clientHeight) view.scrollTop = y + 2 * HEIGHT - view.clientHeight;
   };
+  // Rows that stay in sight are the same nodes as before, so that they are not compared again.
+  const kept = useRef<{ of: unknown[]; nodes: Map<number, preact.VNode> }>({ of: [], nodes: new Map() });
+  const of = [columns, list, props.selected];
+  if (of.some((v, i) => v !== kept.current.of[i])) kept.current = { of, nodes: new Map() };
+  const shown = (row: number, at: number): preact.VNode => {
+    const { nodes } = kept.current;
+    const old = nodes.get(at);
+    if (old) return old;
+    if (nodes.size > 500) nodes.clear();
+    const node = (
+      <div
+        role="row"
+        key={row}
+        aria-rowindex={at + 2}
+        class={`tr${props.selected === row ? " selected" : ""}${props.onSelect ? " pick" : ""}`}
+        style={{ gridTemplateColumns: grid, height: `${HEIGHT}px`, top: `${at * HEIGHT}px` }}
+        onClick={() => props.onSelect?.(row)}
+      >
+        {columns.map((c) => (
+          <div role="cell" key={c.key} class={c.left || c.bar ? "left" : ""}>
+            {c.cell ? c.cell(row) : String(c.value(row) ?? "–")}
+          </div>
+        ))}
+      </div>
+    );
+    nodes.set(at, node);
+    return node;
+  };
   return (
     <div class="table-box">
       <div class="table-tools">
@@ -94,22 +122,7 @@ export function DataTable(props: {
           </div>
         </div>
         <div role="rowgroup" class="tbody" style={{ height: `${list.length * HEIGHT}px`, minWidth: `${wide}px` }}>
-          {list.slice(first, last).map((row, i) => (
-            <div
-              role="row"
-              key={row}
-              aria-rowindex={first + i + 2}
-              class={`tr${props.selected === row ? " selected" : ""}${props.onSelect ? " pick" : ""}`}
-              style={{ gridTemplateColumns: grid, height: `${HEIGHT}px`, top: `${(first + i) * HEIGHT}px` }}
-              onClick={() => props.onSelect?.(row)}
-            >
-              {columns.map((c) => (
-                <div role="cell" key={c.key} class={c.left || c.bar ? "left" : ""}>
-                  {c.cell ? c.cell(row) : String(c.value(row) ?? "–")}
-                </div>
-              ))}
-            </div>
-          ))}
+          {list.slice(first, last).map((row, i) => shown(row, first + i))}
         </div>
       </div>
     </div>

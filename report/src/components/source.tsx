@@ -6,7 +6,7 @@ import { parser as rust } from "@lezer/rust";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { Model } from "../data/model.ts";
 import { shareKey, shareWord } from "../data/model.ts";
-import { list, num, obj, str } from "../data/values.ts";
+import { greatest, list, num, obj, str } from "../data/values.ts";
 import { count, percent } from "../format.ts";
 
 const PARSERS: [RegExp, { parse: (text: string) => import("@lezer/common").Tree }][] = [
@@ -57,7 +57,7 @@ export function Source({ m, file, line }: { m: Model; file: string; line: number
   if (!file) return <p class="empty hatched">No source line is known for this code: the program has no debug information for it. Build it with <code>-g</code>, or install the package with its debug information, and run again.</p>;
   if (m.sources === null) return <p class="empty">The report was made without source (--no-source).</p>;
   if (rows.length === 0) return <p class="empty">{file}: no source here ({str(found?.["missing"]) || "not embedded"}). Make the report where the file lies.</p>;
-  const most = Math.max(1e-9, ...[...hits.values()].map((h) => h.share));
+  const most = greatest([...hits.values()].map((h) => h.share), 1e-9);
   return (
     <div>
       {found?.["changed"] === true && <p class="doubt">This file was changed after the recording: lines may have moved.</p>}

@@ -17,6 +17,8 @@ export interface Model {
   heat: Obj;
   time: Obj;
   location: Obj;
+  /** Tables and trees are still to be unpacked. */
+  loading: boolean;
   /** Null: the report was made without source. */
   sources: Obj | null;
 }
@@ -35,14 +37,28 @@ export async function load(): Promise<void> {
   try {
     const run = obj(await part("run"));
     if (Object.keys(run).length === 0) throw new Error("the file holds no data: it is the viewer alone");
-    const [functions, lines, loops, objects] = await Promise.all(["functions", "lines", "loops", "objects"].map(part));
-    const [heat, time, location, sources] = await Promise.all(["heat_map", "time_zoom", "location_zoom", "sources"].map(part));
     const summary = obj(run["summary"]);
-    model.value = {
+    const empty = new Table(null);
+    const first: Model = {
       run,
       summary,
       trace: obj(summary["trace"]),
       manifest: obj(run["manifest"]),
+      loading: true,
+      tables: { functions: empty, lines: empty, loops: empty, objects: empty },
+      heat: {},
+      time: {},
+      location: {},
+      sources: null,
+    };
+    model.value = first;
+    // The browser draws that before it unpacks tables of some megabytes.
+    await new Promise((r) => setTimeout(r, 0));
+    const [functions, lines, loops, objects] = await Promise.all(["functions", "lines", "loops", "objects"].map(part));
+    const [heat, time, location, sources] = await Promise.all(["heat_map", "time_zoom", "location_zoom", "sources"].map(part));
+    model.value = {
+      ...first,
+      loading: false,
       tables: { functions: new Table(functions), lines: new Table(lines), loops: new Table(loops), objects: new Table(objects) },
       heat: obj(heat),
       time: obj(time),
@@ -90,7 +106,11 @@ export function moreWindows(m: Model): string {
   return `mgz run --overhead ${Number(more.toPrecision(2))}%`;
 }
 
-export const command = (m: Model): string => strs(m.trace["command"]).join(" ");
+/** The command line as it was given. Words with blanks are quoted. */
+export function command(m: Model): string {
+  const given = strs(m.run["command"]);
+  return (given.length > 0 ? given : strs(m.trace["command"])).map((w) => (w === "" || /\s/.test(w) ? `'${w.replaceAll("\n", " ↵ ")}'` : w)).join(" ");
+}
 export const shortFile = (path: string): string => path.split("/").pop() ?? path;
 export const placeOf = (file: string, line: number | null): string => (file && line ? `${shortFile(file)}:${line}` : file ? shortFile(file) : "");
 export const nameOf = (row: Obj): string => str(row["function"]) || "[unknown]";

@@ -1,9 +1,12 @@
 // A table by columns.
-import { num, obj, str, type Obj } from "./values.ts";
+import { greatest, num, obj, str, type Obj } from "./values.ts";
 
 export class Table {
   readonly rows: number;
   private readonly columns: Record<string, unknown[]>;
+  private readonly most = new Map<string, number>();
+  private lastAt = -1;
+  private last: Obj = {};
 
   constructor(data: unknown) {
     const { rows, columns } = obj(data);
@@ -30,15 +33,24 @@ export class Table {
     return str(this.value(key, row));
   }
 
-  /** The row as an object. */
+  /** The row as an object. Several cells ask for the same one after the other. */
   row(row: number): Obj {
+    if (row === this.lastAt) return this.last;
     const out: Obj = {};
     for (const [key, column] of Object.entries(this.columns)) out[key] = column[row] ?? null;
+    this.lastAt = row;
+    this.last = out;
     return out;
   }
 
-  keys(): string[] {
-    return Object.keys(this.columns);
+  /** The greatest number of a column; 0 if it has none. */
+  greatest(key: string): number {
+    let most = this.most.get(key);
+    if (most === undefined) {
+      most = greatest((this.columns[key] ?? []).map(num), 0);
+      this.most.set(key, most);
+    }
+    return most;
   }
 
   /** The first row for which it holds; -1 if there is none. */

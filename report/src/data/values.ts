@@ -10,6 +10,13 @@ export const list = (v: unknown): unknown[] => (Array.isArray(v) ? v : []);
 export const objs = (v: unknown): Obj[] => list(v).map(obj);
 export const strs = (v: unknown): string[] => list(v).filter((s): s is string => typeof s === "string");
 
+/** The greatest of values, at least `least`. (A spread of very many arguments would overflow the stack.) */
+export function greatest(values: Iterable<number | null | undefined>, least: number): number {
+  let most = least;
+  for (const v of values) if (v !== null && v !== undefined && v > most) most = v;
+  return most;
+}
+
 /** An estimate within its interval; an end that nothing bounds is null. */
 export interface Estimate {
   value: number | null;

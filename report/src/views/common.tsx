@@ -59,8 +59,7 @@ export const hundred = (e: Estimate | null): Estimate => (e === null ? { value: 
 /** Columns of numbers that all tables of code and data have. */
 export function metricColumns(m: Model, t: Table): Column[] {
   const key = shareKey(m);
-  const most = (k: string): number => Math.max(1e-9, ...t.all().map((i) => t.num(k, i) ?? 0));
-  const biggest = Math.max(most("F_64_hat"), most("F_64"));
+  const biggest = Math.max(1e-9, t.greatest("F_64_hat"), t.greatest("F_64"));
   const columns: Column[] = [
     { key, head: shareWord(m), width: 150, bar: true, value: (i) => t.num(key, i), cell: (i) => <Share m={m} row={t.row(i)} /> },
   ];

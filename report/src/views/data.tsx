@@ -1,7 +1,7 @@
 // Objects: which data are loaded, from where they were allocated, and by which code.
 import { DataTable, type Column } from "../components/data-table.tsx";
 import { type Model } from "../data/model.ts";
-import { num, objs, str, strs, type Obj } from "../data/values.ts";
+import { greatest, num, objs, str, strs, type Obj } from "../data/values.ts";
 import { base, bytes, count, percent, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { heat } from "../components/heat.ts";
@@ -66,7 +66,7 @@ function Matrix({ m }: { m: Model }) {
   const functions = [...names].sort((a, b) => b[1] - a[1]).slice(0, 10).map(([n]) => n);
   if (functions.length === 0) return null;
   const cell = (i: number, f: string): number | null => num(objs(t.value("functions", i)).find((p) => str(p["function"]) === f)?.["A"]);
-  const most = Math.max(1, ...objects.flatMap((i) => functions.map((f) => cell(i, f) ?? 0)));
+  const most = greatest(objects.flatMap((i) => functions.map((f) => cell(i, f))), 1);
   return (
     <Panel title="Which code loads which data" note="Recorded loads; the more, the nearer to yellow.">
       <div class="twin" tabindex={0} role="region" aria-label="Objects by functions">

@@ -4,7 +4,7 @@ import { copy, csv } from "../components/csv.ts";
 import { heat } from "../components/heat.ts";
 import { Classes, LineUse } from "../components/interval.tsx";
 import type { Model } from "../data/model.ts";
-import { list, num, obj, objs, str, type Obj } from "../data/values.ts";
+import { greatest, list, num, obj, objs, str, type Obj } from "../data/values.ts";
 import { address, base, bytes, count, percent, seconds, short } from "../format.ts";
 import { go, place } from "../state.ts";
 import { Footprint, FunctionLink, ObjectLink, Panel, Parts, Share, Strides } from "./common.tsx";
@@ -40,7 +40,7 @@ const W = 1100;
 /** The smallest region that holds most of the loads of an object. */
 function holding(all: Region[], object: string): Region | undefined {
   const loads = (r: Region): number => num(objs(r.row["objects"]).find((o) => str(o["object"]) === object)?.["A"]) ?? 0;
-  const most = Math.max(0, ...all.filter((r) => r.depth > 0).map(loads));
+  const most = greatest(all.filter((r) => r.depth > 0).map(loads), 0);
   return most === 0 ? undefined : all.filter((r) => loads(r) >= 0.5 * most).sort((a, b) => b.depth - a.depth)[0];
 }
 
@@ -57,8 +57,8 @@ export function Memory({ m }: { m: Model }) {
   const wanted = place.value.selection.region;
   const object = place.value.selection.obj;
   const selected = all.find((r) => r.id === wanted) ?? (wanted === "root" ? root : undefined) ?? (object ? holding(all, object) : undefined) ?? all.find((r) => r.id === str(m.location["worst"])) ?? root;
-  const most = Math.max(1e-9, ...all.slice(1).map((r) => num(r.row["first_pct"]) ?? 0));
-  const rows = Math.max(...all.map((r) => r.depth)) + 1;
+  const most = greatest(all.slice(1).map((r) => num(r.row["first_pct"])), 1e-9);
+  const rows = greatest(all.map((r) => r.depth), 0) + 1;
   const H = rows * 30;
   const parentOf = (r: Region): Region | undefined => all.find((p) => p.children.includes(r));
   const move = (event: KeyboardEvent): void => {
@@ -165,7 +165,7 @@ function HeatMap({ m }: { m: Model }) {
   const columns = objs(m.heat["columns"]);
   const rows = objs(m.heat["rows"]);
   const values = rows.map((r) => list(r[by]).map(num));
-  const most = Math.max(1, ...values.flat().map((v) => v ?? 0));
+  const most = greatest(values.flat(), 1);
   const cells = values.map((r) => r.map((v) => (v === null ? null : Math.log1p(v) / Math.log1p(most))));
   useEffect(() => {
     const c = canvas.current;

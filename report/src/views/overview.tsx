@@ -35,7 +35,7 @@ export function Overview({ m }: { m: Model }) {
         {shown.length < verdicts.length && <button type="button" class="more" onClick={() => setAll(true)}>Show {verdicts.length - shown.length} more</button>}
       </Panel>
       <Panel title="The run in time" note="Each column is a stretch of the run. Click one to look into it.">
-        <TimeStrip m={m} />
+        {m.loading ? <p class="empty">Reading the tables.</p> : <TimeStrip m={m} />}
       </Panel>
       <Panel title={`Where the ${shareWord(m)} ${shareWord(m) === "time" ? "goes" : "are"}`}>
         <Top m={m} />
@@ -198,6 +198,7 @@ function Top({ m }: { m: Model }) {
   const f = m.tables.functions;
   const key = shareKey(m);
   const rows = f.all().slice(0, 8);
+  if (m.loading) return <p class="empty">Reading the tables.</p>;
   if (rows.length === 0) return <p class="empty">No function was recorded.</p>;
   const o = m.tables.objects;
   const most = Math.max(1, ...rows.map((i) => f.num(`${key}_hi`, i) ?? f.num(key, i) ?? 0));

@@ -6,7 +6,7 @@ import { heat } from "../components/heat.ts";
 import { copy, csv, saveSvg } from "../components/csv.ts";
 import { define } from "../components/tip.tsx";
 import { isComplete, type Model } from "../data/model.ts";
-import { num, obj, objs, str, type Obj } from "../data/values.ts";
+import { greatest, num, obj, objs, str, type Obj } from "../data/values.ts";
 import { count, percent, seconds } from "../format.ts";
 import { go, place } from "../state.ts";
 import { bins, Footprint, FunctionLink, Panel, Parts, Share, Strides } from "./common.tsx";
@@ -79,7 +79,7 @@ function Lanes({ m, root, metrics, width }: { m: Model; root: Node; metrics: typ
       {metrics.map(([key, name, show], lane) => {
         const y = lane * (LANE + 8);
         const values = nodes.map((n) => valueOf(m, n, key));
-        const most = Math.max(1e-300, ...values.map((v) => v ?? 0));
+        const most = greatest(values, 1e-300);
         const known = values.some((v) => v !== null);
         return (
           <g key={key}>
@@ -116,10 +116,10 @@ export function Time({ m }: { m: Model }) {
   const selected = all.find((n) => n.id === (place.value.selection.node ?? "")) ?? root;
   // Zoomed to the selected node, or to the one around it where it has nothing inside.
   const focus = selected.children.length > 0 ? selected : (all.find((n) => n.children.includes(selected)) ?? root);
-  const rows = Math.max(...flat(focus).map((n) => n.depth)) - focus.depth + 1;
+  const rows = greatest(flat(focus).map((n) => n.depth), 0) - focus.depth + 1;
   const x = (t: number): number => Math.max(LEFT - 5, Math.min(WIDE, LEFT + ((WIDE - LEFT - 10) * (t - focus.from)) / Math.max(1, focus.to - focus.from)));
   const H = Math.min(rows, 12) * 26 + 4;
-  const most = Math.max(1e-9, ...all.map((n) => num(n.row["dF"]) ?? 0));
+  const most = greatest(all.map((n) => num(n.row["dF"])), 1e-9);
   const path = all.filter((n) => focus.id.startsWith(n.id) && n !== focus).sort((a, b) => a.depth - b.depth);
   const move = (event: KeyboardEvent): void => {
     const parent = all.find((n) => n.children.includes(selected));
@@ -147,7 +147,7 @@ export function Time({ m }: { m: Model }) {
               <g key={n.id} class="pick" onClick={() => go({ node: n.id || undefined })}>
                 <rect x={x(n.from)} y={(n.depth - focus.depth) * 26} width={wide} height={24} {...(v === null ? { class: "hatched-rect" } : { style: { fill: h.css } })} />
                 {n === selected && <rect x={x(n.from) + 1} y={(n.depth - focus.depth) * 26 + 1} width={Math.max(1, wide - 2)} height={22} class="chosen" />}
-                {wide > text.length * 8 + 8 && <text x={x(n.from) + 5} y={(n.depth - focus.depth) * 26 + 17} style={{ fill: v === null ? "currentColor" : h.ink }}>{text}{n.row["on_path"] === true && n !== root && wide > 70 ? " (worst)" : ""}</text>}
+                {wide > text.length * 8 + 10 && <text x={x(n.from) + 5} y={(n.depth - focus.depth) * 26 + 17} style={{ fill: v === null ? "currentColor" : h.ink }}>{text}{n.row["on_path"] === true && n !== root && wide > text.length * 8 + 75 ? " (worst)" : ""}</text>}
                 <title>{`${label(n, root.from)}\ngrowth ${v === null ? "not known" : v.toFixed(3)}\n${count(num(n.row["A"]))} loads seen`}</title>
               </g>
             );
