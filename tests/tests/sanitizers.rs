@@ -7,8 +7,11 @@ use mgz_tests::rows;
 use mgz_tests::session::{self, record_command, same_result};
 use mgz_tests::tools::{self, LIMIT};
 use regex::Regex;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 
 const PLAIN: Variant = Variant {
     clang: false,
@@ -117,8 +120,26 @@ const MODES: [&[&str]; 3] = [
     &["--mode", "burst", "--rate", "2000"],
 ];
 
+/// `sanitized` of each kind, compiled once for all tests.
+static COMPILED: [OnceLock<Option<Vec<u8>>>; KINDS.len()] =
+    [const { OnceLock::new() }; KINDS.len()];
+
+/// `sanitized` for a sanitizer, as a file of this folder. `None` where [`compile`] has none.
+fn build(kind: Kind, dir: &Path) -> Option<PathBuf> {
+    let same = |k: &Kind| k.compiler == kind.compiler && k.flags == kind.flags;
+    let number = KINDS.iter().position(same).expect("a kind of the list");
+    let compiled = COMPILED[number].get_or_init(|| {
+        let own = tempfile::tempdir().unwrap();
+        compile("sanitized", kind, own.path()).map(|program| std::fs::read(program).unwrap())
+    });
+    let out = dir.join("sanitized");
+    tools::write_program(&out, compiled.as_deref()?).unwrap();
+    std::fs::set_permissions(&out, Permissions::from_mode(0o755)).unwrap();
+    Some(out)
+}
+
 /// Compiles a program for a sanitizer. `None`, and says so, where the compiler, the runtime or what that needs of the machine is not there.
-fn build(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
+fn compile(name: &str, kind: Kind, dir: &Path) -> Option<PathBuf> {
     if !tools::have(kind.compiler) {
         tools::skip(&format!("{} is not installed", kind.compiler));
         return None;
@@ -254,7 +275,7 @@ fn record(options: &[&str], trace: &Path, program: &Path, what: &str) -> Output 
 fn programs_without_mistakes_are_as_they_are() {
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = build("sanitized", kind, dir.path()) else {
+        let Some(original) = build(kind, dir.path()) else {
             continue;
         };
         let trace = dir.path().join("trace");
@@ -303,7 +324,7 @@ fn complete(name: &str, trace: &Path) {
 fn mistakes_are_reported_alike() {
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = build("sanitized", kind, dir.path()) else {
+        let Some(original) = build(kind, dir.path()) else {
             continue;
         };
         let trace = dir.path().join("trace");
@@ -339,7 +360,7 @@ fn mistakes_are_reported_alike() {
 fn a_mistake_is_found_while_bursts_come_and_go() {
     for kind in KINDS.iter().filter(|k| k.mistakes == ADDRESS) {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = build("sanitized", *kind, dir.path()) else {
+        let Some(original) = build(*kind, dir.path()) else {
             continue;
         };
         let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
@@ -361,7 +382,7 @@ fn a_mistake_is_found_while_bursts_come_and_go() {
 fn intel_pt_programs_are_as_they_are() {
     for kind in KINDS.iter().filter(|k| k.compiler == "gcc") {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = build("sanitized", *kind, dir.path()) else {
+        let Some(original) = build(*kind, dir.path()) else {
             continue;
         };
         let out = dir.path().join("app.pt");
@@ -396,7 +417,7 @@ fn intel_pt_programs_are_as_they_are() {
 fn runtimes_inside_of_programs_are_left_and_told_by_names_alone() {
     for kind in KINDS.iter().filter(|k| k.inside && k.mistakes != UNDEFINED) {
         let dir = tempfile::tempdir().unwrap();
-        let Some(original) = build("sanitized", *kind, dir.path()) else {
+        let Some(original) = build(*kind, dir.path()) else {
             continue;
         };
         let app = session::instrument(&original, "soft", &[]).unwrap();
@@ -432,7 +453,7 @@ fn runtimes_inside_of_programs_are_left_and_told_by_names_alone() {
 fn what_cannot_be_had_with_a_sanitizer_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [KINDS[0], KINDS[10]] {
-        let Some(original) = build("sanitized", kind, dir.path()) else {
+        let Some(original) = build(kind, dir.path()) else {
             continue;
         };
         let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();
@@ -447,7 +468,7 @@ fn what_cannot_be_had_with_a_sanitizer_is_refused() {
         assert!(got.stdout.is_empty(), "{kind}: the program has run");
     }
     // One that stands in for nothing is no obstacle.
-    let Some(original) = build("sanitized", KINDS[3], dir.path()) else {
+    let Some(original) = build(KINDS[3], dir.path()) else {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
@@ -459,7 +480,7 @@ fn what_cannot_be_had_with_a_sanitizer_is_refused() {
 #[test]
 fn shared_runtimes_are_none_of_the_libraries() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = build("sanitized", KINDS[0], dir.path()) else {
+    let Some(original) = build(KINDS[0], dir.path()) else {
         return;
     };
     let app = session::instrument(&original, "soft", &["--libs"]).unwrap();
@@ -638,7 +659,7 @@ fn handlers_of_faults_that_the_c_library_does_not_know_of() {
 #[test]
 fn what_was_preloaded_is_seen_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
-    let Some(original) = build("surroundings", KINDS[0], dir.path()) else {
+    let Some(original) = compile("surroundings", KINDS[0], dir.path()) else {
         return;
     };
     let app = session::instrument(&original, "soft", &[]).unwrap();
@@ -673,7 +694,7 @@ fn what_was_preloaded_is_seen_as_it_was() {
 fn watched_programs_can_be_attached_to() {
     let dir = tempfile::tempdir().unwrap();
     for kind in [KINDS[0], KINDS[1], KINDS[10]] {
-        let Some(original) = build("sanitized", kind, dir.path()) else {
+        let Some(original) = build(kind, dir.path()) else {
             continue;
         };
         let app = session::instrument(&original, "soft", &["--for", "burst"]).unwrap();

@@ -10,6 +10,7 @@ use mgz_tests::{nop, session, tools};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 /// For one run; a loaded machine included.
@@ -328,6 +329,22 @@ fn run(
     wrong
 }
 
+/// The library that holds a program back, compiled once for each C library.
+fn gate_library(is_musl: bool) -> &'static [u8] {
+    static COMPILED: [OnceLock<Vec<u8>>; 2] = [const { OnceLock::new() }; 2];
+    COMPILED[usize::from(is_musl)].get_or_init(|| {
+        let dir = tempfile::tempdir().unwrap();
+        let library = dir.path().join("gate.so");
+        let mut command = Command::new(if is_musl { "musl-gcc" } else { "gcc" });
+        command
+            .args(["-O1", "-w", "-shared", "-fPIC", "-o"])
+            .arg(&library)
+            .arg(mgz_tests::programs::source("gate"));
+        tools::succeed(&mut command, LIMIT).unwrap();
+        std::fs::read(library).unwrap()
+    })
+}
+
 /// Runs a program bare, held back before its main function until somebody has attached to it. Returns what went wrong.
 fn attached(
     what: &str,
@@ -344,17 +361,7 @@ fn attached(
     );
     let _ = std::fs::remove_file(&gate);
     if !library.exists() {
-        let compiler = if what.contains("musl") {
-            "musl-gcc"
-        } else {
-            "gcc"
-        };
-        let mut command = Command::new(compiler);
-        command
-            .args(["-O1", "-w", "-shared", "-fPIC", "-o"])
-            .arg(&library)
-            .arg(mgz_tests::programs::source("gate"));
-        tools::succeed(&mut command, LIMIT).unwrap();
+        std::fs::write(&library, gate_library(what.contains("musl"))).unwrap();
     }
     let (rate, window) = if turn.is_multiple_of(2) {
         ("10000", "16")

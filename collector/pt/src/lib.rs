@@ -14,6 +14,8 @@
 //! byte of the input is in a packet or in a reported gap; a payload never gets the IP of another
 //! `ptwrite`. Not done: branches are not followed (no TNT is interpreted), so code is never needed.
 
+#![forbid(unsafe_code)]
+
 pub mod clock;
 pub mod packet;
 pub mod ptwrite;

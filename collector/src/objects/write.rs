@@ -3,11 +3,9 @@
 use crate::objects::heap::lives::Life;
 use crate::objects::heap::names::Site;
 use crate::objects::{Instance, OBJECTS, Object};
+use crate::util::small_table;
 use arrow_array::{ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema};
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -51,7 +49,6 @@ struct Row<'a> {
 
 /// Writes the file into a trace folder, mode 0600. Nothing is written where there is nothing.
 pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
     if list.is_empty() && heap.lives.is_empty() {
         return Ok(());
     }
@@ -95,25 +92,13 @@ pub fn write(folder: &Path, list: &[Instance], heap: &Blocks) -> anyhow::Result<
         .map(|(name, kind)| Field::new(*name, kind.clone(), false))
         .collect();
     let schema = Arc::new(Schema::new(fields));
-    let temporary = folder.join("objects.parquet.tmp");
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .build();
-    let mut writer = ArrowWriter::try_new(file, schema.clone(), Some(properties))?;
     let mut rows = known.chain(blocks).peekable();
-    while rows.peek().is_some() {
+    let batches = std::iter::from_fn(|| {
+        rows.peek()?;
         let batch: Vec<Row<'_>> = rows.by_ref().take(BATCH).collect();
-        writer.write(&RecordBatch::try_new(schema.clone(), columns(&batch))?)?;
-    }
-    writer.close()?;
-    std::fs::rename(&temporary, folder.join(OBJECTS))?;
-    Ok(())
+        Some(RecordBatch::try_new(schema.clone(), columns(&batch)).map_err(Into::into))
+    });
+    small_table::write(folder, OBJECTS, schema.clone(), batches)
 }
 
 fn columns(rows: &[Row<'_>]) -> Vec<ArrayRef> {

@@ -4,4 +4,5 @@ pub mod clock;
 pub mod failure;
 pub mod folder;
 pub mod memfd;
+pub mod small_table;
 pub mod text;

@@ -1,5 +1,6 @@
 //! `watch.parquet`: one row per sample, two where the next access is not the next load.
 
+use crate::util::small_table;
 use crate::watch::code_names::{Code, Maps, Names};
 use crate::watch::run::Row;
 use arrow_array::{
@@ -7,15 +8,11 @@ use arrow_array::{
 };
 use arrow_schema::{Field, Schema};
 use mgz_annotations_schema::manifest::WATCH;
-use parquet::arrow::ArrowWriter;
-use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
 use std::path::Path;
 use std::sync::Arc;
 
 /// Writes the file into a trace folder, mode 0600.
 pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
-    use std::os::unix::fs::OpenOptionsExt;
     let mut names = Names::default();
     let codes: Vec<[Code; 2]> = rows
         .iter()
@@ -119,20 +116,7 @@ pub fn write(folder: &Path, rows: &[Row], maps: &Maps) -> anyhow::Result<()> {
         })
         .collect();
     let schema = Arc::new(Schema::new(fields));
-    let batch = RecordBatch::try_new(schema.clone(), columns.into_iter().map(|c| c.1).collect())?;
-    let temporary = folder.join(format!("{WATCH}.tmp"));
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&temporary)?;
-    let properties = WriterProperties::builder()
-        .set_compression(Compression::LZ4_RAW)
-        .build();
-    let mut writer = ArrowWriter::try_new(file, schema, Some(properties))?;
-    writer.write(&batch)?;
-    writer.close()?;
-    std::fs::rename(&temporary, folder.join(WATCH))?;
-    Ok(())
+    let columns = columns.into_iter().map(|c| c.1).collect();
+    let batch = RecordBatch::try_new(schema.clone(), columns).map_err(Into::into);
+    small_table::write(folder, WATCH, schema, [batch])
 }

@@ -10,6 +10,7 @@
 mod encode;
 mod file;
 mod forms;
+mod golden;
 mod libipt;
 mod mixed;
 mod words;

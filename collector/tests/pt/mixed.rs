@@ -14,12 +14,12 @@ use mgz_perf::data_file::{PerfDataError, Session};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const PLAIN: Style = Style {
+pub const PLAIN: Style = Style {
     mtc: false,
     cyc: false,
     ..ALL
 };
-const BASE: u64 = 0x5555_5555_0000;
+pub const BASE: u64 = 0x5555_5555_0000;
 
 /// A damaged stream costs what was damaged, whatever the cut packet took of the PSB behind it.
 #[test]
@@ -200,7 +200,7 @@ fn trace(bytes: &[u8], dir: &Path, annotations: &[&Path]) -> Result<Manifest, St
 
 /// A sidecar with a record for each `ptwrite` at `shift + 24 n`; the load is `disp` behind the
 /// payload.
-fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u32) -> Sidecar {
+pub fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u32) -> Sidecar {
     let mut sidecar = Sidecar {
         functions: vec![Function {
             name: NONE,
@@ -254,7 +254,7 @@ fn sidecar(output: &str, build_id: &str, shift: u64, disp: i64, id_first: u32) -
 }
 
 /// Writes sidecars; their paths.
-fn put(dir: &Path, list: &[Sidecar]) -> Vec<PathBuf> {
+pub fn put(dir: &Path, list: &[Sidecar]) -> Vec<PathBuf> {
     let path = |(n, sidecar): (usize, &Sidecar)| {
         let path = dir.join(format!("{n}.mgza"));
         sidecar.write(&path).expect("written");

@@ -1,0 +1,482 @@
+//! One way through a function, instruction by instruction.
+
+use crate::discover::self_reads::search::{Given, Search, Uses};
+use crate::discover::self_reads::value::{State, Value};
+use crate::discover::self_reads::{
+    ARGUMENTS, FIRST, FLAGS, HEADER, INFO, MOST, OBJECTS, SEGMENT, WORDS, deep_bit, functions_in,
+    is_table,
+};
+use crate::program::section_bounds::Known;
+use crate::x86::effects::uses;
+use crate::x86::flow::{direct_target, is_call};
+use crate::x86::insn::Insn;
+use crate::x86::regs::{CALLER_SAVED, RAX, RSP, gpr, registers};
+use iced_x86::{FlowControl, Instruction, Mnemonic, OpAccess, OpKind, Register};
+use std::ops::Range;
+
+/// What `getauxval` is asked for to learn where the program headers are.
+const AT_PHDR: u64 = 3;
+
+/// One way through a function.
+pub(super) struct Walk<'w, 's, 'a> {
+    pub(super) search: &'w Search<'s, 'a>,
+    pub(super) range: Range<u64>,
+    /// rbp points to the frame.
+    pub(super) framed: bool,
+    pub(super) uses: Uses,
+    pub(super) state: State,
+}
+
+impl Walk<'_, '_, '_> {
+    /// The value of a number in the code or in memory, if it is an address of code.
+    pub(super) fn origin(&mut self, at: u64) -> Value {
+        let input = self.search.input;
+        let counts = input.bounds.contains(at) || input.is_code(at) && !input.is_object(at);
+        if !counts {
+            return Value {
+                number: Some(at),
+                table: Some(at).filter(|_| is_table(input, at)),
+                ..Value::default()
+            };
+        }
+        self.bit(at)
+    }
+
+    /// A value that is made of this address.
+    pub(super) fn bit(&mut self, at: u64) -> Value {
+        let bit = match self.uses.origins.iter().position(|o| *o == at) {
+            Some(bit) => bit,
+            None if self.uses.origins.len() < MOST => {
+                self.uses.origins.push(at);
+                self.uses.origins.len() - 1
+            }
+            None => return Value::default(),
+        };
+        Value {
+            from: 1 << bit,
+            ..Value::default()
+        }
+    }
+
+    /// The word at a fixed address.
+    pub(super) fn word(&mut self, at: u64) -> Value {
+        let input = self.search.input;
+        let word = input
+            .bounds
+            .word(at)
+            .or_else(|| input.word(at).filter(|w| input.is_code(*w)));
+        word.map_or(Value::default(), |w| self.origin(w))
+    }
+
+    pub(super) fn reg(&self, register: Register) -> Value {
+        gpr(register).map_or(Value::default(), |r| self.state.regs[usize::from(r.0)])
+    }
+
+    /// Whether the displacement of an operand in memory is an address.
+    pub(super) fn is_fixed(&self, inst: &Instruction) -> bool {
+        inst.memory_base() == Register::RIP
+            || inst.memory_base() == Register::None && !self.search.input.pie
+    }
+
+    /// The word of the frame that an operand in memory is.
+    pub(super) fn slot(&self, inst: &Instruction) -> Option<i64> {
+        let base = match inst.memory_base() {
+            Register::RBP if self.framed => -8,
+            Register::RSP => -self.state.depth?,
+            // (The address of an object may be in a register.)
+            register => self.reg(register).frame?,
+        };
+        (inst.memory_index() == Register::None)
+            .then(|| base.wrapping_add(inst.memory_displacement64() as i64))
+    }
+
+    /// What the words of an object hold at whose beginning a value may point.
+    pub(super) fn held_by(&self, value: Value) -> [u64; WORDS] {
+        let word = |n: usize| {
+            let at = value.frame?.checked_add(8 * n as i64)?;
+            self.state.slots.get(&at).map(|word| word.from)
+        };
+        std::array::from_fn(|n| word(n).unwrap_or(0))
+    }
+
+    /// Keeps account of the stack pointer.
+    pub(super) fn move_stack(&mut self, inst: &Instruction) {
+        use Mnemonic::*;
+        let by = inst.try_immediate(1).map(|n| n as i64).ok();
+        let depth = match (inst.mnemonic(), self.state.depth) {
+            (Leave, _) if self.framed => Some(0),
+            (_, None) => None,
+            (Push, Some(depth)) => Some(depth + 8),
+            (Pop, Some(depth)) => Some(depth - 8),
+            (Sub, Some(depth)) => by.map(|by| depth.wrapping_add(by)),
+            (Add, Some(depth)) => by.map(|by| depth.wrapping_sub(by)),
+            (Lea, Some(depth))
+                if inst.memory_base() == Register::RSP && inst.memory_index() == Register::None =>
+            {
+                Some(depth.wrapping_sub(inst.memory_displacement64() as i64))
+            }
+            _ => None,
+        };
+        self.state.depth = depth;
+        self.state.regs[usize::from(RSP.0)] = Value::default();
+    }
+
+    /// What the operand in memory of an instruction holds. Notes that it is used.
+    pub(super) fn memory(&mut self, inst: &Instruction, access: OpAccess) -> Value {
+        if let Some(slot) = self.slot(inst) {
+            return self.state.slots.get(&slot).copied().unwrap_or_default();
+        }
+        let size = inst.memory_size().size();
+        let at = inst.memory_displacement64() as i64;
+        if self.is_fixed(inst) {
+            let input = self.search.input;
+            if inst.memory_index() == Register::None {
+                return self.word(inst.memory_displacement64());
+            }
+            if size == 8 && is_table(input, at as u64) {
+                return self.bit(at as u64);
+            }
+        }
+        let address = self
+            .reg(inst.memory_base())
+            .with(self.reg(inst.memory_index()));
+        let writes = !matches!(access, OpAccess::Read | OpAccess::CondRead | OpAccess::None);
+        self.touch(address, writes);
+        if let Some(table) = address.table.filter(|_| size == 8 && !writes) {
+            let length = 8 * functions_in(self.search.input, table).count() as u64;
+            if (0..length as i64).contains(&at) {
+                return self.bit(table);
+            }
+        }
+        let kind = match address.kind {
+            kind if kind & INFO != 0 && size == 8 && at == 16 => HEADER,
+            kind if kind & HEADER != 0 && size == 8 => SEGMENT,
+            kind if kind & HEADER != 0 => FLAGS,
+            _ => 0,
+        };
+        // A word of what an argument points to.
+        let word = usize::try_from(at)
+            .ok()
+            .filter(|at| at % 8 == 0)
+            .map(|at| at / 8);
+        let pointed = (0..OBJECTS).filter(|n| address.from >> (FIRST + *n as u32) & 1 == 1);
+        let from = word
+            .filter(|&word| size == 8 && word < WORDS)
+            .map_or(0, |word| pointed.map(|n| 1 << deep_bit(n, word)).sum());
+        Value {
+            kind,
+            from,
+            ..Value::default()
+        }
+    }
+
+    pub(super) fn touch(&mut self, address: Value, writes: bool) {
+        self.uses.read |= address.from;
+        if writes {
+            self.uses.written |= address.from;
+        }
+        self.uses.reads_segment |= address.kind & SEGMENT != 0;
+    }
+
+    /// The value of an operand.
+    pub(super) fn operand(&mut self, inst: &Instruction, op: u32, access: OpAccess) -> Value {
+        match inst.op_kind(op) {
+            OpKind::Register => self.reg(inst.op_register(op)),
+            OpKind::Memory => self.memory(inst, access),
+            _ => match inst.try_immediate(op) {
+                Ok(number) if !self.search.input.pie => self.origin(number),
+                Ok(number) => Value {
+                    number: Some(number),
+                    ..Value::default()
+                },
+                Err(_) => Value::default(),
+            },
+        }
+    }
+
+    pub(super) fn put(&mut self, inst: &Instruction, value: Value) {
+        match inst.op0_kind() {
+            OpKind::Register => {
+                if let Some(r) = gpr(inst.op0_register()) {
+                    self.state.regs[usize::from(r.0)] = value;
+                }
+            }
+            OpKind::Memory => match self.slot(inst) {
+                Some(slot) => {
+                    self.keep(slot, value);
+                }
+                None => self.uses.stored |= value.from,
+            },
+            _ => {}
+        }
+    }
+
+    /// Puts a value into the frame. What may lie elsewhere, in an object that a register points to, is added to what is there.
+    pub(super) fn keep(&mut self, slot: i64, value: Value) {
+        self.state.slots.insert(slot, value);
+    }
+
+    pub(super) fn pair(&mut self, a: Value, b: Value) {
+        if a.from != 0 && b.from != 0 {
+            self.uses.pairs.push((a.from, b.from));
+        }
+    }
+
+    pub(super) fn step(&mut self, insn: &Insn) {
+        use Mnemonic::*;
+        let inst = &insn.inst;
+        if insn.flow != FlowControl::Next && insn.flow != FlowControl::ConditionalBranch {
+            return self.leave(insn);
+        }
+        if inst.is_string_instruction() {
+            return self.string(inst);
+        }
+        if self.vector(inst) {
+            return;
+        }
+        let moves_stack = inst.op_count() > 0
+            && inst.op0_kind() == OpKind::Register
+            && inst.op0_register() == Register::RSP
+            && !matches!(inst.mnemonic(), Cmp | Test | Push | Pop);
+        if moves_stack || inst.mnemonic() == Leave {
+            return self.move_stack(inst);
+        }
+        let whole = inst.op0_register().size() >= 4 || inst.op0_kind() == OpKind::Memory;
+        match inst.mnemonic() {
+            Nop | Endbr64 | Prefetcht0 | Prefetcht1 | Prefetcht2 | Prefetchnta => {}
+            Lea => {
+                let mut value = self
+                    .reg(inst.memory_base())
+                    .with(self.reg(inst.memory_index()));
+                if self.is_fixed(inst) {
+                    let origin = self.origin(inst.memory_displacement64());
+                    value = value.with(origin);
+                } else if let Some(slot) = self.slot(inst) {
+                    value.frame = Some(slot);
+                }
+                self.put(inst, value);
+            }
+            Mov | Movzx | Movsx | Movsxd if inst.op_count() == 2 => {
+                let mut value = self.operand(inst, 1, OpAccess::Read);
+                if inst.op1_kind() == OpKind::Register && inst.op1_register() == Register::RSP {
+                    value.frame = self.state.depth.map(|depth| -depth);
+                }
+                if inst.op0_kind() == OpKind::Memory && self.slot(inst).is_none() {
+                    self.memory(inst, OpAccess::Write);
+                }
+                self.put(inst, if whole { value } else { Value::default() });
+            }
+            Push => {
+                let value = self.operand(inst, 0, OpAccess::Read);
+                self.uses.stored |= value.from;
+                self.move_stack(inst);
+                if let Some(depth) = self.state.depth {
+                    self.keep(-depth, value);
+                }
+            }
+            Pop => {
+                let top = self.state.depth.map(|depth| -depth);
+                let value = top.and_then(|top| self.state.slots.get(&top).copied());
+                self.put(inst, value.unwrap_or_default());
+                self.move_stack(inst);
+            }
+            Cmp | Test | And => {
+                let (a, b) = (
+                    self.operand(inst, 0, OpAccess::Read),
+                    self.operand(inst, 1, OpAccess::Read),
+                );
+                let bits = inst.try_immediate(1).unwrap_or(0);
+                let at = inst.memory_displacement64();
+                let is_flags = a.kind & FLAGS != 0;
+                match inst.mnemonic() {
+                    Cmp => {
+                        self.pair(a, b);
+                        // (The same numbers are kinds of headers.)
+                        let in_place = inst.op0_kind() == OpKind::Memory && at % 56 == 4;
+                        self.uses.asks_flags |= is_flags && in_place && matches!(bits, 5 | 7);
+                    }
+                    _ => {
+                        // (Both words are looked at together.)
+                        let second = [a, b].iter().find_map(|v| v.number).unwrap_or(0) >> 32;
+                        let both = (a.kind | b.kind) & SEGMENT != 0 && second & 1 == 1;
+                        self.uses.asks_flags |= is_flags && bits & 1 == 1 || both;
+                    }
+                }
+                if inst.mnemonic() == And {
+                    // Rounded down, it is an address still.
+                    let rounded = (bits as i64) < 0 && (bits as i64) > -(1 << 21);
+                    let kept = if rounded || is_flags {
+                        Value { number: None, ..a }
+                    } else {
+                        Value::default()
+                    };
+                    self.put(inst, kept);
+                }
+            }
+            Add | Inc | Dec | Sub if whole => {
+                let a = self.operand(inst, 0, OpAccess::ReadWrite);
+                let value = if inst.op_count() < 2 {
+                    Value { number: None, ..a }
+                } else {
+                    let b = self.operand(inst, 1, OpAccess::Read);
+                    if inst.mnemonic() == Sub {
+                        self.pair(a, b);
+                    }
+                    match inst.mnemonic() {
+                        Add => a.with(b),
+                        _ if b.from != 0 || inst.op1_kind() == OpKind::Register => Value::default(),
+                        _ => Value { number: None, ..a },
+                    }
+                };
+                self.put(inst, value);
+            }
+            _ if inst.condition_code() != iced_x86::ConditionCode::None && inst.op_count() == 2 => {
+                let value = self.operand(inst, 1, OpAccess::Read);
+                let own = self.operand(inst, 0, OpAccess::Read);
+                self.put(inst, own.join(value));
+            }
+            _ => {
+                let memory = (0..inst.op_count()).find(|&o| inst.op_kind(o) == OpKind::Memory);
+                let mut factory = self.search.factory.borrow_mut();
+                let access = memory.map(|op| registers(&mut factory, inst).op_access(op));
+                let clobber = uses(&mut factory, inst).clobber;
+                drop(factory);
+                if let Some(access) = access {
+                    self.memory(inst, access);
+                    if access != OpAccess::Read {
+                        self.put(inst, Value::default());
+                    }
+                }
+                clobber
+                    .iter()
+                    .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
+            }
+        }
+    }
+
+    /// Moves of two words at a time, as compilers fill objects. Returns whether it was one.
+    pub(super) fn vector(&mut self, inst: &Instruction) -> bool {
+        use Mnemonic::*;
+        let number = |r: Register| (r.is_xmm() && r.number() < 16).then(|| r.number());
+        let is_move = matches!(
+            inst.mnemonic(),
+            Movq | Vmovq
+                | Movaps
+                | Movups
+                | Movdqa
+                | Movdqu
+                | Movapd
+                | Movupd
+                | Vmovaps
+                | Vmovups
+                | Vmovdqa
+                | Vmovdqu
+        );
+        let packs = matches!(
+            inst.mnemonic(),
+            Punpcklqdq | Vpunpcklqdq | Pinsrq | Vpinsrq | Movhps | Vmovhps | Unpcklpd
+        );
+        if !is_move && !packs {
+            return false;
+        }
+        let last = (1..inst.op_count()).filter(|&o| !matches!(inst.op_kind(o), OpKind::Immediate8));
+        let mut value = Value::default();
+        for op in last {
+            let part = match inst.op_kind(op) {
+                OpKind::Memory => {
+                    let first = self.memory(inst, OpAccess::Read);
+                    let slot = self.slot(inst).filter(|_| inst.memory_size().size() == 16);
+                    let second = slot.and_then(|slot| self.state.slots.get(&(slot + 8)).copied());
+                    let fixed = inst.memory_displacement64();
+                    let is_wide = self.is_fixed(inst) && inst.memory_size().size() == 16;
+                    let behind = is_wide.then(|| self.word(fixed.wrapping_add(8)));
+                    first
+                        .with(second.unwrap_or_default())
+                        .with(behind.unwrap_or_default())
+                }
+                OpKind::Register => match number(inst.op_register(op)) {
+                    Some(n) => self.state.vectors[n],
+                    None => self.reg(inst.op_register(op)),
+                },
+                _ => Value::default(),
+            };
+            value = value.with(part);
+        }
+        match inst.op0_kind() {
+            OpKind::Register => match number(inst.op0_register()) {
+                Some(n) if packs => self.state.vectors[n] = self.state.vectors[n].with(value),
+                Some(n) => self.state.vectors[n] = value,
+                None => self.put(inst, value),
+            },
+            OpKind::Memory => match self.slot(inst) {
+                Some(slot) => {
+                    self.keep(slot, value);
+                    if inst.memory_size().size() == 16 {
+                        self.keep(slot + 8, value);
+                    }
+                }
+                None => {
+                    self.memory(inst, OpAccess::Write);
+                    self.uses.stored |= value.from;
+                }
+            },
+            _ => {}
+        }
+        true
+    }
+
+    pub(super) fn string(&mut self, inst: &Instruction) {
+        use Mnemonic::*;
+        let is_store = matches!(
+            inst.mnemonic(),
+            Movsb | Movsw | Movsd | Movsq | Stosb | Stosw | Stosd | Stosq
+        );
+        let (one_source, one_target) = (
+            matches!(inst.mnemonic(), Lodsb | Lodsw | Lodsd | Lodsq),
+            matches!(
+                inst.mnemonic(),
+                Stosb | Stosw | Stosd | Stosq | Scasb | Scasw | Scasd | Scasq
+            ),
+        );
+        if !one_target {
+            self.touch(self.reg(Register::RSI), false);
+        }
+        if !one_source {
+            self.touch(self.reg(Register::RDI), is_store);
+        }
+    }
+
+    /// A call, or the end of a block that no branch ends on a condition.
+    pub(super) fn leave(&mut self, insn: &Insn) {
+        let inst = &insn.inst;
+        let target = direct_target(inst);
+        let is_tail = target.is_some_and(|t| !self.range.contains(&t));
+        let through = (inst.is_ip_rel_memory_operand()).then(|| inst.ip_rel_memory_address());
+        let callee = target.or(through);
+        if is_call(insn.flow)
+            || is_tail
+            || insn.flow == FlowControl::IndirectBranch && through.is_some()
+        {
+            let args = ARGUMENTS.map(|r| self.state.regs[r]);
+            if args.iter().any(|a| a.is_followed()) {
+                for (n, &a) in args.iter().enumerate() {
+                    args[..n].iter().for_each(|&b| self.pair(a, b));
+                }
+                let deep = std::array::from_fn(|n| self.held_by(args[n]));
+                self.uses.calls.push(Given { callee, args, deep });
+            }
+        }
+        if is_call(insn.flow) {
+            let known = callee.and_then(|c| self.search.input.bounds.functions.get(&c));
+            let asks_headers = known == Some(&Known::Auxiliary)
+                && self.state.regs[ARGUMENTS[0]].number == Some(AT_PHDR);
+            CALLER_SAVED
+                .iter()
+                .for_each(|r| self.state.regs[usize::from(r.0)] = Value::default());
+            self.state.vectors = Default::default();
+            if asks_headers {
+                self.state.regs[usize::from(RAX.0)].kind = HEADER;
+            }
+        }
+    }
+}
