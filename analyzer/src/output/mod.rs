@@ -2,5 +2,8 @@
 
 pub mod document;
 pub mod export;
+pub(crate) mod names;
+pub mod screen;
 pub mod text;
 pub(crate) mod text_parts;
+pub(crate) mod verdicts;

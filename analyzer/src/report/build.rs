@@ -5,11 +5,12 @@ use crate::data::samples::SampleInfo;
 use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, analyse_with};
 use crate::estimate::row_estimates::Estimator;
+use crate::findings;
+use crate::findings::caches::Caches;
 use crate::input;
 use crate::input::objects::read;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
-use crate::report::diagnose::diagnose;
 use crate::report::{Analysis, Built, build, build_with_code};
 use crate::stages::incidence::Incidence;
 use crate::stages::pages;
@@ -125,7 +126,8 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
         estimator,
         partial.warnings.clone(),
     );
-    analysis.diagnoses = diagnose(&analysis);
+    analysis.no_diagnosis =
+        "merged results have no rows to look at: analyse the traces one by one".into();
     analysis
 }
 
@@ -331,6 +333,14 @@ pub fn examine(
             }
         }
     }
-    analysis.diagnoses = diagnose(&analysis);
+    let found = findings::find(
+        &trace.code,
+        objects.as_deref(),
+        findings::windows::read(source, objects.as_deref()),
+        &outcome,
+        trace.manifest.triggers_by_time(),
+        Caches::default(),
+    );
+    (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     (analysis, damage)
 }

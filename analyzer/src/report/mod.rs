@@ -1,7 +1,6 @@
 //! The result of an analysis, as it stands in JSON (`docs/reference/analysis-json.md`).
 
 pub mod build;
-pub mod diagnose;
 mod functions;
 mod lines;
 mod loops;
@@ -65,7 +64,9 @@ pub struct Analysis {
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
     pub objects: Vec<crate::views::objects::ObjectRow>,
     /// What the numbers say, the most important first.
-    pub diagnoses: Vec<crate::report::diagnose::Diagnosis>,
+    pub diagnoses: Vec<crate::findings::Finding>,
+    /// Why there are no findings, where there are none.
+    pub no_diagnosis: String,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat_map: Option<crate::views::heat_map::HeatMap>,
@@ -290,6 +291,7 @@ pub fn build_with_code(
             inter_sample,
             objects: Vec::new(),
             diagnoses: Vec::new(),
+            no_diagnosis: String::new(),
             heat_map: None,
             time_zoom: None,
             location_zoom: None,

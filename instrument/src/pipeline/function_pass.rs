@@ -2,7 +2,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::liveness::Effects;
-use crate::analyze::{liveness, unread_values};
+use crate::analyze::{liveness, origin, unread_values};
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data;
 use crate::discover::code_or_data::Jumps;
@@ -48,7 +48,7 @@ pub fn analyze(
     pass.find_free_registers(&mut flow, &facts, &loops);
     let loads = Flow::solve(input, &flow.graph, &loops, &facts, options.stores);
     let patching = pass.patching(&mut flow, &facts);
-    let plan = pass.plan(&flow, &facts, loads);
+    let plan = pass.plan(&flow, &facts, loads, &loops);
     Ok(pass.assemble(flow, hooks, facts, loops, patching, plan))
 }
 
@@ -312,7 +312,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     }
 
     /// Plans what is recorded, and where the cursor is in a register.
-    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow) -> Recording {
+    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow, loops: &Loops) -> Recording {
         let (graph, options) = (&flow.graph, self.options);
         let copied = flow.found.iter().filter(|t| t.copyable);
         let tables: Vec<JumpTable> = copied.map(table).collect();
@@ -334,13 +334,14 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             }),
             false => Residencies::default(),
         };
-        let plan = plan(
+        let mut plan = plan(
             graph,
             facts,
             options,
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),
         );
+        origin::mark(&mut plan, &mut loads, graph, facts, loops);
         Recording {
             tables,
             residencies,

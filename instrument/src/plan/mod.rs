@@ -633,6 +633,8 @@ impl<'a> Builder<'a> {
                     reason: reason::NONE,
                     size: access.size,
                     stride: class.stride.unwrap_or(0),
+                    origin: 0,
+                    origin_insn: None,
                     a: NO_RECORD,
                     b: NO_RECORD,
                     scale: 1,
