@@ -32,15 +32,15 @@ pub(crate) fn wrapped(text: &str, width: usize) -> Vec<String> {
 
 /// What a finding is and what it costs, in one line.
 fn title(number: usize, finding: &Finding, width: usize) -> String {
-    let share = match (finding.time.value, finding.time.lo, finding.time.hi) {
-        (Some(value), Some(lo), Some(hi)) => format!(
+    let mut share = format!("{}% of the loads", percent(Some(finding.loads)));
+    if let (Some(lo), Some(hi)) = (finding.time.lo, finding.time.hi) {
+        share = format!(
             "{}% of the time ({}–{})",
-            percent(Some(value)),
+            percent(finding.time.value),
             percent(Some(lo)),
             percent(Some(hi))
-        ),
-        _ => format!("{}% of the loads", percent(Some(finding.loads))),
-    };
+        );
+    }
     let misses = if finding.misses_pct >= 0.5 && !finding.level.is_empty() {
         format!(
             ", {:.0}% of {} misses",

@@ -5,7 +5,6 @@ pub mod dataflow;
 pub mod demand;
 pub mod induction;
 pub mod liveness;
-pub mod origin;
 pub mod preserved;
 pub mod reloads;
 pub mod stack_frame;

@@ -2,7 +2,7 @@
 
 use crate::analyze::dataflow::Flow;
 use crate::analyze::liveness::Effects;
-use crate::analyze::{liveness, origin, unread_values};
+use crate::analyze::{liveness, unread_values};
 use crate::common::skip_reason::LeftReason;
 use crate::discover::code_or_data;
 use crate::discover::code_or_data::Jumps;
@@ -19,7 +19,7 @@ use crate::patch::space;
 use crate::patch::space::Code;
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching};
-use crate::plan::{Plan, cursor, plan};
+use crate::plan::{Plan, cursor, origin, plan};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;

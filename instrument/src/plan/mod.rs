@@ -15,6 +15,7 @@
 pub mod affine;
 pub(crate) mod constant_folding;
 pub mod cursor;
+pub mod origin;
 pub mod planned_function;
 pub(crate) mod slot_pairing;
 pub mod types;
