@@ -106,6 +106,10 @@ fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Ca
         true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
         false => WorkingSet::default(),
     };
+    // Of what a search visits most places are seldom visited: recapture tells of the others only.
+    if rule.kind == "binary_search" {
+        set.bytes = set.bytes.max(set.extent);
+    }
     // Steps of a power of two come to a few sets of a cache only, so that it holds no more than of a walk in order.
     if rule.kind == "column" && step.is_some_and(|s| s.unsigned_abs().is_power_of_two()) {
         set.bytes = set.bytes.max(set.extent);

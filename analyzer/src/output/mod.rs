@@ -1,9 +1,11 @@
 //! Text, JSON, CSV and Parquet.
 
 pub mod document;
+pub(crate) mod elided;
 pub mod export;
 pub(crate) mod names;
 pub mod screen;
 pub mod text;
 pub(crate) mod text_parts;
+pub(crate) mod text_threads;
 pub(crate) mod verdicts;

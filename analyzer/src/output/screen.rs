@@ -1,6 +1,6 @@
 //! The text that is printed unless `--all` asks for every table: verdicts first, then the tables that matter, on one screen.
 
-use crate::output::names::elided;
+use crate::output::elided::elided;
 use crate::output::text::{Style, head, tail};
 use crate::output::verdicts;
 use crate::report::{Analysis, Loads};
@@ -64,6 +64,11 @@ fn run(analysis: &Analysis, width: usize) -> Vec<String> {
             format!("{} processes", count(s.processes))
         },
     ));
+    if let Some(filter) = &analysis.filter {
+        let mut text = String::new();
+        crate::output::text_threads::filter(filter, &mut text);
+        lines.extend(text.lines().filter(|l| !l.is_empty()).map(str::to_string));
+    }
     let mut missing = Vec::new();
     for sentence in &t.not_recorded {
         missing.extend(verdicts::wrapped(&format!("Missing: {sentence}"), width));

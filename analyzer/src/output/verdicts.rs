@@ -1,7 +1,7 @@
 //! Findings as text.
 
 use crate::findings::Finding;
-use crate::output::names::elided;
+use crate::output::elided::elided;
 use crate::output::text::{head, tail};
 use crate::report::Analysis;
 use crate::util::human::percent;

@@ -11,7 +11,7 @@
 //! that no compiler has inlined; a function that calls itself gets its arguments from there.
 
 use crate::analyze::dataflow::Flow;
-use crate::analyze::stack_frame::{Effect, Frame};
+use crate::analyze::stack_frame::{Effect, Frame, cell_group};
 use crate::ir::cfg::Graph;
 use crate::ir::loops::Loops;
 use crate::plan::Plan;
@@ -462,7 +462,9 @@ impl<'f> Walk<'f> {
         let mut address = Vec::new();
         if step.effect != Effect::None {
             for touch in self.frame.touches_of(i).iter().filter(|t| t.read) {
-                match touch.variable() {
+                // Cells behind pointers are loads, not variables.
+                let own = touch.variable().filter(|&v| self.is_own(v));
+                match own {
                     Some(v) => variables.push(v as u32),
                     None => nodes[node as usize].load = true,
                 }
@@ -500,6 +502,12 @@ impl<'f> Walk<'f> {
             let more = self.reach(v, insn, nodes, numbers, work, steps);
             nodes[node as usize].inputs.extend(more);
         }
+    }
+
+    /// Whether a variable in memory is the function's own or a static one.
+    fn is_own(&self, variable: usize) -> bool {
+        let key = self.frame.key(variable);
+        key.and_then(cell_group).is_none()
     }
 
     /// The frame pointer's offset in the block, where rbp is one.

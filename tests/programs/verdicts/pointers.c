@@ -67,7 +67,7 @@ NOINLINE static uint64_t find_chain(uint64_t key) {
 }
 
 struct slot { uint64_t key, value; };
-static struct slot slots[1 << 22];
+static struct slot slots[1 << 21];
 
 NOINLINE static uint64_t find_open(uint64_t key, uint64_t mask) {
     uint64_t at = (key * 0x9e3779b97f4a7c15u >> 32) & mask;
@@ -214,8 +214,8 @@ int main(int argc, char **argv) {
             for (int i = 0; i < 1000; i++)
                 sum += find_chain(verdict_random() % NODES);
     } else if (CASE("open") || CASE("small_open")) {
-        uint64_t mask = CASE("open") ? (1 << 22) - 1 : 511;
-        for (uint64_t k = 1; k <= mask / 2; k++) {
+        uint64_t mask = CASE("open") ? (1 << 21) - 1 : 511;
+        for (uint64_t k = 1; k <= mask / 4; k++) {
             uint64_t at = (k * 0x9e3779b97f4a7c15u >> 32) & mask;
             while (slots[at].key)
                 at = (at + 1) & mask;
@@ -223,7 +223,7 @@ int main(int argc, char **argv) {
         }
         while (verdict_goes_on(seconds))
             for (int i = 0; i < 1000; i++)
-                sum += find_open(1 + verdict_random() % (mask / 2), mask);
+                sum += find_open(1 + verdict_random() % (mask / 4), mask);
     } else if (CASE("search") || CASE("search_flat") || CASE("small_search")) {
         fill_words();
         uint64_t n = CASE("small_search") ? SMALL : WORDS;
