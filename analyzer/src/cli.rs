@@ -12,7 +12,8 @@ use std::path::PathBuf;
 const EXAMPLES: &str = "\
 Examples:
   mgz-record -o trace -- ./app.inst input      record a program that mgz-instrument has prepared
-  mgz-analyze trace                            what it loads, where, and with how much reuse
+  mgz-analyze trace                            what is slow about memory, where, and what to try
+  mgz-analyze trace --all                      every table: loads, footprints and reuse by code
   mgz-analyze trace --zoom                     also: when and in which memory the worst locality is
   mgz-analyze trace --zoom --node 0.3          the same, and a look into a node of the time tree
   mgz-analyze trace --thread worker --to 3.5   only of threads of that name, up to a time
@@ -60,6 +61,9 @@ pub struct Arguments {
     /// Adds the time tree and the location tree.
     #[arg(long)]
     pub zoom: bool,
+    /// Prints every table instead of one screen.
+    #[arg(long)]
+    pub all: bool,
     /// Bytes of a block of reuse distance: a power of two.
     #[arg(long, default_value_t = 64, value_parser = block)]
     pub block: u64,

@@ -18,6 +18,7 @@ pub mod data;
 pub mod engine;
 pub mod estimate;
 pub mod filter;
+pub mod findings;
 pub mod input;
 pub mod misses;
 pub mod output;

@@ -10,7 +10,8 @@ use mgz_analyzer::commands::{
 use mgz_analyzer::input::counted::of_trace;
 use mgz_analyzer::input::{ColumnSet, Trace};
 use mgz_analyzer::output::export::{FileFormat, write};
-use mgz_analyzer::output::text::{Style, render};
+use mgz_analyzer::output::screen::screen;
+use mgz_analyzer::output::text::{Style, asked, render};
 use mgz_analyzer::report::Analysis;
 use mgz_analyzer::report::build::{examine, merge_all, partial, tables_of};
 use mgz_analyzer::report::counted::find;
@@ -215,17 +216,21 @@ fn show(analysis: &Analysis, arguments: &Arguments) -> anyhow::Result<()> {
             } else {
                 None
             };
-            print(
-                render(
-                    analysis,
-                    Style {
-                        width,
-                        rows: arguments.rows,
-                        misses: arguments.misses,
-                    },
-                )
-                .as_bytes(),
-            )?;
+            let style = Style {
+                width,
+                rows: arguments.rows,
+                misses: arguments.misses,
+            };
+            let mut text = if arguments.all {
+                render(analysis, style)
+            } else {
+                screen(analysis, style)
+            };
+            // What was asked for by name is shown.
+            if !arguments.all && (arguments.zoom || arguments.objects || arguments.misses) {
+                text.push_str(&asked(analysis, style));
+            }
+            print(text.as_bytes())?;
         }
         Format::Json => {
             let mut bytes = serde_json::to_vec_pretty(analysis)?;

@@ -419,7 +419,7 @@ fn damaged(damage: impl Fn(&Path)) -> (Option<i32>, String, String) {
     let trace = folder.path().join("trace");
     small_trace(&trace);
     damage(&trace);
-    let output = analyze(&[trace.to_str().unwrap()]);
+    let output = analyze(&[trace.to_str().unwrap(), "--all"]);
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     (
         output.status.code(),

@@ -377,7 +377,8 @@ fn what_is_left_alone_is_said() {
         )
         .unwrap();
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
-        let shown = tools::succeed(tools::tool("mgz-analyze").arg(&trace), LIMIT).unwrap();
+        let shown =
+            tools::succeed(tools::tool("mgz-analyze").arg("--all").arg(&trace), LIMIT).unwrap();
         let shown = format!(
             "{}{}",
             String::from_utf8_lossy(&shown.stdout),

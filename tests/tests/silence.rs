@@ -294,7 +294,7 @@ fn what_generated_code_does_is_counted_and_said() {
         {
             assert!(share > 0.5, "{what}: {share}");
         }
-        let report = run(tools::tool("mgz-analyze").arg(&trace));
+        let report = run(tools::tool("mgz-analyze").arg("--all").arg(&trace));
         assert!(
             text(&report.stdout).contains("of no file"),
             "{what}: {}",
@@ -762,7 +762,7 @@ fn what_the_c_library_reads_is_said() {
                 m.coverage
             );
         }
-        let report = run(tools::tool("mgz-analyze").arg(&trace));
+        let report = run(tools::tool("mgz-analyze").arg("--all").arg(&trace));
         assert!(
             sentence(&text(&report.stdout)),
             "{mode}: {}",

@@ -4,7 +4,7 @@
 //! piece is the code of one machine function that stems from one source position with one inline chain and is in the same loops
 //! (without line information: the code of the function in the same loops). Function, line and loop tables are sums of pieces.
 
-use mgz_annotations_schema::sidecar::{NONE, Sidecar};
+use mgz_annotations_schema::sidecar::{NONE, Origin, Sidecar};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -97,6 +97,10 @@ pub struct CodeMap {
     site_pieces: Vec<u32>,
     /// Class of each of these sites; empty for a map of names.
     site_classes: Vec<u8>,
+    /// Where each of these sites' addresses comes from: what the sidecar says, and the other site in the whole trace.
+    site_origins: Vec<(Origin, Option<u32>)>,
+    /// By piece: the innermost position that is in no header of the system.
+    users: Vec<Option<LineName>>,
     /// Functions.
     pub functions: Vec<FunctionName>,
     /// Source lines.
@@ -174,6 +178,12 @@ impl CodeMap {
         self.site_pieces.extend(sites.iter());
         self.site_classes
             .extend(sidecar.iter().flat_map(|s| s.sites.iter().map(|s| s.class)));
+        let origins = sidecar.iter().flat_map(|s| s.sites.iter().enumerate());
+        self.site_origins.extend(origins.map(|(at, site)| {
+            let from = (at as i64 + site.origin_site) as u32 + first_site;
+            let from = (site.origin_site != 0).then_some(from);
+            (Origin::from_u8(site.origin), from)
+        }));
         if !id.is_empty() && sidecar.is_some() {
             self.known
                 .insert(id.to_string(), (sites.clone(), unknown, first_site));
@@ -254,12 +264,15 @@ impl CodeMap {
         if name.is_empty() || frames.len() == 1 {
             name.clone_from(&self.functions[function as usize].function);
         }
+        let name_of = name.clone();
         let line = self.line(LineName {
             function: name,
             module: module.into(),
             file: inner.map_or("", |l| sidecar.string(l.file)).into(),
             line: inner.map_or(0, |l| l.line),
         });
+        self.users.resize(self.pieces.len(), None);
+        self.users.push(user_of(sidecar, &frames, &name_of, module));
         self.pieces.push(Piece {
             function,
             line,
@@ -402,6 +415,22 @@ impl CodeMap {
         &self.site_pieces
     }
 
+    /// Where the address of a load instruction comes from.
+    pub fn origin(&self, site: u32) -> (Origin, Option<u32>) {
+        let known = self.site_origins.get(site as usize);
+        known.copied().unwrap_or_default()
+    }
+
+    /// Class of a load instruction.
+    pub fn site_class(&self, site: u32) -> Option<u8> {
+        self.site_classes.get(site as usize).copied()
+    }
+
+    /// The innermost position of a piece that is in no header of the system, from the inside out along its inline chain.
+    pub fn user(&self, piece: u32) -> Option<&LineName> {
+        self.users.get(piece as usize)?.as_ref()
+    }
+
     /// The group that a load instruction counts in.
     pub fn site_group(&self, site: u32) -> Option<u32> {
         let (piece, class) = (
@@ -456,6 +485,46 @@ fn loop_name(sidecar: &Sidecar, at: usize, first_function: u32) -> LoopName {
         line: frames.first().map_or(0, |f| f.line),
         chain: callers(sidecar, &frames),
     }
+}
+
+/// Folders of headers and sources that come with the compiler or the system.
+const SYSTEM: [&str; 10] = [
+    "/usr/include/",
+    "/usr/local/include/",
+    "/include/c++/",
+    "/usr/lib/",
+    "/lib/gcc/",
+    "/rustc/",
+    "/.rustup/",
+    "/.cargo/registry/",
+    "/usr/src/",
+    "/opt/intel/",
+];
+
+/// Whether a source file is none of the user's.
+pub fn is_system(file: &str) -> bool {
+    SYSTEM.iter().any(|folder| file.contains(folder))
+}
+
+/// The innermost frame that is the user's.
+fn user_of(
+    sidecar: &Sidecar,
+    frames: &[&mgz_annotations_schema::sidecar::Location],
+    function: &str,
+    module: &str,
+) -> Option<LineName> {
+    let of_user = |l: &mgz_annotations_schema::sidecar::Location| {
+        let file = sidecar.string(l.file);
+        l.line > 0 && !file.is_empty() && !is_system(file)
+    };
+    let frame = frames.iter().find(|l| of_user(l))?;
+    let name = sidecar.string(frame.function);
+    Some(LineName {
+        function: if name.is_empty() { function } else { name }.into(),
+        module: module.into(),
+        file: sidecar.string(frame.file).into(),
+        line: frame.line,
+    })
 }
 
 /// Where code was inlined.

@@ -102,7 +102,7 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             "miss_ratio" | "miss_ratio_lo" | "miss_ratio_hi" | "miss_share" | "miss_share_lo"
             | "miss_share_hi" | "misses_hat" | "prefetchable" | "stall_ns" | "memory_bound_pct",
         ) => Kind::Number,
-        ("lines", "inlined_into") | (_, "stack") => TEXTS,
+        ("lines", "inlined_into") | (_, "stack" | "also") => TEXTS,
         (_, "D_hist" | "interval_hist") => BINS,
         (_, "strides") => STRIDES,
         (_, "misses") => MISSES,
@@ -117,8 +117,8 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "D_max" | "reuses" | "first_touches" | "stores" | "samples_seen" | "line" | "depth"
             | "instances" | "bytes" | "blocks" | "W" | "windows" | "count" | "from" | "to"
             | "samples" | "from_ns" | "to_ns" | "process" | "thread" | "sample" | "first_load"
-            | "page" | "column" | "block" | "rows" | "sample_min" | "sample_max" | "processes"
-            | "threads",
+            | "page" | "column" | "block" | "working_set" | "rows" | "sample_min" | "sample_max"
+            | "processes" | "threads",
         ) => Kind::Whole,
         (
             _,
@@ -129,7 +129,8 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
             | "F_str_sample" | "F_irr_sample" | "A_hat" | "A_lo" | "A_hi" | "F_hat" | "F_lo"
             | "F_hi" | "F_str_hat" | "F_str_lo" | "F_str_hi" | "F_irr_hat" | "F_irr_lo"
             | "F_irr_hi" | "F_64_hat" | "F_64_lo" | "F_64_hi" | "F_4k_hat" | "F_memgaze_hat"
-            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score",
+            | "F_bytes_hat" | "D_mean_lo" | "D_mean_hi" | "rho" | "sample_mean" | "score"
+            | "misses_pct",
         ) => Kind::Number,
         (
             _,
@@ -139,8 +140,8 @@ fn kind_of(table: &str, column: &str) -> Option<Kind> {
         (
             _,
             "function" | "module" | "file" | "inlined_into" | "address" | "outer" | "object"
-            | "kind" | "type" | "finding" | "advice" | "region" | "start" | "end" | "id"
-            | "rho_source" | "estimator" | "name",
+            | "kind" | "type" | "title" | "level" | "allocated" | "finding" | "advice" | "region"
+            | "start" | "end" | "id" | "rho_source" | "estimator" | "name",
         ) => Kind::Text,
         _ => return None,
     })

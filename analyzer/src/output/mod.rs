@@ -1,9 +1,12 @@
 //! Text, JSON, CSV and Parquet.
 
 pub mod document;
+pub(crate) mod elided;
 pub mod export;
 pub(crate) mod misses;
 pub(crate) mod names;
+pub mod screen;
 pub mod text;
 pub(crate) mod text_parts;
 pub(crate) mod text_threads;
+pub(crate) mod verdicts;

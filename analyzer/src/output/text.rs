@@ -212,7 +212,7 @@ pub(crate) fn head(text: &str, most: usize) -> String {
     format!("{}…", text.chars().take(most - 1).collect::<String>())
 }
 
-/// The text of the whole analysis.
+/// The text of the whole analysis: findings, then every table.
 pub fn render(analysis: &Analysis, style: Style) -> String {
     let mut out = String::new();
     summary(analysis, &mut out);
@@ -223,6 +223,8 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     if analysis.summary.metrics.accesses == 0 {
         return out;
     }
+    out.insert(0, '\n');
+    out.insert_str(0, &crate::output::verdicts::all(analysis, style.width));
     let meaning = Meaning::of(analysis);
     crate::output::text_threads::processes(&analysis.processes, meaning, style, &mut out);
     crate::output::text_threads::threads(&analysis.threads, meaning, style, &mut out);
@@ -240,6 +242,15 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
         style,
         &mut out,
     );
+    out.push_str(&asked(analysis, style));
+    notes(analysis, meaning, &mut out);
+    out
+}
+
+/// The tables that are made only where they are asked for: objects, time, memory.
+pub fn asked(analysis: &Analysis, style: Style) -> String {
+    let mut out = String::new();
+    let meaning = Meaning::of(analysis);
     crate::output::text_parts::objects(&analysis.objects, meaning, style, &mut out);
     if let Some(zoom) = &analysis.time_zoom {
         time_zoom(zoom, meaning, style, &mut out);
@@ -250,8 +261,6 @@ pub fn render(analysis: &Analysis, style: Style) -> String {
     if let Some(map) = &analysis.heat_map {
         crate::output::text_parts::heat(map, &mut out);
     }
-    crate::output::text_parts::diagnoses(&analysis.diagnoses, &mut out);
-    notes(analysis, meaning, &mut out);
     out
 }
 

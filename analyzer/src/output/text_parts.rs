@@ -1,8 +1,7 @@
 //! Tables and pictures of objects, growth, heat maps and findings.
 
 use crate::estimate::growth_tables::{GrowthRow, InterSample};
-use crate::output::text::{Meaning, Style, head, heading, push, row, table, tail};
-use crate::report::diagnose::Diagnosis;
+use crate::output::text::{Meaning, Style, head, heading, push, row, table};
 use crate::util::human::{bytes, count, counted, number, percent};
 use crate::views::heat_map::{HeatMap, shades};
 use crate::views::objects::ObjectRow;
@@ -194,31 +193,6 @@ pub(crate) fn heat(map: &HeatMap, out: &mut String) {
             ),
             shades(r.distances.iter().copied(), farthest),
             head(&r.label, 32)
-        ));
-    }
-}
-
-pub(crate) fn diagnoses(list: &[Diagnosis], out: &mut String) {
-    if list.is_empty() {
-        return;
-    }
-    heading(out, "Findings, the most important first");
-    for (i, d) in list.iter().enumerate() {
-        let place = match (d.line, d.function.as_str()) {
-            (0, "") => "the whole run".to_string(),
-            (0, function) => function.to_string(),
-            (line, function) => format!("{function}, {}:{line}", tail(&d.file, 40)),
-        };
-        let object = if d.object.is_empty() {
-            String::new()
-        } else {
-            format!(", object {}", head(&d.object, 48))
-        };
-        out.push_str(&format!(
-            "{:>2}. {place}{object}: {}.\n    Try: {}.\n",
-            i + 1,
-            d.finding,
-            d.advice
         ));
     }
 }

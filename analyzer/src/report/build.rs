@@ -5,6 +5,8 @@ use crate::engine::partial::{Partial, PartialError};
 use crate::engine::{Aids, Collect, Options, Outcome, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
+use crate::findings;
+use crate::findings::caches::Caches;
 use crate::input;
 use crate::input::counted::Counted;
 use crate::input::objects::read;
@@ -13,7 +15,6 @@ use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
 use crate::misses::{Predicted, caches};
 use crate::report::counted::reweighted;
-use crate::report::diagnose::diagnose;
 use crate::report::{Analysis, Built, build, build_with_code, threads};
 use crate::stages::incidence::Incidence;
 use crate::stages::line_visits::LINE;
@@ -150,7 +151,8 @@ pub fn tables_of(mut partial: Partial, estimator: Estimator) -> Analysis {
         estimator,
         partial.warnings.clone(),
     );
-    analysis.diagnoses = diagnose(&analysis);
+    analysis.no_diagnosis =
+        "merged results have no rows to look at: analyse the traces one by one".into();
     analysis
 }
 
@@ -458,6 +460,14 @@ pub fn examine(
             }
         }
     }
-    analysis.diagnoses = diagnose(&analysis);
+    let found = findings::find(
+        &trace.code,
+        objects.as_deref(),
+        findings::windows::read(source, objects.as_deref()),
+        &outcome,
+        trace.manifest.triggers_by_time(),
+        Caches::default(),
+    );
+    (analysis.diagnoses, analysis.no_diagnosis) = (found.list, found.none);
     Ok((analysis, damage))
 }

@@ -2,7 +2,6 @@
 
 pub mod build;
 pub mod counted;
-pub mod diagnose;
 mod functions;
 mod lines;
 mod loops;
@@ -77,7 +76,9 @@ pub struct Analysis {
     /// Data objects, most loads first; with `--zoom` or `--objects`, if the trace has any.
     pub objects: Vec<crate::views::objects::ObjectRow>,
     /// What the numbers say, the most important first.
-    pub diagnoses: Vec<crate::report::diagnose::Diagnosis>,
+    pub diagnoses: Vec<crate::findings::Finding>,
+    /// Why there are no findings, where there are none.
+    pub no_diagnosis: String,
     /// With `--zoom`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heat_map: Option<crate::views::heat_map::HeatMap>,
@@ -355,6 +356,7 @@ pub fn build_with_code(
             inter_sample,
             objects: Vec::new(),
             diagnoses: Vec::new(),
+            no_diagnosis: String::new(),
             heat_map: None,
             time_zoom: None,
             location_zoom: None,

@@ -71,6 +71,51 @@ impl SiteKind {
     }
 }
 
+/// Where a load's address comes from, as far as data flow inside the function tells ([`Site::origin`]). For words of a report only.
+#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Origin {
+    /// Not known, or not from another load.
+    #[default]
+    Unknown = 0,
+    /// From its own value in the iteration before, be it by way of other loads: a list. [`Site::origin_site`] is where it begins.
+    Chain = 1,
+    /// The same, with a choice between several ways on: a tree.
+    Tree = 2,
+    /// Another load's value is the address, but for a constant.
+    Pointer = 3,
+    /// Another load's value is an index in it.
+    Index = 4,
+    /// Mixed from a key as hashes and random numbers are (multiplied, divided, xored); `origin_site` is the key's load, if it has one.
+    Hash = 5,
+    /// A range is halved again and again.
+    Search = 6,
+    /// Affine, and the loop around moves by less than the inner one: a column of a matrix that is stored by rows.
+    Column = 7,
+    /// From a call's result, and nothing else is known.
+    Call = 8,
+}
+
+impl Origin {
+    /// The origin with this number, Unknown if there is none.
+    pub fn from_u8(value: u8) -> Origin {
+        [
+            Origin::Unknown,
+            Origin::Chain,
+            Origin::Tree,
+            Origin::Pointer,
+            Origin::Index,
+            Origin::Hash,
+            Origin::Search,
+            Origin::Column,
+            Origin::Call,
+        ]
+        .into_iter()
+        .find(|&o| o as u8 == value)
+        .unwrap_or_default()
+    }
+}
+
 /// Bits of [`Site::flags`].
 pub struct SiteFlags;
 impl SiteFlags {
@@ -144,6 +189,9 @@ crate::sidecar::macros::table! {
         stride: i64 => Varint,
         /// Displacement literal of the operand.
         op_disp: i64 => Varint,
+        /// Of an address that comes from another load's value: that load's site minus this one, 0 if there is none. (Files of before this
+        /// column and `origin` were added are read as if nothing were known.)
+        origin_site: i64 => Varint,
         /// `CLASS_*`.
         class: u8 => Plain,
         /// [`SiteKind`] as a number.
@@ -166,6 +214,8 @@ crate::sidecar::macros::table! {
         op_scale: u8 => Plain,
         /// Segment override: 0 none, 1 fs, 2 gs.
         op_seg: u8 => Plain,
+        /// [`Origin`] as a number.
+        origin: u8 => Plain,
     }
 }
 

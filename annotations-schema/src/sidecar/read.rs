@@ -12,7 +12,11 @@ use std::path::Path;
 
 /// Columns that were added since the version's first files: where one is missing, its fields are
 /// zero.
-const ADDED: [(&str, &str); 1] = [("sites", "in_loop")];
+const ADDED: [(&str, &str); 3] = [
+    ("sites", "in_loop"),
+    ("sites", "origin_site"),
+    ("sites", "origin"),
+];
 
 /// Upper bound for the raw size of one column: guards against absurd headers.
 const MAX_COLUMN: u64 = 1 << 34;

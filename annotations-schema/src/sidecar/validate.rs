@@ -21,7 +21,10 @@ impl Sidecar {
                 && within_or_none(s.location, self.locations.len())
                 && s.in_loop as usize <= self.loops.len()
                 && s.class <= 2
-                && SiteKind::from_u8(s.kind).is_some();
+                && SiteKind::from_u8(s.kind).is_some()
+                && (i as i64)
+                    .checked_add(s.origin_site)
+                    .is_some_and(|from| (0..self.sites.len() as i64).contains(&from));
             if !fits {
                 return bad("site", i);
             }

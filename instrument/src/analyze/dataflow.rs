@@ -313,29 +313,8 @@ impl<'a> Flow<'a> {
             Form::Plain(_) | Form::Step { .. } => {}
             _ => return irregular,
         }
-        // Where control does not come, nothing is written down.
-        let touch = self
-            .frame
-            .steps
-            .get(insn)
-            .filter(|step| step.effect != Effect::None)
-            .map(|step| step.of_access(n));
-        let [base, index] = touch
-            .and_then(|t| self.addresses.get(t))
-            .copied()
-            .unwrap_or([NO_VALUE; 2]);
-        // A constant that is added makes no difference to the class.
-        let v = match (base, index, &access.form) {
-            (NO_VALUE, NO_VALUE, _) => return irregular,
-            (_, NO_VALUE, _) => base,
-            (NO_VALUE, _, Form::Plain(p)) => {
-                self.values.times(block as u32, index, i64::from(p.scale))
-            }
-            (_, _, Form::Plain(p)) => {
-                self.values
-                    .plus(block as u32, base, index, i64::from(p.scale))
-            }
-            _ => return irregular,
+        let Some(v) = self.value_of(block, insn, n, access) else {
+            return irregular;
         };
         let innermost = self.loops.of_block[block];
         // Most addresses are one atom, and most atoms are in no way regular.
@@ -366,6 +345,41 @@ impl<'a> Flow<'a> {
             };
         }
         self.stride_class(v, innermost).unwrap_or(irregular)
+    }
+
+    /// The value of an address, but for a constant that is added: that makes no difference to the
+    /// class.
+    pub(crate) fn value_of(
+        &mut self,
+        block: usize,
+        insn: usize,
+        n: usize,
+        access: &Access,
+    ) -> Option<Val> {
+        // Where control does not come, nothing is written down.
+        let touch = self
+            .frame
+            .steps
+            .get(insn)
+            .filter(|step| step.effect != Effect::None)
+            .map(|step| step.of_access(n));
+        let [base, index] = touch
+            .and_then(|t| self.addresses.get(t))
+            .copied()
+            .unwrap_or([NO_VALUE; 2]);
+        match (base, index, &access.form) {
+            (NO_VALUE, NO_VALUE, _) => None,
+            (_, NO_VALUE, _) => Some(base),
+            (NO_VALUE, _, Form::Plain(p)) => {
+                let scale = i64::from(p.scale);
+                Some(self.values.times(block as u32, index, scale))
+            }
+            (_, _, Form::Plain(p)) => {
+                let scale = i64::from(p.scale);
+                Some(self.values.plus(block as u32, base, index, scale))
+            }
+            _ => None,
+        }
     }
 
     /// Whether a variable at the function's entry is static and not fixed, so that calls might

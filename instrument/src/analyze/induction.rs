@@ -75,6 +75,57 @@ impl Flow<'_> {
         None
     }
 
+    /// How far an address moves per iteration of the loop around that in which it varies, where
+    /// both are regular: the inner one begins anew there each time. By how many bytes may be unknown.
+    pub(crate) fn outer_step(
+        &mut self,
+        block: usize,
+        insn: usize,
+        n: usize,
+        access: &crate::x86::operands::Access,
+    ) -> Option<Option<i64>> {
+        let v = self.value_of(block, insn, n, access)?;
+        let v = self.normal(v);
+        let mut l = self.loops.of_block[block];
+        while l != NO_LOOP && !self.varies(v, l, 0) {
+            l = self.loops.all[l as usize].parent;
+        }
+        let outer = self.loops.all.get(l as usize)?.parent;
+        if outer == NO_LOOP {
+            return None;
+        }
+        let begin = self.at_begin(v, l, 0)?;
+        match self.step(begin, outer, 0)? {
+            Stride::Known(step) => Some(Some(step)),
+            Stride::Symbolic => Some(None),
+        }
+    }
+
+    /// What a value is when a loop is entered.
+    fn at_begin(&mut self, v: Val, l: LoopId, depth: u32) -> Option<Val> {
+        if depth > DEPTH {
+            return None;
+        }
+        let sum = self.values.sum(v);
+        let mut new = self.values.constant(sum.constant);
+        for &(atom, factor) in sum.terms() {
+            let part = match *self.values.kind(atom) {
+                Kind::Phi { of, var } if of == l => {
+                    let entry = self.at_entry(l, var as usize);
+                    self.normal_at(entry, depth + 1)
+                }
+                Kind::Product { block, inputs } if self.loops.contains(l, block) => {
+                    let [a, b] = inputs.map(|input| self.at_begin(input, l, depth + 1));
+                    self.values.product(block, a?, b?)
+                }
+                _ => self.values.of_atom(atom),
+            };
+            let sum = self.values.sum(new).plus(&self.values.sum(part), factor)?;
+            new = self.values.intern(sum);
+        }
+        Some(new)
+    }
+
     /// The value with invariant phis replaced by what enters their loops.
     pub(crate) fn normal(&mut self, v: Val) -> Val {
         self.normal_at(v, 0)

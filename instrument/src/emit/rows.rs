@@ -84,6 +84,7 @@ pub fn rows(
                 clone_ip: resolved.offset(copy).into(),
                 disp: plan.disp,
                 stride: plan.stride,
+                origin: plan.origin,
                 class: plan.class,
                 kind: plan.kind as u8,
                 flags: plan.flags,
@@ -107,7 +108,26 @@ pub fn rows(
             }
         }
     }
+    link_origins(function, &mut rows.sites);
     Ok(rows)
+}
+
+/// Writes down from which sites addresses come: those of the load instructions that the plan names.
+fn link_origins(function: &Function, sites: &mut [Site]) {
+    let plans = || function.plan.regions.iter().flat_map(|r| &r.sites);
+    if plans().all(|p| p.origin_insn.is_none()) {
+        return;
+    }
+    let insns: Vec<u32> = plans().map(|p| p.insn.0).collect();
+    for (number, plan) in plans().enumerate() {
+        let Some(from) = plan.origin_insn else {
+            continue;
+        };
+        let at = insns.partition_point(|&insn| insn < from.0);
+        if insns.get(at) == Some(&from.0) {
+            sites[number].origin_site = at as i64 - number as i64;
+        }
+    }
 }
 
 /// The loops of a function, with numbers inside it.

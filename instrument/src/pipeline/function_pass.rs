@@ -19,7 +19,7 @@ use crate::patch::space;
 use crate::patch::space::Code;
 use crate::plan::cursor::{Residencies, View};
 use crate::plan::planned_function::{Function, Patching, SpecialCalls};
-use crate::plan::{Plan, count_only, cursor, plan};
+use crate::plan::{Plan, count_only, cursor, origin, plan};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
@@ -48,7 +48,7 @@ pub fn analyze(
     pass.find_free_registers(&mut flow, &facts, &loops);
     let loads = Flow::solve(input, &flow.graph, &loops, &facts, options.stores);
     let patching = pass.patching(&mut flow, &facts);
-    let plan = pass.plan(&flow, &facts, loads);
+    let plan = pass.plan(&flow, &facts, loads, &loops);
     Ok(pass.assemble(flow, hooks, facts, loops, patching, plan))
 }
 
@@ -312,7 +312,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
     }
 
     /// Plans what is recorded, and where the cursor is in a register.
-    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow) -> Recording {
+    fn plan(&self, flow: &ControlFlow, facts: &Facts, mut loads: Flow, loops: &Loops) -> Recording {
         let (graph, options) = (&flow.graph, self.options);
         let copied = flow.found.iter().filter(|t| t.copyable);
         let tables: Vec<JumpTable> = copied.map(table).collect();
@@ -341,6 +341,7 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),
         );
+        origin::mark(&mut plan, &mut loads, graph, facts, loops);
         if options.counts {
             count_only::reduce(&mut plan, &graph.insns, &facts.uses);
         }

@@ -16,6 +16,7 @@ pub mod affine;
 pub(crate) mod constant_folding;
 pub(crate) mod count_only;
 pub mod cursor;
+pub mod origin;
 pub mod planned_function;
 pub(crate) mod slot_pairing;
 pub mod types;
@@ -634,6 +635,8 @@ impl<'a> Builder<'a> {
                     reason: reason::NONE,
                     size: access.size,
                     stride: class.stride.unwrap_or(0),
+                    origin: 0,
+                    origin_insn: None,
                     a: NO_RECORD,
                     b: NO_RECORD,
                     scale: 1,

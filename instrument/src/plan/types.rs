@@ -68,6 +68,10 @@ pub struct SitePlan {
     pub size: u32,
     /// Stride in bytes if `STRIDE_KNOWN`.
     pub stride: i64,
+    /// [`Origin`](mgz_annotations_schema::sidecar::Origin) of the address.
+    pub origin: u8,
+    /// The load from whose value the address comes.
+    pub origin_insn: Option<InsnId>,
     /// Record inside the region or `NO_RECORD`.
     pub a: u8,
     /// Record inside the region or `NO_RECORD`.

@@ -56,6 +56,7 @@ fn small_full() -> Settings {
         places: mgz_abi::shared_memory::CHUNKS,
         trigger: None,
         signal: 0,
+        counting: false,
     }
 }
 

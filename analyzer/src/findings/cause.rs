@@ -1,0 +1,196 @@
+//! Causes: loads that are slow for one reason, in one part of the user's code, taken together.
+
+use crate::data::code_map::LineName;
+use crate::findings::caches::Overlap;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, RULES, Rule};
+use crate::findings::sites::SiteFacts;
+use crate::findings::working_set::WorkingSet;
+use crate::util::fast_hash::Mixed;
+use std::collections::{BTreeMap, HashMap};
+
+/// Cycles of a load that hits, other work included: what loads cost is compared with it.
+const HIT: f64 = 1.5;
+/// Cycles to find a page that the TLB has lost.
+const WALK: f64 = 30.0;
+
+/// One reason in one part of the code.
+pub struct Cause {
+    /// The mechanism.
+    pub rule: &'static Rule,
+    /// The user's line with most of the cost.
+    pub line: LineName,
+    /// Other lines, the most costly first.
+    pub lines: Vec<LineName>,
+    /// Load instructions, the most costly first.
+    pub sites: Vec<u32>,
+    /// Rows.
+    pub rows: u64,
+    /// First touches of a line in a window.
+    pub firsts: u64,
+    /// First touches of a page in a window.
+    pub first_pages: u64,
+    /// Objects and rows, most first.
+    pub objects: Vec<(u32, u64)>,
+    /// What it goes through.
+    pub set: WorkingSet,
+    /// Bytes per step, where it is regular.
+    pub step: Option<i64>,
+    /// How much of a miss is felt.
+    pub overlap: Overlap,
+    /// Parts of the code.
+    pub regions: Vec<(u32, Option<u32>)>,
+    /// Cycles lost, for the recorded rows.
+    pub cycles: f64,
+    /// Of the cycles that its parts of the code take, the share that it loses.
+    pub lost: f64,
+}
+
+impl Cause {
+    /// First touches per row.
+    pub fn cold(&self) -> f64 {
+        self.firsts as f64 / self.rows.max(1) as f64
+    }
+
+    /// Misses of each level, for the recorded rows.
+    pub fn misses(&self, context: &Context) -> Vec<f64> {
+        let firsts = self.firsts as f64;
+        let misses = context.caches.misses(self.set.bytes);
+        misses.iter().map(|m| m * firsts).collect()
+    }
+}
+
+/// By what sites are taken together: mechanism, function, outermost loop, and what the mechanism tells apart.
+type Key = (usize, String, Option<u32>, i64);
+
+/// All causes, the most costly first.
+pub fn causes(context: &Context) -> Vec<Cause> {
+    let mut parts: BTreeMap<Key, Vec<(u32, Claim)>> = BTreeMap::new();
+    let mut sites: Vec<&SiteFacts> = context.sites.values().collect();
+    sites.sort_unstable_by_key(|s| s.site);
+    for facts in sites {
+        let claimed = (RULES.iter().enumerate())
+            .find_map(|(number, rule)| Some((number, (rule.claims)(context, facts)?)));
+        if let Some((number, claim)) = claimed {
+            let piece = facts.group / 4;
+            let line = context.users.line(piece);
+            let region = context.users.region(piece);
+            let key = (number, line.function, region.1, claim.apart);
+            parts.entry(key).or_default().push((facts.site, claim));
+        }
+    }
+    let mut all: Vec<Cause> = parts
+        .into_iter()
+        .map(|(key, sites)| cause(context, RULES[key.0], sites))
+        .collect();
+    weigh(context, &mut all);
+    all.sort_by(|a, b| b.cycles.total_cmp(&a.cycles));
+    all
+}
+
+fn cause(context: &Context, rule: &'static Rule, sites: Vec<(u32, Claim)>) -> Cause {
+    let facts = |site: u32| context.sites.get(&site);
+    // The step of the site with most first touches.
+    let main = sites
+        .iter()
+        .max_by_key(|s| facts(s.0).map_or((0, 0), |f| (f.firsts, f.rows)));
+    let step = main.and_then(|m| facts(m.0)).and_then(SiteFacts::regular);
+    let overlap = main.map_or(Overlap::Some, |m| m.1.overlap);
+    let all: u64 = sites
+        .iter()
+        .filter_map(|s| facts(s.0))
+        .map(|f| f.rows)
+        .sum();
+    // What is hardly ever there costs hardly anything.
+    let mut set = match all * 300 >= context.rows {
+        true => context.working_set(&sites.iter().map(|s| s.0).collect::<Vec<_>>(), step),
+        false => WorkingSet::default(),
+    };
+    // Of what a search visits most places are seldom visited: recapture tells of the others only.
+    if rule.kind == "binary_search" {
+        set.bytes = set.bytes.max(set.extent);
+    }
+    // Steps of a power of two come to a few sets of a cache only, so that it holds no more than of a walk in order.
+    if rule.kind == "column" && step.is_some_and(|s| s.unsigned_abs().is_power_of_two()) {
+        set.bytes = set.bytes.max(set.extent);
+    }
+    let mut objects: HashMap<u32, u64, Mixed> = HashMap::default();
+    let mut by_line: HashMap<LineName, u64> = HashMap::new();
+    let mut regions = Vec::new();
+    let (mut rows, mut firsts, mut first_pages) = (0, 0, 0);
+    let mut order: Vec<(u64, u32)> = Vec::new();
+    for (site, _) in &sites {
+        let Some(facts) = facts(*site) else { continue };
+        rows += facts.rows;
+        firsts += facts.firsts;
+        first_pages += facts.first_pages;
+        for (&object, &n) in &facts.objects {
+            *objects.entry(object).or_default() += n;
+        }
+        let piece = facts.group / 4;
+        *by_line.entry(context.users.line(piece)).or_default() += facts.firsts * 16 + facts.rows;
+        let region = context.users.region(piece);
+        if !regions.contains(&region) {
+            regions.push(region);
+        }
+        order.push((facts.firsts * 16 + facts.rows, *site));
+    }
+    order.sort_unstable_by(|a, b| b.cmp(a));
+    let mut lines: Vec<(u64, LineName)> = by_line.into_iter().map(|(l, n)| (n, l)).collect();
+    lines.sort_by(|a, b| {
+        b.0.cmp(&a.0)
+            .then_with(|| (a.1.line, &a.1.file).cmp(&(b.1.line, &b.1.file)))
+    });
+    let mut lines = lines.into_iter().map(|l| l.1);
+    let mut objects: Vec<(u32, u64)> = objects.into_iter().collect();
+    objects.sort_unstable_by_key(|&(object, n)| (std::cmp::Reverse(n), object));
+    Cause {
+        rule,
+        line: lines.next().unwrap_or_default(),
+        lines: lines.collect(),
+        sites: order.into_iter().map(|o| o.1).collect(),
+        rows,
+        firsts,
+        first_pages,
+        objects,
+        set,
+        step,
+        overlap,
+        regions,
+        cycles: 0.0,
+        lost: 0.0,
+    }
+}
+
+/// What each costs, alone and in its part of the code.
+fn weigh(context: &Context, causes: &mut [Cause]) {
+    let mut rows: HashMap<(u32, Option<u32>), u64, Mixed> = HashMap::default();
+    for facts in context.sites.values() {
+        *rows
+            .entry(context.users.region(facts.group / 4))
+            .or_default() += facts.rows;
+    }
+    for cause in causes.iter_mut() {
+        let lines = cause.firsts as f64 * context.caches.cycles(cause.set.bytes, cause.overlap);
+        let reach = crate::findings::caches::TLB_REACH as f64;
+        let far = (1.0 - reach / cause.set.extent.max(1) as f64).max(0.0);
+        cause.cycles = lines + cause.first_pages as f64 * far * WALK;
+    }
+    let mut lost: HashMap<(u32, Option<u32>), f64, Mixed> = HashMap::default();
+    for cause in causes.iter() {
+        for region in &cause.regions {
+            *lost.entry(*region).or_default() += cause.cycles / cause.regions.len() as f64;
+        }
+    }
+    for cause in causes.iter_mut() {
+        let of = |r: &(u32, Option<u32>)| {
+            rows.get(r).map_or(0.0, |&n| n as f64 * HIT) + lost.get(r).copied().unwrap_or(0.0)
+        };
+        let all: f64 = cause.regions.iter().map(of).sum();
+        cause.lost = if all > 0.0 {
+            (cause.cycles / all).min(1.0)
+        } else {
+            0.0
+        };
+    }
+}

@@ -1,0 +1,127 @@
+//! What findings are made from.
+
+use crate::data::code_map::CodeMap;
+use crate::data::object_map::Resolver;
+use crate::findings::caches::Caches;
+use crate::findings::sites::{SiteFacts, facts};
+use crate::findings::users::Users;
+use crate::findings::windows::{Row, Window};
+use crate::findings::working_set::{self, WorkingSet};
+use crate::util::fast_hash::Mixed;
+use mgz_annotations_schema::sidecar::{CLASS_STRIDED, Origin};
+use std::collections::HashMap;
+
+/// What findings are made from.
+pub struct Context<'a> {
+    /// Names of code.
+    pub code: &'a CodeMap,
+    /// Objects, where the trace tells of them.
+    pub objects: Option<&'a Resolver>,
+    /// Rows.
+    pub windows: Vec<Window>,
+    /// Load instructions that windows have seen.
+    pub sites: HashMap<u32, SiteFacts, Mixed>,
+    /// The machine's caches.
+    pub caches: Caches,
+    /// Whose code is whose.
+    pub users: Users<'a>,
+    /// All rows.
+    pub rows: u64,
+    /// By load instruction: number of the window, and the row.
+    by_site: HashMap<u32, Vec<(u32, Row)>, Mixed>,
+}
+
+impl<'a> Context<'a> {
+    /// From windows.
+    pub fn new(
+        code: &'a CodeMap,
+        objects: Option<&'a Resolver>,
+        windows: Vec<Window>,
+        caches: Caches,
+    ) -> Context<'a> {
+        let mut by_site: HashMap<u32, Vec<(u32, Row)>, Mixed> = HashMap::default();
+        for (window, number) in windows.iter().zip(0..) {
+            for row in &window.rows {
+                by_site.entry(row.site).or_default().push((number, *row));
+            }
+        }
+        Context {
+            rows: windows.iter().map(|w| w.rows.len() as u64).sum(),
+            by_site,
+            sites: facts(&windows),
+            users: Users::new(code, &windows),
+            code,
+            objects,
+            windows,
+            caches,
+        }
+    }
+
+    /// The rows of a load instruction, each with the number of its window.
+    pub fn rows_of(&self, site: u32) -> &[(u32, Row)] {
+        self.by_site.get(&site).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a load instruction has enough rows for a closer look.
+    pub fn is_frequent(&self, facts: &SiteFacts) -> bool {
+        facts.rows * 300 >= self.rows
+    }
+
+    /// What some load instructions go through.
+    pub fn working_set(&self, sites: &[u32], step: Option<i64>) -> WorkingSet {
+        let rows = sites.iter().flat_map(|&s| self.rows_of(s)).copied();
+        working_set::of(&self.windows, rows.collect(), step)
+    }
+
+    /// Where the address of a load comes from.
+    pub fn origin(&self, site: u32) -> (Origin, Option<u32>) {
+        self.code.origin(site)
+    }
+
+    /// The load from whose value an address comes in the end, and what it does: past loads of fields behind the same pointer.
+    pub fn root(&self, site: u32) -> (Origin, Option<u32>) {
+        let mut at = self.origin(site);
+        for _ in 0..8 {
+            match at {
+                (Origin::Pointer, Some(from)) => match self.origin(from) {
+                    next @ (Origin::Pointer | Origin::Chain | Origin::Tree | Origin::Search, _) => {
+                        at = next;
+                    }
+                    next @ (Origin::Hash, _) => return next,
+                    _ => return at,
+                },
+                _ => return at,
+            }
+        }
+        at
+    }
+
+    /// Whether static analysis found a load Strided, or it was seen to be.
+    pub fn walks(&self, site: u32) -> bool {
+        self.code.site_class(site) == Some(CLASS_STRIDED)
+            || self
+                .sites
+                .get(&site)
+                .is_some_and(|s| s.near(64) >= 0.8 && s.steps() >= 8)
+    }
+
+    /// Whether the code of a site, or something that it was inlined into up to the user's frame, has a name with one of these in it.
+    pub fn is_named(&self, facts: &SiteFacts, names: &[&str]) -> bool {
+        let Some(piece) = self.code.pieces.get(facts.group as usize / 4) else {
+            return false;
+        };
+        let own = self
+            .code
+            .lines
+            .get(piece.line as usize)
+            .map(|l| l.function.as_str());
+        let machine =
+            (self.code.functions.get(piece.function as usize)).map(|f| f.function.as_str());
+        (own.into_iter().chain(machine))
+            .chain(piece.chain.iter().map(String::as_str))
+            .any(|text| {
+                let head = text.split(['<', '(']).next().unwrap_or(text);
+                names.iter().any(|name| head.contains(name))
+            })
+    }
+}

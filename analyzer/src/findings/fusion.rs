@@ -1,0 +1,63 @@
+//! Loops that stream through the same object one after the other: joined, they would read it once.
+
+use crate::findings::Finding;
+use crate::findings::cause::Cause;
+
+/// Makes one finding of streams of one function through one object.
+pub(super) fn join(causes: &[&Cause], list: &mut Vec<Finding>) {
+    let object = |c: &Cause| c.objects.first().map_or(0, |o| o.0);
+    let mut gone = vec![false; list.len()];
+    for i in 0..list.len() {
+        if gone[i] || list[i].kind != "streaming" {
+            continue;
+        }
+        let same: Vec<usize> = (i + 1..list.len())
+            .filter(|&j| {
+                !gone[j]
+                    && list[j].kind == "streaming"
+                    && list[j].function == list[i].function
+                    && object(causes[i]) != 0
+                    && object(causes[j]) == object(causes[i])
+                    && causes[j].regions != causes[i].regions
+            })
+            .collect();
+        if same.is_empty() {
+            continue;
+        }
+        let mut loops = vec![list[i].line];
+        for j in same {
+            gone[j] = true;
+            loops.push(list[j].line);
+            let other = list[j].clone();
+            let into = &mut list[i];
+            into.score += other.score;
+            into.loads += other.loads;
+            into.misses_pct += other.misses_pct;
+            for (mine, more) in [
+                (&mut into.time.value, other.time.value),
+                (&mut into.time.lo, other.time.lo),
+                (&mut into.time.hi, other.time.hi),
+            ] {
+                *mine = mine.zip(more).map(|(a, b)| (a + b).min(100.0));
+            }
+            into.also.push(format!("{}:{}", other.file, other.line));
+        }
+        loops.sort_unstable();
+        let texts: Vec<String> = loops.iter().map(u32::to_string).collect();
+        let into = &mut list[i];
+        into.kind = "fusion";
+        into.title = "loops that stream through the same data".into();
+        into.finding = format!(
+            "{} loops (lines {}) read the same memory one after the other, and it is gone from the caches in between; {}",
+            loops.len(),
+            texts.join(", "),
+            into.finding
+        );
+        into.advice = "join the loops, or let them all work on one block that fits a cache before they go on to the next".into();
+    }
+    let mut at = 0;
+    list.retain(|_| {
+        at += 1;
+        !gone[at - 1]
+    });
+}

@@ -1,0 +1,141 @@
+//! Pointer chases: each load's address is what the one before has loaded. Lists, trees, and chains of a hash table.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::sites::SiteFacts;
+use mgz_annotations_schema::sidecar::Origin;
+
+pub(super) const LIST: Rule = Rule {
+    kind: "list",
+    name: "pointer chase along a list",
+    claims: |context, facts| claim(context, facts, Shape::List),
+    tell: tell_list,
+};
+
+pub(super) const TREE: Rule = Rule {
+    kind: "tree",
+    name: "pointer chase down a tree",
+    claims: |context, facts| claim(context, facts, Shape::Tree),
+    tell: tell_tree,
+};
+
+pub(super) const HASH_CHAIN: Rule = Rule {
+    kind: "hash_chain",
+    name: "hash table with chains",
+    claims: |context, facts| claim(context, facts, Shape::HashChain),
+    tell: tell_chain,
+};
+
+#[derive(Clone, Copy, PartialEq)]
+enum Shape {
+    List,
+    Tree,
+    HashChain,
+}
+
+/// Code of well-known containers.
+const CHAINS: [&str; 4] = ["_Hashtable", "unordered_map", "unordered_set", "_Hash_node"];
+const TREES: [&str; 4] = ["_Rb_tree", "std::map", "std::set", "btree"];
+
+fn claim(context: &Context, facts: &SiteFacts, wanted: Shape) -> Option<Claim> {
+    let shape = shape(context, facts)?;
+    (shape == wanted).then(|| {
+        // Nodes that lie in the order of the chase are prefetched.
+        let in_order = facts.near(64) >= 0.8 && facts.steps() >= 8;
+        Claim::new(if in_order {
+            Overlap::Prefetched
+        } else {
+            Overlap::None
+        })
+    })
+}
+
+fn shape(context: &Context, facts: &SiteFacts) -> Option<Shape> {
+    if facts.regular().is_some_and(|step| step == 0)
+        || context.walks(facts.site) && facts.near(0) > 0.9
+    {
+        return None;
+    }
+    if context.is_named(facts, &CHAINS) {
+        return Some(Shape::HashChain);
+    }
+    if context.is_named(facts, &TREES) {
+        return Some(Shape::Tree);
+    }
+    let (origin, from) = context.origin(facts.site);
+    let (origin, head) = match (origin, from) {
+        (Origin::Chain | Origin::Tree, head) => (origin, head),
+        // A field of the node, or what an index from a node leads to.
+        (Origin::Pointer | Origin::Index, Some(from)) => match context.root(from) {
+            found @ (Origin::Chain | Origin::Tree, _) if origin == Origin::Pointer => found,
+            // The head of a chain, and the first node's fields.
+            (Origin::Hash, _) if origin == Origin::Pointer => return next_is_chain(context, from),
+            _ => return None,
+        },
+        // The place in the table where a chain begins.
+        (Origin::Hash, _) => return next_is_chain(context, facts.site),
+        _ => return None,
+    };
+    let begins_in_table = head.is_some_and(|head| {
+        let (of_head, _) = context.origin(head);
+        matches!(of_head, Origin::Hash | Origin::Index | Origin::Call)
+    });
+    Some(match origin {
+        _ if begins_in_table => Shape::HashChain,
+        Origin::Tree => Shape::Tree,
+        _ => Shape::List,
+    })
+}
+
+/// Whether some chain begins at what a site loads.
+fn next_is_chain(context: &Context, site: u32) -> Option<Shape> {
+    let begins = |s: &u32| {
+        let (origin, head) = context.origin(*s);
+        matches!(origin, Origin::Chain | Origin::Tree) && head == Some(site)
+    };
+    context.sites.keys().any(begins).then_some(Shape::HashChain)
+}
+
+fn tell_list(context: &Context, cause: &Cause) -> Told {
+    Told {
+        finding: format!(
+            "each load waits for the one before, which has its address; {}, {}",
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "keep the elements in an array (a vector, or indices into one), or several per node; at least allocate nodes in the order in which they are walked{}",
+            huge_pages(cause)
+        ),
+    }
+}
+
+fn tell_tree(context: &Context, cause: &Cause) -> Told {
+    Told {
+        finding: format!(
+            "each step down waits for the load of the node before; {}, {}",
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "use wide nodes (a B-tree with the keys of a cache line or more in each), a sorted array where the set seldom changes, or nodes from one pool{}",
+            huge_pages(cause)
+        ),
+    }
+}
+
+fn tell_chain(context: &Context, cause: &Cause) -> Told {
+    Told {
+        finding: format!(
+            "a look-up goes from the bucket to nodes elsewhere, each load waiting for the one before; {}, {}",
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "use a table with open addressing (keys in the table itself), or put the first key into the bucket; look up several keys at a time, so that their misses overlap{}",
+            huge_pages(cause)
+        ),
+    }
+}

@@ -1,0 +1,58 @@
+//! Column-wise walks through an array that is stored by rows.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, cold, over};
+use crate::findings::sites::SiteFacts;
+use crate::util::human::bytes;
+use mgz_annotations_schema::sidecar::Origin;
+
+pub(super) const RULE: Rule = Rule {
+    kind: "column",
+    name: "column-wise walk of a row-major array",
+    claims,
+    tell,
+};
+
+/// Steps from here on are rows, not elements.
+const ROW: u64 = 128;
+
+fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+    let step = facts.regular()?;
+    let column = context.origin(facts.site).0 == Origin::Column && step.unsigned_abs() >= ROW;
+    column.then(|| Claim::new(Overlap::Some))
+}
+
+/// The side of a square block of which two fit a cache.
+fn block(cache: u64, element: u64) -> u64 {
+    let side = (cache as f64 / 2.0 / element.max(1) as f64).sqrt();
+    1u64 << (side.log2().floor().max(2.0) as u32)
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    let element = cause
+        .sites
+        .first()
+        .and_then(|s| context.sites.get(s))
+        .map_or(8, |f| f.size);
+    let step = cause.step.unwrap_or(0).unsigned_abs();
+    let cache = context
+        .caches
+        .missed(cause.set.bytes)
+        .or(context.caches.level(0));
+    let (name, side) = cache.map_or(("cache".to_string(), 32), |c| {
+        (c.name.clone(), block(c.bytes, u64::from(element)))
+    });
+    Told {
+        finding: format!(
+            "the inner loop moves by {} from row to row, so that each line of 64 bytes is fetched for {element} of them; {}, {}",
+            bytes(step),
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "exchange the loops, so that the inner one walks along a row; where both orders are needed, work in blocks of {side} × {side} elements, which fit the {name}"
+        ),
+    }
+}

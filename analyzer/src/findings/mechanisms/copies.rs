@@ -1,0 +1,34 @@
+//! Copies: one load that reads hundreds of bytes.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::sites::SiteFacts;
+
+/// Bytes that no vector register holds.
+const BLOCK: u32 = 256;
+/// Functions that copy or compare memory.
+const NAMES: [&str; 6] = ["memcpy", "memmove", "memcmp", "strcpy", "strlen", "mempcpy"];
+
+pub(super) const RULE: Rule = Rule {
+    kind: "copy",
+    name: "copies",
+    claims,
+    tell,
+};
+
+fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+    let copies = facts.size >= BLOCK || context.is_named(facts, &NAMES);
+    copies.then(|| Claim::new(Overlap::Prefetched))
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    Told {
+        finding: format!(
+            "blocks of memory are copied or compared, {}",
+            over(context, cause)
+        ),
+        advice: "pass a reference or move instead of copying, or copy only what is used".into(),
+    }
+}

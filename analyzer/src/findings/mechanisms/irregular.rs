@@ -1,0 +1,40 @@
+//! What no other mechanism claims.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::sites::SiteFacts;
+
+pub(super) const RULE: Rule = Rule {
+    kind: "irregular",
+    name: "addresses without an order",
+    claims,
+    tell,
+};
+
+/// Loads that stay where they are.
+pub(super) const RESIDENT: Rule = Rule {
+    kind: "resident",
+    name: "loads that hit",
+    claims: |_, _| Some(Claim::new(Overlap::Prefetched)),
+    tell,
+};
+
+fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
+    (facts.cold() >= 0.1).then(|| Claim::new(Overlap::Some))
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    Told {
+        finding: format!(
+            "addresses follow no order; {}, {}",
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "bring what is used one after the other together in memory, or use it in the order of its addresses{}",
+            huge_pages(cause)
+        ),
+    }
+}

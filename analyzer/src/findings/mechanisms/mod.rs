@@ -1,0 +1,110 @@
+//! Mechanisms: why loads are slow. One file each; the first rule that claims a load instruction has it.
+
+mod capacity;
+mod chase;
+mod column;
+mod copies;
+mod gather;
+mod hash;
+mod irregular;
+mod pages;
+mod scattered;
+mod search;
+mod streaming;
+mod strided;
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::sites::SiteFacts;
+use crate::util::human::bytes;
+
+/// That a load instruction is slow by a mechanism, if it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Claim {
+    /// How much of a miss is felt.
+    pub overlap: Overlap,
+    /// Loads of one function and loop are told apart by this.
+    pub apart: i64,
+}
+
+impl Claim {
+    fn new(overlap: Overlap) -> Claim {
+        Claim { overlap, apart: 0 }
+    }
+}
+
+/// What is said of a cause.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// What was found, with numbers.
+    pub finding: String,
+    /// What to try.
+    pub advice: String,
+}
+
+/// A mechanism.
+pub struct Rule {
+    /// Its name in JSON.
+    pub kind: &'static str,
+    /// Its name in text.
+    pub name: &'static str,
+    /// Whether a load instruction is of it.
+    pub claims: fn(&Context, &SiteFacts) -> Option<Claim>,
+    /// What is said of a cause.
+    pub tell: fn(&Context, &Cause) -> Told,
+}
+
+/// All, in the order in which they are asked.
+pub const RULES: [&Rule; 15] = [
+    &copies::RULE,
+    &chase::HASH_CHAIN,
+    &chase::TREE,
+    &chase::LIST,
+    &search::RULE,
+    &hash::RULE,
+    &scattered::RULE,
+    &gather::RULE,
+    &column::RULE,
+    &pages::RULE,
+    &strided::RULE,
+    &capacity::RULE,
+    &streaming::RULE,
+    &irregular::RULE,
+    &irregular::RESIDENT,
+];
+
+/// `over 64.0M (x 2 what L3 holds)`.
+fn over(context: &Context, cause: &Cause) -> String {
+    let set = bytes(cause.set.bytes);
+    match context.caches.missed(cause.set.bytes) {
+        Some(level) => {
+            let times = cause.set.bytes as f64 / level.bytes as f64;
+            if times >= 1.95 {
+                format!("over about {set}, {times:.0} times the {}", level.name)
+            } else {
+                format!(
+                    "over about {set}, more than the {} ({})",
+                    level.name,
+                    bytes(level.bytes)
+                )
+            }
+        }
+        None => format!("over about {set}"),
+    }
+}
+
+/// `62 % of its loads are the first in their line`.
+fn cold(cause: &Cause) -> String {
+    let share = 100.0 * cause.cold();
+    format!("{share:.0} % of the loads come to a new line")
+}
+
+/// What helps where pages are lost; empty if it is little memory.
+fn huge_pages(cause: &Cause) -> &'static str {
+    if cause.set.extent > 4 * crate::findings::caches::TLB_REACH {
+        "; 2 MiB pages (madvise MADV_HUGEPAGE) save the TLB misses that come on top"
+    } else {
+        ""
+    }
+}

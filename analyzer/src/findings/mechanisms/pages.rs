@@ -1,0 +1,33 @@
+//! Walks that come to a new page with each step.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::sites::SiteFacts;
+use crate::util::human::bytes;
+
+pub(super) const RULE: Rule = Rule {
+    kind: "pages",
+    name: "a new page with each load",
+    claims,
+    tell,
+};
+
+fn claims(_: &Context, facts: &SiteFacts) -> Option<Claim> {
+    let step = facts.regular()?;
+    (step.unsigned_abs() >= 4096).then(|| Claim::new(Overlap::Some))
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    let step = cause.step.unwrap_or(0).unsigned_abs();
+    Told {
+        finding: format!(
+            "the loop moves by {} and so comes to a new page with each load: pages from {} of memory are used, more than a TLB holds; {}",
+            bytes(step),
+            bytes(cause.set.extent),
+            over(context, cause)
+        ),
+        advice: "put what is used together onto the same pages (a smaller step, or a copy of the field that is read), or use 2 MiB pages (madvise MADV_HUGEPAGE, or an allocator that does)".into(),
+    }
+}

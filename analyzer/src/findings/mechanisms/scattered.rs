@@ -1,0 +1,47 @@
+//! Objects behind an array of pointers: each was allocated by itself.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, cold, huge_pages, over};
+use crate::findings::sites::SiteFacts;
+use crate::util::human::count;
+use mgz_annotations_schema::sidecar::Origin;
+
+pub(super) const RULE: Rule = Rule {
+    kind: "scattered",
+    name: "objects scattered over memory",
+    claims,
+    tell,
+};
+
+fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+    let (Origin::Pointer, Some(from)) = context.origin(facts.site) else {
+        return None;
+    };
+    let pointers = context.sites.get(&from)?;
+    // A pointer that stays the same leads to one object.
+    if pointers.near(0) > 0.9 || facts.near(64) >= 0.8 {
+        return None;
+    }
+    Some(Claim::new(Overlap::Some))
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    let pages = format!(
+        "{} lines on {} pages",
+        count(cause.set.lines),
+        count(cause.set.pages)
+    );
+    Told {
+        finding: format!(
+            "loads go through pointers to objects that were allocated one by one: {pages} were seen; {}, {}",
+            cold(cause),
+            over(context, cause)
+        ),
+        advice: format!(
+            "store the objects themselves in the array instead of pointers to them, or allocate them from one pool in the order of their use{}",
+            huge_pages(cause)
+        ),
+    }
+}

@@ -1,0 +1,98 @@
+//! Steps that skip most of each line: one field of large elements.
+
+use crate::findings::caches::Overlap;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+use crate::findings::mechanisms::{Claim, Rule, Told, over};
+use crate::findings::sites::SiteFacts;
+use std::collections::BTreeMap;
+
+pub(super) const RULE: Rule = Rule {
+    kind: "strided",
+    name: "a few bytes of each element",
+    claims,
+    tell,
+};
+
+/// Rows of a load instruction that tell which bytes it reads.
+const SEEN: usize = 256;
+/// Shorter steps waste little.
+const SHORT: u64 = 32;
+
+fn claims(context: &Context, facts: &SiteFacts) -> Option<Claim> {
+    let step = facts.regular()?;
+    if !context.is_frequent(facts) {
+        return None;
+    }
+    if step.unsigned_abs() < SHORT || step.unsigned_abs() <= u64::from(facts.size) {
+        return None;
+    }
+    let used: u64 = used(context, facts.object(), step)
+        .iter()
+        .map(|r| r.1 - r.0)
+        .sum();
+    let fetched = step.unsigned_abs().min(64 * used.div_ceil(8).max(1));
+    (used * 2 <= fetched.min(step.unsigned_abs())).then_some(Claim {
+        overlap: if step.unsigned_abs() <= 256 {
+            Overlap::Prefetched
+        } else {
+            Overlap::Some
+        },
+        apart: step.abs(),
+    })
+}
+
+/// Bytes of an element that loads with a step read in an object, from the first that is read on: ranges.
+fn used(context: &Context, object: u32, step: i64) -> Vec<(u64, u64)> {
+    let element = step.unsigned_abs();
+    let mut start = u64::MAX;
+    let sites: Vec<u32> = (context.sites.values())
+        .filter(|f| f.object() == object && f.regular().map(i64::abs) == Some(step.abs()))
+        .map(|f| f.site)
+        .collect();
+    let mut offsets: BTreeMap<u64, u64> = BTreeMap::new();
+    let rows = || {
+        let each = sites
+            .iter()
+            .flat_map(|&s| context.rows_of(s).iter().take(SEEN));
+        each.map(|r| r.1).filter(|r| r.object == object)
+    };
+    // The object's begin is not known: elements begin where the lowest offset is that is read.
+    for row in rows() {
+        start = start.min(row.address % element);
+    }
+    for row in rows() {
+        let at = (row.address % element).wrapping_sub(start);
+        let end = offsets.entry(at).or_default();
+        *end = (*end).max(at + u64::from(row.size));
+    }
+    let mut ranges: Vec<(u64, u64)> = Vec::new();
+    for (from, to) in offsets {
+        match ranges.last_mut().filter(|last| from <= last.1) {
+            Some(last) => last.1 = last.1.max(to),
+            None => ranges.push((from, to)),
+        }
+    }
+    ranges
+}
+
+fn tell(context: &Context, cause: &Cause) -> Told {
+    let step = cause.step.unwrap_or(64);
+    let object = cause.objects.first().map_or(0, |o| o.0);
+    let ranges = used(context, object, step);
+    let bytes: u64 = ranges.iter().map(|r| r.1 - r.0).sum();
+    let texts: Vec<String> = ranges
+        .iter()
+        .take(4)
+        .map(|r| format!("{}–{}", r.0, r.1 - 1))
+        .collect();
+    let of = step.unsigned_abs();
+    Told {
+        finding: format!(
+            "{bytes} of each element's {of} bytes are read (relative offsets {}), but whole lines are fetched, {}",
+            texts.join(", "),
+            over(context, cause)
+        ),
+        advice: "split the elements: keep the fields that this loop reads in an array of their own (structure of arrays, or hot and cold parts)".into(),
+    }
+}

@@ -1,0 +1,270 @@
+//! What is slow about memory, where, why, and what to try: ranked findings, one for each cause.
+//!
+//! Rows of windows ([`windows`]) and what static analysis knows of where addresses come from tell mechanisms apart ([`mechanisms`]).
+//! Load instructions of one mechanism, function and loop are one cause ([`cause`]). Its cost is the part of the time that its part of
+//! the code takes, times the part of that which its misses cost. A cause that costs little is no finding.
+//! `docs/reference/findings.md` has the definitions.
+
+pub mod caches;
+mod cause;
+mod context;
+mod fusion;
+pub mod mechanisms;
+mod objects;
+mod sharing;
+mod sites;
+mod users;
+pub mod windows;
+mod working_set;
+
+use crate::data::code_map::CodeMap;
+use crate::data::object_map::Resolver;
+use crate::engine::Outcome;
+use crate::estimate::time_shares::{TimeShare, TimeShares};
+use caches::Caches;
+use cause::{Cause, causes};
+use context::Context;
+use serde::Serialize;
+use std::collections::HashSet;
+use windows::Window;
+
+/// Findings at most.
+const MOST: usize = 8;
+/// A cause that costs less than this part of the time is none, percent.
+const WORTH: f64 = 2.0;
+/// Rows that say anything.
+const FEWEST_ROWS: u64 = 64;
+/// Windows that say anything.
+const FEWEST_WINDOWS: usize = 4;
+
+/// A finding.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Finding {
+    /// The mechanism: see `docs/reference/findings.md`.
+    pub kind: &'static str,
+    /// Its name.
+    pub title: String,
+    /// Percent of the time (or of the loads) that it is estimated to cost; what is ranked by.
+    pub score: f64,
+    /// Share of the time of the code that it is in.
+    #[serde(flatten)]
+    pub time: TimeShare,
+    /// Share of the loads, percent; where windows come by time, of the recorded ones.
+    #[serde(rename = "A_pct")]
+    pub loads: f64,
+    /// Share of the predicted misses of the last level that misses at all, percent.
+    pub misses_pct: f64,
+    /// That level.
+    pub level: String,
+    /// Function of the user's code.
+    pub function: String,
+    /// Source file.
+    pub file: String,
+    /// Line; 0 if unknown.
+    pub line: u32,
+    /// Other lines of the same cause: `file:line`.
+    pub also: Vec<String>,
+    /// The object with most of the loads; empty if none is known.
+    pub object: String,
+    /// Where it was allocated, from the user's frame on.
+    pub allocated: String,
+    /// Bytes that the loads go through, estimated.
+    pub working_set: u64,
+    /// What was found, with the numbers that led to it.
+    pub finding: String,
+    /// What to try.
+    pub advice: String,
+}
+
+/// Findings, and why there are no more.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// The most important first.
+    pub list: Vec<Finding>,
+    /// What is to be said where there are none.
+    pub none: String,
+}
+
+/// Finds what there is. `times`: where windows come by time.
+pub fn find(
+    code: &CodeMap,
+    objects: Option<&Resolver>,
+    windows: Vec<Window>,
+    outcome: &Outcome,
+    by_time: bool,
+    caches: Caches,
+) -> Findings {
+    let count = windows.len();
+    if count < FEWEST_WINDOWS {
+        return Findings {
+            none: format!(
+                "too few windows to tell ({count}): let the program run longer, or record more of it with mgz-record --rate 2000"
+            ),
+            ..Findings::default()
+        };
+    }
+    let context = Context::new(code, objects, windows, caches);
+    let causes = causes(&context);
+    let times = by_time.then(|| TimeShares::new(outcome, code));
+    let all_rows: u64 = context.sites.values().map(|s| s.rows).sum();
+    let level = causes.iter().map(|c| c.set.bytes).max().unwrap_or(0);
+    let level = context
+        .caches
+        .levels
+        .iter()
+        .rposition(|l| l.bytes < level)
+        .unwrap_or(0);
+    let misses = |cause: &Cause| cause.misses(&context).get(level).copied().unwrap_or(0.0);
+    let all_misses: f64 = causes.iter().map(misses).sum();
+    let mut list: Vec<Finding> = Vec::new();
+    let mut kept: Vec<&Cause> = Vec::new();
+    for cause in &causes {
+        if !is_worth(&context, cause) {
+            continue;
+        }
+        let time = time_share(&context, cause, times.as_ref());
+        let loads = cause.rows as f64 * 100.0 / all_rows.max(1) as f64;
+        let share = time
+            .value
+            .unwrap_or_else(|| region_share(&context, cause, all_rows));
+        let score = share * cause.lost;
+        if score < WORTH {
+            continue;
+        }
+        let told = (cause.rule.tell)(&context, cause);
+        let named = objects::named(&context, cause);
+        let place = |l: &crate::data::code_map::LineName| format!("{}:{}", l.file, l.line);
+        list.push(Finding {
+            kind: cause.rule.kind,
+            title: cause.rule.name.into(),
+            score,
+            time,
+            loads,
+            misses_pct: misses(cause) * 100.0 / all_misses.max(1e-9),
+            level: context
+                .caches
+                .level(level)
+                .map_or(String::new(), |l| l.name.clone()),
+            function: cause.line.function.clone(),
+            file: cause.line.file.clone(),
+            line: cause.line.line,
+            also: cause
+                .lines
+                .iter()
+                .filter(|l| l.line > 0)
+                .take(6)
+                .map(place)
+                .collect(),
+            object: named.name,
+            allocated: named.allocated,
+            working_set: cause.set.bytes,
+            finding: told.finding,
+            advice: told.advice,
+        });
+        kept.push(cause);
+    }
+    fusion::join(&kept, &mut list);
+    list.extend(sharing::find(&context));
+    list.sort_by(|a, b| {
+        b.score
+            .total_cmp(&a.score)
+            .then_with(|| (a.kind, &a.file, a.line).cmp(&(b.kind, &b.file, b.line)))
+    });
+    settle(&mut list);
+    list.truncate(MOST);
+    let none = match list.is_empty() {
+        true => format!(
+            "nothing: in the {count} windows that were recorded no code loses {WORTH} % of its time to loads that miss beyond the L1 cache"
+        ),
+        false => String::new(),
+    };
+    Findings { list, none }
+}
+
+/// Whether enough was seen of a cause, and it misses more than the first level.
+fn is_worth(context: &Context, cause: &Cause) -> bool {
+    // A column's lines come again with the next one, so that the first level is what counts.
+    let level = usize::from(cause.rule.kind != "column");
+    let beyond = context.caches.level(level).map_or(1 << 20, |l| l.bytes);
+    cause.rule.kind != "resident" && cause.rows >= FEWEST_ROWS && cause.set.bytes > beyond
+}
+
+/// The share of the time of the code that a cause is in.
+fn time_share(context: &Context, cause: &Cause, times: Option<&TimeShares>) -> TimeShare {
+    let Some(times) = times else {
+        return TimeShare::default();
+    };
+    let inside: HashSet<u32> = (context.windows.iter())
+        .filter(|w| {
+            let first = w.rows.first();
+            first.is_some_and(|r| cause.regions.contains(&context.users.region(r.group / 4)))
+        })
+        .map(|w| w.sample)
+        .collect();
+    times.of_windows(|sample| f64::from(u8::from(inside.contains(&sample))))
+}
+
+/// The share of the recorded loads of the code that a cause is in, percent.
+fn region_share(context: &Context, cause: &Cause, all: u64) -> f64 {
+    let rows: u64 = (context.sites.values())
+        .filter(|s| cause.regions.contains(&context.users.region(s.group / 4)))
+        .map(|s| s.rows)
+        .sum();
+    rows as f64 * 100.0 / all.max(1) as f64
+}
+
+/// Of findings that would contradict each other the less important goes: one object is not to be split and interleaved, and what is
+/// one thing of one line is said once.
+fn settle(list: &mut Vec<Finding>) {
+    let mut kept: Vec<Finding> = Vec::new();
+    for finding in list.drain(..) {
+        let splits = |f: &Finding| f.advice.contains("split the elements");
+        let interleaves = |f: &Finding| f.advice.contains("interleave the arrays");
+        let contradicts = kept.iter().any(|k| {
+            !k.object.is_empty()
+                && k.object == finding.object
+                && (splits(k) && interleaves(&finding) || interleaves(k) && splits(&finding))
+        });
+        let again = kept.iter().any(|k| {
+            (k.kind, &k.function, &k.file, k.line)
+                == (finding.kind, &finding.function, &finding.file, finding.line)
+        });
+        if !contradicts && !again {
+            kept.push(finding);
+        }
+    }
+    *list = kept;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding(kind: &'static str, line: u32, object: &str, advice: &str) -> Finding {
+        Finding {
+            kind,
+            line,
+            object: object.into(),
+            advice: advice.into(),
+            ..Finding::default()
+        }
+    }
+
+    #[test]
+    fn one_object_is_not_split_and_interleaved() {
+        let split = finding("strided", 3, "a", "split the elements: …");
+        let join = finding("gather", 9, "a", "interleave the arrays …");
+        let other = finding("gather", 9, "b", "interleave the arrays …");
+        let mut list = vec![split.clone(), join.clone(), other.clone()];
+        settle(&mut list);
+        assert_eq!(list, [split, other]);
+    }
+
+    #[test]
+    fn one_cause_is_said_once() {
+        let one = finding("list", 3, "a", "");
+        let mut list = vec![one.clone(), finding("list", 3, "b", "")];
+        settle(&mut list);
+        assert_eq!(list, [one]);
+    }
+}

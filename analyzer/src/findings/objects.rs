@@ -1,0 +1,97 @@
+//! The object of a cause, named so that it can be recognised.
+
+use crate::data::code_map::is_system;
+use crate::data::object_map::Object;
+use crate::findings::cause::Cause;
+use crate::findings::context::Context;
+
+/// An object of some rows is named from this share of them on.
+const MOST: f64 = 0.3;
+
+/// A name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The object.
+    pub name: String,
+    /// Its allocation, from the user's frame on.
+    pub allocated: String,
+}
+
+/// The object of most of a cause's rows.
+pub(super) fn named(context: &Context, cause: &Cause) -> Named {
+    let Some(objects) = context.objects else {
+        return Named::default();
+    };
+    let known = (cause.objects.iter())
+        .filter(|(number, rows)| *number != 0 && *rows as f64 >= MOST * cause.rows as f64)
+        .filter_map(|(number, _)| objects.objects.get(*number as usize));
+    // Some causes have several objects, as an array and what its elements lead to: the one with a name of its own says most.
+    let rank = |o: &&Object| u8::from(o.kind == "anonymous" || o.name.starts_with('['));
+    known.min_by_key(rank).map(name).unwrap_or_default()
+}
+
+/// An object's name.
+fn name(object: &Object) -> Named {
+    let frames: Vec<&str> = object
+        .stack
+        .split(" < ")
+        .filter(|f| !f.is_empty())
+        .collect();
+    let user = frames.iter().position(|f| is_user(f)).unwrap_or(0);
+    let typed = match object.of_type.as_str() {
+        "" => String::new(),
+        of_type => format!(" ({of_type})"),
+    };
+    Named {
+        name: format!("{}{typed}", object.name),
+        allocated: frames
+            .get(user..)
+            .unwrap_or_default()
+            .iter()
+            .take(3)
+            .copied()
+            .collect::<Vec<_>>()
+            .join(" < "),
+    }
+}
+
+/// Whether a frame is no allocator's and no container's.
+fn is_user(frame: &str) -> bool {
+    const OTHERS: [&str; 12] = [
+        "operator new",
+        "malloc",
+        "calloc",
+        "realloc",
+        "posix_memalign",
+        "aligned_alloc",
+        "std::",
+        "__gnu_cxx::",
+        "alloc::",
+        "core::",
+        "hashbrown::",
+        "_mm_malloc",
+    ];
+    !is_system(frame)
+        && !OTHERS
+            .iter()
+            .any(|o| frame.trim_start_matches("void* ").starts_with(o))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allocations_begin_at_the_users_frame() {
+        let object = Object {
+            kind: "heap".into(),
+            name: "build at a.cpp:7".into(),
+            of_type: "node".into(),
+            stack: "operator new(unsigned long) < std::vector<int>::resize < build at a.cpp:7 < main at a.cpp:20".into(),
+            ..Object::default()
+        };
+        let named = name(&object);
+        assert_eq!(named.name, "build at a.cpp:7 (node)");
+        assert_eq!(named.allocated, "build at a.cpp:7 < main at a.cpp:20");
+    }
+}

@@ -1,0 +1,143 @@
+//! Lines that several threads use and at least one writes: true sharing where they use the same bytes, false sharing where they do not.
+//!
+//! Needs stores (`mgz-instrument --stores`). Threads are compared by what their windows saw of each line; a line that a thread had
+//! before is not told from one that it uses now, so only lines count that many windows have seen.
+
+use crate::findings::Finding;
+use crate::findings::context::Context;
+use crate::util::fast_hash::Mixed;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// What a thread does to a line, by byte.
+#[derive(Clone, Copy, Default)]
+struct Use {
+    read: u64,
+    written: u64,
+    rows: u64,
+    /// A store's code, or else a load's.
+    group: u32,
+    object: u32,
+}
+
+/// Shared lines have this share of all rows at least.
+const SHARE: f64 = 0.05;
+/// Cycles that a line takes from one core to another, and those of other work per row.
+const TRANSFER: f64 = 60.0;
+
+/// What is found.
+pub(super) fn find(context: &Context) -> Vec<Finding> {
+    let threads: HashSet<u32> = context.windows.iter().map(|w| w.thread).collect();
+    if threads.len() < 2 || context.windows.iter().all(|w| w.stores.is_empty()) {
+        return Vec::new();
+    }
+    let mut lines: HashMap<(u32, u64), BTreeMap<u32, Use>, Mixed> = HashMap::default();
+    let mut all = 0u64;
+    for window in &context.windows {
+        let loads = (window.rows.iter()).map(|r| (r.address, r.size, r.group, r.object, false));
+        let stores = (window.stores.iter()).map(|r| (r.address, r.size, r.group, r.object, true));
+        for (address, size, group, object, is_store) in loads.chain(stores) {
+            all += 1;
+            let line = lines.entry((window.process, address >> 6)).or_default();
+            let used = line.entry(window.thread).or_default();
+            let from = address & 63;
+            let bits = u64::MAX >> (64 - u64::from(size).clamp(1, 64 - from)) << from;
+            used.rows += 1;
+            used.object = object;
+            if is_store {
+                (used.written, used.group) = (used.written | bits, group);
+            } else {
+                used.read |= bits;
+                if used.written == 0 {
+                    used.group = group;
+                }
+            }
+        }
+    }
+    let mut sums: BTreeMap<(bool, u32), (u64, u64, u32)> = BTreeMap::new();
+    for line in lines.values() {
+        let writers = line.values().filter(|u| u.written != 0).count();
+        if line.len() < 2 || writers == 0 {
+            continue;
+        }
+        let rows: u64 = line.values().map(|u| u.rows).sum();
+        let busiest = line.values().map(|u| u.rows).max().unwrap_or(0);
+        // What others use hardly ever costs hardly anything.
+        if (rows - busiest) * 10 < rows {
+            continue;
+        }
+        let same = overlap(line);
+        let Some(main) = line
+            .values()
+            .filter(|u| u.written != 0)
+            .max_by_key(|u| (u.rows, u.group))
+        else {
+            continue;
+        };
+        let sum = sums.entry((same, main.object)).or_default();
+        *sum = (sum.0 + rows, sum.1 + 1, main.group);
+    }
+    sums.into_iter()
+        .filter(|(_, sum)| sum.0 as f64 >= SHARE * all as f64)
+        .map(|((same, object), (rows, count, group))| {
+            let share = rows as f64 * 100.0 / all as f64;
+            let line = context.users.line(group / 4);
+            let named = context.objects.and_then(|o| o.objects.get(object as usize));
+            let cost = rows as f64 * TRANSFER;
+            Finding {
+                kind: if same { "true_sharing" } else { "false_sharing" },
+                title: if same {
+                    "data that threads share and write".into()
+                } else {
+                    "false sharing between threads".into()
+                },
+                score: cost * 100.0 / (cost + (all - rows) as f64 + 1.0),
+                loads: share,
+                function: line.function,
+                file: line.file,
+                line: line.line,
+                object: named.map(|o| o.name.clone()).filter(|_| object != 0).unwrap_or_default(),
+                working_set: count * 64,
+                finding: format!(
+                    "{share:.0} % of the loads and stores are to {count} lines of 64 bytes that several threads use and at least one writes, {}",
+                    if same { "the same bytes of them" } else { "each its own bytes of them" }
+                ),
+                advice: if same {
+                    "let each thread collect into a variable of its own, and join the parts at the end".into()
+                } else {
+                    "give each thread's data lines of its own: align and pad it to 64 bytes (128 where adjacent lines are prefetched), or use local variables".into()
+                },
+                ..Finding::default()
+            }
+        })
+        .collect()
+}
+
+/// Whether a thread writes bytes that another uses.
+fn overlap(line: &BTreeMap<u32, Use>) -> bool {
+    line.iter().any(|(thread, a)| {
+        line.iter()
+            .any(|(other, b)| other != thread && a.written & (b.read | b.written) != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_tell_false_sharing() {
+        let of = |written, read| Use {
+            written,
+            read,
+            ..Use::default()
+        };
+        assert!(!overlap(&BTreeMap::from([
+            (1, of(0xff, 0xff)),
+            (2, of(0xff00, 0xff00))
+        ])));
+        assert!(overlap(&BTreeMap::from([
+            (1, of(0xff, 0)),
+            (2, of(0, 0xf0))
+        ])));
+    }
+}

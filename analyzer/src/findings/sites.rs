@@ -1,0 +1,162 @@
+//! What each load instruction was seen to do.
+
+use crate::findings::windows::Window;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// Different steps that are kept of an instruction.
+const STEPS: usize = 48;
+
+/// A load instruction, as the windows saw it.
+#[derive(Clone, Debug, Default)]
+pub struct SiteFacts {
+    /// Its number in the whole trace.
+    pub site: u32,
+    /// Code and class.
+    pub group: u32,
+    /// Rows.
+    pub rows: u64,
+    /// Rows that were the first of their window in a line of memory. Windows begin with nothing seen, so that only their second halves
+    /// tell; each row there stands for two.
+    pub firsts: u64,
+    /// The same in a page of 4 KiB.
+    pub first_pages: u64,
+    /// Greatest size of an access.
+    pub size: u32,
+    /// Rows by object.
+    pub objects: HashMap<u32, u64, Mixed>,
+    /// Windows that have it.
+    pub windows: u64,
+    /// Differences between consecutive addresses in a window, by how often.
+    steps: HashMap<i64, u64, Mixed>,
+    all_steps: u64,
+}
+
+impl SiteFacts {
+    /// The most frequent step, and the share of steps that are it.
+    pub fn step(&self) -> Option<(i64, f64)> {
+        let best = self
+            .steps
+            .iter()
+            .max_by_key(|&(&s, &n)| (n, s.unsigned_abs(), s))?;
+        Some((*best.0, *best.1 as f64 / self.all_steps.max(1) as f64))
+    }
+
+    /// The step, where nearly all are it.
+    pub fn regular(&self) -> Option<i64> {
+        self.step()
+            .filter(|s| s.1 >= 0.6 && self.all_steps >= 8)
+            .map(|s| s.0)
+    }
+
+    /// The share of steps of at most so many bytes.
+    pub fn near(&self, bytes: u64) -> f64 {
+        let near: u64 = (self.steps.iter())
+            .filter(|s| s.0.unsigned_abs() <= bytes)
+            .map(|s| s.1)
+            .sum();
+        near as f64 / self.all_steps.max(1) as f64
+    }
+
+    /// Steps that were seen.
+    pub fn steps(&self) -> u64 {
+        self.all_steps
+    }
+
+    /// First touches per row.
+    pub fn cold(&self) -> f64 {
+        self.firsts as f64 / self.rows.max(1) as f64
+    }
+
+    /// The object with the most rows.
+    pub fn object(&self) -> u32 {
+        let best = self
+            .objects
+            .iter()
+            .max_by_key(|&(&o, &n)| (n, std::cmp::Reverse(o)));
+        best.map_or(0, |b| *b.0)
+    }
+
+    fn note_step(&mut self, step: i64) {
+        self.all_steps += 1;
+        if self.steps.len() < STEPS || self.steps.contains_key(&step) {
+            *self.steps.entry(step).or_default() += 1;
+        } else {
+            // Rare ones make room.
+            self.steps.retain(|_, n| {
+                *n -= 1;
+                *n > 0
+            });
+        }
+    }
+}
+
+/// Facts of all instructions, by number.
+pub fn facts(windows: &[Window]) -> HashMap<u32, SiteFacts, Mixed> {
+    let mut all: HashMap<u32, SiteFacts, Mixed> = HashMap::default();
+    for window in windows {
+        let mut last: HashMap<u32, u64, Mixed> = HashMap::default();
+        let mut pages: std::collections::HashSet<u64, Mixed> = Default::default();
+        for (at, row) in window.rows.iter().enumerate() {
+            let late = 2 * u64::from(2 * at >= window.rows.len());
+            let facts = all.entry(row.site).or_default();
+            (facts.site, facts.group) = (row.site, row.group);
+            facts.rows += 1;
+            facts.firsts += late * u64::from(row.first);
+            facts.first_pages += late * u64::from(pages.insert(row.address >> 12));
+            facts.size = facts.size.max(row.size);
+            *facts.objects.entry(row.object).or_default() += 1;
+            match last.insert(row.site, row.address) {
+                Some(before) => facts.note_step(row.address.wrapping_sub(before) as i64),
+                None => facts.windows += 1,
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::findings::windows::Row;
+
+    fn window(addresses: impl Iterator<Item = u64>) -> Window {
+        let rows = addresses.map(|address| Row {
+            address,
+            site: 3,
+            group: 1,
+            size: 8,
+            object: 0,
+            first: true,
+        });
+        Window {
+            rows: rows.collect(),
+            ..Window::default()
+        }
+    }
+
+    #[test]
+    fn steps_are_those_inside_windows() {
+        let windows = [
+            window((0..20).map(|i| i * 64)),
+            window((0..20).map(|i| 1 << 30 | i * 64)),
+        ];
+        let all = facts(&windows);
+        let site = &all[&3];
+        assert_eq!((site.rows, site.steps(), site.windows), (40, 38, 2));
+        assert_eq!(site.regular(), Some(64));
+        assert_eq!(site.near(63), 0.0);
+    }
+
+    #[test]
+    fn many_steps_are_no_step() {
+        let mut at = 1u64;
+        let random = std::iter::from_fn(|| {
+            at = at
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            Some(at >> 30)
+        });
+        assert_eq!(facts(&[window(random.take(900))])[&3].regular(), None);
+    }
+}

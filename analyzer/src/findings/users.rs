@@ -1,0 +1,87 @@
+//! Whose code a load is: the position that a reader of the report has written.
+//!
+//! A load that was inlined from a header of the system counts for the frame that it was inlined into. Where such code was not inlined,
+//! its caller is not in the rows, but near: the load of the user's own code that the window has before it, or else the next one.
+
+use crate::data::code_map::{CodeMap, LineName};
+use crate::findings::windows::Window;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashMap;
+
+/// Positions of the user's code.
+pub struct Users<'a> {
+    code: &'a CodeMap,
+    /// By piece that is none of the user's: the piece that it counts for.
+    near: HashMap<u32, u32, Mixed>,
+}
+
+impl<'a> Users<'a> {
+    /// From what stands beside what.
+    pub fn new(code: &'a CodeMap, windows: &[Window]) -> Users<'a> {
+        let mut beside: HashMap<(u32, u32), u64, Mixed> = HashMap::default();
+        for window in windows {
+            let mut last = None;
+            let mut waiting: Vec<u32> = Vec::new();
+            for row in &window.rows {
+                let piece = row.group / 4;
+                if is_own(code, piece) {
+                    for other in waiting.drain(..) {
+                        *beside.entry((other, piece)).or_default() += 1;
+                    }
+                    last = Some(piece);
+                } else if let Some(last) = last {
+                    *beside.entry((piece, last)).or_default() += 1;
+                } else {
+                    waiting.push(piece);
+                }
+            }
+        }
+        let mut near: HashMap<u32, (u64, u32), Mixed> = HashMap::default();
+        for ((piece, own), count) in beside {
+            let best = near.entry(piece).or_default();
+            *best = (*best).max((count, own));
+        }
+        let near = near
+            .into_iter()
+            .map(|(piece, best)| (piece, best.1))
+            .collect();
+        Users { code, near }
+    }
+
+    /// The piece of the user's code that a piece counts for.
+    pub fn piece(&self, piece: u32) -> u32 {
+        if is_own(self.code, piece) {
+            return piece;
+        }
+        self.near.get(&piece).copied().unwrap_or(piece)
+    }
+
+    /// The user's position of a piece.
+    pub fn line(&self, piece: u32) -> LineName {
+        let piece = self.piece(piece);
+        if let Some(user) = self.code.user(piece) {
+            return user.clone();
+        }
+        let at = self.code.pieces.get(piece as usize);
+        at.and_then(|p| self.code.lines.get(p.line as usize))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    /// The part of the code that a piece is in: its function, and the outermost loop there.
+    pub fn region(&self, piece: u32) -> (u32, Option<u32>) {
+        let piece = self.piece(piece);
+        let at = self.code.pieces.get(piece as usize);
+        at.map_or((u32::MAX, None), |p| (p.function, p.loops.last().copied()))
+    }
+}
+
+/// Whether a piece is the user's, or nothing is known of where it stands.
+fn is_own(code: &CodeMap, piece: u32) -> bool {
+    if code.user(piece).is_some() {
+        return true;
+    }
+    let at = code.pieces.get(piece as usize);
+    at.and_then(|p| code.lines.get(p.line as usize))
+        .is_some_and(|l| !crate::data::code_map::is_system(&l.file))
+}

@@ -1,0 +1,171 @@
+//! The rows that findings look at: those of all windows, or pieces of a long trace, in memory.
+//!
+//! Findings ask things of a few loads that no table counts, such as which bytes of an element are read. So they read some of the rows
+//! once more: as many as fit [`MOST_ROWS`], from all over the run.
+
+use crate::data::object_map::{Recent, Resolver};
+use crate::data::rows::{Chunk, Run};
+use crate::input::source::Source;
+use crate::util::fast_hash::Mixed;
+use std::collections::HashSet;
+
+/// Rows that are looked at, at most.
+const MOST_ROWS: u64 = 1 << 20;
+/// Rows of a window; longer samples are cut.
+const WINDOW: usize = 1000;
+/// Pieces that are read of a trace at most.
+const MOST_PIECES: usize = 64;
+
+/// A load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// Address.
+    pub address: u64,
+    /// Number of the load instruction in the whole trace.
+    pub site: u32,
+    /// Code and class, see [`crate::data::code_map`].
+    pub group: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Object; 0 if it is not known.
+    pub object: u32,
+    /// The first of its window in its line of 64 bytes.
+    pub first: bool,
+}
+
+/// A store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreRow {
+    /// Address.
+    pub address: u64,
+    /// Code and class.
+    pub group: u32,
+    /// Bytes.
+    pub size: u32,
+    /// Object.
+    pub object: u32,
+}
+
+/// Rows that follow one another.
+#[derive(Clone, Debug, Default)]
+pub struct Window {
+    /// Process.
+    pub process: u32,
+    /// Thread.
+    pub thread: u32,
+    /// Number of its sample.
+    pub sample: u32,
+    /// When it was, on the clock of objects.
+    pub time: u64,
+    /// Loads.
+    pub rows: Vec<Row>,
+    /// Stores.
+    pub stores: Vec<StoreRow>,
+}
+
+/// Reads windows from all over a trace.
+pub fn read(source: &dyn Source, objects: Option<&Resolver>) -> Vec<Window> {
+    let all: u64 = (0..source.pieces()).map(|p| source.piece_rows(p)).sum();
+    let pieces = chosen(source, all);
+    let rows: u64 = pieces.iter().map(|&p| source.piece_rows(p)).sum();
+    // Of what is read every so many windows are kept.
+    let every = rows.div_ceil(MOST_ROWS).max(1) as usize;
+    let mut windows = Vec::new();
+    let mut recent = Recent::default();
+    let mut seen = 0;
+    // One at a time: a piece of a long trace takes tens of megabytes.
+    for piece in pieces {
+        for chunk in source.read(&[piece]).into_iter().flatten() {
+            cut(&chunk, every, &mut seen, &mut windows);
+        }
+    }
+    for window in &mut windows {
+        complete(window, objects, &mut recent);
+    }
+    windows
+}
+
+/// Pieces from all over the trace.
+fn chosen(source: &dyn Source, all: u64) -> Vec<usize> {
+    let pieces = source.pieces();
+    let wanted = if all <= 2 * MOST_ROWS {
+        pieces
+    } else {
+        pieces.min(MOST_PIECES)
+    };
+    (0..wanted).map(|n| n * pieces / wanted.max(1)).collect()
+}
+
+/// Cuts a chunk's runs into windows.
+fn cut(chunk: &Chunk, every: usize, seen: &mut usize, windows: &mut Vec<Window>) {
+    let loads = chunk.loads.rows();
+    let stores = chunk.stores.rows();
+    for run in &chunk.runs {
+        let sites = chunk.loads.sites(run.loads.clone());
+        let mut from = run.loads.start;
+        let mut next_store = run.stores.start;
+        while from < run.loads.end.min(loads.len()) {
+            let to = (from + WINDOW).min(run.loads.end).min(loads.len());
+            let last = to == run.loads.end;
+            let before = |at: usize| {
+                chunk
+                    .loads_before
+                    .get(at)
+                    .is_some_and(|&n| (n as usize) < to)
+            };
+            let mut end_store = next_store;
+            while end_store < run.stores.end && (last || before(end_store)) {
+                end_store += 1;
+            }
+            *seen += 1;
+            if *seen % every == 0 {
+                let mut window = begin(run);
+                window.rows.extend((from..to).map(|at| Row {
+                    address: loads.address[at],
+                    site: sites.get(at - run.loads.start).copied().unwrap_or(u32::MAX),
+                    group: loads.group[at],
+                    size: loads.size[at],
+                    object: 0,
+                    first: false,
+                }));
+                let kept = next_store.min(stores.len())..end_store.min(stores.len());
+                window.stores.extend(kept.map(|at| StoreRow {
+                    address: stores.address[at],
+                    group: stores.group[at],
+                    size: stores.size[at],
+                    object: 0,
+                }));
+                windows.push(window);
+            }
+            next_store = end_store;
+            from = to;
+        }
+    }
+}
+
+fn begin(run: &Run) -> Window {
+    Window {
+        process: run.process,
+        thread: run.thread,
+        sample: run.sample,
+        time: run.first_time + run.last_time.saturating_sub(run.first_time) / 2,
+        ..Window::default()
+    }
+}
+
+/// Objects, and which rows are the first in their line.
+fn complete(window: &mut Window, objects: Option<&Resolver>, recent: &mut Recent) {
+    let mut lines: HashSet<u64, Mixed> = HashSet::default();
+    let (process, time) = (window.process, window.time);
+    let mut object = |address: u64| match objects {
+        Some(objects) => objects.find_recent(recent, process, address, time),
+        None => 0,
+    };
+    for row in &mut window.rows {
+        row.first = lines.insert(row.address >> 6);
+        row.object = object(row.address);
+    }
+    for store in &mut window.stores {
+        store.object = object(store.address);
+    }
+}

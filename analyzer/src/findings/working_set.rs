@@ -1,0 +1,176 @@
+//! How much memory some loads go through: their working set.
+//!
+//! Windows see a small part of it. Two things tell more. *Extent*: the lowest and the highest address of each object; of w windows at
+//! random places these are (w − 1)/(w + 1) of it apart. *Recapture*: how many lines several windows share; n lines that were drawn at
+//! random N times are N(1 − e^(−n/N)) different ones. The extent holds for walks, and is an upper end for what is scattered; where
+//! windows share many lines, recapture says more.
+
+use crate::findings::windows::{Row, Window};
+use crate::util::fast_hash::Mixed;
+use std::collections::{HashMap, HashSet};
+
+/// Addresses of no known object that are farther apart belong to different ones.
+const FAR: u64 = 256 << 20;
+/// Windows share lines from this share of repeated ones on.
+const SHARED: f64 = 0.1;
+
+/// What some loads go through.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct WorkingSet {
+    /// Bytes from the lowest to the highest address, over all objects.
+    pub extent: u64,
+    /// Bytes of the lines that are in use there.
+    pub bytes: u64,
+    /// Lines that windows have seen.
+    pub lines: u64,
+    /// Pages of 4 KiB that windows have seen.
+    pub pages: u64,
+    /// Windows that have seen any.
+    pub windows: u64,
+}
+
+/// Of rows, each with the number of its window. `step`: their regular step in bytes, if they have one.
+pub fn of(windows: &[Window], mut rows: Vec<(u32, Row)>, step: Option<i64>) -> WorkingSet {
+    rows.sort_by_key(|r| r.0);
+    let mut set = WorkingSet::default();
+    let mut objects: HashMap<(u32, u32), Vec<(u64, u64)>, Mixed> = HashMap::default();
+    let mut lines: HashSet<u64, Mixed> = HashSet::default();
+    let mut pages: HashSet<u64, Mixed> = HashSet::default();
+    let mut drawn = 0u64;
+    for rows in rows.chunk_by(|a, b| a.0 == b.0) {
+        let Some(window) = windows.get(rows[0].0 as usize) else {
+            continue;
+        };
+        let mut own: HashSet<u64, Mixed> = HashSet::default();
+        let mut ends: HashMap<u32, (u64, u64), Mixed> = HashMap::default();
+        for (_, row) in rows {
+            own.insert(row.address >> 6);
+            pages.insert(row.address >> 12);
+            let end = row.address + u64::from(row.size);
+            let known = ends.entry(row.object).or_insert((row.address, end));
+            *known = (known.0.min(row.address), known.1.max(end));
+        }
+        set.windows += 1;
+        drawn += own.len() as u64;
+        lines.extend(own);
+        for (object, ends) in ends {
+            objects
+                .entry((window.process, object))
+                .or_default()
+                .push(ends);
+        }
+    }
+    (set.lines, set.pages) = (lines.len() as u64, pages.len() as u64);
+    for ((_, object), mut ends) in objects {
+        ends.sort_unstable();
+        let gap = if object == 0 { FAR } else { u64::MAX };
+        set.extent += extent(&ends, gap);
+    }
+    let sparse = step.map_or(1.0, |s| 64.0 / (s.unsigned_abs() as f64).max(64.0));
+    let walked = set.extent as f64 * sparse;
+    let repeated = 1.0 - set.lines as f64 / drawn.max(1) as f64;
+    let seen = set.lines as f64 * 64.0;
+    let bytes = if repeated >= SHARED {
+        walked.min(population(drawn as f64, set.lines as f64) * 64.0)
+    } else {
+        walked
+    };
+    set.bytes = bytes.max(seen) as u64;
+    set
+}
+
+/// The extent of what some windows saw, in order.
+fn extent(ends: &[(u64, u64)], gap: u64) -> u64 {
+    let mut sum = 0;
+    let mut from = 0;
+    while from < ends.len() {
+        let start = ends[from].0;
+        let mut end = ends[from].1;
+        let mut to = from + 1;
+        while to < ends.len() && ends[to].0.saturating_sub(end) < gap {
+            end = end.max(ends[to].1);
+            to += 1;
+        }
+        let n = (to - from) as f64;
+        let wider = if n > 2.0 { (n + 1.0) / (n - 1.0) } else { 1.0 };
+        // What one window sees is not the smaller for that there are few.
+        let inner = ends[from..to].iter().map(|e| e.1 - e.0).max().unwrap_or(0);
+        sum += (((end - start - inner) as f64 * wider) as u64).saturating_add(inner);
+        from = to;
+    }
+    sum
+}
+
+/// How many there are, if so many that were drawn at random are so many different ones.
+fn population(drawn: f64, different: f64) -> f64 {
+    let (mut low, mut high) = (different, different * 1e4);
+    for _ in 0..60 {
+        let middle = (low * high).sqrt();
+        if middle * (1.0 - (-drawn / middle).exp()) < different {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn window(addresses: impl Iterator<Item = u64>) -> Window {
+        let row = |address| Row {
+            address,
+            site: 0,
+            group: 0,
+            size: 8,
+            object: 1,
+            first: true,
+        };
+        Window {
+            rows: addresses.map(row).collect(),
+            ..Window::default()
+        }
+    }
+
+    fn all(windows: &[Window], step: Option<i64>) -> WorkingSet {
+        let rows = windows
+            .iter()
+            .zip(0..)
+            .flat_map(|(w, n)| w.rows.iter().map(move |r| (n, *r)));
+        of(windows, rows.collect(), step)
+    }
+
+    #[test]
+    fn a_walk_has_its_extent() {
+        let windows: Vec<Window> = (0..32u64)
+            .map(|w| window((0..100).map(move |i| 1 << 30 | w * 2 << 20 | i * 8)))
+            .collect();
+        let set = all(&windows, Some(8));
+        assert!((60 << 20..70 << 20).contains(&set.bytes), "{set:?}");
+        // A step of four lines leaves three out.
+        let quarter = all(&windows, Some(256)).bytes;
+        assert!((15 << 20..18 << 20).contains(&quarter), "{quarter}");
+    }
+
+    #[test]
+    fn what_windows_share_is_not_larger_than_it_is() {
+        let mut at = 7u64;
+        let mut next = move || {
+            at = at
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            at >> 33
+        };
+        // 1,000 lines of 64 bytes, spread over 64 MiB.
+        let windows: Vec<Window> = (0..20)
+            .map(|_| {
+                let lines: Vec<u64> = (0..500).map(|_| next() % 1000 * (1 << 16)).collect();
+                window(lines.into_iter())
+            })
+            .collect();
+        let set = all(&windows, None);
+        assert!((60_000..72_000).contains(&set.bytes), "{set:?}");
+    }
+}

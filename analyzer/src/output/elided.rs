@@ -1,0 +1,97 @@
+//! Names of functions, short enough to read.
+
+/// A name without template arguments and parameters: `std::vector<int, …>::at(unsigned long)` is `std::vector<…>::at`. Operators keep
+/// their signs.
+pub(crate) fn elided(name: &str) -> String {
+    let mut out = String::new();
+    let (mut angles, mut rounds) = (0u32, 0u32);
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let depth = angles + rounds;
+        if depth == 0
+            && rest.starts_with("operator")
+            && !out.ends_with(|c: char| c.is_alphanumeric() || c == '_')
+        {
+            let sign = operator(&rest["operator".len()..]);
+            out.push_str(&rest[.."operator".len() + sign]);
+            rest = &rest["operator".len() + sign..];
+            continue;
+        }
+        if depth == 0 && rest.starts_with("(anonymous namespace)") {
+            out.push_str("(anonymous namespace)");
+            rest = &rest["(anonymous namespace)".len()..];
+            continue;
+        }
+        match c {
+            '<' if rounds == 0 => {
+                if angles == 0 && !out.is_empty() && !out.ends_with(['<', ' ', ':']) {
+                    out.push_str("<…>");
+                } else if angles == 0 {
+                    // Rust: `<T as Trait>::name` begins with it.
+                    out.push_str("<…>");
+                }
+                angles += 1;
+            }
+            '>' if rounds == 0 && angles > 0 => angles -= 1,
+            '(' if angles == 0 => rounds += 1,
+            ')' if angles == 0 && rounds > 0 => rounds -= 1,
+            _ if depth == 0 => out.push(c),
+            _ => {}
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    let out = out.trim_end_matches(" const").trim();
+    // Returned types of templates stand before the name.
+    let short = out.rsplit_once(' ').map_or(out, |(before, name)| {
+        let is_part =
+            before.ends_with("operator") || before.ends_with(',') || name.starts_with('[');
+        if is_part { out } else { name }
+    });
+    if short.is_empty() {
+        name.to_string()
+    } else {
+        short.to_string()
+    }
+}
+
+/// Bytes of the sign of an operator that a text begins with.
+fn operator(text: &str) -> usize {
+    const SIGNS: [&str; 16] = [
+        "()", "[]", "->*", "->", "<<=", ">>=", "<=>", "<<", ">>", "<=", ">=", "<", ">", "()", "==",
+        "!=",
+    ];
+    SIGNS
+        .iter()
+        .find(|s| text.starts_with(**s))
+        .map_or(0, |s| s.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lose_their_arguments() {
+        for (long, short) in [
+            ("main", "main"),
+            (
+                "std::vector<int, std::allocator<int> >::at(unsigned long) const",
+                "std::vector<…>::at",
+            ),
+            ("int& pick<int>(std::map<int, int>&)", "pick<…>"),
+            ("a::operator<(b const&)", "a::operator<"),
+            ("x<y>::operator()(int) const", "x<…>::operator()"),
+            (
+                "(anonymous namespace)::walk(node*)",
+                "(anonymous namespace)::walk",
+            ),
+            (
+                "core::slice::<impl [T]>::binary_search",
+                "core::slice::<…>::binary_search",
+            ),
+            ("[stack of thread 3]", "[stack of thread 3]"),
+        ] {
+            assert_eq!(elided(long), short);
+        }
+    }
+}
