@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::io::Write;
 
 /// The viewer: markup, style and code in one file.
@@ -137,12 +137,13 @@ fn unpack(page: &str, name: &str) -> Value {
     flate2::read::GzDecoder::new(bytes.as_slice())
         .read_to_string(&mut text)
         .unwrap();
-    serde_json::from_str(&text).unwrap_or(json!(null))
+    serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn example() -> Value {
         json!({
