@@ -80,7 +80,7 @@ pub struct Run {
     #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub libs: Option<String>,
     /// Percent of the program's CPU time that recording may cost [default: 1]
-    #[arg(long, value_name = "PERCENT", allow_hyphen_values = true)]
+    #[arg(long, value_name = "PERCENT")]
     pub overhead: Option<String>,
     /// Record every load, in order (small inputs: the trace grows fast)
     #[arg(long, conflicts_with = "overhead")]
@@ -99,7 +99,6 @@ pub struct Run {
     #[arg(
         required = true,
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM [ARGS]…"
     )]
     pub program: Vec<OsString>,

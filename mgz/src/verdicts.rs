@@ -39,6 +39,10 @@ fn findings(out: &mut String, analysis: &Value) {
             let _ = writeln!(out, "\nNo findings: {why}");
             return;
         }
+        if analysis["summary"]["samples"] == 0 {
+            out.push_str("\nNo findings: nothing was recorded; mgz-record has said above why, and what helps. Work in libraries is recorded by mgz run --libs, a short program by mgz run --full\n");
+            return;
+        }
         let few = analysis["summary"]["undersampled"] == true
             || analysis["summary"]["samples"].as_u64().unwrap_or(0) < 30;
         out.push_str(match few {
@@ -192,6 +196,8 @@ mod tests {
 
     #[test]
     fn nothing_found_is_said_with_the_reason() {
+        let none = text(&json!({"summary": {"samples": 0}}));
+        assert!(none.contains("nothing was recorded"), "{none}");
         let few = text(&json!({"summary": {"samples": 3}}));
         assert!(few.contains("--overhead"), "{few}");
         let many = text(&json!({"summary": {"samples": 300}}));

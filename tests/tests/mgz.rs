@@ -98,7 +98,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     assert_eq!(code(&first), 7, "{said}");
     assert_eq!(String::from_utf8_lossy(&first.stdout), "one 0\n");
     assert!(said.contains("report: out/report.html"), "{said}");
-    assert!(said.contains("is instrumented"), "{said}");
+    assert!(said.contains("columns is instrumented"), "{said}");
     assert!(said.contains("main"), "{said}");
     let file = place.path("out/report.html");
     assert!(report(&file).contains("id=\"mgz-sources\">"));
@@ -108,7 +108,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     let second = place.run(&["run", "-o", "out", "--", "./columns", "two"]);
     let said = stderr(&second);
     assert_eq!(code(&second), 7, "{said}");
-    assert!(!said.contains("is instrumented"), "{said}");
+    assert!(!said.contains("columns is instrumented"), "{said}");
     let mut names: Vec<String> = std::fs::read_dir(place.path("out"))
         .unwrap()
         .map(|e| e.unwrap().file_name().into_string().unwrap())
@@ -125,7 +125,7 @@ fn a_program_becomes_a_report_and_the_second_run_starts_at_once() {
     tools::succeed(&mut cc, LIMIT).unwrap();
     let third = place.run(&["run", "-o", "out", "--", "./columns"]);
     assert_eq!(code(&third), 8, "{}", stderr(&third));
-    assert!(stderr(&third).contains("is instrumented"));
+    assert!(stderr(&third).contains("columns is instrumented"));
     // The single steps: the same trace again, without the source.
     let again = place.run(&["report", "out", "--no-source"]);
     assert_eq!(code(&again), 0, "{}", stderr(&again));

@@ -137,12 +137,13 @@ fn unpack(page: &str, name: &str) -> Value {
     flate2::read::GzDecoder::new(bytes.as_slice())
         .read_to_string(&mut text)
         .unwrap();
-    serde_json::from_str(&text).unwrap_or(json!(null))
+    serde_json::from_str(&text).unwrap_or(Value::Null)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn example() -> Value {
         json!({

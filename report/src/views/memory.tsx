@@ -52,7 +52,7 @@ function nameOf(row: Obj): string {
 
 export function Memory({ m }: { m: Model }) {
   const root = useMemo(() => (m.location["root"] ? layout(obj(m.location["root"])) : null), [m]);
-  if (!root) return <Panel title="Memory"><p class="empty">There were no loads to show in memory.</p></Panel>;
+  if (!root) return <Panel title="Memory"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
   const wanted = place.value.selection.region;
   const object = place.value.selection.obj;

@@ -14,7 +14,7 @@ export function Threads({ m }: { m: Model }) {
   // The analysis may have rows by thread; the recorder counts in any case.
   const measured = objs(m.run["threads"]);
   const rows = measured.length > 0 ? measured : objs(m.manifest["threads"]);
-  if (rows.length === 0) return <Panel title="Threads and ranks"><p class="empty">The trace names no threads.</p></Panel>;
+  if (rows.length === 0) return <Panel title="Threads and ranks"><p class="empty hatched">The trace names no threads: nothing of the program was recorded. Why stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const t = tableOf(rows);
   const id = (key: string): Column => ({ key, head: WORDS[key] ?? key, tip: `System id of the ${key}.`, width: 90, value: (i) => t.num(key, i), cell: (i) => (t.num(key, i) === null ? "several" : String(t.num(key, i))) });
   const columns: Column[] = [id("process"), id("thread")];

@@ -111,7 +111,7 @@ function Lanes({ m, root, metrics, width }: { m: Model; root: Node; metrics: typ
 export function Time({ m }: { m: Model }) {
   const root = useMemo(() => (m.time["root"] ? treeOf(obj(m.time["root"])) : null), [m]);
   const svg = useRef<SVGSVGElement>(null);
-  if (!root) return <Panel title="Time"><p class="empty">There were no samples to show in time.</p></Panel>;
+  if (!root) return <Panel title="Time"><p class="empty hatched">The trace has no samples, so that there is nothing to show here. Why, and what makes some, stands in the view <a href="#quality">Data quality</a>.</p></Panel>;
   const all = flat(root);
   const selected = all.find((n) => n.id === (place.value.selection.node ?? "")) ?? root;
   // Zoomed to the selected node, or to the one around it where it has nothing inside.

@@ -64,6 +64,13 @@ test("colours are within the map", () => {
   expect(heat(-1).rgb).toEqual([0, 34, 78]);
   expect(heat(2).rgb).toEqual([254, 232, 56]);
   expect(heat(Number.NaN).rgb).toEqual([0, 34, 78]);
+  // Text on any of them has the contrast that WCAG AA asks for.
+  const part = (c: number): number => (c <= 10 ? c / 3294 : ((c / 255 + 0.055) / 1.055) ** 2.4);
+  for (let i = 0; i <= 100; i++) {
+    const { rgb, ink } = heat(i / 100);
+    const l = 0.2126 * part(rgb[0]) + 0.7152 * part(rgb[1]) + 0.0722 * part(rgb[2]);
+    expect(ink === "#000" ? (l + 0.05) / 0.05 : 1.05 / (l + 0.05)).toBeGreaterThan(4.5);
+  }
 });
 
 test("misses of a cache lie between hits and misses of all first touches", () => {
