@@ -4,7 +4,6 @@ use crate::data::counts::Counts;
 use crate::data::samples::SampleInfo;
 use crate::engine::{Census, Collect, Driver};
 use crate::input::weights::Weights;
-use crate::misses::Predicted;
 use crate::stages::fetches::{self, Fetched};
 use crate::stages::footprint::{FootprintSet, Footprints, GroupCount};
 use crate::stages::incidence::Incidence;
@@ -43,8 +42,6 @@ pub struct Outcome {
     pub incidence: Incidence,
     /// Lines that samples visited, if asked for.
     pub lines: LineVisits,
-    /// Misses predicted from them, once that is done.
-    pub predicted: Option<Predicted>,
     /// Samples and rows.
     pub census: Census,
     /// Where buckets were parts of one run ([`Wanted::parts`](crate::stages::reuse::by_page::Wanted::parts)): the parts. Their footprints are the whole's ([`Outcome::unite`]).
@@ -185,7 +182,6 @@ impl Driver {
             far_steps,
             incidence,
             lines,
-            predicted: None,
             census: self.census,
             weights: self.weights,
             spaces: self.spaces,

@@ -584,7 +584,6 @@ impl Partial {
             incidence: Incidence::from_parts(marks, gathered.min(255) as u32),
             // They are not stored: partial results predict no misses.
             lines: Default::default(),
-            predicted: None,
             census,
             weights,
             spaces,

@@ -45,7 +45,9 @@ pub(crate) struct Seen<'a> {
     cells: Vec<(Key, Far)>,
     /// Cells of each sample, and late visits.
     beside: Vec<Vec<(u32, f64)>>,
-    /// By cell and replicate: visits in sequence, all.
+    /// Lines of each sample.
+    distinct: Vec<f64>,
+    /// By cell: visits in sequence, all.
     sequence: Vec<(f64, f64)>,
     groups: Vec<u32>,
 }
@@ -115,10 +117,17 @@ impl<'a> Seen<'a> {
         let mut sequence = vec![(0.0, 0.0); cells.len()];
         let end = samples.iter().map(|s| s.sample + 1).max().unwrap_or(0) as usize;
         let mut beside: Vec<Vec<(u32, f64)>> = vec![Vec::new(); end];
+        let mut distinct = vec![0.0; end];
+        let scale = (1u64 << lines.level) as f64;
+        for visit in &lines.visits {
+            if let Some(of_sample) = distinct.get_mut(visit.sample as usize) {
+                *of_sample += scale;
+            }
+        }
         for same in visits.chunk_by(|a, b| (a.0, a.1, a.2) == (b.0, b.1, b.2)) {
             let length = lengths[same[0].2 as usize] as usize;
             let mut ends = [(0usize, 0usize); RADII.len()];
-            for (at, &(.., place, number)) in same.iter().enumerate() {
+            for &(.., place, number) in same {
                 let visit = &lines.visits[number as usize];
                 let mut seen = [(0, 0); RADII.len()];
                 for ((radius, ends), seen) in RADII.iter().zip(&mut ends).zip(&mut seen) {
@@ -133,7 +142,6 @@ impl<'a> Seen<'a> {
                     // Samples are one visit each: several groups of one sample are not there twice.
                     *seen = (last - first, ends.1 - ends.0 - 1);
                 }
-                let _ = at;
                 let Some(cell) = keys[number as usize].and_then(|key| numbers.get(&key)) else {
                     continue;
                 };
@@ -156,6 +164,7 @@ impl<'a> Seen<'a> {
             lines,
             cells,
             beside,
+            distinct,
             sequence,
             groups,
         }
@@ -183,14 +192,9 @@ impl<'a> Seen<'a> {
             .map(|&g| (g, near_of(self.lines, g, without)))
             .collect();
         let mut accesses: HashMap<u32, f64, Mixed> = HashMap::default();
-        let mut distinct: HashMap<u32, f64, Mixed> = HashMap::default();
         let kept = |sample: u32| Some(part(sample)) != without;
         for of in self.lines.samples.iter().filter(|s| kept(s.sample)) {
             *accesses.entry(of.group).or_default() += f64::from(of.accesses);
-        }
-        let scale = (1u64 << self.lines.level) as f64;
-        for visit in self.lines.visits.iter().filter(|v| kept(v.sample)) {
-            *distinct.entry(visit.sample).or_default() += scale;
         }
         let fits: Vec<Fit> = self
             .cells
@@ -218,7 +222,7 @@ impl<'a> Seen<'a> {
             if !kept(sample as u32) || cells.is_empty() {
                 continue;
             }
-            let lines = distinct.get(&(sample as u32)).copied().unwrap_or(0.0);
+            let lines = self.distinct[sample];
             for &(cell, weight) in cells {
                 let sum = &mut sums[cell as usize];
                 sum.0 += weight;

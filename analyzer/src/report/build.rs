@@ -355,7 +355,7 @@ pub fn examine(
     if outcome.spilled.is_none() {
         warnings.push(format!("footprints take more memory than --memory allows, and no scratch file could be written to {}; set TMPDIR to a folder with room", std::env::temp_dir().display()));
     }
-    outcome.predicted = predicted(
+    let predicted = predicted(
         trace,
         &outcome,
         questions,
@@ -386,11 +386,11 @@ pub fn examine(
         &trace.code,
         &outcome,
         (questions.block, questions.estimator),
-        &bounds,
+        (&bounds, predicted.as_ref()),
         warnings,
     );
     analysis.filter = filtered.as_ref().map(|f| f.row(&trace.manifest));
-    let basis = Basis::new(&outcome, &trace.code, places, times);
+    let basis = Basis::new(&outcome, &trace.code, places, times).with_misses(predicted.as_ref());
     (analysis.threads, analysis.processes) = threads::tables(
         (
             source,

@@ -31,6 +31,7 @@ use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, Estimate, measured};
 use crate::input::weights::Weights;
+use crate::misses::Predicted;
 use crate::report::rows::{ByTime, Facts};
 use crate::report::sums::{BY_CODE, CodeSums, all_rows};
 use crate::stages::observed_class;
@@ -106,7 +107,7 @@ pub fn build(
         code,
         outcome,
         (block, estimator),
-        &Bounds::default(),
+        (&Bounds::default(), None),
         warnings,
     )
     .analysis
@@ -191,7 +192,7 @@ pub fn build_with_code(
     code: &CodeMap,
     outcome: &Outcome,
     (block, estimator): (u64, Estimator),
-    bounds: &Bounds,
+    (bounds, predicted): (&Bounds, Option<&Predicted>),
     mut warnings: Vec<String>,
 ) -> Built {
     let rows = all_rows(outcome, code);
@@ -301,7 +302,7 @@ pub fn build_with_code(
         observed: (0..sums.tables[kind].counts.len())
             .map(|row| classes.row(BY_CODE[kind], row))
             .collect(),
-        misses: outcome.predicted.as_ref().map(|predicted| {
+        misses: predicted.map(|predicted| {
             let mut groups = vec![Vec::new(); sums.tables[kind].counts.len()];
             for group in (0..code.pieces.len() as u32 * 4).filter(|g| g & 3 != CLASS_STORE) {
                 let rows = code.targets(BY_CODE[kind], group);
@@ -327,7 +328,7 @@ pub fn build_with_code(
         summary.weighted_by(counted.from.clone());
     }
     summary.observed = classes.row(Target::Whole, 0);
-    if let Some(predicted) = &outcome.predicted {
+    if let Some(predicted) = predicted {
         summary.trace.caches = predicted.caches.clone();
         let ns = manifest.cpu_seconds * 1e9;
         let spent = Some([ns; 3]).filter(|_| manifest.triggers_by_time() && ns > 0.0);

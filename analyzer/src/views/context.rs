@@ -40,6 +40,11 @@ pub struct Basis<'a> {
 }
 
 impl<'a> Basis<'a> {
+    /// With misses that were predicted.
+    pub(crate) fn with_misses(self, predicted: Option<&'a Predicted>) -> Basis<'a> {
+        Basis { predicted, ..self }
+    }
+
     /// Predicted misses of an object that has so many loads of each group.
     pub(crate) fn misses(
         &self,
@@ -87,7 +92,7 @@ impl<'a> Basis<'a> {
         Basis {
             fetches,
             counted: counted(outcome),
-            predicted: outcome.predicted.as_ref(),
+            predicted: None,
             times,
             footprint: &bucket.footprint,
             incidence: &outcome.incidence,
