@@ -90,7 +90,7 @@ fn windows_by_time_are_weighted_by_what_another_run_has_counted() {
     std::fs::create_dir(&apart).unwrap();
     let only = build("weights", &apart, "count").unwrap();
     record(&only, &at("only"), &["--count"], ROUNDS);
-    record(&app, &at("burst"), &["--rate", "2000"], ROUNDS);
+    record(&app, &at("burst"), &["--rate", "5000"], ROUNDS);
     let alone = analyze(&at("burst"), &[]).unwrap();
     for (other, exact, within) in [
         ("full", true, 0.0001),
@@ -191,7 +191,7 @@ fn calibrated_traces_have_their_weights_with_them() {
         return;
     };
     let trace = dir.path().join("trace");
-    let said = record(&app, &trace, &["--calibrate", "--rate", "2000"], ROUNDS);
+    let said = record(&app, &trace, &["--calibrate", "--rate", "5000"], ROUNDS);
     assert!(said.contains("runs twice"), "{said}");
     let counted = rows::read(&trace.join(CALIBRATION_DIR)).unwrap().manifest;
     let whole = counted.totals.loads_executed.unwrap() as f64;
@@ -206,7 +206,7 @@ fn calibrated_traces_have_their_weights_with_them() {
     let part = analyze(&trace, &["--function", "scan"]).unwrap();
     assert!(part["summary"]["trace"]["weights_from"].is_null());
     // Replaced as a whole; nothing is left beside it.
-    record(&app, &trace, &["--rate", "2000", "--force"], ROUNDS);
+    record(&app, &trace, &["--rate", "5000", "--force"], ROUNDS);
     assert!(!trace.join(CALIBRATION_DIR).exists());
     let left = std::fs::read_dir(dir.path()).unwrap();
     let left = left.filter(|f| {
