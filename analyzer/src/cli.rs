@@ -89,6 +89,10 @@ pub struct Arguments {
     /// How footprints of the whole run are estimated from samples.
     #[arg(long, value_enum, default_value_t = Estimator::Recapture)]
     pub estimator: Estimator,
+    /// A trace of the same command that has counted its loads (mgz-record --count, --mode full or --mode ring): its numbers are those of the run, the functions and the lines, and windows are
+    /// weighted by them. Default: the one that mgz-record --calibrate has put into the trace.
+    #[arg(long, value_name = "TRACE", conflicts_with_all = ["partial", "merge"])]
+    pub weights_from: Option<PathBuf>,
     /// Writes what one pass over the trace finds to FILE instead of showing it, to be merged with others by --merge.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["zoom", "objects"])]
     pub partial: Option<PathBuf>,
@@ -179,6 +183,7 @@ impl Arguments {
             stop: self.stop,
             estimator: self.estimator,
             footprint_bytes: self.footprint_bytes(),
+            counted: None,
             filter: self.filters.conditions(),
             look: Look {
                 node: self

@@ -122,9 +122,10 @@ struct Count {
 
 impl Count {
     fn add(&mut self, f: &Function) {
-        self.insns += f.insns.len();
-        self.blocks += f.blocks.len();
+        self.insns += f.cfg.insns.len();
+        self.blocks += f.cfg.blocks.len();
         self.jumps += f
+            .cfg
             .insns
             .iter()
             .filter(|i| i.inst.flow_control() == iced_x86::FlowControl::IndirectBranch)
@@ -183,7 +184,7 @@ impl Count {
 fn print_jumps(f: &Function) {
     use iced_x86::{FlowControl, Formatter, GasFormatter};
     let mut formatter = GasFormatter::new();
-    for (i, insn) in f.insns.iter().enumerate() {
+    for (i, insn) in f.cfg.insns.iter().enumerate() {
         if insn.inst.flow_control() != FlowControl::IndirectBranch
             || f.tables.iter().any(|t| t.jump.0 as usize == i)
         {
@@ -195,7 +196,7 @@ fn print_jumps(f: &Function) {
             f.range.start,
             f.patching.landings.len()
         );
-        for before in &f.insns[i.saturating_sub(7)..=i] {
+        for before in &f.cfg.insns[i.saturating_sub(7)..=i] {
             let mut text = String::new();
             formatter.format(&before.inst, &mut text);
             println!("    {:x}  {text}", before.ip);

@@ -76,6 +76,7 @@ fn switches_become_tables_and_computed_gotos_do_not() {
                     .filter(|(n, _)| n.starts_with("table_") && !n.contains('.'))
                 {
                     let jumps = f
+                        .cfg
                         .insns
                         .iter()
                         .filter(|i| i.inst.flow_control() == FlowControl::IndirectBranch)
@@ -129,7 +130,13 @@ fn a_table_without_a_bound_gives_its_own_targets_and_nobody_elses() {
     // A patch over the instruction before a target would be jumped into.
     let second = &all["second"];
     let target = second.patching.landings[0];
-    let before = second.insns.iter().position(|i| i.ip == target).unwrap() - 1;
+    let before = second
+        .cfg
+        .insns
+        .iter()
+        .position(|i| i.ip == target)
+        .unwrap()
+        - 1;
     assert!(!second.may_patch(InsnId(before as u32)));
 }
 
@@ -145,6 +152,7 @@ fn what_symbols_and_relocations_name_gets_no_jump() {
     // enters.)
     let inside = &all["inside"];
     let entered: Vec<u64> = inside
+        .cfg
         .blocks
         .iter()
         .filter(|b| b.external_entry)
@@ -196,6 +204,7 @@ fn where_any_instruction_may_be_a_target_a_patch_replaces_one_instruction() {
     let unseen = &all["unseen"];
     assert!(unseen.patching.blind && !all["into_unseen"].patching.blind);
     let entered: Vec<InsnId> = unseen
+        .cfg
         .blocks
         .iter()
         .filter(|b| b.external_entry)

@@ -187,22 +187,44 @@ fn outcome(command: &mut Command) -> Result<Output, String> {
     tools::run(command, LIMIT).map_err(|e| format!("{e:#}"))
 }
 
-/// Instruments and runs one executable in every flavour and mode.
-fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verdict: &mut Verdict) {
-    let expected = match outcome(Command::new(program).args(args)) {
-        Ok(output) => output,
-        Err(why) => return verdict.wrong.push(format!("{what}: the original: {why}")),
-    };
-    for flavour in flavours() {
-        if flavour == "attach" && what.contains("static") {
+/// What `mgz-instrument` makes of a program: form, what it serves, and the flavours of the matrix that run it.
+const FORMS: [(&str, &str, &[&str]); 3] = [
+    ("soft", "ring", &["soft"]),
+    ("soft", "burst", &["burst", "attach"]),
+    ("pt", "ring", &["pt"]),
+];
+
+/// Instruments one executable in every form, and runs it with each list of arguments in every mode.
+fn check(
+    what: &str,
+    name: &str,
+    program: &Path,
+    runs: &[&[&str]],
+    dir: &Path,
+    verdict: &mut Verdict,
+) {
+    let mut expected = Vec::new();
+    for args in runs {
+        match outcome(Command::new(program).args(*args)) {
+            Ok(output) => expected.push(output),
+            Err(why) => {
+                let why = format!("{what} {args:?}: the original: {why}");
+                return verdict.wrong.push(why);
+            }
+        }
+    }
+    let wanted = flavours();
+    for (backend, purpose, flavours) in FORMS {
+        let flavours: Vec<&str> = flavours
+            .iter()
+            .copied()
+            .filter(|f| wanted.contains(f) && !(*f == "attach" && what.contains("static")))
+            .collect();
+        if flavours.is_empty() {
             continue;
         }
-        let out = dir.join(format!("app.{flavour}"));
-        let options: &[&str] = if matches!(flavour, "burst" | "attach") {
-            &["--backend", "soft", "--for", "burst"]
-        } else {
-            &["--backend", flavour, "--for", "ring"]
-        };
+        let out = dir.join(format!("app.{backend}.{purpose}"));
+        let options = ["--backend", backend, "--for", purpose];
         let done = match outcome(
             tools::tool("mgz-instrument")
                 .args(options)
@@ -214,81 +236,96 @@ fn check(what: &str, name: &str, program: &Path, args: &[&str], dir: &Path, verd
             Err(why) => {
                 verdict
                     .wrong
-                    .push(format!("{what} {flavour}: mgz-instrument: {why}"));
+                    .push(format!("{what} {flavours:?}: mgz-instrument: {why}"));
                 continue;
             }
         };
         let message = String::from_utf8_lossy(&done.stderr);
         let declined = (tools::code(&done) == 3).then_some(&*message);
-        if flavour == "pt" && verdict.may_be_declined(what, name, declined) {
+        if backend == "pt" && verdict.may_be_declined(what, name, declined) {
             continue;
         }
         let wrong = &mut verdict.wrong;
         if tools::code(&done) != 0 {
             wrong.push(format!(
-                "{what} {flavour}: mgz-instrument: status {}: {}",
+                "{what} {flavours:?}: mgz-instrument: status {}: {}",
                 tools::code(&done),
                 message
             ));
             continue;
         }
-        if flavour == "attach" {
-            for turn in 0..repetitions() {
-                wrong.extend(attached(what, &out, args, dir, &expected, turn));
-            }
-            continue;
-        }
-        let runs: &[(&str, &[&str])] = match flavour {
-            "soft" => &[
-                ("bare", &[]),
-                ("full", &["--mode", "full"]),
-                (
-                    "ring",
-                    &["--mode", "ring", "--period", "20000", "--window", "500"],
-                ),
-            ],
-            // Short windows, to force every way in and out.
-            "burst" => &[
-                ("burst", &["--mode", "burst", "--rate", "1000"]),
-                (
-                    "bursts",
-                    &["--mode", "burst", "--rate", "10000", "--window", "16"],
-                ),
-            ],
-            _ => &[("pt", &[])],
-        };
-        if flavour == "pt" && !nop::executes_ptwrite() {
+        if backend == "pt" && !nop::executes_ptwrite() {
             nop::replace(&out).unwrap();
         }
-        // Bursts begin somewhere else each time.
-        let times = if flavour == "burst" { repetitions() } else { 1 };
-        let runs = (0..times).flat_map(|_| runs);
-        for (run, options) in runs {
-            let trace = dir.join(format!("trace.{run}"));
-            let options = &if flavour == "burst" {
-                [options, &["--force"][..]].concat()
-            } else {
-                options.to_vec()
-            };
-            let got = match options[..] {
-                [] => outcome(Command::new(&out).args(args)),
-                _ => outcome(&mut session::record_command(options, &trace, &out, args)),
-            };
-            match got
-                .map_err(anyhow::Error::msg)
-                .and_then(|got| session::same_result(run, &expected, &got))
-            {
-                Ok(()) => {}
-                Err(why) => wrong.push(format!("{what}: {why:#}")),
-            }
-            if !options.is_empty() && flavour != "burst" {
-                match recorded(&trace) {
-                    Ok(()) => {}
-                    Err(why) => wrong.push(format!("{what} {run}: {why}")),
-                }
+        for flavour in flavours {
+            for (args, expected) in runs.iter().zip(&expected) {
+                let what = match args {
+                    [] => what.to_owned(),
+                    _ => format!("{what} {args:?}"),
+                };
+                wrong.extend(run(&what, flavour, &out, args, dir, expected));
             }
         }
     }
+}
+
+/// Runs an instrumented program in the modes of one flavour. Returns what went wrong.
+fn run(
+    what: &str,
+    flavour: &str,
+    program: &Path,
+    args: &[&str],
+    dir: &Path,
+    expected: &Output,
+) -> Vec<String> {
+    if flavour == "attach" {
+        return (0..repetitions())
+            .filter_map(|turn| attached(what, program, args, dir, expected, turn))
+            .collect();
+    }
+    let modes: &[(&str, &[&str])] = match flavour {
+        "soft" => &[
+            ("bare", &[]),
+            ("full", &["--mode", "full"]),
+            (
+                "ring",
+                &["--mode", "ring", "--period", "20000", "--window", "500"],
+            ),
+        ],
+        // Short windows, to force every way in and out.
+        "burst" => &[
+            ("burst", &["--mode", "burst", "--rate", "1000", "--force"]),
+            (
+                "bursts",
+                &[
+                    "--mode", "burst", "--rate", "10000", "--window", "16", "--force",
+                ],
+            ),
+        ],
+        _ => &[("pt", &[])],
+    };
+    // Bursts begin somewhere else each time.
+    let times = if flavour == "burst" { repetitions() } else { 1 };
+    let mut wrong = Vec::new();
+    for (mode, options) in (0..times).flat_map(|_| modes) {
+        let trace = dir.join(format!("trace.{mode}"));
+        let got = match options {
+            [] => outcome(Command::new(program).args(args)),
+            _ => outcome(&mut session::record_command(options, &trace, program, args)),
+        };
+        let same = got
+            .map_err(anyhow::Error::msg)
+            .and_then(|got| session::same_result(mode, expected, &got));
+        wrong.extend(same.err().map(|why| format!("{what}: {why:#}")));
+        if !options.is_empty() && flavour != "burst" {
+            wrong.extend(
+                recorded(&trace)
+                    .err()
+                    .map(|why| format!("{what} {mode}: {why}")),
+            );
+        }
+    }
+    wrong
 }
 
 /// Runs a program bare, held back before its main function until somebody has attached to it. Returns what went wrong.
@@ -406,7 +443,8 @@ fn flavours() -> Vec<&'static str> {
         .collect()
 }
 
-fn torture(name: &str, args: &[&str]) {
+/// A program, compiled in each of its ways and run with each list of arguments.
+fn torture(name: &str, runs: &[&[&str]]) {
     let mut verdict = Verdict::default();
     for way in ways::ways(name) {
         let dir = tempfile::tempdir().unwrap();
@@ -415,7 +453,7 @@ fn torture(name: &str, args: &[&str]) {
                 &format!("{name} {way}"),
                 name,
                 &program,
-                args,
+                runs,
                 dir.path(),
                 &mut verdict,
             ),
@@ -430,7 +468,7 @@ fn torture(name: &str, args: &[&str]) {
 }
 
 macro_rules! programs {
-    ($($name:ident)*) => { $( #[test] fn $name() { torture(stringify!($name), &[]); } )* };
+    ($($name:ident)*) => { $( #[test] fn $name() { torture(stringify!($name), &[&[]]); } )* };
 }
 
 programs! {
@@ -450,20 +488,21 @@ programs! {
 
 #[test]
 fn ends() {
-    for how in [
-        "return",
-        "exit",
-        "_exit",
-        "raw",
-        "thread",
-        "pthread_exit",
-        "abort",
-        "kill",
-        "segv",
-        "trap",
-    ] {
-        torture("ends", &[how]);
-    }
+    torture(
+        "ends",
+        &[
+            &["return"],
+            &["exit"],
+            &["_exit"],
+            &["raw"],
+            &["thread"],
+            &["pthread_exit"],
+            &["abort"],
+            &["kill"],
+            &["segv"],
+            &["trap"],
+        ],
+    );
 }
 
 /// Ways to link and to shape an executable that have nothing to do with the code in it: on programs with tables, exceptions, threads,
@@ -642,7 +681,7 @@ fn linkers_and_layouts() {
                     &format!("{name} {way}"),
                     name,
                     &program,
-                    &[],
+                    &[&[]],
                     dir.path(),
                     &mut verdict,
                 ),
@@ -757,7 +796,7 @@ fn handlers_and_layouts() {
                     &format!("{name} {way}"),
                     name,
                     &program,
-                    &[],
+                    &[&[]],
                     dir.path(),
                     &mut verdict,
                 ),
@@ -792,7 +831,7 @@ fn unwinding_without_a_loader() {
                     &format!("{name} {way}"),
                     name,
                     &program,
-                    &[],
+                    &[&[]],
                     dir.path(),
                     &mut verdict,
                 ),
@@ -834,7 +873,7 @@ fn musl() {
                 &format!("{name} musl {kind}"),
                 name,
                 &out,
-                &[],
+                &[&[]],
                 dir.path(),
                 &mut verdict,
             );

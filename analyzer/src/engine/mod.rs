@@ -288,7 +288,7 @@ impl Driver {
 
     /// The weight of a sample, where they are not all alike.
     fn weight(&self, sample: u32) -> Option<u64> {
-        self.weights.as_ref().map(|w| w.of(sample))
+        self.weights.as_ref().map(|w| w.of_loads(sample))
     }
 
     /// Whether buckets are parts of one run.

@@ -766,6 +766,14 @@ fn add(mine: &mut Manifest, other: Manifest) {
         .loads_executed_estimate
         .zip(b.loads_executed_estimate)
         .map(|(a, b)| a + b);
+    a.loads_executed_assumed_error = a
+        .loads_executed_assumed_error
+        .zip(b.loads_executed_assumed_error)
+        .map(|(a, b)| a.max(b));
+    a.loads_executed_assumed = a
+        .loads_executed_assumed
+        .zip(b.loads_executed_assumed)
+        .map(|(a, b)| a + b);
     for (into, from) in [
         (&mut a.dropped, b.dropped),
         (&mut a.truncated_windows, b.truncated_windows),

@@ -572,6 +572,24 @@ fn summary(analysis: &Analysis, out: &mut String) {
         match (t.loads_executed, t.loads_executed_estimate, s.rho) {
             (Some(n), _, _) if !measured => counted(n, "load", "loads"),
             (Some(n), _, _) => format!("{}, ρ {}", counted(n, "load", "loads"), number(s.rho)),
+            (None, Some(n), _) if let Some(from) = &t.weights_from => {
+                let how = if from.exact {
+                    "counted"
+                } else {
+                    "by a sample of each thread's records"
+                };
+                let error = match t.loads_executed_error {
+                    Some(e) if e >= 0.001 => format!(", {}", within(e)),
+                    _ => String::new(),
+                };
+                format!(
+                    "{} loads ({how} in {}, mode {}{error}), ρ {}",
+                    number(Some(n)),
+                    from.trace,
+                    from.mode,
+                    number(s.rho)
+                )
+            }
             (None, Some(n), _) => {
                 let error = t
                     .loads_executed_error
@@ -583,7 +601,7 @@ fn summary(analysis: &Analysis, out: &mut String) {
                 )
             }
             (None, None, None) if t.mode == "burst" => {
-                "unknown: how fast code runs was not measured in all of it, so shares are of time"
+                "unknown: how fast code runs was not measured in all of it, so shares are of time; mgz-record --calibrate counts"
                     .into()
             }
             (None, None, _) if !measured => "unknown".into(),

@@ -6,10 +6,12 @@ use crate::engine::{Aids, Collect, Options, analyse_with};
 use crate::estimate::row_estimates::Estimator;
 use crate::filter::{Conditions, Filter, FilterError, Filtered};
 use crate::input;
+use crate::input::counted::Counted;
 use crate::input::objects::read;
 use crate::input::source::Source;
 use crate::input::weights::Weights;
 use crate::input::{ColumnSet, Trace};
+use crate::report::counted::reweighted;
 use crate::report::diagnose::diagnose;
 use crate::report::{Analysis, Built, build, build_with_code, threads};
 use crate::stages::incidence::Incidence;
@@ -42,6 +44,8 @@ pub struct Questions {
     pub filter: Conditions,
     /// Which way the time zoom goes.
     pub look: Look,
+    /// What another run of the same command has counted.
+    pub counted: Option<Counted>,
 }
 
 /// The first pass alone, to be written and merged later.
@@ -65,7 +69,7 @@ pub fn partial(
     };
     let source = trace.source(ColumnSet::default());
     let mut warnings = trace.warnings.clone();
-    let weights = weights(&trace, &mut warnings);
+    let weights = weights(&trace, None, &mut warnings);
     let outcome = analyse_with(
         &*source,
         options,
@@ -88,12 +92,25 @@ pub fn partial(
 }
 
 /// What the samples of a trace stand for, if not the same for all.
-fn weights(trace: &Trace, warnings: &mut Vec<String>) -> Option<Arc<Weights>> {
+fn weights(
+    trace: &Trace,
+    counted: Option<Counted>,
+    warnings: &mut Vec<String>,
+) -> Option<Arc<Weights>> {
     let read = input::weights::read(&trace.folder, trace.manifest.triggers_by_time())
         .unwrap_or_else(|sentence| {
             warnings.push(sentence);
             None
         });
+    let read = match counted {
+        Some(counted) => Some(reweighted(
+            trace,
+            read.unwrap_or_default(),
+            counted,
+            warnings,
+        )),
+        None => read,
+    };
     read.map(Arc::new)
 }
 
@@ -212,7 +229,7 @@ pub fn examine(
     let aids = Aids {
         objects: objects.clone(),
         heat: None,
-        weights: weights(trace, &mut warnings),
+        weights: weights(trace, questions.counted.clone(), &mut warnings),
     };
     let filter = (!conditions.is_empty())
         .then(|| {

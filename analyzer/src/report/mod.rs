@@ -1,6 +1,7 @@
 //! The result of an analysis, as it stands in JSON (`docs/reference/analysis-json.md`).
 
 pub mod build;
+pub mod counted;
 pub mod diagnose;
 mod functions;
 mod lines;
@@ -30,6 +31,7 @@ use crate::estimate::row_estimates::{Estimator, Places, makers, samples_seen};
 use crate::estimate::sample_shares::Shares;
 use crate::estimate::time_shares::{TimeShare, TimeShares};
 use crate::estimate::{Design, Estimate, measured};
+use crate::input::weights::Weights;
 use crate::report::rows::{ByTime, Facts};
 use crate::report::sums::{BY_CODE, CodeSums, all_rows};
 use crate::stages::observed_class;
@@ -163,7 +165,11 @@ fn by_time(
             .windows_by_code(code, target)
             .iter()
             .zip(times.by_code(code, target))
-            .map(|(windows, share)| measured(windows, weights, share))
+            .map(|(windows, share)| match target {
+                // All of the time is the whole's, however few windows there are.
+                Target::Whole => measured(windows, weights, TimeShare::ALL),
+                _ => measured(windows, weights, share),
+            })
             .collect()
     };
     let executed = match target {
@@ -188,7 +194,12 @@ pub fn build_with_code(
     mut warnings: Vec<String>,
 ) -> Built {
     let rows = all_rows(outcome, code);
-    let (rho, rho_source) = sample_ratio(manifest, &rows, rows.stores);
+    let counted = outcome.weights.as_deref().and_then(Weights::counted);
+    let by_count = counted.and_then(|c| counted::sample_ratio(c, &rows));
+    let (rho, rho_source) = match by_count {
+        Some((rho, _)) => (Some(rho), "weights_from"),
+        None => sample_ratio(manifest, &rows, rows.stores),
+    };
     let shares = Shares::new(outcome);
     let times = manifest
         .triggers_by_time()
@@ -205,10 +216,7 @@ pub fn build_with_code(
         code,
         &outcome.buckets[0].footprint,
     );
-    let weights = manifest
-        .totals
-        .loads_executed_error
-        .filter(|_| manifest.totals.loads_executed_estimate.is_some());
+    let weights = by_count.map(|c| c.1).or(summary::executed_error(manifest));
     let design = rho.map(|rho| design(rho, outcome, shares.as_ref(), weights));
     let places = Places {
         design,
@@ -256,9 +264,12 @@ pub fn build_with_code(
             .map(|times| by_time(times, outcome, code, target, &seen_by_code))
     };
     let whole_time = time_of(Target::Whole);
-    let executed = whole_time
-        .as_ref()
-        .map(|t| t.executed.first().copied().flatten());
+    let executed = match counted {
+        Some(counted) => Some(counted.whole().map(counted::estimate)),
+        None => whole_time
+            .as_ref()
+            .map(|t| t.executed.first().copied().flatten()),
+    };
     let ((growth, inter_sample), hats) = rayon::join(tables, || {
         of_whole.make(
             0,
@@ -280,6 +291,7 @@ pub fn build_with_code(
         seen: &seen_by_code[kind],
         maker: makers[kind],
         by_time: time_of(BY_CODE[kind]),
+        counted: counted.map(|c| counted::rows(c, BY_CODE[kind])),
         bounds: Some(&bounds.by_code[kind][..]).filter(|b| !b.is_empty()),
         all,
         executed: hats
@@ -301,6 +313,9 @@ pub fn build_with_code(
         (rho, rho_source),
         (block, estimator),
     );
+    if let Some(counted) = counted {
+        summary.weighted_by(counted.from.clone());
+    }
     summary.observed = classes.row(Target::Whole, 0);
     // Fetches are counted for the whole run only: its parts have none, and neither have those of its rows that stand beside them.
     let bare = |counts: Vec<Counts>| -> Vec<Counts> {

@@ -1,5 +1,6 @@
 //! The trace folder.
 
+mod counted;
 pub mod coverage;
 pub mod dir;
 pub mod no_samples;

@@ -26,7 +26,7 @@ use crate::analyze::stack_frame::{
 };
 use crate::analyze::straight_line;
 use crate::analyze::value::{Atom, Kind, Val, Values};
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::{LoopId, Loops, NO_LOOP};
 use crate::program::Input;
 use crate::util::bit_set::Row;
@@ -81,7 +81,7 @@ struct Walk<'f, 'a> {
     flow: &'f mut Flow<'a>,
     frame: &'f Frame,
     needs: &'f Needs,
-    graph: &'f Graph,
+    graph: &'f Cfg,
     uses: &'f [RegUse],
     /// Values of all variables. (Those that are not needed may have any.)
     state: Vec<Val>,
@@ -99,7 +99,7 @@ impl<'a> Flow<'a> {
     /// Runs the pass. `stores`: classes of stores are asked for, too.
     pub fn solve(
         input: &'a Input<'a>,
-        graph: &Graph,
+        graph: &Cfg,
         loops: &'a Loops,
         facts: &'a Facts,
         stores: bool,
@@ -116,7 +116,7 @@ impl<'a> Flow<'a> {
     /// Solves, and once more where cells behind pointers are to be followed as variables are.
     fn solve_with(
         input: &'a Input<'a>,
-        graph: &Graph,
+        graph: &Cfg,
         loops: &'a Loops,
         facts: &'a Facts,
         stores: bool,
@@ -165,7 +165,7 @@ impl<'a> Flow<'a> {
 
     fn solve_in(
         input: &'a Input<'a>,
-        graph: &Graph,
+        graph: &Cfg,
         loops: &'a Loops,
         facts: &'a Facts,
         mut frame: Frame,
@@ -229,12 +229,7 @@ impl<'a> Flow<'a> {
     }
 
     /// What each loop changes, as far as it makes a difference.
-    fn changed_in_loops(
-        &mut self,
-        graph: &Graph,
-        frame: &Frame,
-        changed_by_calls: &Row,
-    ) -> Vec<Row> {
+    fn changed_in_loops(&mut self, graph: &Cfg, frame: &Frame, changed_by_calls: &Row) -> Vec<Row> {
         let mut changed = vec![Row::new(frame.variables()); self.loops.all.len()];
         if changed.is_empty() {
             return changed;
@@ -1143,14 +1138,14 @@ mod tests {
     }
 
     struct Code {
-        graph: Graph,
+        graph: Cfg,
         loops: Loops,
         facts: Facts,
     }
 
     impl Code {
         fn of(bytes: &[u8]) -> Code {
-            let graph = Graph::build(
+            let graph = Cfg::build(
                 decode(bytes, 0x1000, &[]).unwrap(),
                 &(0x1000..0x1000 + bytes.len() as u64),
                 &Entries::default(),

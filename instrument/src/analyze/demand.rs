@@ -9,7 +9,7 @@
 use crate::analyze::dataflow::lost_in_call;
 use crate::analyze::reloads::ARGUMENTS;
 use crate::analyze::stack_frame::{Effect, Frame, Touch};
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::{Loops, NO_LOOP};
 use crate::program::Input;
 use crate::util::bit_set::{Bits, Row, Rows};
@@ -45,7 +45,7 @@ pub struct View<'a> {
     /// The file.
     pub input: &'a Input<'a>,
     /// Its graph.
-    pub graph: &'a Graph,
+    pub graph: &'a Cfg,
     /// Its loops.
     pub loops: &'a Loops,
     /// What each instruction does to registers.

@@ -18,7 +18,7 @@
 
 use crate::analyze::preserved;
 use crate::analyze::unread_values::Transfer;
-use crate::ir::cfg::{Exit, Graph};
+use crate::ir::cfg::{Cfg, Exit};
 use crate::ir::live_registers::{Effect, backward, pads};
 use crate::ir::loops::Loops;
 use crate::program::{Import, Input};
@@ -66,7 +66,7 @@ pub struct Effects {
 
 impl Effects {
     /// Those of `graph`, whose loops these are. `uses` is per instruction.
-    pub fn of(input: &Input, graph: &Graph, loops: &Loops, uses: &[RegUse]) -> Effects {
+    pub fn of(input: &Input, graph: &Cfg, loops: &Loops, uses: &[RegUse]) -> Effects {
         // From the roots, which are entered from outside, control reaches all blocks of nearly all
         // functions.
         let n = graph.blocks.len();
@@ -148,7 +148,7 @@ fn outside(input: &Input, insn: &Insn, effect: &mut Effect) {
 
 /// Writes [`Insn::dead`] of every instruction of a function whose extent is known and that has one
 /// callable entry. Says whether any register may be offered.
-pub fn mark(input: &Input, graph: &mut Graph, effects: &Effects, uses: &[RegUse]) -> bool {
+pub fn mark(input: &Input, graph: &mut Cfg, effects: &Effects, uses: &[RegUse]) -> bool {
     let returned = preserved::find(input, graph, uses, RegSet(effects.saved));
     let allowed = CALLER_SAVED.0 | CALLEE_SAVED.0 & effects.written & effects.saved;
     let leave = |block: usize| match graph.exits[block] {
@@ -188,7 +188,7 @@ mod tests {
 
     fn dead_with(input: &Input, bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(
+        let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
             &Entries::default(),

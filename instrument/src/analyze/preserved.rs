@@ -16,7 +16,7 @@
 //! passed by the ABI has rules of its own: it counts as returning everything.
 
 use crate::analyze::liveness::imported;
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::program::{Import, Input};
 use crate::x86::insn::Insn;
 use crate::x86::regs::{
@@ -132,7 +132,7 @@ struct Blocks {
 /// What is known of a function on the way.
 struct Finder<'g> {
     input: &'g Input<'g>,
-    graph: &'g Graph,
+    graph: &'g Cfg,
     uses: &'g [RegUse],
     /// Registers that calls of imports without a known convention change, by what the function
     /// shows.
@@ -140,7 +140,7 @@ struct Finder<'g> {
 }
 
 /// Finds what callers may rely on. `saved`: callee-saved registers that the function pushes.
-pub fn find(input: &Input, graph: &Graph, uses: &[RegUse], saved: RegSet) -> Returned {
+pub fn find(input: &Input, graph: &Cfg, uses: &[RegUse], saved: RegSet) -> Returned {
     if !graph.exits.iter().any(|e| e.returns) {
         return Returned::default();
     }

@@ -4,7 +4,7 @@
 //! entry. An aligned stack pointer, or one moved by an unknown amount, starts a new region far
 //! away, so that slots on both sides are told apart.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
 use crate::util::bit_set::Bits;
 use crate::x86::effects::Facts;
@@ -444,7 +444,7 @@ pub struct Frame {
 impl Frame {
     /// Follows the stack pointer and lists the variables. `stores`: classes of stores are asked
     /// for, too.
-    pub fn find(graph: &Graph, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
+    pub fn find(graph: &Cfg, loops: &Loops, facts: &Facts, stores: bool) -> Frame {
         let n = graph.insns.len();
         let Facts { uses, accesses, .. } = facts;
         let blocks = graph.blocks.len();
@@ -554,7 +554,7 @@ impl Frame {
     fn note_again(
         &mut self,
         b: usize,
-        graph: &Graph,
+        graph: &Cfg,
         uses: &[RegUse],
         accesses: &AccessList,
         stores: bool,

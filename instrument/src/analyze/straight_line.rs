@@ -9,7 +9,7 @@
 //! so that one pass in reverse postorder does.
 
 use crate::analyze::stack_frame::{Stack, THREAD_POINTER, is_call, is_frame, static_address};
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::Loops;
 use crate::program::Input;
 use crate::x86::insn::Insn;
@@ -360,7 +360,7 @@ fn written(list: &Accesses) -> Option<&EffectiveAddress> {
 /// for sure. `stores`: classes of stores are asked for, too.
 pub fn are_all(
     input: &Input,
-    graph: &Graph,
+    graph: &Cfg,
     loops: &Loops,
     uses: &[RegUse],
     accesses: &AccessList,

@@ -9,7 +9,7 @@
 //! Forward data flow over *fresh* registers: their value may not have been read since it was made.
 //! Arguments are fresh where control enters from outside, and so are results behind calls.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::x86::insn::Insn;
 use crate::x86::operands::AccessList;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
@@ -68,7 +68,7 @@ impl Transfer {
 
 /// Writes [`Insn::own`](crate::x86::insn::Insn::own) of the instructions with accesses;
 /// [`Insn::dead`](crate::x86::insn::Insn::dead) must be known. `steps` is per block.
-pub fn mark(graph: &mut Graph, steps: &[Transfer], uses: &[RegUse], accesses: &AccessList) {
+pub fn mark(graph: &mut Cfg, steps: &[Transfer], uses: &[RegUse], accesses: &AccessList) {
     let replaced = |insn: &Insn, u: &RegUse| insn.dead.0 & (u.clobber.0 | u.kill.0) & !u.read.0;
     if accesses
         .insns()
@@ -98,7 +98,7 @@ pub fn mark(graph: &mut Graph, steps: &[Transfer], uses: &[RegUse], accesses: &A
 }
 
 /// Registers that are fresh at each block's start.
-fn fresh(graph: &Graph, steps: &[Transfer]) -> Vec<u16> {
+fn fresh(graph: &Cfg, steps: &[Transfer]) -> Vec<u16> {
     let n = graph.blocks.len();
     let entered = |b: usize| {
         b == 0
@@ -141,7 +141,7 @@ mod tests {
     /// `own` of each instruction.
     fn own(bytes: &[u8]) -> Vec<u16> {
         let body = decode(bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(
+        let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
             &Entries::default(),

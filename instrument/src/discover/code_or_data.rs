@@ -8,7 +8,7 @@
 //! read, also where it stands behind a call or system call: that may never return.
 
 use crate::discover::jump_tables::is_indirect_jump;
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::Found;
 use crate::program::FunctionInfo;
 use crate::util::ranges::overlaps;
@@ -30,7 +30,7 @@ const MOST_BYTES: u64 = 1 << 14;
 
 /// Per block: whether it is sure to be code. `data` are bytes of the function that are none.
 pub fn sure(
-    graph: &Graph,
+    graph: &Cfg,
     info: &FunctionInfo,
     pads: &[(Range<u64>, u64)],
     data: &[Range<u64>],
@@ -81,7 +81,7 @@ pub fn sure(
 }
 
 /// Marks what control reaches from `at`.
-fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool], at: u64) {
+fn reach(graph: &Cfg, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bool], at: u64) {
     let is_doubted = |at: u64| {
         info.inner().doubted.binary_search(&at).is_ok()
             || info.inner().words.iter().any(|w| w.1 == at)
@@ -115,7 +115,7 @@ fn reach(graph: &Graph, info: &FunctionInfo, data: &[Range<u64>], sure: &mut [bo
 
 /// Tables in memory of addresses where the code reads: each up to the next address that it takes.
 /// Sorted, none overlap.
-fn read_through(graph: &Graph, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
+fn read_through(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Vec<Range<u64>> {
     let is_load = |i: &Insn| {
         i.inst.mnemonic() == Mnemonic::Mov
             && i.inst.op0_register().is_gpr64()
@@ -265,7 +265,7 @@ pub struct Jumps {
 
 impl Jumps {
     /// Those of `graph`.
-    pub fn of(graph: &Graph, factory: &mut InstructionInfoFactory) -> Jumps {
+    pub fn of(graph: &Cfg, factory: &mut InstructionInfoFactory) -> Jumps {
         let mut jumps = Jumps::default();
         for (block, exit) in graph.blocks.iter().zip(&graph.exits) {
             let insns = &graph.insns[block.insns.start as usize..block.insns.end as usize];
@@ -287,7 +287,7 @@ impl Jumps {
     }
 
     /// Whether the function takes this address, and each time for a jump.
-    fn lead_to(&self, graph: &Graph, at: u64, factory: &mut InstructionInfoFactory) -> bool {
+    fn lead_to(&self, graph: &Cfg, at: u64, factory: &mut InstructionInfoFactory) -> bool {
         let mut places = graph
             .insns
             .iter()
@@ -329,7 +329,7 @@ impl Jumps {
     /// unless it only reads at the address.)
     pub fn compute(
         &self,
-        graph: &Graph,
+        graph: &Cfg,
         info: &FunctionInfo,
         found: &[Found],
         data: &[Range<u64>],
@@ -373,7 +373,7 @@ impl Jumps {
     /// holds. Tables are not changed in place.
     fn only_jumped_to(
         &self,
-        graph: &Graph,
+        graph: &Cfg,
         slot: Slot,
         factory: &mut InstructionInfoFactory,
     ) -> bool {
@@ -401,7 +401,7 @@ impl Jumps {
 
 /// Whether the function makes another address of that of its own start. `takers`: the instructions
 /// that take it.
-pub fn computes_from(graph: &Graph, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
+pub fn computes_from(graph: &Cfg, takers: &[u32], factory: &mut InstructionInfoFactory) -> bool {
     takers.iter().any(|&n| {
         let (inst, behind) = (
             &graph.insns[n as usize].inst,

@@ -11,7 +11,7 @@
 //! else does.
 
 use crate::discover::symbolic_values::{Id, Machine, Value};
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::{Found, TableForm};
 use crate::program::Input;
 use crate::util::fast_hash::{FastHasher, FastMap};
@@ -43,7 +43,7 @@ pub fn is_indirect_jump(insn: &Insn) -> bool {
 /// way back is reached only once the table is found. What is found so must be found again in the
 /// graph that has its targets.
 pub fn find(
-    graph: &Graph,
+    graph: &Cfg,
     range: &Range<u64>,
     input: &Input,
     factory: &mut InstructionInfoFactory,
@@ -105,7 +105,7 @@ struct Constants {
 }
 
 impl Constants {
-    fn find(graph: &Graph, input: &Input, uses: &[RegUse]) -> Constants {
+    fn find(graph: &Cfg, input: &Input, uses: &[RegUse]) -> Constants {
         let mut at_block: Vec<Option<[Option<u64>; 16]>> = graph
             .blocks
             .iter()
@@ -204,7 +204,7 @@ fn constant_step(insn: &Insn, u: &RegUse, state: &mut [Option<u64>; 16]) {
 type Bounds = Vec<(Id, u64)>;
 
 fn examine(
-    graph: &Graph,
+    graph: &Cfg,
     b: usize,
     range: &Range<u64>,
     input: &Input,
@@ -260,7 +260,7 @@ impl View<'_> {
 
     /// All that a search asks of a block, as a number that is another one as soon as anything of it
     /// is.
-    fn print(self, graph: &Graph, b: usize) -> u64 {
+    fn print(self, graph: &Cfg, b: usize) -> u64 {
         let block = &graph.blocks[b];
         let (first, last) = (
             &graph.insns[block.insns.start as usize],
@@ -298,7 +298,7 @@ type Answer = Option<(Shape, Option<u64>)>;
 /// are the same in the next, and a jump whose table has no bound is dear.
 #[derive(Debug, Default)]
 pub struct Known {
-    /// [`Graph::dropped`] of the graph that this is about.
+    /// [`Cfg::dropped`] of the graph that this is about.
     dropped: u64,
     /// By instruction, once asked for.
     uses: Vec<RegUse>,
@@ -311,7 +311,7 @@ pub struct Known {
 impl Known {
     /// Instructions have other numbers where other filler was dropped, even if as much of it was;
     /// and what tables hold is no target if it was dropped.
-    fn begin(&mut self, graph: &Graph) {
+    fn begin(&mut self, graph: &Cfg) {
         if self.dropped != graph.dropped {
             *self = Known {
                 dropped: graph.dropped,
@@ -320,7 +320,7 @@ impl Known {
         }
     }
 
-    fn uses(&mut self, graph: &Graph, factory: &mut InstructionInfoFactory) -> &[RegUse] {
+    fn uses(&mut self, graph: &Cfg, factory: &mut InstructionInfoFactory) -> &[RegUse] {
         if self.uses.is_empty() {
             self.uses = graph
                 .insns
@@ -333,7 +333,7 @@ impl Known {
 
     fn contents(
         &mut self,
-        graph: &Graph,
+        graph: &Cfg,
         range: &Range<u64>,
         input: &Input,
         shape: Shape,
@@ -346,7 +346,7 @@ impl Known {
     }
 
     /// The answer of a search that met the same blocks.
-    fn get(&self, graph: &Graph, view: View, jump: usize) -> Option<Answer> {
+    fn get(&self, graph: &Cfg, view: View, jump: usize) -> Option<Answer> {
         let same = |&(first, print): &(u32, u64)| {
             let b = graph.blocks.binary_search_by_key(&first, |b| b.insns.start);
             b.is_ok_and(|b| view.print(graph, b) == print)
@@ -359,14 +359,7 @@ impl Known {
             .map(|a| a.1)
     }
 
-    fn note(
-        &mut self,
-        graph: &Graph,
-        view: View,
-        jump: usize,
-        mut seen: Vec<usize>,
-        answer: Answer,
-    ) {
+    fn note(&mut self, graph: &Cfg, view: View, jump: usize, mut seen: Vec<usize>, answer: Answer) {
         seen.sort_unstable();
         seen.dedup();
         let met = seen
@@ -382,7 +375,7 @@ impl Known {
 
 /// Looks for a table and its bound on every path that leads to a jump, as far back as needed.
 struct Search<'s> {
-    graph: &'s Graph,
+    graph: &'s Cfg,
     factory: &'s mut InstructionInfoFactory,
     view: View<'s>,
     jump: usize,
@@ -507,7 +500,7 @@ impl Search<'_> {
 }
 
 /// What the conditional branch `last` says if control goes on at block `next`.
-fn learn(graph: &Graph, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
+fn learn(graph: &Cfg, last: usize, next: usize, machine: &mut Machine, bounds: &mut Bounds) {
     let insn = &graph.insns[last];
     let Some(compared) = machine.compared else {
         return;
@@ -701,7 +694,7 @@ struct Contents {
 
 impl Contents {
     fn read(
-        graph: &Graph,
+        graph: &Cfg,
         range: &Range<u64>,
         input: &Input,
         shape: &Shape,
@@ -727,7 +720,7 @@ impl Contents {
 
 /// The table as its jump uses it.
 fn table_of(
-    graph: &Graph,
+    graph: &Cfg,
     input: &Input,
     jump: usize,
     shape: &Shape,
@@ -830,7 +823,7 @@ fn entry(input: &Input, shape: &Shape, i: u64) -> Option<(u64, bool)> {
 /// Registers that hold something made from the entry at the jump; `None` if it is used for anything
 /// else than that, or loaded in another block.
 fn taint(
-    graph: &Graph,
+    graph: &Cfg,
     load: usize,
     jump: usize,
     block_start: usize,
@@ -889,7 +882,7 @@ mod tests {
         let graph = |filler: u64| {
             let mut suspected = vec![0x1003, 0x1009, filler];
             suspected.sort_unstable();
-            Graph::build(
+            Cfg::build(
                 body.clone(),
                 &range,
                 &Entries {

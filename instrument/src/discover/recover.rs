@@ -2,7 +2,7 @@
 
 use crate::discover::jump_tables;
 use crate::discover::jump_tables::{Known, is_indirect_jump};
-use crate::ir::cfg::{Entries, Graph, KnownJump};
+use crate::ir::cfg::{Cfg, Entries, KnownJump};
 use crate::ir::jump_table::{Course, Found, JumpTable};
 use crate::ir::live_registers::temporaries;
 use crate::program::{FunctionInfo, Input};
@@ -24,10 +24,10 @@ pub(crate) fn table(t: &Found) -> JumpTable {
     }
 }
 
-/// Graph and jump tables of a function.
+/// Cfg and jump tables of a function.
 pub struct Recovery {
     /// The graph.
-    pub graph: Graph,
+    pub graph: Cfg,
     /// Its jump tables.
     pub found: Vec<Found>,
     /// What says so to [`recover_again`].
@@ -43,7 +43,7 @@ pub fn recover_again(
     range: &Range<u64>,
     entries: &Entries,
     words: &[(u64, u64)],
-) -> Result<(Graph, Vec<Found>), Body> {
+) -> Result<(Cfg, Vec<Found>), Body> {
     let explained = |spans: &Vec<Range<u64>>| words.iter().all(|w| is_in(spans, w.0));
     let same = course.insns == body.insns.len()
         && entries.called.is_empty()
@@ -54,7 +54,7 @@ pub fn recover_again(
     }
     // (No jump of it was blind, and words that name targets make none so.)
     Ok((
-        Graph::build(body, range, entries, &course.jumps),
+        Cfg::build(body, range, entries, &course.jumps),
         course.found.clone(),
     ))
 }
@@ -82,7 +82,7 @@ pub fn recover(
     };
     if !body.insns.iter().any(is_indirect_jump) {
         return Recovery {
-            graph: Graph::build(body, range, &with_words(&|_| false), &[]),
+            graph: Cfg::build(body, range, &with_words(&|_| false), &[]),
             found: Vec::new(),
             course: None,
         };
@@ -107,12 +107,12 @@ pub fn recover(
     for hopeful in [true, false] {
         let (mut jumps, mut current) = (Vec::new(), with_words(&|_| true));
         let mut course = Vec::new();
-        let mut last: Option<Graph> = None;
+        let mut last: Option<Cfg> = None;
         for _ in 0..ROUNDS {
             let graph = last
                 .take()
                 .and_then(|last| last.with_jumps(&places, range, &current, &jumps))
-                .unwrap_or_else(|| Graph::build(body(), range, &current, &jumps));
+                .unwrap_or_else(|| Cfg::build(body(), range, &current, &jumps));
             let found = jump_tables::find(&graph, range, input, factory, hopeful, &mut known);
             let new_jumps = known_jumps(&graph, range, &found);
             let mut spans: Vec<Range<u64>> = found
@@ -148,14 +148,14 @@ pub fn recover(
     }
     // No stable state: believe nothing.
     let all = with_words(&|_| false);
-    let graph = Graph::build(body(), range, &all, &[]);
+    let graph = Cfg::build(body(), range, &all, &[]);
     let mut found = jump_tables::find(&graph, range, input, factory, false, &mut known);
     found
         .iter_mut()
         .for_each(|t| (t.certain, t.copyable) = (false, false));
     let jumps = known_jumps(&graph, range, &found);
     Recovery {
-        graph: Graph::build(body(), range, &all, &jumps),
+        graph: Cfg::build(body(), range, &all, &jumps),
         found,
         course: None,
     }
@@ -182,7 +182,7 @@ pub(crate) fn only_adds(jumps: &[KnownJump], before: &[KnownJump]) -> bool {
     before.iter().all(has)
 }
 
-pub(crate) fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
+pub(crate) fn known_jumps(graph: &Cfg, range: &Range<u64>, found: &[Found]) -> Vec<KnownJump> {
     let jump = |t: &Found| {
         let mut targets: Vec<u64> = t
             .targets
@@ -204,7 +204,7 @@ pub(crate) fn known_jumps(graph: &Graph, range: &Range<u64>, found: &[Found]) ->
 /// Gives up copies of tables whose loaded entry lives on after the jump.
 pub(crate) fn settle(
     input: &Input,
-    graph: &mut Graph,
+    graph: &mut Cfg,
     uses: &[RegUse],
     found: &mut [Found],
     factory: &mut InstructionInfoFactory,
@@ -239,7 +239,7 @@ pub(crate) fn settle(
 
 /// Block starts that unresolved indirect jumps may reach.
 pub(crate) fn landings(
-    graph: &Graph,
+    graph: &Cfg,
     entries: &Entries,
     info: &FunctionInfo,
     found: &[Found],
@@ -276,7 +276,7 @@ pub(crate) fn landings(
 /// target that is read from memory whole is known by the word there, where it is inside the
 /// function at all; one that is computed comes from a table.
 pub(crate) fn is_blind(
-    graph: &Graph,
+    graph: &Cfg,
     enough: impl Fn(&Found) -> bool,
     found: &[Found],
     words: bool,

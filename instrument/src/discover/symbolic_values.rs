@@ -304,8 +304,8 @@ impl Machine {
         match inst.op_kind(op) {
             OpKind::Register => {
                 let register = inst.op_register(op);
-                let bits = register.size() as u8 * 8;
                 let r = gpr(register)?;
+                let bits = general_bits(register)?;
                 if matches!(
                     register,
                     Register::AH | Register::BH | Register::CH | Register::DH
@@ -362,8 +362,8 @@ impl Machine {
         let register = inst.op0_register();
         match (inst.op0_kind(), result) {
             (OpKind::Register, Some(v)) if register.is_gpr32() || register.is_gpr64() => {
-                if let Some(r) = gpr(register) {
-                    let v = self.zext(v, register.size() as u8 * 8);
+                if let (Some(r), Some(bits)) = (gpr(register), general_bits(register)) {
+                    let v = self.zext(v, bits);
                     self.set(r, v);
                 }
             }
@@ -426,7 +426,7 @@ impl Machine {
     /// The new value of operand 0.
     fn result(&mut self, index: usize, inst: &Instruction) -> Option<Id> {
         let bits = match inst.op0_kind() {
-            OpKind::Register => inst.op0_register().size() as u8 * 8,
+            OpKind::Register => general_bits(inst.op0_register())?,
             _ => 64,
         };
         match inst.mnemonic() {
@@ -487,10 +487,59 @@ impl Machine {
     }
 }
 
+/// Bits of a general purpose register or a part of it. `None` for all others: a vector register's
+/// value is not among [`Value`]s.
+fn general_bits(register: Register) -> Option<u8> {
+    register.is_gpr().then(|| 8 * register.size() as u8)
+}
+
 fn mask(bits: u8) -> u64 {
     if bits >= 64 {
         u64::MAX
     } else {
         (1 << bits) - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::x86::decode::decode;
+
+    #[test]
+    fn only_general_registers_have_values() {
+        for (register, bits) in [
+            (Register::AL, Some(8)),
+            (Register::AH, Some(8)),
+            (Register::R9W, Some(16)),
+            (Register::EAX, Some(32)),
+            (Register::R15, Some(64)),
+            (Register::DS, None),
+            (Register::K1, None),
+            (Register::XMM0, None),
+            (Register::YMM15, None),
+            (Register::ZMM31, None),
+            (Register::TMM0, None),
+        ] {
+            assert_eq!(general_bits(register), bits, "{register:?}");
+        }
+    }
+
+    /// Registers of 32 bytes and more take no part: their width in bits is no 8-bit number.
+    #[test]
+    fn wide_registers_leave_general_ones_as_they_are() {
+        // vmovdqu ymm0, [rdi]; vpaddd ymm0, ymm0, ymm1; vmovdqu [rsi], ymm0; vmovdqu64 zmm0, [rdi]
+        let code = [
+            0xc5, 0xfe, 0x6f, 0x07, 0xc5, 0xfd, 0xfe, 0xc1, 0xc5, 0xfe, 0x7f, 0x06, 0x62, 0xf1,
+            0xfe, 0x48, 0x6f, 0x07,
+        ];
+        let (mut machine, mut factory) = (Machine::new(), InstructionInfoFactory::new());
+        let before = machine.regs;
+        let body = decode(&code, 0x1000, &[]).unwrap();
+        assert_eq!(body.insns.len(), 4);
+        for (i, insn) in body.insns.iter().enumerate() {
+            machine.step(i, insn, &mut factory);
+        }
+        assert_eq!(machine.regs, before);
     }
 }

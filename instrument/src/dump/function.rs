@@ -86,7 +86,7 @@ fn block(out: &mut String, function: &Function, number: usize, block: &Block) {
     };
     let _ = writeln!(out, "{entered}");
     for i in block.insns.clone() {
-        let insn = &function.insns[i as usize];
+        let insn = &function.cfg.insns[i as usize];
         let free = match insn.dead {
             RegSet::EMPTY => String::new(),
             set => format!("free {}", registers(set)),
@@ -131,7 +131,7 @@ fn region(out: &mut String, function: &Function, number: usize, region: &RegionP
 
 /// Appends a function with its plan.
 pub fn function(out: &mut String, function: &Function) {
-    for (number, b) in function.blocks.iter().enumerate() {
+    for (number, b) in function.cfg.blocks.iter().enumerate() {
         block(out, function, number, b);
     }
     for table in &function.tables {

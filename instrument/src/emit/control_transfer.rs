@@ -165,7 +165,7 @@ impl Emitter<'_> {
 
     /// Where code without a clone comes back from a call, if it does.
     fn back(&mut self, call: &Insn) {
-        let quits = &self.function.quits;
+        let quits = &self.function.calls.quits;
         if !quits.is_empty()
             && let Some(id) = self.function.insn_at(call.ip)
             && quits.binary_search(&id).is_ok()

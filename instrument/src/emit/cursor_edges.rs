@@ -25,7 +25,7 @@ impl Emitter<'_> {
     }
 
     fn label_before(&self, piece: usize) -> Label {
-        Label((self.function.insns.len() + piece) as u32)
+        Label((self.function.cfg.insns.len() + piece) as u32)
     }
 
     /// Begins the piece at hand: the code before its label. Returns the block that begins there, if
@@ -58,6 +58,7 @@ impl Emitter<'_> {
     fn block_beginning(&mut self) -> Option<usize> {
         let begins = self
             .function
+            .cfg
             .blocks
             .get(self.block)
             .is_some_and(|b| b.insns.start == self.pieces[self.piece]);
@@ -83,7 +84,7 @@ impl Emitter<'_> {
             block
         } else {
             self.pieces
-                .partition_point(|&s| s < self.function.blocks[block].insns.end)
+                .partition_point(|&s| s < self.function.cfg.blocks[block].insns.end)
                 - 1
         }
     }
@@ -91,7 +92,7 @@ impl Emitter<'_> {
     /// The register that holds the cursor wherever control comes into a block from a block of those
     /// asked for. Control that comes from further on, or from outside, brings none.
     fn arriving(&self, block: usize, counts: impl Fn(usize) -> bool) -> Option<Gpr> {
-        let to = &self.function.blocks[block];
+        let to = &self.function.cfg.blocks[block];
         if block == 0 || to.external_entry {
             return None;
         }

@@ -42,7 +42,7 @@ pub fn emit(
     translated: bool,
 ) -> Result<(Emitted, Rows), EmitError> {
     let pieces: std::borrow::Cow<[u32]> = match function.residencies.starts() {
-        [] => function.blocks.iter().map(|b| b.insns.start).collect(),
+        [] => function.cfg.blocks.iter().map(|b| b.insns.start).collect(),
         starts => starts.into(),
     };
     let mut memory = MEMORY.take().unwrap_or_default();
@@ -56,7 +56,7 @@ pub fn emit(
         copy_at,
     } = *memory;
     sink.begin(
-        function.insns.len()
+        function.cfg.insns.len()
             + if function.residencies.is_empty() {
                 0
             } else {
@@ -220,7 +220,7 @@ impl Run {
         kept: RegSet,
         buffer: &mut Buffer,
     ) -> Run {
-        let insns = &function.insns[first..first + most];
+        let insns = &function.cfg.insns[first..first + most];
         let uses = &function.uses[first..first + most];
         let mut at = buffer.pos();
         let labels = buffer.labels_from(first);
@@ -268,7 +268,7 @@ impl<'a> Emitter<'a> {
         let mut expected = function.range.start;
         let mut next_piece = 0;
         let mut i = 0;
-        while let Some(insn) = function.insns.get(i) {
+        while let Some(insn) = function.cfg.insns.get(i) {
             let id = InsnId(i as u32);
             if insn.ip != expected {
                 self.pass_gap(i, expected)?;
@@ -278,7 +278,7 @@ impl<'a> Emitter<'a> {
                 next_piece = self
                     .pieces
                     .get(piece + 1)
-                    .map_or(function.insns.len(), |&p| p as usize);
+                    .map_or(function.cfg.insns.len(), |&p| p as usize);
                 self.begin_piece(piece, id);
             }
             while next_special < id {
@@ -294,7 +294,7 @@ impl<'a> Emitter<'a> {
             };
             if copied > 0 {
                 i += copied;
-                expected = function.insns[i - 1].end();
+                expected = function.cfg.insns[i - 1].end();
                 self.records(InsnId(i as u32 - 1), true)?;
                 continue;
             }
@@ -322,7 +322,7 @@ impl<'a> Emitter<'a> {
             }
             i += 1;
         }
-        if let Some(last) = function.insns.len().checked_sub(1) {
+        if let Some(last) = function.cfg.insns.len().checked_sub(1) {
             self.leave_to(last);
         }
         self.forget();
@@ -342,7 +342,7 @@ impl<'a> Emitter<'a> {
     /// Before an instruction that does not stand where the one before it ends: what leads to the
     /// bytes between them, which have no clone.
     fn pass_gap(&mut self, index: usize, end: u64) -> Result<(), EmitError> {
-        let bytes = self.function.insns[index]
+        let bytes = self.function.cfg.insns[index]
             .ip
             .checked_sub(end)
             .ok_or(EmitError::Encoding)?;
@@ -358,6 +358,7 @@ impl<'a> Emitter<'a> {
         let function = self.function;
         if id.0 > 0
             && function
+                .cfg
                 .blocks
                 .get(self.block)
                 .is_some_and(|b| b.insns.start == id.0)
@@ -370,7 +371,7 @@ impl<'a> Emitter<'a> {
         };
         // A loop that was aligned: a later block, or the block itself, jumps back to it.
         let is_head = || {
-            function.blocks[block]
+            function.cfg.blocks[block]
                 .preds
                 .iter()
                 .any(|p| p.0 as usize >= block)
@@ -378,7 +379,7 @@ impl<'a> Emitter<'a> {
         let after_nop = || {
             (id.0 as usize)
                 .checked_sub(1)
-                .is_some_and(|before| is_nop(&function.insns[before].inst))
+                .is_some_and(|before| is_nop(&function.cfg.insns[before].inst))
         };
         if function.insn(id).ip.is_multiple_of(16) && after_nop() && is_head() {
             self.sink.flex(0, Flex::Align(15));
@@ -418,7 +419,7 @@ impl<'a> Emitter<'a> {
             return Ok(0);
         }
         self.begin_copy(InsnId(first as u32), label);
-        let insns = &function.insns[first..];
+        let insns = &function.cfg.insns[first..];
         let len = (run.end - here.byte) as usize;
         let offset = insns[0]
             .ip
@@ -469,7 +470,7 @@ impl<'a> Emitter<'a> {
 
     /// If the instruction may fall through to bytes that have no clone, jumps to where they go.
     fn leave_to(&mut self, index: usize) {
-        let insn = &self.function.insns[index];
+        let insn = &self.function.cfg.insns[index];
         let falls = !matches!(
             insn.flow,
             FlowControl::UnconditionalBranch
@@ -490,7 +491,7 @@ impl<'a> Emitter<'a> {
     fn is_returned_to(&self, id: InsnId) -> bool {
         let before = (id.0 as usize)
             .checked_sub(1)
-            .map(|i| &self.function.insns[i]);
+            .map(|i| &self.function.cfg.insns[i]);
         self.translated
             && before.is_some_and(|b| {
                 b.next() == self.function.insn(id).ip
@@ -744,11 +745,12 @@ impl<'a> Emitter<'a> {
         let begins = self.begins();
         let resolved = &self.sink.buffer;
         let originals = function
+            .cfg
             .insns
             .iter()
             .map(|insn| (insn.ip - function.range.start) as u32);
         let marks = Marks::new(
-            originals.zip(resolved.first_labels(function.insns.len())),
+            originals.zip(resolved.first_labels(function.cfg.insns.len())),
             begins,
         );
         let patches = patches(function, &marks);
@@ -759,9 +761,10 @@ impl<'a> Emitter<'a> {
             marks,
             patches,
             calls: function
+                .calls
                 .hooks
                 .iter()
-                .map(|&id| function.insns[id.0 as usize].ip)
+                .map(|&id| function.cfg.insns[id.0 as usize].ip)
                 .collect(),
             stream: finished.stream,
             states: finished.states,
@@ -799,7 +802,7 @@ fn special(function: &Function) -> Vec<InsnId> {
         .tables
         .iter()
         .map(|t| t.load)
-        .chain(function.hooks.iter().copied())
+        .chain(function.calls.hooks.iter().copied())
         .collect();
     all.sort_unstable();
     all
@@ -853,10 +856,11 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
     let mut wanted: Vec<u64> = vec![start];
     wanted.extend(
         function
+            .cfg
             .blocks
             .iter()
             .filter(|b| b.external_entry)
-            .map(|b| function.insns[b.insns.start as usize].ip),
+            .map(|b| function.cfg.insns[b.insns.start as usize].ip),
     );
     wanted.extend_from_slice(&function.patching.landings);
     wanted.sort_unstable();
@@ -869,20 +873,20 @@ fn patches(function: &Function, marks: &Marks) -> Vec<(u64, u32)> {
         is_new.then(|| (insn.ip, marks.of(id.0 as usize)))
     };
     let mut patches: Vec<(u64, u32)> = Vec::with_capacity(wanted.len());
-    patches.extend(function.returned_to.iter().filter_map(behind_call));
+    patches.extend(function.calls.returned_to.iter().filter_map(behind_call));
     for at in wanted {
         let Some(block) = function.block_at(at) else {
             continue;
         };
-        let insns = function.blocks[block.0 as usize].insns.clone();
+        let insns = function.cfg.blocks[block.0 as usize].insns.clone();
         let mut first = insns.start as usize;
-        if function.insns[first].inst.mnemonic() == Mnemonic::Endbr64 {
+        if function.cfg.insns[first].inst.mnemonic() == Mnemonic::Endbr64 {
             first += 1;
         }
         if first >= insns.end as usize {
             continue;
         }
-        let at = function.insns[first].ip;
+        let at = function.cfg.insns[first].ip;
         if function.may_patch(InsnId(first as u32)) {
             // What leads into a residency stands before the `endbr64`, which does nothing.
             let piece = function

@@ -141,6 +141,7 @@ impl Planner<'_> {
         if plan.after {
             let next = self
                 .function
+                .cfg
                 .insns
                 .get(plan.at.0 as usize + 1)
                 .filter(|n| n.ip == insn.next());
@@ -158,7 +159,7 @@ impl Planner<'_> {
             let (from, to) = (self.boundary(last), self.boundary(last + 1));
             let mut next = set;
             for i in from..to {
-                let insn = &self.function.insns[i];
+                let insn = &self.function.cfg.insns[i];
                 let uses = &self.function.uses[i];
                 next.0 &= !uses.clobber.0;
                 if spilled {
@@ -202,7 +203,7 @@ impl Planner<'_> {
         let from = self.boundary(last);
         let mut left = set;
         let uses = &self.function.uses[from.min(self.function.uses.len())..];
-        for (insn, uses) in self.function.insns[from..].iter().zip(uses).take(FAR) {
+        for (insn, uses) in self.function.cfg.insns[from..].iter().zip(uses).take(FAR) {
             // One register is chosen however long it lasts.
             if left.0 & left.0.wrapping_sub(1) == 0 {
                 break;

@@ -56,6 +56,7 @@ pub fn rows(
         for plan in &region.sites {
             let insn = function.insn(plan.insn);
             while function
+                .cfg
                 .blocks
                 .get(block)
                 .is_some_and(|b| b.insns.end <= plan.insn.0)
@@ -116,7 +117,7 @@ fn loops(function: &Function) -> Vec<Loop> {
         parent: l.parent,
         location: NONE,
         header: function
-            .insn(InsnId(function.blocks[l.header as usize].insns.start))
+            .insn(InsnId(function.cfg.blocks[l.header as usize].insns.start))
             .ip,
         // The last one in memory is the loop's own: others are those of `continue`.
         latch: l
@@ -124,7 +125,7 @@ fn loops(function: &Function) -> Vec<Loop> {
             .iter()
             .map(|&b| {
                 function
-                    .insn(InsnId(function.blocks[b as usize].insns.end - 1))
+                    .insn(InsnId(function.cfg.blocks[b as usize].insns.end - 1))
                     .ip
             })
             .max()

@@ -1,11 +1,12 @@
 //! Probes, read back by a decoder that is not ours.
 
 use crate::emit::*;
+use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;
 use crate::ir::{Block, BlockId, FunctionId};
 use crate::plan::planned_function::Function;
 use crate::plan::types::{Payload, RecordPlan, RegionPlan, VectorHalf};
-use crate::x86::decode::{Places, make};
+use crate::x86::decode::make;
 use crate::x86::insn::{Insn, InsnId};
 use crate::x86::regs::{Gpr, RegSet, RegUse, reg_use};
 use iced_x86::{Decoder, DecoderOptions, Formatter, GasFormatter, InstructionInfoFactory};
@@ -45,18 +46,14 @@ pub(crate) fn function(blocks: &[&[u8]], dead: RegSet) -> (Function, Vec<u8>) {
         });
     }
     let function = Function {
-        hooks: Vec::new(),
         id: FunctionId(0),
         range: START..at,
         uses: uses(&insns),
-        places: Places::of(insns.iter().map(|i| i.ip)),
-        insns,
-        blocks: list,
+        cfg: Cfg::of_parts(insns, list),
         tables: Vec::new(),
         patching: Default::default(),
         plan: Default::default(),
-        returned_to: Vec::new(),
-        quits: Vec::new(),
+        calls: Default::default(),
         residencies: Default::default(),
         loops: Default::default(),
     };
@@ -187,7 +184,7 @@ fn a_cursor_register_that_the_program_needs_in_between_is_given_up() {
         0x48, 0x8b, 0x07, 0x48, 0x89, 0xc2, 0x48, 0x8b, 0x4f, 0x08, 0xc3,
     ];
     let (mut f, bytes) = function(&[&code], set(&[2]));
-    f.insns[2].dead = set(&[9]);
+    f.cfg.insns[2].dead = set(&[9]);
     f.plan.regions = vec![RegionPlan {
         records: vec![
             record(0, Payload::Reg(Gpr(7))),
@@ -510,8 +507,8 @@ fn entry_jumps_stand_where_no_branch_can_meet_them() {
     );
     // The block ends after three bytes: no room.
     let (mut f, bytes) = function(&[&TWO_LOADS[..3], &TWO_LOADS[3..]], RegSet::EMPTY);
-    f.blocks[1].external_entry = true;
-    f.blocks[0].succs = vec![BlockId(1)].into();
+    f.cfg.blocks[1].external_entry = true;
+    f.cfg.blocks[0].succs = vec![BlockId(1)].into();
     assert_eq!(
         emit(&f, &bytes, FLAVOUR_SOFT, false, false)
             .unwrap()
@@ -579,10 +576,12 @@ fn a_loop_with_a_borrowed_cursor_is_left_by_every_branch() {
         &[0xc3],
     ];
     let (mut f, bytes) = function(&blocks, RegSet::EMPTY);
-    f.blocks[0].succs = vec![BlockId(1), BlockId(3)].into();
-    f.blocks[1].succs = vec![BlockId(0), BlockId(2)].into();
-    (f.blocks[0].preds, f.blocks[1].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
-    (f.blocks[2].preds, f.blocks[3].preds) = (vec![BlockId(1)].into(), vec![BlockId(0)].into());
+    f.cfg.blocks[0].succs = vec![BlockId(1), BlockId(3)].into();
+    f.cfg.blocks[1].succs = vec![BlockId(0), BlockId(2)].into();
+    (f.cfg.blocks[0].preds, f.cfg.blocks[1].preds) =
+        (vec![BlockId(1)].into(), vec![BlockId(0)].into());
+    (f.cfg.blocks[2].preds, f.cfg.blocks[3].preds) =
+        (vec![BlockId(1)].into(), vec![BlockId(0)].into());
     let region = |at| RegionPlan {
         records: vec![record(at, Payload::Reg(Gpr(7)))].into(),
         ..RegionPlan::default()
@@ -675,8 +674,8 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         ..RegionPlan::default()
     };
     f.plan.regions = vec![region(0), region(2), region(3)];
-    f.blocks[1].preds.push(BlockId(0));
-    f.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
+    f.cfg.blocks[1].preds.push(BlockId(0));
+    f.cfg.blocks[2].preds.extend([BlockId(0), BlockId(1)]);
     assert_eq!(cursor_loads(&f, &bytes), 1);
     // Who is interrupted in between finds it there.
     let e = emit(&f, &bytes, FLAVOUR_SOFT, false, false).unwrap();
@@ -695,17 +694,17 @@ fn the_cursor_stays_in_its_register_until_the_program_writes_it() {
         .unwrap();
     assert_eq!(map.state(jump.state).unwrap().base_reg, 8);
     // Control from elsewhere does not bring it.
-    f.blocks[1].external_entry = true;
+    f.cfg.blocks[1].external_entry = true;
     assert_eq!(cursor_loads(&f, &bytes), 2);
-    f.blocks[1].external_entry = false;
+    f.cfg.blocks[1].external_entry = false;
     // Another register takes it over.
-    f.insns[2].dead = set(&[9]);
+    f.cfg.insns[2].dead = set(&[9]);
     let lines = emitted(&f, &bytes, FLAVOUR_SOFT);
     assert!(lines.iter().any(|l| l == "mov %r8d,%r9d"), "{lines:?}");
     // 2 is reached with r8 or r9.
     assert_eq!(cursor_loads(&f, &bytes), 2);
     // The program writes it.
-    f.insns[2].dead = set(&[8]);
+    f.cfg.insns[2].dead = set(&[8]);
     f.uses[1].clobber = set(&[8]);
     assert_eq!(cursor_loads(&f, &bytes), 3);
 }
@@ -788,20 +787,20 @@ pub(crate) fn around_a_lock() -> (Function, Vec<u8>) {
     let bytes = vec![0x74, 0x01, 0xf0, 0x81, 0x07, 0x11, 0x11, 0x11, 0x11, 0xc3];
     let (mut f, _) = function(&[&bytes], RegSet::EMPTY);
     let body = crate::x86::decode::decode(&bytes, START, &[]).unwrap();
-    (f.insns, f.places) = (body.insns, body.places);
-    f.uses = uses(&f.insns);
+    f.uses = uses(&body.insns);
     let block = |i: u32, succs: &[u32]| Block {
         insns: i..i + 1,
         succs: succs.iter().copied().map(BlockId).collect(),
         preds: Default::default(),
         external_entry: false,
     };
-    f.blocks = vec![
+    let blocks = vec![
         block(0, &[1, 2]),
         block(1, &[3]),
         block(2, &[3]),
         block(3, &[]),
     ];
+    f.cfg = Cfg::of_parts(body.insns, blocks);
     (f, bytes)
 }
 
@@ -858,7 +857,7 @@ pub(crate) fn around_a_far_loop(opcode: u8) -> (Function, Vec<u8>) {
     let mut bytes = [0x48, 0x8b, 0x07].repeat(40);
     bytes.extend([opcode, 0x100u16.wrapping_sub(122) as u8, 0xc3]);
     let (mut f, _) = function(&[&bytes[..122], &bytes[122..]], RegSet::EMPTY);
-    f.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
+    f.cfg.blocks[0].succs = [BlockId(0), BlockId(1)].into_iter().collect();
     f.plan.regions = (0..40)
         .map(|i| RegionPlan {
             records: vec![record(i, Payload::Reg(Gpr(7)))].into(),
@@ -912,7 +911,7 @@ fn a_far_loop_has_counted_before_it_jumps() {
 #[test]
 fn no_entry_jump_is_put_behind_a_prefix() {
     let (mut f, bytes) = around_a_lock();
-    f.blocks[2].external_entry = true;
+    f.cfg.blocks[2].external_entry = true;
     assert_eq!(
         emit(&f, &bytes, FLAVOUR_SOFT, false, false)
             .unwrap()
@@ -920,13 +919,15 @@ fn no_entry_jump_is_put_behind_a_prefix() {
         [],
         "the instruction with the prefix would become another"
     );
-    f.insns.remove(1);
+    f.cfg.insns.remove(1);
     f.uses.remove(1);
-    f.blocks.remove(1);
-    f.blocks
+    f.cfg.blocks.remove(1);
+    f.cfg
+        .blocks
         .iter_mut()
         .skip(1)
         .for_each(|b| b.insns = b.insns.start - 1..b.insns.end - 1);
+    f.cfg = Cfg::of_parts(f.cfg.insns, f.cfg.blocks);
     assert_eq!(
         emit(&f, &bytes, FLAVOUR_SOFT, false, false)
             .unwrap()

@@ -1,4 +1,4 @@
-//! Basic blocks of one function.
+//! The control flow graph of one function: its instructions, cut into basic blocks.
 //!
 //! A block starts wherever control may arrive: branch targets, landing pads, jump table targets,
 //! and every address that other code is known or suspected to reach. Calls do not end blocks; the
@@ -61,12 +61,13 @@ struct Marks {
     apart: u64,
 }
 
-/// Instructions and blocks.
+/// Instructions and blocks: `discover` finds them, `analyze` and `plan` read them, `emit` makes the
+/// clone of them.
 #[derive(Clone, Debug, Default)]
-pub struct Graph {
+pub struct Cfg {
     /// Sorted by address.
     pub insns: Vec<Insn>,
-    /// Sorted by address.
+    /// Sorted by address; each instruction is in exactly one.
     pub blocks: Vec<Block>,
     /// Per block.
     pub exits: Vec<Exit>,
@@ -85,10 +86,10 @@ pub struct Graph {
     pub dropped: u64,
 }
 
-impl Graph {
+impl Cfg {
     /// Builds the graph of instructions that lie in `range`. They stay where they are: a large
     /// program's fill hundreds of megabytes.
-    pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Graph {
+    pub fn build(body: Body, range: &Range<u64>, entries: &Entries, jumps: &[KnownJump]) -> Cfg {
         let Body {
             insns,
             places,
@@ -143,14 +144,9 @@ impl Graph {
                 marks[(i + 1) / 64].chosen |= 1 << ((i + 1) % 64);
             }
         }
-        let mut graph = Graph::default();
+        let mut graph = Cfg::default();
         graph.cut(insns, places, &marks);
-        graph.starts = graph.places.some(
-            graph
-                .blocks
-                .iter()
-                .map(|b| graph.insns[b.insns.start as usize].ip),
-        );
+        graph.index_blocks();
         let unresolved = graph.connect(entries, jumps);
         graph.find_roots(range, entries, unresolved);
         graph
@@ -165,7 +161,7 @@ impl Graph {
         range: &Range<u64>,
         entries: &Entries,
         jumps: &[KnownJump],
-    ) -> Option<Graph> {
+    ) -> Option<Cfg> {
         let mut cuts: Vec<u32> = Vec::new();
         for &target in jumps.iter().flat_map(|j| &j.targets) {
             match self.places.get(target) {
@@ -199,15 +195,32 @@ impl Graph {
             }
             self.blocks.push(part);
         }
-        self.starts = self.places.some(
-            self.blocks
-                .iter()
-                .map(|b| self.insns[b.insns.start as usize].ip),
-        );
+        self.index_blocks();
         self.pads.clear();
         let unresolved = self.connect(entries, jumps);
         self.find_roots(range, entries, unresolved);
         Some(self)
+    }
+
+    /// A graph of just these, as tests of what comes behind the analysis make it.
+    #[cfg(test)]
+    pub(crate) fn of_parts(insns: Vec<Insn>, blocks: Vec<Block>) -> Cfg {
+        let mut graph = Cfg {
+            places: Places::of(insns.iter().map(|i| i.ip)),
+            insns,
+            blocks,
+            ..Cfg::default()
+        };
+        graph.index_blocks();
+        graph
+    }
+
+    fn index_blocks(&mut self) {
+        let starts = self
+            .blocks
+            .iter()
+            .map(|b| self.insns[b.insns.start as usize].ip);
+        self.starts = self.places.some(starts);
     }
 
     /// `unresolved`: an indirect jump may lead anywhere.
@@ -428,12 +441,12 @@ mod tests {
     use super::*;
     use crate::x86::decode::decode;
 
-    fn graph(bytes: &[u8], entries: &Entries) -> Graph {
+    fn graph(bytes: &[u8], entries: &Entries) -> Cfg {
         let body = decode(bytes, 0x100, &entries.outside).unwrap();
-        Graph::build(body, &(0x100..0x100 + bytes.len() as u64), entries, &[])
+        Cfg::build(body, &(0x100..0x100 + bytes.len() as u64), entries, &[])
     }
 
-    fn shape(g: &Graph) -> Vec<(u64, Vec<u32>)> {
+    fn shape(g: &Cfg) -> Vec<(u64, Vec<u32>)> {
         g.blocks
             .iter()
             .map(|b| {
@@ -546,8 +559,8 @@ mod tests {
             let mut all = [&a[..], &more].concat();
             all.sort_unstable();
             all.dedup();
-            let first = Graph::build(body.clone(), &range, &entries, &jumps(&a, &b));
-            let second = Graph::build(body.clone(), &range, &entries, &jumps(&all, &b));
+            let first = Cfg::build(body.clone(), &range, &entries, &jumps(&a, &b));
+            let second = Cfg::build(body.clone(), &range, &entries, &jumps(&all, &b));
             if let Some(graph) = first.with_jumps(&body.places, &range, &entries, &jumps(&all, &b))
             {
                 assert_eq!(format!("{graph:?}"), format!("{second:?}"));

@@ -1,6 +1,6 @@
 //! Backward data flow of registers over a graph.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::x86::regs::{ALL, CALLER_SAVED, RAX, RDX, RegSet, RegUse};
 use iced_x86::FlowControl;
 
@@ -30,7 +30,7 @@ impl Effect {
 /// compiler made for a single use (a jump table's entry): nobody passes it to a call or returns it
 /// without touching it (functions without a result leave anything in rax), and calls keep no
 /// caller-saved register.
-pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
+pub fn temporaries(graph: &Cfg, uses: &[RegUse]) -> Vec<RegSet> {
     let summary = |block: &crate::ir::Block| {
         let insns = block.insns.start as usize..block.insns.end as usize;
         graph.insns[insns.clone()].iter().zip(&uses[insns]).fold(
@@ -62,7 +62,7 @@ pub fn temporaries(graph: &Graph, uses: &[RegUse]) -> Vec<RegSet> {
 
 /// Live at each block's start and end. `leave`: what is where control leaves the function.
 pub(crate) fn backward(
-    graph: &Graph,
+    graph: &Cfg,
     effects: &[Effect],
     leave: impl Fn(usize) -> u16,
 ) -> (Vec<u16>, Vec<u16>) {
@@ -99,7 +99,7 @@ pub(crate) fn backward(
 }
 
 /// Live because an exception may lead from block `b` to a landing pad.
-pub(crate) fn pads(graph: &Graph, b: usize, live_in: &[u16]) -> u16 {
+pub(crate) fn pads(graph: &Cfg, b: usize, live_in: &[u16]) -> u16 {
     if graph.pads.is_empty() {
         return 0;
     }

@@ -3,7 +3,7 @@
 //! Every root of the graph is a child of a virtual root. Irreducible cycles are no loops here; what
 //! they change is treated as unknown by [`crate::analyze::dataflow`].
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 
 /// Number of a loop in [`Loops::all`].
 pub type LoopId = u32;
@@ -36,7 +36,7 @@ pub struct Loops {
 
 impl Loops {
     /// Finds them.
-    pub fn find(graph: &Graph) -> Loops {
+    pub fn find(graph: &Cfg) -> Loops {
         let (order, position, mut back) = reverse_postorder(graph);
         let mut loops = Loops {
             all: Vec::new(),
@@ -90,7 +90,7 @@ impl Loops {
 
     /// Collects the body backwards from the latches. Inner loops are there already, since headers
     /// come in reverse order.
-    fn add(&mut self, graph: &Graph, header: u32, latches: Vec<u32>) {
+    fn add(&mut self, graph: &Cfg, header: u32, latches: Vec<u32>) {
         let id = self.all.len() as LoopId;
         self.all.push(Loop {
             header,
@@ -133,7 +133,7 @@ impl Loops {
 
 /// Blocks in reverse postorder, the place of each there, and those to which branches lead back
 /// (each once per branch).
-fn reverse_postorder(graph: &Graph) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
+fn reverse_postorder(graph: &Cfg) -> (Vec<u32>, Vec<u32>, Vec<u32>) {
     const NEW: u32 = u32::MAX;
     const OPEN: u32 = u32::MAX - 1;
     let n = graph.blocks.len();
@@ -184,7 +184,7 @@ const UNKNOWN: u32 = u32::MAX - 1;
 /// block before the first to which a branch leads back. `back`: positions to which branches lead
 /// back, sorted. Nobody asks for dominators of what is before the first of them, or behind the last
 /// branch back.
-fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
+fn dominators(graph: &Cfg, order: &[u32], position: &[u32], back: &[u32]) -> Vec<u32> {
     let mut idom = vec![UNKNOWN; order.len()];
     let sources = back
         .iter()
@@ -216,7 +216,7 @@ fn dominators(graph: &Graph, order: &[u32], position: &[u32], back: &[u32]) -> V
 
 /// The immediate dominator of a block, as far as those of its predecessors are known. Those before
 /// `first` count as the virtual root.
-fn dominator(graph: &Graph, b: u32, position: &[u32], first: u32, idom: &[u32]) -> u32 {
+fn dominator(graph: &Cfg, b: u32, position: &[u32], first: u32, idom: &[u32]) -> u32 {
     if graph.roots[b as usize] {
         return ROOT;
     }
@@ -263,8 +263,8 @@ mod tests {
     use super::*;
     use crate::ir::{Block, BlockId};
 
-    fn graph(edges: &[(u32, u32)], roots: &[u32], n: usize) -> Graph {
-        let mut g = Graph::default();
+    fn graph(edges: &[(u32, u32)], roots: &[u32], n: usize) -> Cfg {
+        let mut g = Cfg::default();
         for b in 0..n as u32 {
             g.blocks.push(Block {
                 insns: b..b + 1,

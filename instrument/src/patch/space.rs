@@ -4,7 +4,7 @@
 //! Compilers begin functions at multiples of 16, so that most short ones have filler behind them
 //! which no one runs; the jump may cover that as well.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::ir::loops::{Loops, NO_LOOP};
 use crate::ir::{Block, BlockId};
 use crate::patch::faulting::Care;
@@ -21,7 +21,7 @@ pub fn behind(
     input: &Input,
     program: &Program,
     info: &FunctionInfo,
-    graph: &Graph,
+    graph: &Cfg,
 ) -> Vec<(BlockId, u8)> {
     let mut found = Vec::new();
     for (i, block) in graph.blocks.iter().enumerate() {
@@ -183,7 +183,7 @@ const LOOK: usize = 16;
 /// [`Patching::anywhere`](crate::plan::planned_function::Patching::anywhere).
 pub fn later(
     code: Code,
-    graph: &Graph,
+    graph: &Cfg,
     sure: &[bool],
     doubted: bool,
     care: Option<Care>,
@@ -450,10 +450,11 @@ mod tests {
         let patched = |code: &[u8], change: fn(&mut Input)| -> Vec<u64> {
             let f = first(code, code.len(), RET, change);
             let wanted = f
+                .cfg
                 .blocks
                 .iter()
                 .filter(|b| b.external_entry)
-                .map(|b| f.insns[b.insns.start as usize].ip);
+                .map(|b| f.cfg.insns[b.insns.start as usize].ip);
             wanted
                 .filter(|&at| !f.is_data(at))
                 .map(|at| at - START)
@@ -523,10 +524,11 @@ mod tests {
             0x31, 0xff, 0x0f, 0x05, 0x48, 0xc7, 0xc0, 0, 0, 0, 0, 0x90, 0xc3,
         ];
         let patches = |f: &Function| {
-            f.blocks
+            f.cfg
+                .blocks
                 .iter()
                 .filter(|b| b.external_entry)
-                .map(|b| f.insns[b.insns.start as usize].ip - START)
+                .map(|b| f.cfg.insns[b.insns.start as usize].ip - START)
                 .collect::<Vec<_>>()
         };
         assert_eq!(
@@ -597,10 +599,11 @@ mod tests {
     #[test]
     fn a_function_whose_start_has_no_room_is_entered_later() {
         let patches = |f: &Function| {
-            f.blocks
+            f.cfg
+                .blocks
                 .iter()
                 .filter(|b| b.external_entry)
-                .map(|b| f.insns[b.insns.start as usize].ip - START)
+                .map(|b| f.cfg.insns[b.insns.start as usize].ip - START)
                 .collect::<Vec<_>>()
         };
         // A loop begins behind xor eax, eax (no room before it): inc eax; dec edi; jne -6; then mov

@@ -10,7 +10,7 @@ use crate::discover::recover::{
     calls_itself_inside, is_blind, landings, recover, recover_again, settle, table,
 };
 use crate::discover::scan::pads_of;
-use crate::ir::cfg::{Entries, Graph};
+use crate::ir::cfg::{Cfg, Entries};
 use crate::ir::jump_table::{Found, JumpTable};
 use crate::ir::loops::Loops;
 use crate::ir::{BlockId, FunctionId};
@@ -18,8 +18,8 @@ use crate::patch::faulting::Care;
 use crate::patch::space;
 use crate::patch::space::Code;
 use crate::plan::cursor::{Residencies, View};
-use crate::plan::planned_function::{Function, Patching};
-use crate::plan::{Plan, cursor, plan};
+use crate::plan::planned_function::{Function, Patching, SpecialCalls};
+use crate::plan::{Plan, count_only, cursor, plan};
 use crate::program::fixed_memory::FaultPolicy;
 use crate::program::{FunctionInfo, Input, Options, Program, sanitizers, syscalls};
 use crate::util::ranges::overlaps;
@@ -77,7 +77,7 @@ struct FunctionPass<'p, 'a> {
 
 /// Control flow, and what follows from it for jumps.
 struct ControlFlow {
-    graph: Graph,
+    graph: Cfg,
     found: Vec<Found>,
     /// See [`Patching::room`].
     room: Vec<(BlockId, u8)>,
@@ -334,13 +334,16 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
             }),
             false => Residencies::default(),
         };
-        let plan = plan(
+        let mut plan = plan(
             graph,
             facts,
             options,
             &residencies,
             |block, insn, n, access| loads.classify(block, insn, n, access),
         );
+        if options.counts {
+            count_only::reduce(&mut plan, &graph.insns, &facts.uses);
+        }
         Recording {
             tables,
             residencies,
@@ -365,15 +368,15 @@ impl<'p, 'a> FunctionPass<'p, 'a> {
         Function {
             id: self.info.id,
             range: self.info.range.clone(),
-            hooks,
-            returned_to,
-            quits,
-            tables: recording.tables,
-            insns: graph.insns,
-            places: graph.places,
             uses: facts.into_uses(),
-            blocks: graph.blocks,
             loops,
+            calls: SpecialCalls {
+                hooks,
+                returned_to,
+                quits,
+            },
+            tables: recording.tables,
+            cfg: graph,
             patching,
             plan: recording.plan,
             residencies: recording.residencies,
@@ -434,7 +437,7 @@ mod tests {
         .expect("the table has a bound");
         let targets = |found: &[Found]| found.iter().map(|f| f.targets.clone()).collect::<Vec<_>>();
         assert_eq!(targets(&course.found), [[0x100e, 0x100f]]);
-        let shape = |graph: &Graph| {
+        let shape = |graph: &Cfg| {
             graph
                 .blocks
                 .iter()
@@ -561,7 +564,12 @@ mod tests {
             let options = Options::new(FLAVOUR_SOFT);
             let program = crate::discover::scan::discover(&input, &options);
             let function = analyze(&input, &program, FunctionId(0), &options, &faults).unwrap();
-            function.insns.iter().map(|i| i.dead.0).collect::<Vec<_>>()
+            function
+                .cfg
+                .insns
+                .iter()
+                .map(|i| i.dead.0)
+                .collect::<Vec<_>>()
         };
         assert_eq!(dead(7, false), [0b11, 0b01, 0b10]);
         assert_eq!(dead(0, false), [0; 3], "where it ends is a guess");

@@ -279,7 +279,7 @@ impl Work<'_, '_> {
                 if !pieces.iter().any(|p| p.has_lsda(unwind)) {
                     clone
                         .marks
-                        .keep(function.blocks.iter().map(|b| b.insns.start as usize));
+                        .keep(function.cfg.blocks.iter().map(|b| b.insns.start as usize));
                 }
                 let records = own.records.len() as u32;
                 rows.push(OfClone {
@@ -788,6 +788,7 @@ fn finish<'a, W: Send>(
         record_counts: &record_counts,
         flavour: options.flavour,
         translated,
+        counts: options.counts,
         sanitizer,
         reads_code: report.reads_code.is_some(),
         enters_runtime: options.flavour == FLAVOUR_SOFT && elf.is_static_executable(),

@@ -8,7 +8,7 @@
 //! it four pointers into one array or two that a loop moves in step. Nothing is taken from callees:
 //! behind a call all registers are new.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::x86::insn::Insn;
 use crate::x86::operands::is_repeated_string;
 use crate::x86::regs::{Gpr, RDI, RSI, RSP, RegSet, RegUse, gpr64};
@@ -419,7 +419,7 @@ impl Starts {
 }
 
 /// What holds at the start of each block.
-pub fn at_starts(graph: &Graph, uses: &[RegUse], backward: bool) -> Starts {
+pub fn at_starts(graph: &Cfg, uses: &[RegUse], backward: bool) -> Starts {
     let n = graph.blocks.len();
     let mut starts = Starts::new(n);
     // Blocks alone have nothing to bring along.
@@ -495,7 +495,7 @@ mod tests {
     fn distances(parts: &[&[u8]], from: Gpr, to: Gpr) -> Vec<Option<i64>> {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let graph = Graph::build(
+        let graph = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
             &Entries::default(),

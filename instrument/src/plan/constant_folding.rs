@@ -4,7 +4,7 @@
 //! counted behind them.
 
 use crate::ir::BlockId;
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::plan::Plan;
 use iced_x86::FlowControl;
 use mgz_annotations_schema::sidecar::{NO_RECORD, SiteFlags};
@@ -28,7 +28,7 @@ type Hosts = SmallVec<[usize; MOST]>;
 
 /// Takes the proxies of such regions away and counts their loads with the regions behind them.
 /// `proxies`: by region, whether all of it are Constant loads and a proxy.
-pub(crate) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
+pub(crate) fn fold(graph: &Cfg, plan: &mut Plan, ends: &[Ends], proxies: &[bool]) {
     // A proxy that others count on stays.
     let mut needed = vec![false; plan.regions.len()];
     let mut gone = vec![false; plan.regions.len()];
@@ -57,7 +57,7 @@ pub(crate) fn fold(graph: &Graph, plan: &mut Plan, ends: &[Ends], proxies: &[boo
 }
 
 /// Where control goes from the end of a block, if that is known: one or two blocks.
-fn ways(graph: &Graph, block: usize) -> Option<SmallVec<[usize; 2]>> {
+fn ways(graph: &Cfg, block: usize) -> Option<SmallVec<[usize; 2]>> {
     let last = &graph.insns[graph.blocks[block].insns.end as usize - 1];
     let to = |at: u64| graph.block_at(at).map(|b| b.0 as usize);
     let mut all = SmallVec::new();
@@ -76,7 +76,7 @@ fn ways(graph: &Graph, block: usize) -> Option<SmallVec<[usize; 2]>> {
 
 /// Adds the regions that show that the end of a block ran; tells whether that holds for all ways.
 fn behind(
-    graph: &Graph,
+    graph: &Cfg,
     plan: &Plan,
     of: (&[Ends], &[bool]),
     block: usize,

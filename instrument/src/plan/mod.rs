@@ -14,13 +14,14 @@
 
 pub mod affine;
 pub(crate) mod constant_folding;
+pub(crate) mod count_only;
 pub mod cursor;
 pub mod planned_function;
 pub(crate) mod slot_pairing;
 pub mod types;
 
 use crate::analyze::class::Class;
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::plan::affine::{Differences, Known, Registers, at_starts};
 use crate::plan::cursor::Residencies;
 use crate::plan::types::{
@@ -54,7 +55,7 @@ const MOST_SLOTS: usize = 10;
 /// Plans a function. `classify` gives the class of an access by block, instruction, and number in
 /// `accesses`.
 pub fn plan(
-    graph: &Graph,
+    graph: &Cfg,
     facts: &Facts,
     options: &Options,
     residencies: &Residencies,
@@ -169,7 +170,7 @@ fn asks_registers(access: &Access, stores: bool) -> bool {
 
 /// Whether what registers have in common at some block's start may make a difference: two of them
 /// are asked for.
-fn may_share(graph: &Graph, accesses: &AccessList, stores: bool) -> bool {
+fn may_share(graph: &Cfg, accesses: &AccessList, stores: bool) -> bool {
     let mut with_accesses = accesses.insns();
     graph.blocks.iter().any(|block| {
         let mut registers = 0;

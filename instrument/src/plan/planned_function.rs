@@ -1,11 +1,16 @@
-//! A function with its plan, ready to be emitted.
+//! A function with its plan, ready to be emitted: what each stage of the analysis found, in a type
+//! of its own.
 
+use crate::ir::cfg::Cfg;
 use crate::ir::jump_table::JumpTable;
-use crate::ir::{Block, BlockId, FunctionId};
+use crate::ir::loops::Loops;
+use crate::ir::{BlockId, FunctionId};
 use crate::patch::space::{Code, fits};
 use crate::plan::Plan;
+use crate::plan::cursor::Residencies;
 use crate::x86::flow::JUMP;
 use crate::x86::insn::{Insn, InsnId};
+use crate::x86::regs::RegUse;
 use iced_x86::Mnemonic;
 use std::ops::Range;
 
@@ -16,22 +21,15 @@ pub struct Function {
     pub id: FunctionId,
     /// Original bytes, link-time addresses.
     pub range: Range<u64>,
-    /// Instructions, sorted by address. Bytes of `range` that are in none (padding, data) have no
+    /// Instructions and blocks. Bytes of `range` that are in no instruction (padding, data) have no
     /// clone.
-    pub insns: Vec<Insn>,
-    /// Those by their addresses.
-    pub places: crate::x86::decode::Places,
+    pub cfg: Cfg,
     /// What each instruction does to registers.
-    pub uses: Vec<crate::x86::regs::RegUse>,
-    /// Blocks, sorted by address; each instruction is in exactly one.
-    pub blocks: Vec<Block>,
-    /// System calls that get hooks.
-    pub hooks: Vec<InsnId>,
-    /// Where calls of code without a clone return to: a jump there lets the return address stay the
-    /// original's, which is shown ([`crate::program::sanitizers`]).
-    pub returned_to: Vec<InsnId>,
-    /// Calls that nobody returns from.
-    pub quits: Vec<InsnId>,
+    pub uses: Vec<RegUse>,
+    /// Its loops.
+    pub loops: Loops,
+    /// Calls that the clone does in a way of its own.
+    pub calls: SpecialCalls,
     /// Jump tables that the clone gets copies of. Indirect jumps that are in none go to the
     /// original target as computed, see `landings`.
     pub tables: Vec<JumpTable>,
@@ -40,9 +38,19 @@ pub struct Function {
     /// What is recorded.
     pub plan: Plan,
     /// Where the soft probes' cursor is in a register (none in the PT flavour).
-    pub residencies: crate::plan::cursor::Residencies,
-    /// Its loops.
-    pub loops: crate::ir::loops::Loops,
+    pub residencies: Residencies,
+}
+
+/// Calls of a function, of the system and of other code, that the clone does in a way of its own.
+#[derive(Clone, Debug, Default)]
+pub struct SpecialCalls {
+    /// System calls that get hooks.
+    pub hooks: Vec<InsnId>,
+    /// Where calls of code without a clone return to: a jump there lets the return address stay the
+    /// original's, which is shown ([`crate::program::sanitizers`]).
+    pub returned_to: Vec<InsnId>,
+    /// Calls that nobody returns from.
+    pub quits: Vec<InsnId>,
 }
 
 /// Where jumps may come to the original that the clone does not know of, and where the original may
@@ -74,20 +82,17 @@ pub struct Patching {
 impl Function {
     /// The instruction with this number.
     pub fn insn(&self, id: InsnId) -> &Insn {
-        &self.insns[id.0 as usize]
+        &self.cfg.insns[id.0 as usize]
     }
 
     /// The instruction that starts at `ip`.
     pub fn insn_at(&self, ip: u64) -> Option<InsnId> {
-        self.places.get(ip).map(|i| InsnId(i as u32))
+        self.cfg.insn_at(ip).map(|i| InsnId(i as u32))
     }
 
     /// The block that starts at `ip`.
     pub fn block_at(&self, ip: u64) -> Option<BlockId> {
-        let found = self
-            .blocks
-            .binary_search_by_key(&ip, |b| self.insns[b.insns.start as usize].ip);
-        found.ok().map(|i| BlockId(i as u32))
+        self.cfg.block_at(ip)
     }
 
     /// Whether a byte is in [`Patching::data`].
@@ -103,15 +108,15 @@ impl Function {
     pub fn may_patch(&self, first: InsnId) -> bool {
         let insn = self.insn(first);
         let at_start =
-            first.0 == 0 || first.0 == 1 && self.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
+            first.0 == 0 || first.0 == 1 && self.cfg.insns[0].inst.mnemonic() == Mnemonic::Endbr64;
         let room = if self.patching.blind {
             &[][..]
         } else {
             &self.patching.room
         };
         let code = Code {
-            insns: &self.insns,
-            blocks: &self.blocks,
+            insns: &self.cfg.insns,
+            blocks: &self.cfg.blocks,
             room,
             data: &self.patching.data,
             aimed: &self.patching.aimed,

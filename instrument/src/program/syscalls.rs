@@ -4,7 +4,7 @@
 //! The file on disk still runs as the original does: the entry point looks for one environment
 //! variable, and goes on at the original entry if it is not there.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::program::{Input, Program, uncovered};
 use crate::x86::decode::{decode, sweep};
 use crate::x86::flow::direct_target;
@@ -16,7 +16,7 @@ use mgz_abi::probe::{HOOKED_CALLS, handler_saved};
 use std::ops::Range;
 
 /// The system calls of a function that get hooks.
-pub fn hooks(graph: &Graph) -> Vec<InsnId> {
+pub fn hooks(graph: &Cfg) -> Vec<InsnId> {
     let in_block = |b: &crate::ir::Block| {
         let insns = &graph.insns[b.insns.start as usize..b.insns.end as usize];
         let first = b.insns.start;

@@ -2,7 +2,7 @@
 //! given, themselves or in what they call.
 
 use crate::ir::FunctionId;
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
 use crate::signals::search::Search;
 use crate::signals::transfer;
@@ -141,7 +141,7 @@ impl Asked {
 }
 
 /// Whether a function takes rsp, rbx, rbp and r12 to r15 from memory, as `longjmp` does.
-fn restores_all(graph: &Graph) -> bool {
+fn restores_all(graph: &Cfg) -> bool {
     const ALL_KEPT: RegSet = RegSet(1 << 3 | 1 << 4 | 1 << 5 | 0xf << 12);
     let mut taken = RegSet::EMPTY;
     for inst in graph.insns.iter().map(|i| &i.inst) {
@@ -159,7 +159,7 @@ fn restores_all(graph: &Graph) -> bool {
 
 /// Whether a function takes any number of arguments: compilers test how many are in vector
 /// registers before they store these.
-fn is_variadic(graph: &Graph) -> bool {
+fn is_variadic(graph: &Cfg) -> bool {
     let counts = |i: &Instruction| {
         i.mnemonic() == Mnemonic::Test
             && i.op0_register() == Register::AL

@@ -46,7 +46,7 @@ pub use memory::own;
 
 use crate::discover::recover::recover;
 use crate::discover::scan::pads_of;
-use crate::ir::cfg::{Entries, Graph};
+use crate::ir::cfg::{Cfg, Entries};
 use crate::program::imports::Imports;
 use crate::program::{FunctionInfo, Input, Program, SegmentBytes};
 use crate::signals::abstract_state::Value;
@@ -570,7 +570,7 @@ fn body(input: &Input, program: &Program, function: usize) -> Option<Body> {
 }
 
 /// The blocks of a function, if it is understood.
-fn graph(input: &Input, program: &Program, function: usize) -> Option<Graph> {
+fn graph(input: &Input, program: &Program, function: usize) -> Option<Cfg> {
     let info = &program.functions[function];
     let entries = entries_of(input, info);
     let source = source(input, info, &entries)?;

@@ -1,6 +1,6 @@
 //! Judges the places of a program that install handlers, function by function.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::program::imports::Imports;
 use crate::program::{Input, Program};
 use crate::signals::abstract_state::{ARGUMENTS, State, Value, place};
@@ -92,7 +92,7 @@ pub(super) struct Search<'a> {
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn graph(&self, function: usize) -> Option<Graph> {
+    pub(super) fn graph(&self, function: usize) -> Option<Cfg> {
         graph(self.input, self.program, function)
     }
 
@@ -296,7 +296,7 @@ struct Installing<'s, 'a> {
     search: &'s Search<'a>,
     function: usize,
     start: u64,
-    graph: Graph,
+    graph: Cfg,
     /// By instruction.
     kinds: Vec<Kind>,
     /// By instruction: what is known before it, if control is known to come there.
@@ -325,7 +325,7 @@ impl<'s, 'a> Installing<'s, 'a> {
     fn new(
         search: &'s Search<'a>,
         function: usize,
-        graph: Graph,
+        graph: Cfg,
         kinds: Vec<Kind>,
         states: Vec<Option<State>>,
     ) -> Self {
@@ -581,7 +581,7 @@ pub(super) fn writes(info: &InstructionInfo) -> bool {
 
 /// Whether a function writes the flags of an action at this place (see [`place`]), and nothing but
 /// constants in which SA_SIGINFO is clear.
-fn always_clear(graph: &Graph, states: &[Option<State>], flags: i64) -> bool {
+fn always_clear(graph: &Cfg, states: &[Option<State>], flags: i64) -> bool {
     let mut factory = InstructionInfoFactory::new();
     let mut found = false;
     for (insn, state) in graph.insns.iter().zip(states) {

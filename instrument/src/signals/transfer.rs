@@ -1,6 +1,6 @@
 //! What instructions do to a [`State`], and the states before every instruction of a function.
 
-use crate::ir::cfg::Graph;
+use crate::ir::cfg::Cfg;
 use crate::signals::abstract_state::{ARGUMENTS, FRAME, State, Value, place};
 use crate::signals::search::writes;
 use crate::x86::regs::{CALLER_SAVED, RAX, RBP, RCX, RDI, RSP, reg_use};
@@ -73,7 +73,7 @@ impl Follow<'_> {
     /// The state before each instruction that control reaches, by number. `None` if that cannot be
     /// found: not in reasonable time, or (where uses are looked for) because control may arrive
     /// from nowhere.
-    pub fn solve(&self, graph: &Graph, params: u8) -> Option<Vec<Option<State>>> {
+    pub fn solve(&self, graph: &Cfg, params: u8) -> Option<Vec<Option<State>>> {
         let mut factory = InstructionInfoFactory::new();
         let mut before: Vec<Option<State>> = vec![None; graph.blocks.len()];
         // Lowest address first: mostly the order in which control goes.

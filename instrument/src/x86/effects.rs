@@ -1032,8 +1032,8 @@ static KINDS: [Kind; CODES] = {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ir::cfg::Cfg;
     use crate::ir::cfg::Entries;
-    use crate::ir::cfg::Graph;
     use crate::x86::decode::decode;
     use iced_x86::{Decoder, DecoderOptions, Mnemonic};
 
@@ -1133,7 +1133,7 @@ mod tests {
             0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0x83, 0xc9, 0xff, 0xf3, 0xa4, 0x8b, 0x07,
             0xc3,
         ];
-        let graph = Graph::build(
+        let graph = Cfg::build(
             decode(&code, 0x1000, &[]).unwrap(),
             &(0x1000..0x100f),
             &Entries::default(),

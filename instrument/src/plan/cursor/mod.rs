@@ -910,7 +910,7 @@ impl<'a> Search<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ir::cfg::{Entries, Graph};
+    use crate::ir::cfg::{Cfg, Entries};
     use crate::ir::jump_table::TableForm;
     use crate::program::Input;
     use crate::x86::decode::decode;
@@ -923,7 +923,7 @@ mod tests {
     pub(crate) fn residencies(parts: &[&[u8]]) -> (Residencies, Vec<Option<Residency>>) {
         let bytes = parts.concat();
         let body = decode(&bytes, 0x100, &[]).unwrap();
-        let mut g = Graph::build(
+        let mut g = Cfg::build(
             body,
             &(0x100..0x100 + bytes.len() as u64),
             &Entries::default(),
@@ -932,7 +932,7 @@ mod tests {
         of(&mut g, &[])
     }
 
-    fn of(g: &mut Graph, tables: &[JumpTable]) -> (Residencies, Vec<Option<Residency>>) {
+    fn of(g: &mut Cfg, tables: &[JumpTable]) -> (Residencies, Vec<Option<Residency>>) {
         let mut factory = InstructionInfoFactory::new();
         let uses: Vec<RegUse> = g
             .insns
@@ -1168,7 +1168,7 @@ mod tests {
                 targets: vec![0x104],
                 closed: true,
             };
-            let mut g = Graph::build(
+            let mut g = Cfg::build(
                 body,
                 &(0x100..0x100 + bytes.len() as u64),
                 &Entries::default(),
