@@ -150,10 +150,10 @@ pub(crate) fn block(text: &str) -> Result<u64, String> {
 #[command(next_help_heading = "Filters")]
 pub struct Filters {
     /// Only threads with this id or name.
-    #[arg(long, value_name = "TID|NAME", conflicts_with_all = ["partial", "merge"])]
+    #[arg(long, value_name = "THREAD", conflicts_with_all = ["partial", "merge"])]
     pub thread: Vec<String>,
     /// Only processes with this id or name.
-    #[arg(long, value_name = "PID|NAME", conflicts_with_all = ["partial", "merge"])]
+    #[arg(long, value_name = "PROCESS", conflicts_with_all = ["partial", "merge"])]
     pub process: Vec<String>,
     /// Only loads of functions whose name matches, and what was inlined from such.
     #[arg(long, value_name = "REGEX", conflicts_with_all = ["partial", "merge"])]

@@ -70,20 +70,22 @@ fn filters_leave_what_they_say() {
 
     // The thread is known by its function, which no other has.
     let of_walk = analyze(&trace, &["--function", "^walk$"]).unwrap();
-    assert_eq!(number(&of_walk["summary"], "A"), walks);
-    assert_eq!(number(&of_walk["summary"], "F"), 1024);
+    // Besides the table, a function may load the number of its rounds.
+    let walked = number(&of_walk["summary"], "A");
+    assert!((walks..=walks + 1).contains(&walked), "{walked}");
+    assert!((1024..=1025).contains(&number(&of_walk["summary"], "F")));
     assert_eq!(rows(&of_walk, "functions").len(), 1);
     assert_eq!(of_walk["filter"]["conditions"][0]["matched"][0], "walk");
-    assert_eq!(number(&of_walk["filter"], "A"), walks);
+    assert_eq!(number(&of_walk["filter"], "A"), walked);
     let share = of_walk["filter"]["A_pct"].as_f64().unwrap();
     let all = number(summary, "A") + number(summary, "A_const");
-    let left = number(&of_walk["summary"], "A_const") + walks;
+    let left = number(&of_walk["summary"], "A_const") + walked;
     assert!((share - 100.0 * left as f64 / all as f64).abs() < 1e-9);
     let id = number(&rows(&of_walk, "threads")[0], "thread").to_string();
     let thread = analyze(&trace, &["--thread", &id, "--zoom"]).unwrap();
     assert!(row(&thread, "functions", "function", "chase").is_none());
     let walk = row(&thread, "functions", "function", "walk").unwrap();
-    assert_eq!(number(walk, "A"), walks);
+    assert_eq!(number(walk, "A"), walked);
     let in_table = threads
         .iter()
         .find(|t| t["thread"].to_string() == id)
@@ -110,7 +112,8 @@ fn filters_leave_what_they_say() {
     // Several values of one option: one is enough.
     let two = ["--function", "^chase$", "--function", "^walk$"];
     let two = analyze(&trace, &two).unwrap();
-    assert_eq!(number(&two["summary"], "A"), walks + 2 * steps);
+    let more = number(&two["summary"], "A") - walked;
+    assert!((2 * steps..=2 * steps + 1).contains(&more), "{more}");
     // What lies before a time and behind it is all.
     let last = rows(&whole, "threads").len();
     assert!(last > 0);

@@ -39,15 +39,15 @@ pub(crate) fn filter(row: &FilterRow, out: &mut String) {
         .collect();
     let left = match (row.time.value, row.time.lo, row.time.hi, row.share) {
         (Some(value), Some(lo), Some(hi), _) => format!(
-            "{} % ({}–{}) of the time; what part of the loads is not known, since windows come by time",
+            "{} % ({}–{}) of the run's time, an unknown part of its loads",
             percent(Some(value)),
             percent(Some(lo)),
             percent(Some(hi))
         ),
-        (.., share) => format!("{} % of the loads", percent(share)),
+        (.., share) => format!("{} % of the run's loads", percent(share)),
     };
     out.push_str(&format!(
-        "{:<16}{}: {left} of the run ({} of {} recorded loads). All that follows is of these alone{}\n",
+        "{:<16}{}: {left} ({} of the {} recorded ones). All that follows is of these alone{}\n",
         "only",
         conditions.join(", "),
         count(row.loads),

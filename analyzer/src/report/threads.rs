@@ -44,6 +44,11 @@ pub struct ByThread {
 }
 
 impl ByThread {
+    /// Whether a filter has left nothing of it.
+    fn is_empty(&self) -> bool {
+        self.metrics.accesses + self.metrics.implied + self.metrics.stores.unwrap_or(0) == 0
+    }
+
     fn weight(&self) -> f64 {
         self.time.value.or(self.share).unwrap_or(0.0)
     }
@@ -320,6 +325,9 @@ pub(crate) fn tables(
             &|p, t| threads.get(&(p, t)) == Some(&number),
             by_thread.of(number),
         );
+        if loads.is_empty() {
+            continue;
+        }
         rows.push(ThreadRow {
             process,
             thread,
@@ -349,6 +357,9 @@ pub(crate) fn tables(
             &|p, t| p == process && threads.contains_key(&(p, t)),
             by_process.of(number),
         );
+        if loads.is_empty() {
+            continue;
+        }
         process_rows.push(ProcessRow {
             process,
             name: process_name(&names, process).to_string(),

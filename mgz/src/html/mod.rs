@@ -13,7 +13,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use std::io::Write;
 
 /// The viewer: markup, style and code in one file.
